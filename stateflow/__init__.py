@@ -1,0 +1,1 @@
+"""A changelog state service for stateful streams on Kafka."""

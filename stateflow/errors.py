@@ -1,0 +1,199 @@
+"""Every error that stateflow raises on purpose: what broke, and what to do about it.
+
+One tree, rooted at :class:`StateflowError`. Each class carries the exit code that the CLI ends with; the
+table in ``docs/operating.md`` is generated from :func:`exit_codes`. A bug is an ``assert`` and is never caught.
+"""
+
+from __future__ import annotations
+
+
+class StateflowError(Exception):
+    """A failure with a cause that a person can act on.
+
+    ``message`` says what broke, ``action`` what to do about it, ``fields`` the facts as data (topic, offset, …).
+    """
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, action: str, **fields: object) -> None:
+        super().__init__(message)
+        self.message = message
+        self.action = action
+        self.fields = fields
+
+    def __str__(self) -> str:
+        return f"{self.message} What to do: {self.action}"
+
+
+class ConfigError(StateflowError):
+    """A setting is missing, unknown, of the wrong type or out of range."""
+
+    exit_code = 2
+
+
+class GraphError(ConfigError):
+    """The application's graph cannot run as it was written."""
+
+
+# --- the broker and its topics: 10 … 19 -------------------------------------------------------------
+
+
+class BrokerUnreachable(StateflowError):
+    """No broker answered at the given address in time."""
+
+    exit_code = 10
+
+
+class TopicMissing(StateflowError):
+    """A topic that must exist does not."""
+
+    exit_code = 11
+
+
+class PartitionCountChanged(StateflowError):
+    """A topic has another number of partitions than the state was built for."""
+
+    exit_code = 12
+
+
+class TopicRecreated(StateflowError):
+    """A topic was deleted and created again: its offsets no longer mean what they meant."""
+
+    exit_code = 13
+
+
+class OffsetOutOfRange(StateflowError):
+    """The wanted offset is not, or no longer, in the log. ``fields``: topic, partition, offset, low, high."""
+
+    exit_code = 14
+
+
+class ProducerFenced(StateflowError):
+    """A newer instance of this task took over: stop, never retry."""
+
+    exit_code = 15
+
+
+class TransactionAborted(StateflowError):
+    """A transaction had to be aborted; nothing of it is visible, and its input will be read again."""
+
+    exit_code = 16
+
+
+class BrokerRefused(StateflowError):
+    """The broker refused a request (authorization, policy, bad configuration)."""
+
+    exit_code = 17
+
+
+# --- records: 20 … 29 -------------------------------------------------------------------------------
+
+
+class DecodeError(StateflowError):
+    """Bytes could not be decoded. ``fields``: topic, partition, offset where known."""
+
+    exit_code = 20
+
+
+class EncodeError(StateflowError):
+    """A value could not be encoded by the codec declared for it."""
+
+    exit_code = 21
+
+
+class ProcessingError(StateflowError):
+    """User code raised on a record, under the policy *fail*. ``fields``: step, topic, partition, offset."""
+
+    exit_code = 22
+
+
+# --- local state: 30 … 39 ---------------------------------------------------------------------------
+
+
+class StateLocked(StateflowError):
+    """The state directory is in use by another process."""
+
+    exit_code = 30
+
+
+class StateForeign(StateflowError):
+    """The state directory belongs to another application, cluster or format version."""
+
+    exit_code = 31
+
+
+class StateCorrupt(StateflowError):
+    """The local store or an image is damaged. The changelog still has everything."""
+
+    exit_code = 32
+
+
+class DiskFull(StateflowError):
+    """No space left where the state is kept; nothing acknowledged was lost."""
+
+    exit_code = 33
+
+
+# --- catalog and generations: 40 … 49 ---------------------------------------------------------------
+
+
+class CatalogIncompatible(StateflowError):
+    """The code and the catalog on the control topic disagree about a store or a stage."""
+
+    exit_code = 40
+
+
+class CatalogMissing(StateflowError):
+    """There is no catalog for this application on this cluster."""
+
+    exit_code = 41
+
+
+class GenerationUnfinished(StateflowError):
+    """A repartition was begun and neither finished nor aborted."""
+
+    exit_code = 42
+
+
+class AuditFailed(StateflowError):
+    """Key counts or hashes differ between the two sides of a repartition; the old generation stays active."""
+
+    exit_code = 43
+
+
+class StillRunning(StateflowError):
+    """An offline operation was asked for while workers of the application are running."""
+
+    exit_code = 44
+
+
+# --- set-up and tuning: 50 … 59 ---------------------------------------------------------------------
+
+
+class SetupError(StateflowError):
+    """Something needed on this machine (Java, broker jars, an optional package) cannot be had."""
+
+    exit_code = 50
+
+
+class ObjectiveUnreachable(StateflowError):
+    """No setting of the tuner meets the stated objective."""
+
+    exit_code = 51
+
+
+class Interrupted(StateflowError):
+    """Stopped by the user (Ctrl-C) after a clean close."""
+
+    exit_code = 130
+
+
+def exit_codes() -> dict[int, type[StateflowError]]:
+    """Exit code → error class, for the CLI and the documentation."""
+    found: dict[int, type[StateflowError]] = {}
+    todo: list[type[StateflowError]] = [StateflowError]
+    while todo:
+        error = todo.pop(0)
+        found.setdefault(error.exit_code, error)
+        todo.extend(error.__subclasses__())
+    return dict(sorted(found.items()))

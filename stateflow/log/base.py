@@ -1,0 +1,266 @@
+"""What a log can do: topics, reading by assignment, writing in transactions, consumer groups.
+
+``stateflow.log.kafka`` speaks to a real cluster, ``stateflow.log.memory`` is the same thing in this process;
+one conformance suite (``tests/conformance``) runs over both. Everything above this package uses these
+protocols only. All keys, values and headers are bytes here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from stateflow.record import Headers, OffsetRange, RecordBatch, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSpec:
+    """A topic to create. ``config`` are Kafka's own topic settings."""
+
+    name: str
+    partitions: int
+    replication: int = 1
+    config: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """A topic as the cluster describes it. ``topic_id`` is Kafka's UUID: a recreated topic has another one."""
+
+    name: str
+    topic_id: str
+    partitions: int
+    replication: int
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A group's committed position in a partition: next offset to read, and the metadata string beside it."""
+
+    offset_next: int
+    metadata: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Where the last record produced to a partition landed."""
+
+    offset: int
+    timestamp_ms: int
+
+
+class GroupMetadata(Protocol):
+    """Opaque proof of membership that fences offset commits of a member that was replaced."""
+
+
+class Reader(Protocol):
+    """Reads partitions from given offsets, committed data only. Never joins a group, never commits.
+
+    An offset outside the log raises :class:`~stateflow.errors.OffsetOutOfRange`; it is never reset silently.
+    """
+
+    def assign(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Replace the assignment; reading goes on at the given ``offset_next`` of each partition."""
+        ...
+
+    def read(self, max_records: int, timeout_seconds: float) -> list[RecordBatch]:
+        """Up to ``max_records`` records, a batch per partition, possibly none within the timeout."""
+        ...
+
+    def position(self, partition: TopicPartition) -> int:
+        """The next offset to be read: past markers and compacted gaps too, once the end was reached.
+
+        This, compared with a target fixed before reading, is the only valid test of "caught up".
+        """
+        ...
+
+    def close(self) -> None:
+        """Release the connection."""
+        ...
+
+
+class Writer(Protocol):
+    """Produces records; with a transactional id, in transactions. Idempotent, order-preserving, acks=all."""
+
+    def begin(self) -> None:
+        """Begin a transaction (no effect without a transactional id)."""
+        ...
+
+    def send(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        *,
+        partition: int,
+        timestamp_ms: int | None = None,
+        headers: Headers = (),
+    ) -> None:
+        """Queue one record. ``partition`` −1 lets the pinned default partitioner (murmur2) choose."""
+        ...
+
+    def send_many(
+        self,
+        topic: str,
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        *,
+        partitions: Sequence[int] | int,
+        timestamps_ms: Sequence[int] | int | None = None,
+    ) -> None:
+        """Queue many records, in order; the fast path."""
+        ...
+
+    def send_offsets(
+        self, offsets: Mapping[TopicPartition, Committed], group: str, member: GroupMetadata | None
+    ) -> None:
+        """Add a group's input offsets to the transaction; ``member`` None commits on the group's behalf alone."""
+        ...
+
+    def commit(self, timeout_seconds: float = 60.0) -> dict[TopicPartition, Appended]:
+        """Commit the transaction, or flush without one: on return every record is acknowledged and durable.
+
+        Returns where the last record of each touched partition landed. Raises ``ProducerFenced`` (fatal) or
+        ``TransactionAborted`` (already aborted here; read the input again from the committed offsets).
+        """
+        ...
+
+    def abort(self) -> None:
+        """Abort the open transaction, if any; nothing of it will ever be visible to a reader."""
+        ...
+
+    def close(self) -> None:
+        """Abort what is open and release the connection."""
+        ...
+
+
+class GroupListener(Protocol):
+    """What a group member is told. Called only from inside ``GroupConsumer.poll`` and ``close``."""
+
+    def on_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        """These were added. Reading them starts only with ``GroupConsumer.start``."""
+        ...
+
+    def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        """These are about to go to another member: commit and let go before returning."""
+        ...
+
+    def on_lost(self, partitions: Sequence[TopicPartition]) -> None:
+        """These are already gone: let go without committing."""
+        ...
+
+
+class GroupConsumer(Protocol):
+    """A member of a consumer group with cooperative rebalance.
+
+    An assigned partition is not read until ``start`` names the offset: restore comes first.
+    """
+
+    def poll(self, max_records: int, timeout_seconds: float) -> list[RecordBatch]:
+        """Serve the group and return what arrived; runs the listener's callbacks."""
+        ...
+
+    def start(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Begin reading assigned partitions (or partitions of co-partitioned topics) at these offsets."""
+        ...
+
+    def stop(self, partitions: Iterable[TopicPartition]) -> None:
+        """Stop reading; what was fetched ahead is dropped. Unknown partitions are ignored."""
+        ...
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Hold back a started partition without losing its place."""
+        ...
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """Undo ``pause``."""
+        ...
+
+    def commit(self, offsets: Mapping[TopicPartition, Committed]) -> None:
+        """Commit input offsets synchronously (at-least-once; exactly-once uses ``Writer.send_offsets``)."""
+        ...
+
+    def metadata(self) -> GroupMetadata:
+        """Current proof of membership for ``Writer.send_offsets``."""
+        ...
+
+    def close(self) -> None:
+        """Leave the group (a static member stays known until its session ends) and release the connection."""
+        ...
+
+
+class Cluster(Protocol):
+    """A Kafka cluster as far as stateflow needs one. Thread-safe; readers and writers are not."""
+
+    @property
+    def cluster_id(self) -> str:
+        """The cluster's own id; local state is bound to it."""
+        ...
+
+    def describe(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
+        """The topics that exist, of those asked for."""
+        ...
+
+    def list_topics(self) -> list[str]:
+        """Names of all topics, sorted, internal ones (``__…``) left out."""
+        ...
+
+    def create(self, topics: Iterable[TopicSpec]) -> dict[str, TopicInfo]:
+        """Create topics and wait until they can be used; one that exists already is left as it is."""
+        ...
+
+    def delete(self, topics: Iterable[str]) -> None:
+        """Delete topics and wait until they are gone; a missing one is not an error."""
+        ...
+
+    def topic_config(self, topic: str) -> dict[str, str]:
+        """Effective settings of a topic, read back from the cluster."""
+        ...
+
+    def alter_topic_config(self, topic: str, changes: Mapping[str, str | None]) -> None:
+        """Set topic settings; None removes an override."""
+        ...
+
+    def trim(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """DeleteRecords: drop everything before these offsets. Refused on a compact-only topic."""
+        ...
+
+    def ranges(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetRange]:
+        """Log start and last stable offset of each partition (the end that a read-committed reader can reach)."""
+        ...
+
+    def committed(
+        self, group: str, partitions: Iterable[TopicPartition], *, stable: bool = True
+    ) -> dict[TopicPartition, Committed]:
+        """Committed offsets of a group; partitions without one are absent.
+
+        ``stable`` waits for open transactions that hold offsets of these partitions to end.
+        """
+        ...
+
+    def commit(self, group: str, offsets: Mapping[TopicPartition, Committed]) -> None:
+        """Set a group's offsets from outside; the group must have no members."""
+        ...
+
+    def group_members(self, group: str) -> list[str]:
+        """Ids of the members of a group right now; empty when it is not running."""
+        ...
+
+    def reader(self) -> Reader:
+        """A new reader."""
+        ...
+
+    def writer(self, transactional_id: str | None = None) -> Writer:
+        """A new writer. With a transactional id this fences every older writer of that id before it returns."""
+        ...
+
+    def group_consumer(
+        self, group: str, topics: Sequence[str], listener: GroupListener, *, member: str | None = None
+    ) -> GroupConsumer:
+        """Join a group; ``member`` makes the membership static."""
+        ...
+
+    def close(self) -> None:
+        """Release the admin connection."""
+        ...

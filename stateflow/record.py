@@ -1,0 +1,80 @@
+"""Records, batches of records, and where they are: topic partitions and offset ranges.
+
+Offsets are only ever ``offset_first`` (included) and ``offset_next`` (excluded).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+Headers = tuple[tuple[str, bytes], ...]
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}[{self.partition}]"
+
+
+class OffsetRange(NamedTuple):
+    """The offsets from ``offset_first`` up to, not including, ``offset_next``."""
+
+    offset_first: int
+    offset_next: int
+
+    @property
+    def slots(self) -> int:
+        """Offset slots covered; compaction and markers make the number of records smaller."""
+        return max(0, self.offset_next - self.offset_first)
+
+    @property
+    def is_empty(self) -> bool:
+        """True when there is nothing between the two ends."""
+        return self.offset_next <= self.offset_first
+
+
+class Record(NamedTuple):
+    """One record, as bytes or decoded."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: Any
+    value: Any
+    headers: Headers = ()
+
+
+@dataclass(slots=True)
+class RecordBatch:
+    """Consecutive records of one topic partition, in columns of equal length.
+
+    Keys and values are bytes (or None) when read, and any objects once decoded. ``offsets`` stay those of the
+    source record each row came from, so a failure can always be traced to its input. ``headers`` is empty when
+    no record of the batch has any.
+    """
+
+    source: TopicPartition
+    offsets: list[int]
+    timestamps_ms: list[int]
+    keys: list[Any]
+    values: list[Any]
+    headers: list[Headers] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def records(self) -> Iterator[Record]:
+        """The rows, one by one."""
+        topic, partition = self.source
+        headers: Sequence[Headers] = self.headers or [()] * len(self.offsets)
+        for offset, timestamp_ms, key, value, header in zip(
+            self.offsets, self.timestamps_ms, self.keys, self.values, headers, strict=True
+        ):
+            yield Record(topic, partition, offset, timestamp_ms, key, value, header)

@@ -1,0 +1,75 @@
+"""What a store can do: an ordered map of bytes, changed one epoch at a time.
+
+An *epoch* is a sorted run of changed keys: what a task changes between two commits. ``apply`` takes one epoch
+and the changelog position that it stands for, atomically.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+Change = tuple[bytes, bytes | None]
+"""One changed key and its whole new value; None deletes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class StorePosition:
+    """How far into its changelog partition a store's content reaches.
+
+    ``offset_next`` is the first offset not yet applied; ``topic_id`` says of which incarnation of the topic.
+    """
+
+    topic_id: str
+    offset_next: int
+
+
+class StoreReader(Protocol):
+    """The reading half of a store."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value, or None."""
+        ...
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The values in the order of the keys; sorted keys are fastest."""
+        ...
+
+    def scan(self, first: bytes = b"", after: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """Entries with ``first`` ≤ key < ``after``, in byte order. Raises ``StateCorrupt``, never stops short."""
+        ...
+
+
+class TaskStores(Protocol):
+    """The local stores of one task, in one database: a family per store, and their changelog positions."""
+
+    def reader(self, store: str) -> StoreReader:
+        """The committed content of one store."""
+        ...
+
+    def position(self, store: str) -> StorePosition | None:
+        """How far the store reaches, or None for a store that was never written."""
+        ...
+
+    def apply(
+        self, epoch: Mapping[str, Sequence[Change]], positions: Mapping[str, StorePosition]
+    ) -> None:
+        """Write the changes of several stores and their positions, all or nothing.
+
+        Each sequence must be sorted by key without repetition. Durable after the next ``flush``; a crash loses
+        only whole epochs, newest first, so the positions always tell the truth. Raises ``DiskFull``.
+        """
+        ...
+
+    def flush(self) -> None:
+        """Make everything applied so far durable on disk."""
+        ...
+
+    def clear(self, store: str) -> None:
+        """Drop the content and position of one store."""
+        ...
+
+    def close(self) -> None:
+        """Flush and release the directory. No iterator of this database may be alive."""
+        ...
