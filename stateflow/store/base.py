@@ -73,3 +73,19 @@ class TaskStores(Protocol):
     def close(self) -> None:
         """Flush and release the directory. No iterator of this database may be alive."""
         ...
+
+
+class StateStore(StoreReader, Protocol):
+    """One store as a running task sees it: reads through to disk, writes collected in a dirty map until commit."""
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Set a key; visible at once to this task, logged and durable with the next commit."""
+        ...
+
+    def put_many(self, changes: Sequence[Change]) -> None:
+        """Set or delete many keys."""
+        ...
+
+    def delete(self, key: bytes) -> None:
+        """Remove a key."""
+        ...

@@ -1,0 +1,130 @@
+"""The catalog: what an application's topics hold, written on its control topic so that no tool needs its code.
+
+Values are JSON, described to the byte in ``docs/formats.md``. Keys: ``app``, ``stage/<name>``, ``store/<name>``,
+``generation/<number>``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+FORMAT_VERSION = 1
+
+Guarantee = Literal["at-least-once", "exactly-once"]
+KeyLayout = Literal["plain", "window", "prefixed"]
+StoreKind = Literal["value", "window", "list", "map"]
+GenerationState = Literal["preparing", "active", "retired", "aborted"]
+
+
+class StoreEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One store: enough to restore, repartition, query and tune it without the code that fills it."""
+
+    name: str
+    stage: str
+    kind: StoreKind
+    layout: KeyLayout
+    key_codec: dict[str, Any]
+    """Description of the routing key's codec (``Codec.describe()``)."""
+    value_codec: dict[str, Any]
+    window_ms: int | None = None
+    grace_ms: int | None = None
+    retention_ms: int | None = None
+    changelog_policy: Literal["every-update", "coalesced", "eventual"] = "coalesced"
+    version: int = 1
+    """Of the value's schema, counted by the application."""
+
+
+class StageEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One stage: what it reads, and whether its partitions are the application's or the producers'."""
+
+    name: str
+    sources: tuple[str, ...] = ()
+    """Source topics; the first is the lead topic. Empty when the stage reads a re-key stage's topic."""
+    repartition: str | None = None
+    """Name of the re-key step it reads (``by-word``); its topic follows from the generation."""
+    upstream: str | None = None
+    """The stage that writes that repartition topic."""
+    source_partitions: int | None = None
+    """Partition count of the sources when the state was built; None for a re-keyed stage."""
+
+
+class AppEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """The application as a whole."""
+
+    app: str
+    guarantee: Guarantee
+    format: int = FORMAT_VERSION
+
+
+class RoutingEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A routing table as data: see ``stateflow.routing``."""
+
+    kind: Literal["modulo", "ranges"]
+    partitions: int
+    bounds: tuple[int, ...] = ()
+    """For ``ranges``: the first murmur2 hash (31 bits) of each range, ascending, beginning with 0."""
+    owners: tuple[int, ...] = ()
+    """For ``ranges``: the partition that owns each range."""
+
+
+class RangeAudit(msgspec.Struct, frozen=True, kw_only=True):
+    """Count and order-independent hash of the live keys of one store that belong to one new partition."""
+
+    store: str
+    partition: int
+    keys_before: int
+    keys_after: int
+    hash_before: int
+    hash_after: int
+
+    @property
+    def equal(self) -> bool:
+        """True when both sides hold the same keys with the same values."""
+        return self.keys_before == self.keys_after and self.hash_before == self.hash_after
+
+
+class GenerationEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One generation of the re-keyed stages: partition count, routing, topics by id, and how it came about."""
+
+    generation: int
+    state: GenerationState
+    routing: RoutingEntry
+    topic_ids: dict[str, str] = {}
+    """Changelog and repartition topics of this generation → Kafka topic id."""
+    audit: tuple[RangeAudit, ...] = ()
+    created_ms: int = 0
+    activated_ms: int | None = None
+
+    @property
+    def partitions(self) -> int:
+        """Partition count of every re-keyed stage in this generation."""
+        return self.routing.partitions
+
+
+class Catalog(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything on the control topic of one application at one moment."""
+
+    app: AppEntry
+    stages: dict[str, StageEntry]
+    stores: dict[str, StoreEntry]
+    generations: dict[int, GenerationEntry]
+
+    @property
+    def active(self) -> GenerationEntry:
+        """The generation that workers run."""
+        return max((g for g in self.generations.values() if g.state == "active"), key=lambda g: g.generation)
+
+    def is_rekeyed(self, stage: str) -> bool:
+        """True when the stage's partitions follow the generation, False when they follow the source topic."""
+        return self.stages[stage].repartition is not None
+
+    def partitions(self, stage: str, generation: int | None = None) -> int:
+        """Number of tasks of a stage in a generation (the active one by default)."""
+        entry = self.stages[stage]
+        if entry.repartition is None:
+            assert entry.source_partitions is not None, "a stage reads sources or a repartition topic"
+            return entry.source_partitions
+        chosen = self.active if generation is None else self.generations[generation]
+        return chosen.partitions

@@ -1,0 +1,17 @@
+"""What stands in a changelog beside state: reserved keys and headers. ``docs/formats.md`` has the bytes."""
+
+from __future__ import annotations
+
+RESERVED_KEY_PREFIX = b"\xff\xffsf\x00"
+"""Keys that begin so are the log's own bookkeeping and never state; restore and repartition pass them over."""
+
+TOUCH_KEY = RESERVED_KEY_PREFIX + b"touch"
+"""A record whose only purpose is to make an idle partition roll, so that the cleaner can reach it."""
+
+WATERMARK_HEADER = "sf-wm"
+"""Header of a watermark record on a repartition topic (key and value None)."""
+
+
+def is_reserved(key: bytes | None) -> bool:
+    """True for a record that is bookkeeping, not state. A record without a key is never state."""
+    return key is None or key.startswith(RESERVED_KEY_PREFIX)

@@ -1,0 +1,91 @@
+"""What a running stage may ask of the task that hosts it, and what the task may ask of the stage.
+
+Operators know neither Kafka nor RocksDB nor threads: bytes go in and out here, so the same stage runs in the
+local worker, in the test driver and inside a Spark task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from stateflow.clock import Clock
+from stateflow.record import Headers, RecordBatch
+from stateflow.store.base import StateStore
+
+
+class StageContext(Protocol):
+    """The task, as its operators see it."""
+
+    @property
+    def partition(self) -> int:
+        """The partition that this task owns."""
+        ...
+
+    @property
+    def clock(self) -> Clock:
+        """Time."""
+        ...
+
+    @property
+    def watermark_ms(self) -> int:
+        """Event time up to which input is complete, over all upstreams; −1 before the first record.
+
+        Fixed while one batch is processed; records older than this minus the grace are late.
+        """
+        ...
+
+    def store(self, name: str) -> StateStore:
+        """The stage's own store of that name."""
+        ...
+
+    def undoable(self) -> AbstractContextManager[None]:
+        """A scope around one record: if it is left by an exception, its writes to every store and its sends are undone."""
+        ...
+
+    def send_many(
+        self,
+        topic: str,
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        timestamps_ms: Sequence[int],
+    ) -> None:
+        """Produce to an output topic with the default partitioner, in order, as part of the next commit."""
+        ...
+
+    def send(
+        self, topic: str, key: bytes | None, value: bytes | None, timestamp_ms: int, headers: Headers = ()
+    ) -> None:
+        """Produce one record with headers (dead letters)."""
+        ...
+
+    def rekey_many(
+        self, name: str, keys: Sequence[bytes], values: Sequence[bytes | None], timestamps_ms: Sequence[int]
+    ) -> None:
+        """Hand records to the re-key step ``name``: routed by the generation's table to its repartition topic."""
+        ...
+
+    def count(self, metric: str, amount: int = 1) -> None:
+        """Add to a counter (``late_records_total``, ``skipped_records_total``, ``dead_letters_total``)."""
+        ...
+
+
+class Pipeline(Protocol):
+    """One stage, built for one task."""
+
+    def process(self, batch: RecordBatch) -> None:
+        """Run raw records of one input partition through the stage.
+
+        Raises ``DecodeError`` or ``ProcessingError`` where the step's policy is *fail*; nothing of the failed
+        record has then been written.
+        """
+        ...
+
+    def advance(self, watermark_ms: int) -> None:
+        """Event time has moved on: close windows, fire timers. Called between batches, and before a commit."""
+        ...
+
+    def statistics(self) -> Iterator[tuple[str, int]]:
+        """Counters kept by the operators."""
+        ...
