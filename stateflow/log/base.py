@@ -177,6 +177,10 @@ class GroupConsumer(Protocol):
         """Undo ``pause``."""
         ...
 
+    def position(self, partition: TopicPartition) -> int:
+        """Next offset to be read of a started partition; past markers once its end was reached (see ``Reader``)."""
+        ...
+
     def commit(self, offsets: Mapping[TopicPartition, Committed]) -> None:
         """Commit input offsets synchronously (at-least-once; exactly-once uses ``Writer.send_offsets``)."""
         ...
