@@ -1,0 +1,113 @@
+"""The commit of one task, in five numbered steps. This order is the whole of the exactly-once argument.
+
+Under exactly-once steps 2 and 3 are one Kafka transaction that step 4 commits. RocksDB follows in step 5, so it
+never stands for an offset that the log has not committed, and a crash anywhere is repaired by reading a tail:
+
+* before step 4: nothing is visible; the next owner reads the same input again.
+* between 4 and 5: the log is ahead of RocksDB; restore applies the missing tail (whole values, so a repeated
+  application is harmless).
+
+Under at-least-once step 4 waits for all acknowledgements and the input offsets follow after step 5: input may be
+read again, but never skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from stateflow.changelog.format import WATERMARK_HEADER
+from stateflow.log.base import Committed, GroupMetadata, Writer
+from stateflow.record import TopicPartition
+from stateflow.runtime.context import TaskContext
+from stateflow.runtime.watermarks import encode_record
+from stateflow.runtime.wiring import TaskWiring
+from stateflow.store.base import Change, StorePosition, TaskStores
+
+
+class InputGroup(Protocol):
+    """Where input offsets are committed: a live group member, or a group without members (Spark tasks)."""
+
+    def metadata(self) -> GroupMetadata | None:
+        """Proof of membership, or None for a group without members."""
+        ...
+
+    def commit(self, offsets: Mapping[TopicPartition, Committed]) -> None:
+        """Commit outside a transaction."""
+        ...
+
+
+class Announcement:
+    """The event time that this task last announced to the stages behind it."""
+
+    def __init__(self, wiring: TaskWiring) -> None:
+        self._wiring = wiring
+        self._last: tuple[int, bool] | None = None
+        # A window's results are stamped inside the window, but sent only when it closes: announcing less than
+        # that keeps them from being late at the next stage.
+        self._hold_back_ms = max(
+            ((store.window_ms or 0) + (store.grace_ms or 0) for store in wiring.stage.stores), default=0
+        )
+
+    def send(self, writer: Writer, watermark_ms: int, *, idle: bool) -> None:
+        """Write a watermark record to every partition behind this task."""
+        mark_ms = max(-1, watermark_ms - self._hold_back_ms)
+        header = (WATERMARK_HEADER, encode_record(self._wiring.partition, mark_ms, idle=idle))
+        for rekey in self._wiring.rekeys.values():
+            for partition in range(rekey.routing.partitions):
+                writer.send(
+                    rekey.topic, None, None, partition=partition, timestamp_ms=max(0, mark_ms), headers=(header,)
+                )
+        self._last = (watermark_ms, idle)
+
+    def is_due(self, watermark_ms: int, *, idle: bool) -> bool:
+        """True when there is someone to tell, and something new."""
+        return bool(self._wiring.rekeys) and (watermark_ms, idle) != self._last
+
+
+def commit_epoch(
+    wiring: TaskWiring,
+    context: TaskContext,
+    writer: Writer,
+    stores: TaskStores,
+    group: InputGroup,
+    offsets: Mapping[TopicPartition, Committed],
+) -> None:
+    """Make everything since the last commit durable: outputs, state, input offsets.
+
+    Step 1, draining the operators, is the caller's (``Task.commit``). Raises ``ProducerFenced`` when another
+    instance owns the task, ``TransactionAborted`` when the epoch must be read again; the dirty maps then still
+    hold the failed epoch and must be dropped with the task.
+    """
+    exactly_once = wiring.guarantee == "exactly-once"
+    epoch = {name: changes for name, store in context.stores.items() if (changes := store.changes())}
+
+    context.begin_once()
+    _log_changes(wiring, writer, epoch)  # 2: one record per changed key, beside the outputs already sent
+    if exactly_once:
+        writer.send_offsets(offsets, wiring.group, group.metadata())  # 3
+    appended = writer.commit()  # 4
+
+    positions = {
+        name: StorePosition(wiring.topic_ids[changelog.topic], appended[changelog].offset + 1)
+        for name, changelog in wiring.changelogs.items()
+        if name in epoch
+    }
+    if epoch:
+        stores.apply(epoch, positions)  # 5
+    for store in context.stores.values():
+        store.committed()
+    context.has_sent = False
+    if not exactly_once:
+        group.commit(offsets)
+
+
+def _log_changes(wiring: TaskWiring, writer: Writer, epoch: Mapping[str, Sequence[Change]]) -> None:
+    for name, changes in epoch.items():
+        changelog = wiring.changelogs[name]
+        writer.send_many(
+            changelog.topic,
+            [key for key, _ in changes],
+            [value for _, value in changes],
+            partitions=changelog.partition,
+        )

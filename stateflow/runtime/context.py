@@ -1,0 +1,128 @@
+"""The task as its operators see it: stores to read and write, topics to send to, event time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from stateflow.clock import Clock
+from stateflow.log.base import Writer
+from stateflow.record import Headers
+from stateflow.runtime.watermarks import Watermarks
+from stateflow.runtime.wiring import TaskWiring
+from stateflow.store.dirty import DirtyStore
+
+_DEFAULT_PARTITIONER = -1
+
+
+class TaskContext:
+    """Implements ``operators.context.StageContext`` on a writer and dirty maps.
+
+    Sends go straight into the task's open transaction, so memory stays bounded by the client's own queue; only
+    inside ``undoable`` are they held back until the record has succeeded.
+    """
+
+    def __init__(
+        self,
+        wiring: TaskWiring,
+        writer: Writer,
+        stores: Mapping[str, DirtyStore],
+        watermarks: Watermarks,
+        clock: Clock,
+    ) -> None:
+        self.partition = wiring.partition
+        self.clock = clock
+        self.stores = stores
+        self.counters: Counter[str] = Counter()
+        self.has_sent = False
+        self._wiring = wiring
+        self._writer = writer
+        self._watermarks = watermarks
+        self._held: list[Callable[[], None]] | None = None
+
+    @property
+    def watermark_ms(self) -> int:
+        """Event time up to which input is complete."""
+        return self._watermarks.value_ms
+
+    def store(self, name: str) -> DirtyStore:
+        """The stage's own store; KeyError is a bug in the graph."""
+        return self.stores[name]
+
+    @contextmanager
+    def undoable(self) -> Iterator[None]:
+        """One record's scope: an exception takes back its writes and drops its sends."""
+        assert self._held is None, "undoable scopes do not nest"
+        marks = {name: store.mark() for name, store in self.stores.items()}
+        self._held = []
+        try:
+            yield
+        except BaseException:
+            self._held = None
+            for name, mark in marks.items():
+                self.stores[name].rollback(mark)
+            raise
+        held, self._held = self._held, None
+        for name, mark in marks.items():
+            self.stores[name].release(mark)
+        for send in held:
+            send()
+
+    def send_many(
+        self,
+        topic: str,
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        timestamps_ms: Sequence[int],
+    ) -> None:
+        """Produce to an output topic, partitioned as Kafka's own producers do."""
+        self._produce(
+            lambda: self._writer.send_many(
+                topic, keys, values, partitions=_DEFAULT_PARTITIONER, timestamps_ms=timestamps_ms
+            )
+        )
+
+    def send(
+        self, topic: str, key: bytes | None, value: bytes | None, timestamp_ms: int, headers: Headers = ()
+    ) -> None:
+        """Produce one record with headers."""
+        self._produce(
+            lambda: self._writer.send(
+                topic,
+                key,
+                value,
+                partition=_DEFAULT_PARTITIONER,
+                timestamp_ms=timestamp_ms,
+                headers=headers,
+            )
+        )
+
+    def rekey_many(
+        self, name: str, keys: Sequence[bytes], values: Sequence[bytes | None], timestamps_ms: Sequence[int]
+    ) -> None:
+        """Route records by the generation's table into the step's repartition topic."""
+        rekey = self._wiring.rekeys[name]
+        partitions = rekey.routing.partitions_of(keys)
+        self._produce(
+            lambda: self._writer.send_many(
+                rekey.topic, keys, values, partitions=partitions, timestamps_ms=timestamps_ms
+            )
+        )
+
+    def count(self, metric: str, amount: int = 1) -> None:
+        """Add to one of the task's counters."""
+        self.counters[metric] += amount
+
+    def begin_once(self) -> None:
+        """Open the transaction of this epoch with its first write."""
+        if not self.has_sent:
+            self._writer.begin()
+            self.has_sent = True
+
+    def _produce(self, send: Callable[[], None]) -> None:
+        if self._held is not None:
+            self._held.append(send)
+            return
+        self.begin_once()
+        send()

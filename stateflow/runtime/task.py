@@ -1,0 +1,184 @@
+"""One task: a stage at one partition, with its state. No threads and no network of its own.
+
+Its host (the local worker, a Spark task, the test driver) hands it batches and tells it when to commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from stateflow.changelog.format import WATERMARK_HEADER
+from stateflow.clock import Clock
+from stateflow.log.base import Committed, Writer
+from stateflow.record import RecordBatch, TopicPartition
+from stateflow.runtime.commit import Announcement, InputGroup, commit_epoch
+from stateflow.runtime.context import TaskContext
+from stateflow.runtime.watermarks import Watermarks, decode_record, marks_in
+from stateflow.runtime.wiring import TaskWiring
+from stateflow.store.base import TaskStores
+from stateflow.store.dirty import DirtyStore
+
+
+class Task:
+    """Runs batches through its stage and commits them.
+
+    It owns ``writer`` and ``stores`` and closes both. After any exception out of ``process`` or ``commit`` the
+    only valid call is ``abandon``: nothing of the broken epoch may be committed.
+    """
+
+    def __init__(
+        self,
+        wiring: TaskWiring,
+        writer: Writer,
+        stores: TaskStores,
+        committed: Mapping[TopicPartition, Committed],
+        clock: Clock,
+        read_cache_bytes: int = 16 << 20,
+    ) -> None:
+        self.wiring = wiring
+        self._writer = writer
+        self._stores = stores
+        self._watermarks = _recorded_watermarks(wiring, committed)
+        self._offsets = dict(committed)
+        self._committed = dict(committed)
+        self._idle = False
+        self._announcement = Announcement(wiring)
+        cache_bytes = read_cache_bytes // max(1, len(wiring.stage.stores))
+        dirty = {
+            store.name: DirtyStore(stores.reader(store.name), read_cache_bytes=cache_bytes)
+            for store in wiring.stage.stores
+        }
+        self.context = TaskContext(wiring, writer, dirty, self._watermarks, clock)
+        self._pipeline = wiring.stage.build(self.context)
+        self.records_total = 0
+        self.commits_total = 0
+
+    @property
+    def watermark_ms(self) -> int:
+        """Event time up to which this task's input is complete."""
+        return self._watermarks.value_ms
+
+    @property
+    def dirty_bytes(self) -> int:
+        """Bytes of keys and values changed since the last commit."""
+        return sum(store.dirty_bytes for store in self.context.stores.values())
+
+    @property
+    def offsets(self) -> Mapping[TopicPartition, Committed]:
+        """Next offset to process of each input partition that has been read."""
+        return self._offsets
+
+    @property
+    def is_dirty(self) -> bool:
+        """True when a commit would change anything."""
+        return (
+            self.context.has_sent
+            or self._offsets != self._committed
+            or self._announcement.is_due(self.watermark_ms, idle=self._idle)
+        )
+
+    def process(self, batch: RecordBatch) -> None:
+        """Run one batch of one input partition through the stage.
+
+        Raises ``DecodeError``, ``ProcessingError`` or ``OffsetOutOfRange``'s relatives under the policy *fail*.
+        """
+        assert batch.source in self.wiring.inputs, f"{batch.source} is not an input of task {self.wiring.id}"
+        if not len(batch):
+            return
+        self._idle = False
+        upstream_of_source = self.wiring.inputs.index(batch.source)
+        for part, mark in _split_at_marks(batch):
+            if len(part):
+                self._pipeline.process(part)
+                self.records_total += len(part)
+                if not self.wiring.is_rekeyed:
+                    self._observe(upstream_of_source, max(part.timestamps_ms), idle=False)
+            if mark is not None:
+                self._observe(*decode_record(mark))
+        self._move_to(batch.source, batch.offsets[-1] + 1)
+
+    def reached(self, source: TopicPartition, offset_next: int) -> None:
+        """The host has read up to here without finding more records: markers and gaps are behind us."""
+        if offset_next > self._offsets.get(source, Committed(0)).offset_next:
+            self._move_to(source, offset_next)
+
+    def become_idle(self) -> None:
+        """The input has been silent at its end: stages behind need not wait for this task's event time."""
+        self._idle = True
+        if not self.wiring.is_rekeyed:
+            for upstream in range(self.wiring.upstreams):
+                self._observe(upstream, self.watermark_ms, idle=False)
+
+    def commit(self, group: InputGroup) -> bool:
+        """Commit the epoch; False when there was nothing to commit."""
+        if not self.is_dirty:
+            return False
+        self._pipeline.advance(self.watermark_ms)  # 1: drain
+        if self._announcement.is_due(self.watermark_ms, idle=self._idle):
+            self.context.begin_once()
+            self._announcement.send(self._writer, self.watermark_ms, idle=self._idle)
+        metadata = self._watermarks.encode()
+        offsets = {
+            source: Committed(position.offset_next, metadata) for source, position in self._offsets.items()
+        }
+        commit_epoch(self.wiring, self.context, self._writer, self._stores, group, offsets)
+        self._offsets = dict(offsets)
+        self._committed = dict(offsets)
+        self.commits_total += 1
+        return True
+
+    def flush(self) -> None:
+        """Make what was committed durable on the local disk, so that the next restore is short."""
+        self._stores.flush()
+
+    def close(self) -> None:
+        """Let go after a commit."""
+        self._writer.close()
+        self._stores.close()
+
+    def abandon(self) -> None:
+        """Let go without committing: the open transaction is aborted, the dirty maps are dropped."""
+        try:
+            self._writer.abort()
+        finally:
+            self.close()
+
+    def _observe(self, upstream: int, mark_ms: int, idle: bool) -> None:
+        if self._watermarks.observe(upstream, mark_ms, idle=idle):
+            self._pipeline.advance(self._watermarks.value_ms)
+
+    def _move_to(self, source: TopicPartition, offset_next: int) -> None:
+        self._offsets[source] = Committed(offset_next)
+
+
+def _recorded_watermarks(wiring: TaskWiring, committed: Mapping[TopicPartition, Committed]) -> Watermarks:
+    lead = committed.get(wiring.inputs[0])
+    return Watermarks.decode(lead.metadata if lead else "", wiring.upstreams)
+
+
+def _split_at_marks(batch: RecordBatch) -> Iterator[tuple[RecordBatch, bytes | None]]:
+    """Runs of ordinary records, each with the watermark record that ended it.
+
+    Cutting exactly there makes lateness depend on the log alone, not on how reads were batched.
+    """
+    first = 0
+    for index, headers in enumerate(batch.headers):
+        if batch.keys[index] is None and headers:
+            mark = marks_in(headers, WATERMARK_HEADER)
+            if mark is not None:
+                yield _rows(batch, first, index), mark
+                first = index + 1
+    if first < len(batch):
+        yield (_rows(batch, first, len(batch)) if first else batch), None
+
+
+def _rows(batch: RecordBatch, first: int, after: int) -> RecordBatch:
+    rows = slice(first, after)
+    return RecordBatch(
+        batch.source,
+        batch.offsets[rows],
+        batch.timestamps_ms[rows],
+        batch.keys[rows],
+        batch.values[rows],
+        batch.headers[rows],
+    )
