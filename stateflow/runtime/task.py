@@ -105,9 +105,6 @@ class Task:
     def become_idle(self) -> None:
         """The input has been silent at its end: stages behind need not wait for this task's event time."""
         self._idle = True
-        if not self.wiring.is_rekeyed:
-            for upstream in range(self.wiring.upstreams):
-                self._observe(upstream, self.watermark_ms, idle=False)
 
     def commit(self, group: InputGroup) -> bool:
         """Commit the epoch; False when there was nothing to commit."""

@@ -1,0 +1,141 @@
+"""Bringing a task to life: fence, position, restore, build. The order matters.
+
+1. The transactional writer fences every predecessor, so what is committed now is final.
+2. The committed input offsets are read, waiting for transactions that still hold them.
+3. The local stores are opened, which needs their directory's lock.
+4. The changelog tail is applied, up to a target fixed after the fence.
+5. The stage is built over the restored stores.
+
+None of it belongs on a poll thread: it may take as long as the changelog is long.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from stateflow.checkpoint.planner import plan_task
+from stateflow.checkpoint.progress import Progress
+from stateflow.checkpoint.restore import Restoration
+from stateflow.clock import Clock
+from stateflow.errors import Interrupted, OffsetOutOfRange
+from stateflow.log.base import Cluster, Committed, Writer
+from stateflow.record import OffsetRange, TopicPartition
+from stateflow.runtime.settings import WorkerSettings
+from stateflow.runtime.task import Task
+from stateflow.runtime.wiring import TaskWiring
+from stateflow.store.base import TaskStores
+
+_LOG = logging.getLogger(__name__)
+
+StoreOpener = Callable[[TaskWiring], TaskStores]
+
+
+class OpeningObserver(Protocol):
+    """Told how the opening of tasks goes, from whichever thread it runs on."""
+
+    def on_restore(self, task: str, progress: Progress) -> None:
+        """A restore has advanced; called a few times a second at most."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedTask:
+    """A task ready to run, and where each of its inputs goes on."""
+
+    task: Task
+    starts: Mapping[TopicPartition, int]
+
+
+class Opener:
+    """Opens tasks of one application on one cluster. Thread-safe: it keeps nothing between calls."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        open_stores: StoreOpener,
+        settings: WorkerSettings,
+        clock: Clock,
+        observer: OpeningObserver | None = None,
+    ) -> None:
+        self._cluster = cluster
+        self._open_stores = open_stores
+        self._settings = settings
+        self._clock = clock
+        self._observer = observer
+
+    def open(self, wiring: TaskWiring, cancelled: Callable[[], bool]) -> OpenedTask:
+        """A restored task. Raises ``Interrupted`` soon after ``cancelled`` turns true, with everything released."""
+        exactly_once = wiring.guarantee == "exactly-once"
+        writer = self._cluster.writer(wiring.transactional_id if exactly_once else None)  # 1
+        try:
+            committed = self._cluster.committed(wiring.group, wiring.inputs)  # 2
+            starts = self._starts(wiring, committed)
+            stores = self._open_stores(wiring)  # 3
+        except BaseException:
+            writer.close()
+            raise
+        try:
+            self._restore(wiring, stores, cancelled)  # 4
+            return OpenedTask(self._build(wiring, writer, stores, committed), starts)  # 5
+        except BaseException:
+            _release(writer, stores)
+            raise
+
+    def _build(
+        self,
+        wiring: TaskWiring,
+        writer: Writer,
+        stores: TaskStores,
+        committed: Mapping[TopicPartition, Committed],
+    ) -> Task:
+        return Task(wiring, writer, stores, committed, self._clock, self._settings.read_cache_bytes)
+
+    def _starts(
+        self, wiring: TaskWiring, committed: Mapping[TopicPartition, Committed]
+    ) -> dict[TopicPartition, int]:
+        ranges = self._cluster.ranges(wiring.inputs)
+        return {source: self._start(source, committed.get(source), ranges[source]) for source in wiring.inputs}
+
+    def _start(self, source: TopicPartition, committed: Committed | None, log: OffsetRange) -> int:
+        if committed is None:
+            return log.offset_first if self._settings.start_from == "earliest" else log.offset_next
+        if committed.offset_next < log.offset_first:
+            raise OffsetOutOfRange(
+                f"{source} no longer has the records from offset {committed.offset_next}; it now begins at"
+                f" {log.offset_first}: retention removed input that was never processed.",
+                action="lengthen the topic's retention; to accept the gap, move the group with `stateflow reset APP"
+                " --to-earliest`.",
+                topic=source.topic,
+                partition=source.partition,
+                offset=committed.offset_next,
+                low=log.offset_first,
+                high=log.offset_next,
+            )
+        return committed.offset_next
+
+    def _restore(self, wiring: TaskWiring, stores: TaskStores, cancelled: Callable[[], bool]) -> None:
+        if not wiring.changelogs:
+            return
+        plan = plan_task(self._cluster, wiring.id, wiring.changelogs, wiring.topic_ids, stores)
+        restoration = Restoration(self._cluster, plan, stores, self._clock)
+        try:
+            while not restoration.done:
+                if cancelled():
+                    raise Interrupted(
+                        f"restoring task {wiring.id} was stopped.", action="nothing; what was restored is kept."
+                    )
+                progress = restoration.step(self._settings.restore_records_per_step)
+                if self._observer is not None:
+                    self._observer.on_restore(wiring.id, progress)
+        finally:
+            restoration.close()
+
+
+def _release(writer: Writer, stores: TaskStores) -> None:
+    try:
+        writer.close()
+    finally:
+        stores.close()

@@ -1,0 +1,233 @@
+"""The local worker: one group member, its poll loop, and the tasks dealt to it.
+
+The poll thread does three things in turn: process what was read, start tasks that are restored, commit what is
+due. Everything slow (fencing, restoring) happens on a few threads beside it, so the group never waits.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Protocol
+
+from stateflow.checkpoint.progress import Progress
+from stateflow.clock import Clock
+from stateflow.errors import StateflowError, TransactionAborted
+from stateflow.log.base import Cluster
+from stateflow.record import RecordBatch, TopicPartition
+from stateflow.runtime.opening import OpenedTask, Opener, StoreOpener
+from stateflow.runtime.purge import Purge
+from stateflow.runtime.settings import WorkerSettings
+from stateflow.runtime.starting import StartingTasks
+from stateflow.runtime.task import Task
+from stateflow.runtime.wiring import TaskWiring, Wiring
+
+_LOG = logging.getLogger(__name__)
+
+
+class WorkerObserver(Protocol):
+    """Told what happens to tasks. ``on_restore`` is called from other threads than the rest."""
+
+    def on_restore(self, task: str, progress: Progress) -> None:
+        """A restore has advanced."""
+        ...
+
+    def on_running(self, task: str) -> None:
+        """A task is restored and reads its input."""
+        ...
+
+    def on_released(self, task: str) -> None:
+        """A task was committed, or abandoned, and closed."""
+        ...
+
+
+class Worker:
+    """Runs the tasks that the group assigns to it, until ``stop``.
+
+    Not thread-safe except for ``stop``. ``step`` is one turn of the loop: a test drives it by hand.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        wiring: Wiring,
+        open_stores: StoreOpener,
+        settings: WorkerSettings,
+        clock: Clock,
+        observer: WorkerObserver | None = None,
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._observer = observer
+        self._wiring = wiring
+        self._lead_topics = wiring.lead_topics()
+        self._tasks: dict[TopicPartition, _Running] = {}
+        self._starting = StartingTasks(Opener(cluster, open_stores, settings, clock, observer), settings)
+        self._purge = Purge(cluster, settings.purge_interval_seconds, clock)
+        self._stopping = False
+        self._group = cluster.group_consumer(
+            wiring.topology.app, sorted(self._lead_topics), self, member=settings.member
+        )
+
+    # --- the loop -----------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Turn the loop until ``stop``, then close. Any error closes everything before it is raised."""
+        try:
+            while not self._stopping:
+                self.step()
+        except BaseException:
+            self._abandon_all()
+            self.close()
+            raise
+        self.close()
+
+    def stop(self) -> None:
+        """Ask ``run`` to commit and return; may be called from a signal handler or another thread."""
+        self._stopping = True
+
+    def step(self) -> None:
+        """One turn: poll, process, start what is ready, commit what is due."""
+        for batch in self._group.poll(self._settings.poll_records_max, self._settings.poll_timeout_seconds):
+            self._process(batch)
+        for lead, opened in self._starting.ready():
+            self._start(lead, opened)
+        for lead in list(self._tasks):
+            self._tend(lead)
+
+    def close(self) -> None:
+        """Commit and let go of everything, then leave the group."""
+        self._starting.cancel_all()
+        for lead in list(self._tasks):
+            self._release(lead)
+        self._group.close()
+        self._starting.close()
+
+    @property
+    def tasks(self) -> dict[str, Task]:
+        """Running tasks by id."""
+        return {running.task.wiring.id: running.task for running in self._tasks.values()}
+
+    @property
+    def starting(self) -> list[str]:
+        """Ids of tasks that are being fenced or restored."""
+        return self._starting.ids()
+
+    # --- what the group says ------------------------------------------------------------------------
+
+    def on_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        """Begin to open the tasks of these lead partitions."""
+        for lead in partitions:
+            self._open(lead)
+
+    def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        """Commit and close the tasks of these lead partitions before another worker gets them."""
+        for lead in partitions:
+            self._starting.cancel(lead)
+            if lead in self._tasks:
+                self._release(lead)
+
+    def on_lost(self, partitions: Sequence[TopicPartition]) -> None:
+        """The partitions are someone else's already: abandon."""
+        for lead in partitions:
+            self._starting.cancel(lead)
+            if lead in self._tasks:
+                self._abandon(lead)
+
+    # --- one task -----------------------------------------------------------------------------------
+
+    def _open(self, lead: TopicPartition) -> None:
+        stage = self._lead_topics[lead.topic]
+        self._starting.submit(lead, self._wiring.task(stage, lead.partition))
+
+    def _start(self, lead: TopicPartition, opened: OpenedTask) -> None:
+        self._tasks[lead] = _Running(opened.task, self._clock.monotonic_seconds())
+        self._group.start(opened.starts)
+        _LOG.info("Task %s is running from %s.", opened.task.wiring.id, _offsets(opened))
+        if self._observer is not None:
+            self._observer.on_running(opened.task.wiring.id)
+
+    def _process(self, batch: RecordBatch) -> None:
+        lead = self._lead_of(batch.source)
+        running = self._tasks.get(lead) if lead is not None else None
+        if running is None:  # fetched before its task was taken away: another worker reads it again
+            return
+        running.heard_seconds = self._clock.monotonic_seconds()
+        running.task.process(batch)
+        if running.task.dirty_bytes > self._settings.dirty_bytes_max:
+            self._commit(running)
+
+    def _lead_of(self, source: TopicPartition) -> TopicPartition | None:
+        if source in self._tasks:
+            return source
+        return next(
+            (lead for lead, running in self._tasks.items() if source in running.task.wiring.inputs), None
+        )
+
+    def _tend(self, lead: TopicPartition) -> None:
+        running = self._tasks[lead]
+        now_seconds = self._clock.monotonic_seconds()
+        for source in running.task.wiring.inputs:
+            running.task.reached(source, self._group.position(source))
+        if now_seconds - running.heard_seconds >= self._settings.idle_seconds:
+            running.task.become_idle()
+        if now_seconds - running.committed_seconds >= self._settings.commit_interval_seconds:
+            try:
+                self._commit(running)
+            except TransactionAborted as error:
+                _LOG.warning("Task %s starts again from its last commit: %s", running.task.wiring.id, error)
+                self._abandon(lead)
+                self._open(lead)
+                return
+        if now_seconds - running.flushed_seconds >= self._settings.flush_interval_seconds:
+            running.task.flush()
+            running.flushed_seconds = now_seconds
+
+    def _commit(self, running: _Running) -> None:
+        running.task.commit(self._group)
+        running.committed_seconds = self._clock.monotonic_seconds()
+        if running.task.wiring.is_rekeyed:
+            self._purge.consumed(running.task.offsets)
+
+    def _release(self, lead: TopicPartition) -> None:
+        running = self._tasks.pop(lead)
+        self._group.stop(running.task.wiring.inputs)
+        try:
+            running.task.commit(self._group)
+        except StateflowError:
+            running.task.abandon()
+            raise
+        running.task.close()
+        self._tell_released(running.task.wiring)
+
+    def _abandon(self, lead: TopicPartition) -> None:
+        running = self._tasks.pop(lead)
+        self._group.stop(running.task.wiring.inputs)
+        running.task.abandon()
+        self._tell_released(running.task.wiring)
+
+    def _abandon_all(self) -> None:
+        for lead in list(self._tasks):
+            try:
+                self._abandon(lead)
+            except StateflowError as error:  # the first error is the one that is raised
+                _LOG.warning("While stopping: %s", error)
+
+    def _tell_released(self, wiring: TaskWiring) -> None:
+        _LOG.info("Task %s was released.", wiring.id)
+        if self._observer is not None:
+            self._observer.on_released(wiring.id)
+
+
+class _Running:
+    """A running task and when things last happened to it, in seconds of the worker's clock."""
+
+    def __init__(self, task: Task, now_seconds: float) -> None:
+        self.task = task
+        self.heard_seconds = now_seconds
+        self.committed_seconds = now_seconds
+        self.flushed_seconds = now_seconds
+
+
+def _offsets(opened: OpenedTask) -> str:
+    return ", ".join(f"{source}@{offset}" for source, offset in opened.starts.items())
