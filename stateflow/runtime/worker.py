@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Protocol
 
 from stateflow.checkpoint.progress import Progress
 from stateflow.clock import Clock
-from stateflow.errors import StateflowError, TransactionAborted
+from stateflow.errors import TransactionAborted
 from stateflow.log.base import Cluster
 from stateflow.record import RecordBatch, TopicPartition
 from stateflow.runtime.opening import OpenedTask, Opener, StoreOpener
@@ -72,15 +73,14 @@ class Worker:
     # --- the loop -----------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Turn the loop until ``stop``, then close. Any error closes everything before it is raised."""
+        """Turn the loop until ``stop``, then commit and close. Any error abandons what is uncommitted."""
         try:
             while not self._stopping:
                 self.step()
-        except BaseException:
-            self._abandon_all()
+            for lead in list(self._tasks):
+                self._release(lead)
+        finally:
             self.close()
-            raise
-        self.close()
 
     def stop(self) -> None:
         """Ask ``run`` to commit and return; may be called from a signal handler or another thread."""
@@ -96,12 +96,12 @@ class Worker:
             self._tend(lead)
 
     def close(self) -> None:
-        """Commit and let go of everything, then leave the group."""
-        self._starting.cancel_all()
-        for lead in list(self._tasks):
-            self._release(lead)
-        self._group.close()
-        self._starting.close()
+        """Abandon what is not committed and leave the group; what is still held goes even if a part fails."""
+        with ExitStack() as stack:
+            stack.callback(self._group.close)
+            stack.callback(self._starting.close)
+            for lead in list(self._tasks):
+                stack.callback(self._abandon, lead)
 
     @property
     def tasks(self) -> dict[str, Task]:
@@ -149,13 +149,13 @@ class Worker:
 
     def _process(self, batch: RecordBatch) -> None:
         lead = self._lead_of(batch.source)
-        running = self._tasks.get(lead) if lead is not None else None
-        if running is None:  # fetched before its task was taken away: another worker reads it again
+        if lead is None:  # fetched before its task was taken away: another worker reads it again
             return
+        running = self._tasks[lead]
         running.heard_seconds = self._clock.monotonic_seconds()
         running.task.process(batch)
         if running.task.dirty_bytes > self._settings.dirty_bytes_max:
-            self._commit(running)
+            self._commit(lead)
 
     def _lead_of(self, source: TopicPartition) -> TopicPartition | None:
         if source in self._tasks:
@@ -172,31 +172,34 @@ class Worker:
         if now_seconds - running.heard_seconds >= self._settings.idle_seconds:
             running.task.become_idle()
         if now_seconds - running.committed_seconds >= self._settings.commit_interval_seconds:
-            try:
-                self._commit(running)
-            except TransactionAborted as error:
-                _LOG.warning("Task %s starts again from its last commit: %s", running.task.wiring.id, error)
-                self._abandon(lead)
-                self._open(lead)
-                return
-        if now_seconds - running.flushed_seconds >= self._settings.flush_interval_seconds:
+            self._commit(lead)
+        if lead in self._tasks and now_seconds - running.flushed_seconds >= self._settings.flush_interval_seconds:
             running.task.flush()
             running.flushed_seconds = now_seconds
 
-    def _commit(self, running: _Running) -> None:
-        running.task.commit(self._group)
+    def _commit(self, lead: TopicPartition) -> None:
+        running = self._tasks[lead]
+        try:
+            running.task.commit(self._group)
+        except TransactionAborted as error:
+            _LOG.warning("Task %s starts again from its last commit: %s", running.task.wiring.id, error)
+            self._abandon(lead)
+            self._open(lead)
+            return
         running.committed_seconds = self._clock.monotonic_seconds()
         if running.task.wiring.is_rekeyed:
             self._purge.consumed(running.task.offsets)
 
     def _release(self, lead: TopicPartition) -> None:
-        running = self._tasks.pop(lead)
-        self._group.stop(running.task.wiring.inputs)
+        running = self._tasks[lead]
         try:
             running.task.commit(self._group)
-        except StateflowError:
-            running.task.abandon()
-            raise
+        except TransactionAborted as error:
+            _LOG.warning("Task %s leaves its last epoch to its next owner: %s", running.task.wiring.id, error)
+            self._abandon(lead)
+            return
+        del self._tasks[lead]
+        self._group.stop(running.task.wiring.inputs)
         running.task.close()
         self._tell_released(running.task.wiring)
 
@@ -205,13 +208,6 @@ class Worker:
         self._group.stop(running.task.wiring.inputs)
         running.task.abandon()
         self._tell_released(running.task.wiring)
-
-    def _abandon_all(self) -> None:
-        for lead in list(self._tasks):
-            try:
-                self._abandon(lead)
-            except StateflowError as error:  # the first error is the one that is raised
-                _LOG.warning("While stopping: %s", error)
 
     def _tell_released(self, wiring: TaskWiring) -> None:
         _LOG.info("Task %s was released.", wiring.id)

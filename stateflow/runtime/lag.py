@@ -1,0 +1,70 @@
+"""How far an application is behind its input, seen from outside: no worker needs to be asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stateflow.catalog.model import Catalog
+from stateflow.catalog.names import repartition_topic, task_id
+from stateflow.log.base import Cluster
+from stateflow.record import OffsetRange, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class InputLag:
+    """One input partition of one task, in offset slots (markers and compacted gaps count)."""
+
+    task: str
+    source: TopicPartition
+    offset_next: int
+    """Committed position; the log's start when nothing is committed."""
+    log: OffsetRange
+
+    @property
+    def slots(self) -> int:
+        """Slots still to be read."""
+        return max(0, self.log.offset_next - self.offset_next)
+
+
+def stage_inputs(catalog: Catalog, stage: str) -> list[TopicPartition]:
+    """Every partition of every topic that a stage reads in the active generation."""
+    entry = catalog.stages[stage]
+    topics = entry.sources
+    if entry.repartition is not None:
+        topics = (repartition_topic(catalog.app.app, entry.repartition, catalog.active.generation),)
+    return [TopicPartition(t, p) for t in topics for p in range(catalog.partitions(stage))]
+
+
+def upstream_first(catalog: Catalog) -> list[str]:
+    """Stage names so that each comes after the one it reads from."""
+    ordered: list[str] = []
+    waiting = dict(catalog.stages)
+    while waiting:
+        ready = [name for name, stage in waiting.items() if stage.upstream is None or stage.upstream in ordered]
+        assert ready, "the graph of stages has no cycles"
+        ordered += ready
+        for name in ready:
+            del waiting[name]
+    return ordered
+
+
+def application_lag(cluster: Cluster, catalog: Catalog) -> list[InputLag]:
+    """The lag of every input partition, upstream stages first.
+
+    Each stage is looked at after the one before it, so if all are at their end, the application has drained:
+    a stage's output is committed together with its input. Open transactions are not waited for.
+    """
+    lags = []
+    for stage in upstream_first(catalog):
+        inputs = stage_inputs(catalog, stage)
+        committed = cluster.committed(catalog.app.app, inputs, stable=False)
+        for source, log in cluster.ranges(inputs).items():
+            position = committed.get(source)
+            offset_next = position.offset_next if position else log.offset_first
+            lags.append(InputLag(task_id(stage, source.partition), source, offset_next, log))
+    return lags
+
+
+def is_drained(cluster: Cluster, catalog: Catalog) -> bool:
+    """True when everything that was in the input has been processed and committed by every stage."""
+    return all(lag.slots == 0 for lag in application_lag(cluster, catalog))
