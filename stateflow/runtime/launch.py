@@ -1,0 +1,98 @@
+"""One worker process: connect, prepare, run until told to stop."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from stateflow.clock import Clock, SystemClock
+from stateflow.log.base import Cluster
+from stateflow.runtime.lag import is_drained
+from stateflow.runtime.settings import WorkerSettings
+from stateflow.runtime.wiring import TaskWiring, Wiring
+from stateflow.runtime.worker import Worker, WorkerObserver
+from stateflow.store.base import TaskStores
+from stateflow.store.directory import task_directory
+from stateflow.store.rocks import RocksResources, RocksTaskStores
+
+_LOG = logging.getLogger(__name__)
+
+_DRAIN_CHECK_SECONDS = 0.5
+
+
+def rocks_opener(cluster: Cluster, settings: WorkerSettings, resources: RocksResources) -> Callable[[TaskWiring], TaskStores]:
+    """Opens each task's RocksDB below the state directory; all share one cache and one write buffer."""
+
+    def open_stores(wiring: TaskWiring) -> TaskStores:
+        place = task_directory(settings.state_dir, wiring.app, cluster.cluster_id, wiring.generation, wiring.id)
+        return RocksTaskStores.open(place, [store.name for store in wiring.stage.stores], resources)
+
+    return open_stores
+
+
+def run_worker(
+    cluster: Cluster,
+    wiring: Wiring,
+    settings: WorkerSettings,
+    *,
+    observer: WorkerObserver | None = None,
+    until_drained: bool = False,
+    clock: Clock | None = None,
+) -> None:
+    """Run one worker in this thread until SIGINT, SIGTERM or, if asked for, the end of the input.
+
+    A signal commits and closes cleanly; a second one is not needed. Errors are raised after everything is closed.
+    """
+    resources = RocksResources()
+    worker = Worker(
+        cluster, wiring, rocks_opener(cluster, settings, resources), settings, clock or SystemClock(), observer
+    )
+    with stopped_by_signals(worker.stop):
+        if not until_drained:
+            worker.run()
+            return
+        with watching_drain(cluster, wiring, worker.stop):
+            worker.run()
+
+
+@contextmanager
+def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
+    """SIGINT and SIGTERM call ``stop`` inside this scope; the handlers before it are put back."""
+
+    def on_signal(number: int, _frame: FrameType | None) -> None:
+        _LOG.info("%s: committing and closing.", signal.Signals(number).name)
+        stop()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may set handlers; whoever runs us elsewhere stops us by other means
+        return
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def watching_drain(cluster: Cluster, wiring: Wiring, stop: Callable[[], None]) -> Iterator[None]:
+    """A thread that calls ``stop`` once every stage has committed the end of its input."""
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(_DRAIN_CHECK_SECONDS):
+            if is_drained(cluster, wiring.catalog):
+                stop()
+                return
+
+    thread = threading.Thread(target=watch, name="drain-watch", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

@@ -1,0 +1,126 @@
+"""Several workers on one machine: child processes, watched, restarted after a crash, stopped together.
+
+Children hold the reading end of a pipe whose writing end only the supervisor has: when it dies, however it dies,
+they see the end of the pipe and stop cleanly, so no worker outlives it.
+"""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from stateflow.clock import Clock
+from stateflow.errors import StateflowError
+
+_LOG = logging.getLogger(__name__)
+
+PARENT_PIPE_OPTION = "--stop-with-parent"
+_RESTARTS_MAX = 5
+_RESTART_WINDOW_SECONDS = 60.0
+_CHECK_SECONDS = 0.1
+_STOP_TIMEOUT_SECONDS = 60.0
+
+
+class WorkerFailed(StateflowError):
+    """A worker ended with an error, or crashed too often to be worth another start."""
+
+    def __init__(self, name: str, code: int) -> None:
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        super().__init__(
+            f"worker {name} {how}.",
+            action="see the worker's own lines above; state and progress are kept, so start again when it is mended.",
+            worker=name,
+            code=code,
+        )
+        self.exit_code = code if code > 0 else 1
+
+
+@dataclass(slots=True)
+class _Child:
+    name: str
+    process: subprocess.Popen[bytes]
+    crashes_seconds: deque[float] = field(default_factory=deque)
+
+
+class Supervisor:
+    """Keeps ``count`` worker processes running until ``stop``."""
+
+    def __init__(self, command: Callable[[str], Sequence[str]], count: int, clock: Clock) -> None:
+        """``command(name)`` is the command line of the worker of that name (``w0``, ``w1``, …)."""
+        self._command = command
+        self._clock = clock
+        self._stopping = threading.Event()
+        self._children = [self._spawn(f"w{index}") for index in range(count)]
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """Worker name → process id."""
+        return {child.name: child.process.pid for child in self._children}
+
+    def stop(self) -> None:
+        """Ask ``run`` to stop all workers; may be called from a signal handler or another thread."""
+        self._stopping.set()
+
+    def run(self) -> None:
+        """Watch until ``stop``; raises ``WorkerFailed`` after stopping the others when one cannot go on."""
+        try:
+            while not self._stopping.wait(_CHECK_SECONDS):
+                for child in self._children:
+                    self._check(child)
+        finally:
+            self._stop_all()
+
+    def _spawn(self, name: str) -> _Child:
+        command = [*self._command(name), PARENT_PIPE_OPTION]
+        # A session of its own: Ctrl-C reaches the supervisor alone, which then stops the workers in order.
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+        _LOG.info("Worker %s is process %d.", name, process.pid)
+        return _Child(name, process)
+
+    def _check(self, child: _Child) -> None:
+        code = child.process.poll()
+        if code is None:
+            return
+        if code >= 0:  # it ended on purpose, with an error that another start would meet again
+            raise WorkerFailed(child.name, code)
+        now_seconds = self._clock.monotonic_seconds()
+        child.crashes_seconds.append(now_seconds)
+        while child.crashes_seconds[0] < now_seconds - _RESTART_WINDOW_SECONDS:
+            child.crashes_seconds.popleft()
+        if len(child.crashes_seconds) > _RESTARTS_MAX:
+            raise WorkerFailed(child.name, code)
+        _LOG.warning("Worker %s was killed by signal %d; starting it again.", child.name, -code)
+        _close_pipe(child.process)
+        child.process = self._spawn(child.name).process
+
+    def _stop_all(self) -> None:
+        for child in self._children:
+            _close_pipe(child.process)
+        for child in self._children:
+            try:
+                child.process.wait(_STOP_TIMEOUT_SECONDS)
+            except subprocess.TimeoutExpired:
+                _LOG.warning("Worker %s does not stop; killing it. Its open transaction will be aborted.", child.name)
+                child.process.kill()
+                child.process.wait()
+
+
+def _close_pipe(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdin is not None, "workers are started with a pipe"
+    process.stdin.close()
+
+
+def stop_with_parent(stop: Callable[[], None]) -> None:
+    """In a worker: call ``stop`` when the supervisor closes its end of the pipe, or dies."""
+
+    def watch() -> None:
+        while sys.stdin.buffer.read(1):
+            pass
+        stop()
+
+    threading.Thread(target=watch, name="parent-watch", daemon=True).start()
