@@ -1,0 +1,135 @@
+"""The `stateflow` command: finds a noun's file, and turns every failure into a sentence and an exit code.
+
+A noun is a file `cli/<noun>.py` with one click command or group named `command`, and a line in :data:`NOUNS`.
+It is imported only when used, so `stateflow --help` stays fast; a noun whose file is not there is not shown.
+A command returns nothing, writes results with :mod:`stateflow.cli.output`, takes the options that nouns share
+from :mod:`stateflow.cli.options`, and raises :class:`stateflow.errors.StateflowError` on failure: the message,
+what to do and the exit code all come from the error. With `--json` the error is one JSON object on stdout.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import sys
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+
+import click
+
+from stateflow.errors import Interrupted, StateflowError
+
+NOUNS: dict[str, str] = {
+    "up": "Start a Kafka broker on this machine.",
+    "down": "Stop the broker that `up` started.",
+    "status": "Show the broker that `up` started.",
+    "doctor": "Check what this machine has and what is missing.",
+    "run": "Run an application's workers.",
+    "describe": "Show an application's graph, topics and stores.",
+    "topics": "Plan or create the topics of an application.",
+    "reset": "Forget an application's progress and state.",
+    "state": "Read an application's state.",
+    "restore": "Rebuild local state from the changelog.",
+    "checkpoint": "Create, list and verify images of local state.",
+    "savepoint": "Name a cut through a whole application, and start from it.",
+    "scale": "Change the number of partitions, keeping all state.",
+    "compaction": "Measure changelogs, and tune how Kafka compacts them.",
+    "jobs": "List, show and submit the Spark jobs.",
+    "config": "Show every setting and where it comes from.",
+    "bench": "Measure speed on this machine.",
+    "study": "Repeat a study and its figures.",
+}
+USAGE_EXIT_CODE = 2
+
+
+class Nouns(click.Group):
+    """A group whose commands are files, imported when first used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The nouns whose file exists, in the order of the table."""
+        return [noun for noun in NOUNS if importlib.util.find_spec(f"stateflow.cli.{noun}") is not None]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import one noun; None for a name that is not in the table or has no file."""
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        command = importlib.import_module(f"stateflow.cli.{cmd_name}").command
+        assert isinstance(command, click.Command), (
+            f"cli/{cmd_name}.py must define a click command named `command`"
+        )
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the nouns from the table, without importing any."""
+        rows = [(noun, NOUNS[noun]) for noun in self.list_commands(ctx)]
+        assert rows, "an install without any noun"
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+def installed_version() -> str:
+    """The version of the installed package, or `unknown` in a plain checkout."""
+    try:
+        return version("stateflow")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+@click.group(cls=Nouns, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(installed_version(), prog_name="stateflow")
+def cli() -> None:
+    """State for streams on Kafka: run, look at, restore, repartition and tune."""
+
+
+def report(error: StateflowError, *, as_json: bool) -> int:
+    """Print one error for a person (stderr) or a program (stdout); returns its exit code."""
+    if as_json:
+        body = {
+            "error": type(error).__name__,
+            "message": error.message,
+            "action": error.action,
+            "exit_code": error.exit_code,
+            "fields": error.fields,
+        }
+        click.echo(json.dumps(body, default=str))
+    else:
+        click.echo(f"error: {error}", err=True)
+    return error.exit_code
+
+
+def report_usage(error: click.ClickException, *, as_json: bool) -> int:
+    """Print a mistake on the command line and how to get help; returns the exit code."""
+    ctx = getattr(error, "ctx", None)
+    path = ctx.command_path if ctx is not None else "stateflow"
+    action = f"Run `{path} --help`."
+    if as_json:
+        body = {
+            "error": "UsageError",
+            "message": error.format_message(),
+            "action": action,
+            "exit_code": USAGE_EXIT_CODE,
+        }
+        click.echo(json.dumps(body))
+    else:
+        click.echo(f"error: {error.format_message()} What to do: {action}", err=True)
+    return USAGE_EXIT_CODE
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line; returns the exit code. Bugs (anything but a StateflowError) keep their traceback."""
+    as_json = "--json" in arguments
+    try:
+        result = cli.main(args=list(arguments), prog_name="stateflow", standalone_mode=False)
+    except StateflowError as error:
+        return report(error, as_json=as_json)
+    except click.ClickException as error:
+        return report_usage(error, as_json=as_json)
+    except (click.Abort, KeyboardInterrupt):
+        return report(Interrupted("Stopped by the user.", action="Start it again to go on."), as_json=as_json)
+    return result if isinstance(result, int) else 0
+
+
+def main() -> None:
+    """Entry point of the `stateflow` script."""
+    sys.exit(run(sys.argv[1:]))

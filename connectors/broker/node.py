@@ -1,0 +1,156 @@
+"""One broker process: its folder, its start, its end."""
+
+from __future__ import annotations
+
+import base64
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+
+from stateflow.connectors.broker import guard
+from stateflow.connectors.broker.distribution import CHECKPOINT_NAME, KafkaDistribution
+from stateflow.connectors.broker.settings import properties_text
+from stateflow.errors import SetupError
+
+STOP_SECONDS = 20.0
+KILL_SECONDS = 10.0
+_TAIL_BYTES = 64 << 10
+_JVM_ARGUMENTS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:+ExitOnOutOfMemoryError")
+
+
+def random_id() -> str:
+    """A fresh cluster or folder id as Kafka writes them: 16 random bytes in URL-safe base64, no leading dash."""
+    while True:
+        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not text.startswith("-"):
+            return text
+
+
+class BrokerNode:
+    """Node `node_id` of a cluster, living in `folder`. It owns at most one process at a time.
+
+    A guarded node dies with this process, however this process ends; an unguarded one outlives it.
+    """
+
+    def __init__(self, node_id: int, folder: Path, *, heap_mib: int = 256, guarded: bool = True) -> None:
+        self.node_id = node_id
+        self.folder = folder
+        self.log_dir = folder / "log"
+        self.output_path = folder / "broker.out"
+        self._heap_mib = heap_mib
+        self._guarded = guarded
+        self._process: subprocess.Popen[bytes] | None = None
+        self._pid: int | None = None
+
+    @property
+    def pid(self) -> int:
+        """Process id of the broker's Java process. It is a bug to ask a node that was never started."""
+        assert self._pid is not None, "the node was not started"
+        return self._pid
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process lives; it may not serve requests yet."""
+        return self._process is not None and self._process.poll() is None
+
+    def format(self, cluster_id: str, distribution: KafkaDistribution) -> None:
+        """Give an empty folder the cluster's identity and feature levels; a formatted one is left as it is."""
+        identity = self.log_dir / "meta.properties"
+        if identity.exists():
+            return
+        self.log_dir.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(distribution.bootstrap_checkpoint, self.log_dir / CHECKPOINT_NAME)
+        draft = identity.with_suffix(".draft")
+        draft.write_text(
+            f"version=1\ncluster.id={cluster_id}\nnode.id={self.node_id}\ndirectory.id={random_id()}\n"
+        )
+        draft.replace(identity)
+
+    def start(self, settings: Mapping[str, str], distribution: KafkaDistribution) -> None:
+        """Start the process; returns before it serves. The previous process must have ended."""
+        assert not self.is_running, "the node is running"
+        properties = self.folder / "server.properties"
+        properties.write_text(properties_text(settings))
+        command = [
+            str(distribution.java.executable),
+            f"-Xmx{self._heap_mib}m",
+            *_JVM_ARGUMENTS,
+            "-cp",
+            distribution.classpath,
+            "kafka.Kafka",
+            str(properties),
+        ]
+        with self.output_path.open("wb") as output:
+            self._process = self._spawn(command, output.fileno())
+
+    def _spawn(self, command: list[str], output: int) -> subprocess.Popen[bytes]:
+        if not self._guarded:
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+            )
+            self._pid = process.pid
+            return process
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", guard.__file__, str(os.getpid()), *command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=output,
+            start_new_session=True,
+        )
+        assert process.stdout is not None
+        with process.stdout:
+            announced = process.stdout.readline()
+        if not announced:
+            process.wait(KILL_SECONDS)
+            raise SetupError(
+                f"The process that guards the broker failed:\n{self.output_tail()}\n",
+                action="Read the cause above; this Python must be able to start itself as a child process.",
+            )
+        self._pid = int(announced)
+        return process
+
+    def stop(self) -> None:
+        """End the process in order (SIGTERM: Kafka closes its logs); by force if it does not within 20 s."""
+        if self._process is None:
+            return
+        if self.is_running:
+            self._signal(signal.SIGTERM)
+            try:
+                self._process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._signal(signal.SIGKILL)
+        self._reap()
+
+    def kill(self) -> None:
+        """End the process at once, as a crash would (SIGKILL)."""
+        if self.is_running:
+            self._signal(signal.SIGKILL)
+        self._reap()
+
+    def _signal(self, number: signal.Signals) -> None:
+        """Signal the broker itself: its guard ends with it."""
+        try:
+            os.kill(self.pid, number)
+        except ProcessLookupError:
+            assert self._process is not None
+            self._process.wait(KILL_SECONDS)  # it ended by itself, and its guard is about to
+
+    def _reap(self) -> None:
+        if self._process is not None:
+            self._process.wait(KILL_SECONDS)
+            if self._process.stdin is not None:
+                self._process.stdin.close()
+
+    def output_tail(self, lines: int = 15) -> str:
+        """The last lines that the broker printed."""
+        if not self.output_path.exists():
+            return ""
+        with self.output_path.open("rb") as output:
+            size = output.seek(0, os.SEEK_END)
+            output.seek(max(0, size - _TAIL_BYTES))
+            return "\n".join(output.read().decode(errors="replace").splitlines()[-lines:])
