@@ -1,0 +1,222 @@
+"""The life of a generation: preparing → active → retired, or aborted. Nothing here moves a record.
+
+Each step leaves the control topic in a state from which the next command can go on: workers refuse to start while
+a generation is *preparing*, a second ``start`` with the same partition count resumes it, ``abort`` undoes it.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+
+from stateflow.catalog.control import ControlTopic
+from stateflow.catalog.model import Catalog, GenerationEntry, RangeAudit, RoutingEntry
+from stateflow.catalog.names import task_id, transactional_id
+from stateflow.clock import Clock
+from stateflow.errors import CatalogMissing, ConfigError, GenerationUnfinished, StillRunning
+from stateflow.log.base import Cluster, TopicSpec
+from stateflow.scale.repartition import progress_group
+from stateflow.scale.scope import MovedTopic, moved_topics
+
+FENCE_LANES = 8
+
+
+def load_catalog(cluster: Cluster, app: str) -> Catalog:
+    """The application's catalog; raises ``CatalogMissing`` when it never ran on this cluster."""
+    catalog = ControlTopic(cluster, app).read()
+    if catalog is None:
+        raise CatalogMissing(
+            f"there is no catalog of an application {app!r} on this cluster.",
+            action="check the application's id and the brokers; the catalog is written when a worker first starts.",
+            app=app,
+        )
+    return catalog
+
+
+def refuse_while_running(cluster: Cluster, app: str) -> None:
+    """Raise ``StillRunning`` when the application's group has members."""
+    members = cluster.group_members(app)
+    if members:
+        raise StillRunning(
+            f"{len(members)} worker(s) of {app!r} are running.",
+            action="stop all workers first; one that was killed leaves the group when its session times out"
+            " (45 s by default).",
+            app=app,
+            members=members,
+        )
+
+
+def preparing(catalog: Catalog) -> GenerationEntry | None:
+    """The generation that was begun and not finished, if any."""
+    return next((entry for entry in catalog.generations.values() if entry.state == "preparing"), None)
+
+
+def target_routing(catalog: Catalog, partitions: int) -> RoutingEntry:
+    """The routing of a change to ``partitions``: even, whatever it was before."""
+    if partitions < 1:
+        raise ConfigError(
+            f"{partitions} is not a number of partitions.", action="ask for one partition or more.", partitions=partitions
+        )
+    return RoutingEntry(kind="modulo", partitions=partitions)
+
+
+def begin(
+    cluster: Cluster, catalog: Catalog, routing: RoutingEntry, clock: Clock
+) -> tuple[Catalog, GenerationEntry]:
+    """Publish the next generation as *preparing*, or find the one that an earlier attempt left; create its topics.
+
+    Raises ``GenerationUnfinished`` when the unfinished one has another routing, ``ConfigError`` when nothing
+    would change. A crash in here is repaired by calling it again.
+    """
+    control = ControlTopic(cluster, catalog.app.app)
+    entry = preparing(catalog)
+    if entry is not None and entry.routing != routing:
+        raise GenerationUnfinished(
+            f"a change to {entry.partitions} partitions (generation {entry.generation}) was begun and not finished.",
+            action=f"finish it with `stateflow scale start --partitions {entry.partitions}`, or undo it with"
+            " `stateflow scale abort`.",
+            generation=entry.generation,
+            partitions=entry.partitions,
+        )
+    if entry is None:
+        if routing == catalog.active.routing:
+            raise ConfigError(
+                f"the application already has {routing.partitions} partitions.",
+                action="name another number.",
+                partitions=routing.partitions,
+            )
+        entry = GenerationEntry(
+            generation=max(catalog.generations) + 1, state="preparing", routing=routing, created_ms=clock.now_ms()
+        )
+        catalog = control.write_generations([entry])
+    topic_ids = _create_topics(cluster, catalog, entry)
+    if topic_ids != entry.topic_ids:
+        entry = msgspec.structs.replace(entry, topic_ids=topic_ids)
+        catalog = control.write_generations([entry])
+    return catalog, entry
+
+
+def _create_topics(cluster: Cluster, catalog: Catalog, entry: GenerationEntry) -> dict[str, str]:
+    """Topics with the settings that the active generation's have right now, tuned ones included."""
+    moved = moved_topics(catalog)
+    old = cluster.describe(topic.topic(catalog.active.generation) for topic in moved)
+    specs = [
+        TopicSpec(
+            topic.topic(entry.generation),
+            entry.partitions,
+            old[topic.topic(catalog.active.generation)].replication,
+        )
+        for topic in moved
+    ]
+    created = cluster.create(specs)
+    for topic in moved:
+        _copy_settings(cluster, topic.topic(catalog.active.generation), topic.topic(entry.generation))
+    return {name: info.topic_id for name, info in created.items()}
+
+
+def _copy_settings(cluster: Cluster, source: str, target: str) -> None:
+    """Set what differs, and only that: what the source takes from the broker's defaults, the target takes too."""
+    wanted, present = cluster.topic_config(source), cluster.topic_config(target)
+    changes = {name: value for name, value in wanted.items() if present.get(name) != value}
+    if changes:
+        cluster.alter_topic_config(target, changes)
+
+
+def fence_tasks(cluster: Cluster, catalog: Catalog) -> None:
+    """Take the transactional ids of all tasks of the active generation.
+
+    Afterwards no worker that was believed dead can write any more, and what it left open is aborted, so the last
+    stable offsets of the topics are their ends.
+    """
+    if catalog.app.guarantee != "exactly-once":
+        return
+    app, generation = catalog.app.app, catalog.active.generation
+    ids = [
+        transactional_id(app, generation, task_id(stage, partition))
+        for stage in catalog.stages
+        for partition in range(catalog.partitions(stage))
+    ]
+    with ThreadPoolExecutor(FENCE_LANES, thread_name_prefix="fence") as pool:
+        for _ in pool.map(lambda name: cluster.writer(name).close(), ids):
+            pass
+
+
+def activate(
+    cluster: Cluster, catalog: Catalog, entry: GenerationEntry, audit: tuple[RangeAudit, ...], clock: Clock
+) -> Catalog:
+    """Make the generation active and the one before retired, both or neither.
+
+    Raises ``GenerationUnfinished`` when it was aborted meanwhile.
+    """
+    control = ControlTopic(cluster, catalog.app.app)
+    now = load_catalog(cluster, catalog.app.app)
+    found = now.generations[entry.generation]
+    if found.state != "preparing":
+        raise GenerationUnfinished(
+            f"generation {entry.generation} is {found.state} and can no longer be made active.",
+            action="start the repartition again.",
+            generation=entry.generation,
+        )
+    retired = msgspec.structs.replace(now.active, state="retired")
+    active = msgspec.structs.replace(found, state="active", audit=audit, activated_ms=clock.now_ms())
+    return control.write_generations([retired, active])
+
+
+def abort(cluster: Cluster, app: str) -> GenerationEntry:
+    """Undo an unfinished change: mark it aborted, stop its jobs, delete its topics. The old generation is untouched.
+
+    Raises ``ConfigError`` when there is nothing to abort. Interrupted, it leaves topics behind that ``finalize``
+    deletes.
+    """
+    catalog = load_catalog(cluster, app)
+    entry = preparing(catalog)
+    if entry is None:
+        raise ConfigError(
+            f"{app!r} has no unfinished change of its partitions.",
+            action=f"nothing to do: generation {catalog.active.generation} is active.",
+        )
+    aborted = msgspec.structs.replace(entry, state="aborted")
+    catalog = ControlTopic(cluster, app).write_generations([aborted])
+    _fence_moves(cluster, catalog, entry.generation)
+    return _delete_topics(cluster, catalog, aborted)
+
+
+def finalize(cluster: Cluster, app: str) -> list[str]:
+    """Delete the topics of retired and aborted generations; returns their names.
+
+    Raises ``GenerationUnfinished`` while a change is under way.
+    """
+    catalog = load_catalog(cluster, app)
+    entry = preparing(catalog)
+    if entry is not None:
+        raise GenerationUnfinished(
+            f"generation {entry.generation} is still being prepared from generation {catalog.active.generation}.",
+            action="finish it with `stateflow scale start`, or undo it with `stateflow scale abort`.",
+            generation=entry.generation,
+        )
+    deleted: list[str] = []
+    for generation in catalog.generations.values():
+        if generation.state in ("retired", "aborted") and generation.topic_ids:
+            deleted += sorted(generation.topic_ids)
+            _delete_topics(cluster, catalog, generation)
+    return deleted
+
+
+def _fence_moves(cluster: Cluster, catalog: Catalog, generation: int) -> None:
+    group = progress_group(catalog.app.app, generation)
+    sources = [tp for topic in moved_topics(catalog) for tp in topic.partitions(catalog, catalog.active.generation)]
+    with ThreadPoolExecutor(FENCE_LANES, thread_name_prefix="fence") as pool:
+        for _ in pool.map(lambda tp: cluster.writer(f"{group}-{tp.topic}-{tp.partition}").close(), sources):
+            pass
+
+
+def _delete_topics(cluster: Cluster, catalog: Catalog, entry: GenerationEntry) -> GenerationEntry:
+    cluster.delete(_topic_names(moved_topics(catalog), entry))
+    gone = msgspec.structs.replace(entry, topic_ids={})
+    ControlTopic(cluster, catalog.app.app).write_generations([gone])
+    return gone
+
+
+def _topic_names(moved: list[MovedTopic], entry: GenerationEntry) -> list[str]:
+    return sorted({topic.topic(entry.generation) for topic in moved} | set(entry.topic_ids))

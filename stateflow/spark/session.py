@@ -1,0 +1,141 @@
+"""Spark sessions with the settings that stateflow's jobs need, on this machine or on a cluster."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stateflow.errors import SetupError
+from stateflow.spark.jvm import spark_java_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_QUIET_LOG4J = """\
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+logger.repl.name = org.apache.spark.repl.Main
+logger.repl.level = error
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{HH:mm:ss} spark %p %c{1}: %m%n
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkSettings:
+    """How a session is made."""
+
+    app_name: str = "stateflow"
+    cores: int = 2
+    """Tasks at the same time, for a session on this machine."""
+    task_attempts_max: int = 4
+    """How often a failed task is started before its job fails; 1 would make one killed worker the end of it."""
+    driver_memory: str = "1g"
+    master: str | None = None
+    """A cluster's master URL; None runs on this machine."""
+    conf: Mapping[str, str] = field(default_factory=dict)
+    """Further Spark settings, which win over ours."""
+    log_level: str = "ERROR"
+
+
+def spark_conf(settings: SparkSettings) -> dict[str, str]:
+    """The Spark settings of a session, apart from its master."""
+    return {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": settings.driver_memory,
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(settings.cores),
+        "spark.task.maxFailures": str(settings.task_attempts_max),
+        # A speculative twin of a task would fence the first one in the middle of its work.
+        "spark.speculation": "false",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        **settings.conf,
+    }
+
+
+@contextmanager
+def spark_session(settings: SparkSettings | None = None) -> Iterator[SparkSession]:
+    """A session for the time of a ``with`` block.
+
+    One that is already there (a notebook's, spark-submit's) is used as it is and left running. Raises
+    ``SetupError`` when pyspark or Java is missing, or when the JVM does not start.
+    """
+    settings = settings or SparkSettings()
+    require_pyspark()
+    from pyspark.sql import SparkSession
+
+    present = SparkSession.getActiveSession()
+    if present is not None:
+        yield present
+        return
+    session = _started(settings)
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+def require_pyspark() -> None:
+    """Raise ``SetupError`` when pyspark or pyarrow is not installed."""
+    missing = [name for name in ("pyspark", "pyarrow") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise SetupError(
+            f"Spark jobs need {' and '.join(missing)}, which this Python does not have.",
+            action="pip install 'stateflow[spark]', or use `--engine local` where there is one.",
+            missing=missing,
+        )
+
+
+def _started(settings: SparkSettings) -> SparkSession:
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.sql import SparkSession
+
+    conf = spark_conf(settings)
+    with tempfile.TemporaryDirectory(prefix="stateflow-spark-") as folder, _environment(settings):
+        if settings.log_level == "ERROR" and "spark.driver.extraJavaOptions" not in conf:
+            quiet = Path(folder) / "log4j2.properties"
+            quiet.write_text(_QUIET_LOG4J)
+            conf["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile=file:{quiet}"
+        builder = SparkSession.builder.appName(settings.app_name)
+        builder = builder.master(settings.master or f"local[{settings.cores},{settings.task_attempts_max}]")
+        for name, value in conf.items():
+            builder = builder.config(name, value)
+        try:
+            session = builder.getOrCreate()
+        except PySparkRuntimeError as error:
+            raise SetupError(
+                f"Spark's Java process did not start ({error}).",
+                action="look at the lines above; `stateflow doctor` shows which Java is used, and STATEFLOW_JAVA names"
+                " another.",
+            ) from error
+    session.sparkContext.setLogLevel(settings.log_level)
+    return session
+
+
+@contextmanager
+def _environment(settings: SparkSettings) -> Iterator[None]:
+    """What Spark reads from the environment while it starts; put back afterwards."""
+    wanted = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    if settings.master is None:
+        wanted |= {"JAVA_HOME": str(spark_java_home()), "SPARK_LOCAL_IP": "127.0.0.1"}
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
