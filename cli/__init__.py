@@ -1,1 +1,1 @@
-"""The `stateflow` command: one noun per file, each loaded only when it is asked for (see :mod:`stateflow.cli.main`)."""
+"""The `stateflow` command: one noun per file, each loaded only when it is asked for."""

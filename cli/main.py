@@ -3,8 +3,9 @@
 A noun is a file `cli/<noun>.py` with one click command or group named `command`, and a line in :data:`NOUNS`.
 It is imported only when used, so `stateflow --help` stays fast; a noun whose file is not there is not shown.
 A command returns nothing, writes results with :mod:`stateflow.cli.output`, takes the options that nouns share
-from :mod:`stateflow.cli.options`, and raises :class:`stateflow.errors.StateflowError` on failure: the message,
-what to do and the exit code all come from the error. With `--json` the error is one JSON object on stdout.
+from :mod:`stateflow.cli.options`, and raises :class:`stateflow.errors.StateflowError` on failure: the
+message, what to do and the exit code all come from the error. With `--json` the error is one JSON object on
+stdout.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ USAGE_EXIT_CODE = 2
 class Nouns(click.Group):
     """A group whose commands are files, imported when first used."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click names it
         """The nouns whose file exists, in the order of the table."""
         return [noun for noun in NOUNS if importlib.util.find_spec(f"stateflow.cli.{noun}") is not None]
 
@@ -117,7 +118,7 @@ def report_usage(error: click.ClickException, *, as_json: bool) -> int:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command line; returns the exit code. Bugs (anything but a StateflowError) keep their traceback."""
+    """Run one command line; returns the exit code. Anything but a StateflowError is a bug."""
     as_json = "--json" in arguments
     try:
         result = cli.main(args=list(arguments), prog_name="stateflow", standalone_mode=False)

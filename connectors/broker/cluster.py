@@ -1,4 +1,4 @@
-"""A Kafka cluster of one or three brokers on this machine, for as long as a `with` block or a process lasts."""
+"""A Kafka cluster of one or three brokers on this machine, as child processes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Mapping
+import uuid
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +19,7 @@ from confluent_kafka.admin import AdminClient
 
 from stateflow.connectors.broker.distribution import KafkaDistribution, kafka_distribution
 from stateflow.connectors.broker.features import finalized_features
-from stateflow.connectors.broker.node import BrokerNode, random_id
+from stateflow.connectors.broker.node import BrokerNode, NodeLife, random_id
 from stateflow.connectors.broker.settings import HOST, NodePorts, node_settings
 from stateflow.errors import ConfigError, SetupError
 
@@ -32,10 +33,10 @@ FEATURES_WANTED: dict[str, int] = {"transaction.version": 2, "group.version": 1,
 class EmbeddedKafka:
     """Apache Kafka in KRaft mode, as child processes.
 
-    `data_dir` is kept between runs, and None means a folder of its own that is thrown away; `brokers` is 1 or 3;
-    `overrides` are broker properties; `port` is the first broker's client port, 0 for any free one. Processes end
-    with this one, also by kill -9, unless `guarded` is False. `start` raises SetupError with the end of the
-    broker's output. Not thread-safe.
+    `data_dir` is kept between runs, and None means a folder of its own that is thrown away; `brokers` is 1 or
+    3; `overrides` are broker properties; `port` is the first broker's client port, 0 for any free one.
+    Processes end with this one, also by kill -9, unless `guarded` is False. `start` raises SetupError with
+    the end of the broker's output. Not thread-safe.
     """
 
     def __init__(
@@ -49,12 +50,11 @@ class EmbeddedKafka:
     ) -> None:
         if brokers not in (1, 3):
             raise ConfigError(f"A cluster of {brokers} brokers was asked for.", action="Ask for 1 or 3.")
-        self._ephemeral = data_dir is None
-        self.data_dir = Path(
-            tempfile.mkdtemp(prefix="stateflow-kafka-") if data_dir is None else data_dir
-        ).absolute()
+        self.is_ephemeral = data_dir is None
+        self.data_dir = _fresh_folder() if data_dir is None else Path(data_dir).absolute()
+        life = _life(guarded=guarded, ephemeral=self.is_ephemeral)
         self.nodes = tuple(
-            BrokerNode(number, self.data_dir / f"node-{number}", guarded=guarded)
+            BrokerNode(number, self.data_dir / f"node-{number}", life=life)
             for number in range(1, brokers + 1)
         )
         self._overrides = dict(overrides or {})
@@ -101,16 +101,18 @@ class EmbeddedKafka:
 
     def stop(self) -> None:
         """End all brokers in order, and throw an ephemeral folder away. Harmless when nothing runs."""
-        with ExitStack() as stack:
-            if self._ephemeral:
-                stack.callback(shutil.rmtree, self.data_dir, ignore_errors=True)
-            for node in self.nodes:
-                stack.callback(node.stop)
+        for node in self.nodes:  # all at once: the last ones could not leave a quorum that is gone
+            node.ask_to_stop()
+        for node in self.nodes:
+            node.stop()
+        if self.is_ephemeral:
+            shutil.rmtree(self.data_dir, ignore_errors=True)
 
     def restart_node(self, node_id: int) -> None:
-        """Start a node that was stopped or killed, on its old ports and data; returns when the cluster is whole."""
-        self._start_node(self.nodes[node_id - 1])
-        self._wait_until_serving(time.monotonic() + START_TIMEOUT_SECONDS)
+        """Start a stopped or killed node on its old ports and data, and wait until it serves."""
+        node = self.nodes[node_id - 1]
+        self._start_node(node)
+        self._wait_until_serving([node])
 
     def _format(self) -> None:
         assert self._distribution is not None
@@ -123,7 +125,7 @@ class EmbeddedKafka:
                     action="Start it with its own number of brokers, or choose another folder.",
                 )
         else:
-            self.data_dir.mkdir(parents=True, exist_ok=True)
+            self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
             known = {"cluster_id": random_id(), "brokers": len(self.nodes)}
             draft = identity.with_suffix(".draft")
             draft.write_text(json.dumps(known))
@@ -132,13 +134,13 @@ class EmbeddedKafka:
             node.format(known["cluster_id"], self._distribution)
 
     def _start_on_free_ports(self) -> None:
-        """Start all nodes; another process may take a port between its choice and its use, so try again then."""
+        """Start all nodes, and again when another process takes a port between its choice and its use."""
         for attempt in range(1, PORT_ATTEMPTS + 1):
             self._ports = _choose_ports(len(self.nodes), self._wanted_port)
             for node in self.nodes:
                 self._start_node(node)
             try:
-                self._wait_until_serving(time.monotonic() + START_TIMEOUT_SECONDS)
+                self._wait_until_serving(self.nodes)
                 return
             except SetupError:
                 taken = any(_PORT_TAKEN in node.output_tail(200) for node in self.nodes)
@@ -152,17 +154,18 @@ class EmbeddedKafka:
         settings = node_settings(node.node_id, self._ports, node.log_dir, self._overrides)
         node.start(settings, self._distribution)
 
-    def _wait_until_serving(self, deadline: float) -> None:
-        """Wait until every node answers and the metadata lists all of them (a fenced broker is not listed)."""
-        for node, ports in zip(self.nodes, self._ports, strict=True):
-            while not _answers(ports.client):
+    def _wait_until_serving(self, nodes: Sequence[BrokerNode]) -> None:
+        """Wait until each of `nodes` answers and the metadata lists them (a fenced broker is not listed)."""
+        deadline = time.monotonic() + START_TIMEOUT_SECONDS
+        for node in nodes:
+            while not _answers(self._ports[node.node_id - 1].client):
                 self._fail_if_dead(node, deadline)
                 time.sleep(POLL_SECONDS)
         client = AdminClient(
             {"bootstrap.servers": self.bootstrap, "log_level": 0, "reconnect.backoff.max.ms": 100}
         )
-        while not _lists_all(client, len(self.nodes)):
-            for node in self.nodes:
+        while not _lists(client, {node.node_id for node in nodes}):
+            for node in nodes:
                 self._fail_if_dead(node, deadline)
             time.sleep(POLL_SECONDS)
 
@@ -182,7 +185,7 @@ class EmbeddedKafka:
         low = {name: level for name, level in low.items() if level < FEATURES_WANTED[name]}
         if low:
             raise SetupError(
-                f"The cluster in {self.data_dir} was formatted with old feature levels: {low}, wanted {FEATURES_WANTED}.",
+                f"The cluster in {self.data_dir} has old feature levels: {low}, wanted {FEATURES_WANTED}.",
                 action="Use a new data folder, or raise the levels with kafka-features.sh.",
                 features=self.features,
             )
@@ -192,18 +195,39 @@ def _choose_ports(brokers: int, first_client_port: int) -> tuple[NodePorts, ...]
     """Ports that nobody listens on now, all different: held open together until all are known."""
     with ExitStack() as stack:
         chosen = []
-        for number in range(2 * brokers):
-            holder = stack.enter_context(socket.socket())
-            wanted = first_client_port if number == 0 else 0
-            try:
-                holder.bind((HOST, wanted))
-            except OSError as error:
-                raise SetupError(
-                    f"Port {wanted} of {HOST} cannot be used: {error.strerror}.",
-                    action="End what listens there, or choose another port (0 takes any free one).",
-                ) from error
-            chosen.append(holder.getsockname()[1])
-        return tuple(NodePorts(*pair) for pair in zip(chosen[::2], chosen[1::2], strict=True))
+        for number in range(brokers):
+            client = _hold(stack, first_client_port + number if first_client_port else 0)
+            chosen.append(NodePorts(client=client, controller=_hold(stack, 0)))
+        return tuple(chosen)
+
+
+def _hold(stack: ExitStack, port: int) -> int:
+    """Bind `port` (0: any) until the stack unwinds; returns the port's number."""
+    holder = stack.enter_context(socket.socket())
+    if (
+        port
+    ):  # connections of an earlier broker that linger there do no harm, as they would do none to the broker
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        holder.bind((HOST, port))
+        holder.listen()  # with the option above, only listening tells whether somebody else does
+    except OSError as error:
+        raise SetupError(
+            f"Port {port} of {HOST} cannot be used: {error.strerror}.",
+            action="End what listens there, or choose another port (0 takes any free one).",
+        ) from error
+    return int(holder.getsockname()[1])
+
+
+def _fresh_folder() -> Path:
+    """A folder name that nobody uses yet; made at the start, removed at the end."""
+    return Path(tempfile.gettempdir()).absolute() / f"stateflow-kafka-{uuid.uuid4().hex}"
+
+
+def _life(*, guarded: bool, ephemeral: bool) -> NodeLife:
+    if not guarded:
+        return NodeLife.OUTLIVES_US
+    return NodeLife.LEAVES_NOTHING if ephemeral else NodeLife.ENDS_WITH_US
 
 
 def _answers(port: int) -> bool:
@@ -213,8 +237,8 @@ def _answers(port: int) -> bool:
         return False  # not listening yet; the caller watches the process and the clock
 
 
-def _lists_all(client: AdminClient, brokers: int) -> bool:
+def _lists(client: AdminClient, node_ids: set[int]) -> bool:
     try:
-        return len(client.list_topics(timeout=1.0).brokers) == brokers
+        return node_ids <= set(client.list_topics(timeout=1.0).brokers)
     except KafkaException:
         return False  # not elected or not registered yet; the caller watches the processes and the clock

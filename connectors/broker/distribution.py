@@ -1,4 +1,4 @@
-"""What it takes to run Apache Kafka here: its jars, a Java runtime, and the feature levels of a new cluster."""
+"""What it takes to run Apache Kafka here: jars, a Java runtime, and a new cluster's feature levels."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ log.dirs={log_dir}
 
 @dataclass(frozen=True)
 class KafkaDistribution:
-    """Kafka, ready to start: `version`, `java`, `classpath`, and the `bootstrap_checkpoint` for new log folders."""
+    """Kafka, ready to start; `bootstrap_checkpoint` goes into every new log folder."""
 
     version: str
     java: Java
@@ -38,7 +38,10 @@ class KafkaDistribution:
 
 
 def kafka_distribution() -> KafkaDistribution:
-    """Make Kafka ready on this machine, fetching and formatting only what the cache lacks. Raises SetupError."""
+    """Make Kafka ready on this machine, fetching and formatting only what the cache lacks.
+
+    Raises SetupError.
+    """
     java = find_java()
     folder = fetch(KAFKA_JARS)
     classpath = os.pathsep.join(str(folder / jar.file_name) for jar in KAFKA_JARS.jars)
@@ -53,9 +56,9 @@ def kafka_distribution() -> KafkaDistribution:
 def _format_once(java: Java, classpath: str, checkpoint: Path) -> None:
     """Let Kafka's own storage tool format a folder, and keep the file that carries the feature levels.
 
-    The file holds the levels of metadata, transactions and groups for this version and no cluster id, so it serves
-    every later cluster; without it a broker starts with transaction.version and group.version at 0. The tool costs
-    about two seconds, which are so paid once per machine and not once per start.
+    The file holds the levels of metadata, transactions and groups for this version and no cluster id, so it
+    serves every later cluster; without it a broker starts with transaction.version and group.version at 0.
+    The tool costs about two seconds, which are so paid once per machine and not once per start.
     """
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=checkpoint.parent) as scratch:

@@ -1,6 +1,7 @@
 """Asks a broker which feature levels its cluster has settled on: one ApiVersions request over a plain socket.
 
-The client library has no call for it. Format: KIP-511 and KIP-584, ApiVersions version 3 (flexible, tagged fields).
+The client library has no call for it. Format: KIP-511 and KIP-584, ApiVersions version 3 (flexible, tagged
+fields).
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ def finalized_features(host: str, port: int, *, timeout_seconds: float = 5.0) ->
 
 
 def parse_response(body: bytes) -> dict[str, int]:
-    """The finalized features in an ApiVersions v3 response (without its length). Raises OSError on anything else."""
+    """The finalized features in an ApiVersions v3 response (without its length).
+
+    Raises OSError on anything else.
+    """
     try:
         return _parse(_Reader(body))
     except (IndexError, struct.error, UnicodeDecodeError) as error:

@@ -1,4 +1,4 @@
-"""Downloads Maven artifacts with Apache Ivy, which the pyspark wheel carries: no Maven, no tool of our own."""
+"""Downloads Maven artifacts with Apache Ivy, which the pyspark wheel carries."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _JVM_ARGUMENTS = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 def retrieve(artifacts: Sequence[Coordinates], folder: Path) -> list[str]:
     """Download `artifacts` (group, artifact, version), and nothing they depend on, to `folder/jars`.
 
-    What could not be had is simply not there; returns the lines in which Ivy says why. Files are not checked here.
+    What could not be had is simply not there; returns the lines in which Ivy says why. Files are not checked
+    here.
     """
     java = find_java()
     command = [str(java.executable), *_JVM_ARGUMENTS, *network_arguments(java), "-cp", ivy_classpath(), _MAIN]
@@ -50,7 +51,7 @@ def ivy_classpath() -> str:
     paths = [str(path) for path in found if path is not None]
     if len(paths) != 2:
         raise SetupError(
-            "The jars of the broker are fetched with the Ivy that pyspark carries, and pyspark is not installed.",
+            "The broker's jars are fetched with the Ivy that pyspark carries; pyspark is not installed.",
             action="Install the extra `stateflow[broker]`.",
         )
     return os.pathsep.join(paths)
@@ -65,7 +66,8 @@ def module_xml(artifacts: Sequence[Coordinates]) -> str:
     )
     return (
         '<ivy-module version="2.0"><info organisation="stateflow" module="jars"/>'
-        f'<configurations><conf name="default"/></configurations><dependencies>{rows}</dependencies></ivy-module>'
+        '<configurations><conf name="default"/></configurations>'
+        f"<dependencies>{rows}</dependencies></ivy-module>"
     )
 
 

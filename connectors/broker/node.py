@@ -10,6 +10,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Mapping
+from enum import Enum
 from pathlib import Path
 
 from stateflow.connectors.broker import guard
@@ -24,26 +25,31 @@ _JVM_ARGUMENTS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:+ExitOnOut
 
 
 def random_id() -> str:
-    """A fresh cluster or folder id as Kafka writes them: 16 random bytes in URL-safe base64, no leading dash."""
+    """A fresh cluster or folder id as Kafka writes them: 16 random bytes, URL-safe base64."""
     while True:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         if not text.startswith("-"):
             return text
 
 
+class NodeLife(Enum):
+    """What becomes of a node when the process that started it ends without stopping it, by kill -9 even."""
+
+    OUTLIVES_US = "goes on"
+    ENDS_WITH_US = "is stopped in order"
+    LEAVES_NOTHING = "is stopped, and its cluster's folder is removed"
+
+
 class BrokerNode:
-    """Node `node_id` of a cluster, living in `folder`. It owns at most one process at a time.
+    """Node `node_id` of a cluster, living in `folder`. It owns at most one process at a time."""
 
-    A guarded node dies with this process, however this process ends; an unguarded one outlives it.
-    """
-
-    def __init__(self, node_id: int, folder: Path, *, heap_mib: int = 256, guarded: bool = True) -> None:
+    def __init__(self, node_id: int, folder: Path, *, heap_mib: int = 256, life: NodeLife) -> None:
         self.node_id = node_id
         self.folder = folder
         self.log_dir = folder / "log"
         self.output_path = folder / "broker.out"
         self._heap_mib = heap_mib
-        self._guarded = guarded
+        self._life = life
         self._process: subprocess.Popen[bytes] | None = None
         self._pid: int | None = None
 
@@ -59,7 +65,7 @@ class BrokerNode:
         return self._process is not None and self._process.poll() is None
 
     def format(self, cluster_id: str, distribution: KafkaDistribution) -> None:
-        """Give an empty folder the cluster's identity and feature levels; a formatted one is left as it is."""
+        """Give an empty folder the cluster's identity and feature levels; leave a formatted one alone."""
         identity = self.log_dir / "meta.properties"
         if identity.exists():
             return
@@ -89,14 +95,15 @@ class BrokerNode:
             self._process = self._spawn(command, output.fileno())
 
     def _spawn(self, command: list[str], output: int) -> subprocess.Popen[bytes]:
-        if not self._guarded:
+        if self._life is NodeLife.OUTLIVES_US:
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
             )
             self._pid = process.pid
             return process
+        leftover = str(self.folder) if self._life is NodeLife.LEAVES_NOTHING else ""
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", guard.__file__, str(os.getpid()), *command],
+            [sys.executable, "-I", "-S", guard.__file__, str(os.getpid()), leftover, *command],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=output,
@@ -114,12 +121,17 @@ class BrokerNode:
         self._pid = int(announced)
         return process
 
+    def ask_to_stop(self) -> None:
+        """Begin an orderly end (SIGTERM: Kafka closes its logs), without waiting for it."""
+        if self.is_running:
+            self._signal(signal.SIGTERM)
+
     def stop(self) -> None:
-        """End the process in order (SIGTERM: Kafka closes its logs); by force if it does not within 20 s."""
+        """End the process in order, or by force if it does not within 20 s. Harmless when none runs."""
         if self._process is None:
             return
         if self.is_running:
-            self._signal(signal.SIGTERM)
+            self.ask_to_stop()
             try:
                 self._process.wait(STOP_SECONDS)
             except subprocess.TimeoutExpired:

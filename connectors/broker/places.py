@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def cache_dir() -> Path:
-    """Folder of things that can be fetched or made again: `STATEFLOW_CACHE`, else the platform's cache folder."""
+    """Folder of what can be fetched or made again: `STATEFLOW_CACHE`, else the platform's."""
     if override := os.environ.get("STATEFLOW_CACHE"):
         return Path(override)
     if sys.platform == "darwin":

@@ -12,7 +12,7 @@ from stateflow.connectors.broker.places import user_state_dir
 
 @dataclass(frozen=True)
 class RunningBroker:
-    """A cluster started by `stateflow up`: where it answers, its processes, and whether its data outlasts it."""
+    """A cluster started by `stateflow up`: where it answers, its processes, where its data lies."""
 
     bootstrap: str
     pids: tuple[int, ...]

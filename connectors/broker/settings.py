@@ -11,7 +11,7 @@ HOST = "127.0.0.1"
 
 @dataclass(frozen=True)
 class NodePorts:
-    """Where one node listens: for clients and brokers (`client`), and for the metadata quorum (`controller`)."""
+    """Where one node listens: for clients and brokers, and for the metadata quorum."""
 
     client: int
     controller: int
@@ -61,11 +61,12 @@ _SMALL_AND_QUICK: dict[str, object] = {
     "num.io.threads": 4,
     "group.initial.rebalance.delay.ms": 0,
     "group.min.session.timeout.ms": 500,
-    "broker.session.timeout.ms": 3000,  # a killed broker is noticed, and may come back, after 3 s instead of 9
+    "broker.session.timeout.ms": 3000,  # a killed broker is noticed after 3 s instead of 9
     "broker.heartbeat.interval.ms": 500,
     # Zero-filled on every pass. 16 MiB index 629,000 keys; a segment with more would never be cleaned.
     "log.cleaner.dedupe.buffer.size": 16 << 20,
-    "log.cleaner.backoff.ms": 1000,  # at 15 s the cleaner's pause, not a topic's policy, would decide a log's size
+    # At the default of 15 s the cleaner's pause, and not a topic's policy, would decide a log's size.
+    "log.cleaner.backoff.ms": 1000,
     "log.initial.task.delay.ms": 1000,
 }
 
