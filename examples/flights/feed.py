@@ -27,7 +27,8 @@ from typing import NamedTuple
 
 import msgspec
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 TOPIC = "flights"
 PARTITIONS = 4
