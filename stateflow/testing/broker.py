@@ -34,8 +34,9 @@ class TestBroker:
 def open_test_broker(choice: str | None = None) -> Iterator[TestBroker]:
     """A broker for the time of the block.
 
-    `choice` is `embedded`, `docker` or `host:port[,…]`; None takes STATEFLOW_TEST_BROKER, and `embedded` without it.
-    Raises ConfigError for anything else, SetupError or BrokerUnreachable when the chosen broker cannot be had.
+    `choice` is `embedded`, `docker` or `host:port[,…]`; None takes STATEFLOW_TEST_BROKER, and `embedded`
+    without it. Raises ConfigError for anything else, SetupError or BrokerUnreachable when the chosen broker
+    cannot be had.
     """
     choice = choice or os.environ.get(VARIABLE) or "embedded"
     if choice == "embedded":

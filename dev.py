@@ -1,0 +1,269 @@
+#!/usr/bin/env python3
+"""Everything from a fresh checkout, with Python 3.11 or newer and pip and nothing else:
+
+    python3 dev.py demo [ARGS]    run the demonstration on a real broker, with real input
+    python3 dev.py test [ARGS]    lint, types, import contracts, then pytest with ARGS
+    python3 dev.py check          lint, types and import contracts alone
+    python3 dev.py fetch          fill the caches (packages, broker jars); later starts need no network
+    python3 dev.py lock [ARGS]    write requirements.lock anew (--upgrade: newest versions)
+    python3 dev.py exec COMMAND…  run a command in the environment, such as `stateflow doctor`
+
+The environment is `.venv` in the checkout; it is made, and brought up to date, when it is needed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import io
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import time
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent
+VENV = ROOT / ".venv"
+BIN = VENV / "bin"
+PYTHON = BIN / "python"
+LOCK = ROOT / "requirements.lock"
+STAMP = VENV / "stateflow.stamp"
+PYTHON_MIN = (3, 11)
+USAGE_EXIT_CODE = 2
+CLOSING_LINE = re.compile(r"\b(passed|failed|errors?|skipped|deselected|no tests ran)\b.* in [0-9.]+s")
+
+CHECKS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("lint", ("ruff", "check", "--quiet", ".")),
+    ("format", ("ruff", "format", "--check", "--quiet", ".")),
+    ("types", ("mypy",)),
+    ("types of the scripts", ("mypy", "dev.py", "tools")),
+    ("import contracts", ("lint-imports",)),
+)
+
+
+def main(arguments: list[str]) -> int:
+    """Run one command of this script; returns its exit code."""
+    command, rest = (arguments[0], arguments[1:]) if arguments else ("help", [])
+    if command not in COMMANDS:
+        print(__doc__)
+        return 0 if command in ("help", "-h", "--help") else USAGE_EXIT_CODE
+    if sys.version_info < PYTHON_MIN:
+        return _fail(f"this is Python {sys.version.split()[0]}", "run it with Python 3.11 or newer")
+    return COMMANDS[command](rest)
+
+
+def demo(arguments: list[str]) -> int:
+    """Run the demonstration."""
+    return ensure_environment() or _call([str(PYTHON), "examples/flights/demo.py", *arguments])
+
+
+def test(arguments: list[str]) -> int:
+    """Run every check, then the tests; pytest's closing line is the last one printed."""
+    if code := fetch([]):
+        return code
+    failed = _run_checks()
+    code = _run_pytest(arguments, failed)
+    return code or int(bool(failed))
+
+
+def check(_arguments: list[str]) -> int:
+    """Run lint, types and import contracts."""
+    return ensure_environment() or int(bool(_run_checks()))
+
+
+def fetch(_arguments: list[str]) -> int:
+    """Make the environment and fetch the broker's jars."""
+    return ensure_environment() or _call([str(PYTHON), "-m", "stateflow.connectors.broker"])
+
+
+def lock(arguments: list[str]) -> int:
+    """Write requirements.lock anew."""
+    return _call([sys.executable, str(ROOT / "tools" / "lock.py"), *arguments])
+
+
+def execute(arguments: list[str]) -> int:
+    """Run a command with the environment's programs first on the PATH."""
+    if not arguments:
+        return _fail("no command was given", "write `python3 dev.py exec stateflow doctor`, for example")
+    return ensure_environment() or _call(arguments)
+
+
+COMMANDS = {"demo": demo, "test": test, "check": check, "fetch": fetch, "lock": lock, "exec": execute}
+
+
+# --- the environment ----------------------------------------------------------------------------------------
+
+
+def ensure_environment() -> int:
+    """Make `.venv` hold what the lock says; returns 0, or the installer's exit code.
+
+    A stamp says what it was made from, so a second start only reads two files. It is written last: an
+    interrupted installation is simply done again.
+    """
+    wanted = _fingerprint()
+    if PYTHON.exists() and STAMP.exists() and STAMP.read_text() == wanted:
+        return 0
+    started = time.monotonic()
+    print("dev.py: preparing .venv (the first time takes a minute or two)", file=sys.stderr, flush=True)
+    if not PYTHON.exists():
+        venv.create(VENV, with_pip=False)  # Debian's python3 has no ensurepip; the pip that runs us serves
+    STAMP.unlink(missing_ok=True)
+    installer = _installer()
+    if installer is None:
+        return _fail("neither pip nor uv was found", "install pip for this Python (Debian: python3-pip)")
+    for arguments in (
+        ["--require-hashes", "-r", str(LOCK)],
+        ["--no-deps", "--no-build-isolation", "-e", str(ROOT)],  # its build backend is in the lock
+    ):
+        if code := _call([*installer, *arguments]):
+            return _fail("the packages could not be installed", "read the installer's message above", code)
+    STAMP.write_text(wanted)
+    print(f"dev.py: .venv is ready after {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+    return 0
+
+
+def _fingerprint() -> str:
+    """What the environment depends on: the lock, the project file, the interpreter and the place."""
+    parts = [
+        LOCK.read_bytes(),
+        (ROOT / "pyproject.toml").read_bytes(),
+        sys.version.encode(),
+        str(ROOT).encode(),
+    ]
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()
+
+
+def _installer() -> list[str] | None:
+    """How to install into `.venv`: this Python's pip, else uv (`uv run` gives a Python without pip)."""
+    if importlib.util.find_spec("pip"):
+        pip = [sys.executable, "-m", "pip", "--python", str(PYTHON), "install"]
+        return [*pip, "--quiet", "--disable-pip-version-check", "--no-input"]
+    uv = os.environ.get("UV") or shutil.which("uv")
+    return [uv, "pip", "install", "--quiet", "--python", str(PYTHON)] if uv else None
+
+
+# --- running things -----------------------------------------------------------------------------------------
+
+
+def _environment() -> dict[str, str]:
+    """Our variables, with `.venv` as the active environment."""
+    variables = {
+        name: value for name, value in os.environ.items() if name not in ("PYTHONHOME", "PYTHONPATH")
+    }
+    return {
+        **variables,
+        "VIRTUAL_ENV": str(VENV),
+        "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+    }
+
+
+def _call(command: list[str]) -> int:
+    """Run a program from the checkout's root and wait for it; 130 after Ctrl-C, 127 when it is not there."""
+    try:
+        process = subprocess.Popen(command, cwd=ROOT, env=_environment())
+    except FileNotFoundError:
+        return _fail(f"there is no program {command[0]}", "check its name", 127)
+    return _wait(process)
+
+
+def _wait(process: subprocess.Popen[bytes]) -> int:
+    interrupted = False
+    while True:
+        try:
+            code = process.wait()
+            return 130 if interrupted else code if code >= 0 else 128 - code
+        except KeyboardInterrupt:
+            interrupted = True  # the terminal told the program too: let it end in order
+
+
+def _run_checks() -> list[str]:
+    """Run each check, show the output of those that fail; returns their names."""
+    failed = []
+    for name, command in CHECKS:
+        started = time.monotonic()
+        done = subprocess.run(
+            [str(BIN / command[0]), *command[1:]],
+            cwd=ROOT,
+            env=_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        seconds = time.monotonic() - started
+        print(f"{name}: {'FAILED' if done.returncode else 'ok'} ({seconds:.1f} s)", flush=True)
+        if done.returncode:
+            print(done.stdout, flush=True)
+            failed.append(name)
+    return failed
+
+
+def _run_pytest(arguments: list[str], failed_checks: list[str]) -> int:
+    """Run pytest, and print its closing line again should anything have come after it."""
+    colour = ["--color=yes"] if sys.stdout.isatty() else []
+    process = subprocess.Popen(
+        [str(PYTHON), "-m", "pytest", *colour, *arguments],
+        cwd=ROOT,
+        env={**_environment(), "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    lines = _Echo(process)
+    code = _wait(process)
+    lines.finish()
+    if failed_checks:
+        print(f"dev.py: failed before the tests: {', '.join(failed_checks)}", flush=True)
+    lines.repeat_closing_line(something_followed=bool(failed_checks))
+    return code
+
+
+class _Echo:
+    """Copies a program's output as it comes, remembering pytest's closing line and what was printed last."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        assert isinstance(process.stdout, io.BufferedReader)
+        self._stream = process.stdout
+        self._closing = b""
+        self._last = b""
+        self._thread = threading.Thread(target=self._copy, daemon=True)
+        self._thread.start()
+
+    def _copy(self) -> None:
+        pending = b""
+        while part := self._stream.read1(1 << 16):
+            sys.stdout.buffer.write(part)
+            sys.stdout.buffer.flush()
+            *lines, pending = (pending + part).split(b"\n")
+            for line in lines:
+                self._note(line)
+        self._note(pending)
+
+    def _note(self, line: bytes) -> None:
+        if line.strip():
+            self._last = line
+        if CLOSING_LINE.search(line.decode(errors="replace")):
+            self._closing = line
+
+    def finish(self) -> None:
+        """Wait for the end of the output; a forgotten grandchild that holds the pipe is not waited for."""
+        self._thread.join(timeout=5.0)
+
+    def repeat_closing_line(self, *, something_followed: bool) -> None:
+        """Print the closing line once more if it is not the last line on the screen."""
+        if self._closing and (something_followed or self._last != self._closing):
+            sys.stdout.buffer.write(b"\n" + self._closing + b"\n")
+            sys.stdout.buffer.flush()
+
+
+def _fail(problem: str, action: str, code: int = 1) -> int:
+    print(f"error: {problem}. What to do: {action}.", file=sys.stderr, flush=True)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
