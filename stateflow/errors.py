@@ -182,6 +182,12 @@ class ObjectiveUnreachable(StateflowError):
     exit_code = 51
 
 
+class JobFailed(StateflowError):
+    """A Spark job failed after all attempts of one of its tasks."""
+
+    exit_code = 52
+
+
 class Interrupted(StateflowError):
     """Stopped by the user (Ctrl-C) after a clean close."""
 
