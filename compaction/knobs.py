@@ -1,0 +1,163 @@
+"""The settings that the tuner may turn, with their legal ranges per broker version and provider, as data.
+
+The broker has the last word: every change is validated there before it is applied, and what it refuses
+is reported (:class:`stateflow.errors.BrokerRefused`). The table only keeps the search out of ranges that
+are known to be illegal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from stateflow.errors import ConfigError
+
+NEVER_MS = 9_223_372_036_854_775_807
+"""Kafka's "never" for a time in ms: the largest int64."""
+
+_INT32_MAX = 2_147_483_647
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """One setting: where it lives, what is legal, what turning it costs."""
+
+    name: str
+    scope: Literal["topic", "broker"]
+    low: float
+    high: float
+    default: float
+    unit: Literal["ms", "bytes", "ratio", "count"]
+    tunable: bool
+    """False when the search must leave the setting as it is (refused by the provider, or unsafe to
+    change).
+    """
+    cost: str
+    """What happens when it is changed."""
+
+    def clamp(self, value: float) -> float:
+        """The nearest legal value."""
+        return min(max(value, self.low), self.high)
+
+    def allows(self, value: float) -> bool:
+        """True for a value in the legal range (both ends included)."""
+        return self.low <= value <= self.high
+
+
+_TOPIC_COST = "applies at once, to this topic only"
+_THREAD_COST = "restarts every cleaner thread of the broker; affects all compacted topics there"
+
+_BASE: tuple[Knob, ...] = (
+    Knob("segment.ms", "topic", 1, NEVER_MS, 604_800_000, "ms", True, _TOPIC_COST),
+    Knob("segment.bytes", "topic", 1_048_576, _INT32_MAX, 1_073_741_824, "bytes", True, _TOPIC_COST),
+    Knob(
+        "segment.index.bytes", "topic", 4, _INT32_MAX, 10_485_760, "bytes", True, "applies from the next roll"
+    ),
+    Knob("min.cleanable.dirty.ratio", "topic", 0.0, 1.0, 0.5, "ratio", True, _TOPIC_COST),
+    Knob("min.compaction.lag.ms", "topic", 0, NEVER_MS, 0, "ms", True, _TOPIC_COST),
+    Knob("max.compaction.lag.ms", "topic", 1, NEVER_MS, NEVER_MS, "ms", True, _TOPIC_COST),
+    Knob("delete.retention.ms", "topic", 0, NEVER_MS, 86_400_000, "ms", True, _TOPIC_COST),
+    Knob("file.delete.delay.ms", "topic", 0, NEVER_MS, 60_000, "ms", True, _TOPIC_COST),
+    Knob(
+        "log.cleaner.threads",
+        "broker",
+        1,
+        _INT32_MAX,
+        1,
+        "count",
+        True,
+        _THREAD_COST + "; at most 2× per step",
+    ),
+    Knob("log.cleaner.backoff.ms", "broker", 0, NEVER_MS, 15_000, "ms", True, _THREAD_COST),
+    Knob(
+        "log.cleaner.dedupe.buffer.size",
+        "broker",
+        1_048_576,
+        NEVER_MS,
+        134_217_728,
+        "bytes",
+        True,
+        _THREAD_COST,
+    ),
+)
+
+# Kafka 5 raises the floors so that a typing slip cannot open millions of files (KIP-1030).
+_KAFKA_5_LOWS: Mapping[str, float] = {
+    "segment.ms": 60_000,
+    "max.compaction.lag.ms": 60_000,
+    "segment.index.bytes": 1024,
+}
+# Before Kafka 4.0 a segment could be as small as 14 bytes.
+_BEFORE_4_LOWS: Mapping[str, float] = {"segment.bytes": 14}
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """What a hosted Kafka narrows further: legal ranges of some knobs, and knobs that cannot be set at
+    all.
+    """
+
+    name: str
+    ranges: Mapping[str, tuple[float, float]]
+    fixed: frozenset[str]
+    source: str
+
+
+_ALL_BROKER_KNOBS = frozenset(knob.name for knob in _BASE if knob.scope == "broker")
+
+PROVIDERS: Mapping[str, Provider] = {
+    "apache": Provider("apache", {}, frozenset(), "Apache Kafka, self-managed"),
+    "confluent-cloud": Provider(
+        "confluent-cloud",
+        {
+            "segment.ms": (14_400_000, NEVER_MS),
+            "segment.bytes": (52_428_800, 1_073_741_824),
+            "max.compaction.lag.ms": (21_600_000, NEVER_MS),
+        },
+        _ALL_BROKER_KNOBS | {"min.cleanable.dirty.ratio", "segment.index.bytes", "file.delete.delay.ms"},
+        "documented limits of Basic, Standard and Enterprise clusters; Dedicated ones allow less strict "
+        "values",
+    ),
+    "msk": Provider(
+        "msk",
+        {},
+        frozenset(),
+        "Amazon MSK provisioned: topic settings free, broker settings by a cluster configuration",
+    ),
+}
+"""Providers by name. Ranges are from their documentation, and are checked by the broker before every
+change.
+"""
+
+
+def knobs_for(broker_version: tuple[int, int] = (4, 3), provider: str = "apache") -> dict[str, Knob]:
+    """The knobs that exist on this broker, by name, with what is legal there."""
+    if provider not in PROVIDERS:
+        raise ConfigError(
+            f"Unknown Kafka provider {provider!r}.", action=f"Use one of {', '.join(sorted(PROVIDERS))}."
+        )
+    lows = _KAFKA_5_LOWS if broker_version >= (5, 0) else _BEFORE_4_LOWS if broker_version < (4, 0) else {}
+    limits = PROVIDERS[provider]
+    found = {}
+    for knob in _BASE:
+        low, high = limits.ranges.get(knob.name, (lows.get(knob.name, knob.low), knob.high))
+        tunable = knob.tunable and knob.name not in limits.fixed
+        found[knob.name] = replace(knob, low=low, high=high, tunable=tunable)
+    return found
+
+
+def check(changes: Mapping[str, str], knobs: Mapping[str, Knob]) -> None:
+    """Raise ``ConfigError`` when a change is outside the legal range or not ours to make."""
+    for name, text in changes.items():
+        knob = knobs.get(name)
+        if knob is None or not knob.tunable:
+            raise ConfigError(
+                f"{name} cannot be set here.", action="Leave it out of the change.", setting=name
+            )
+        if not knob.allows(float(text)):
+            raise ConfigError(
+                f"{name}={text} is outside the legal range {knob.low:g} … {knob.high:g}.",
+                action="Choose a value in the range, or name the right broker version and provider.",
+                setting=name,
+            )

@@ -1,0 +1,49 @@
+"""What the tuner is asked for: a restore time, and the margins to keep."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stateflow.errors import ConfigError
+
+DEFAULT_TRANSACTION_TIMEOUT_MS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """Restore within so many seconds, at the least broker CPU; everything else is a bound."""
+
+    restore_within_seconds: float
+    restorers: int = 1
+    """Workers (or processes) that restore the topic's partitions at the same time."""
+    margin: float = 0.1
+    """Share of the record budget kept free for what the model and the restore rate get wrong."""
+    rate_headroom: float = 1.25
+    """The bound must hold up to this many times the measured update rate."""
+    live_headroom: float = 1.05
+    """The bound must hold up to this many times the measured number of keys."""
+    disk_bytes_max: float | None = None
+    transaction_timeout_ms: int = DEFAULT_TRANSACTION_TIMEOUT_MS
+    """Of the producers of a transactional changelog; its records stay uncleaned for at least so long."""
+    replay_seconds_max: float | None = None
+    """The slowest reader that must see every tombstone; ten restores, and at least a minute, when not
+    given.
+    """
+
+    def __post_init__(self) -> None:
+        if self.restore_within_seconds <= 0 or self.restorers < 1:
+            raise ConfigError(
+                "A restore objective needs a time above 0 and at least one restorer.",
+                action="Give for example --restore-within 20s --restorers 1.",
+            )
+        if not 0 <= self.margin < 1 or self.rate_headroom < 1 or self.live_headroom < 1:
+            raise ConfigError(
+                "The margin is a share in [0, 1), headrooms are factors of at least 1.",
+                action="Leave them out to use 0.1, 1.25 and 1.05.",
+            )
+
+    @property
+    def tombstone_guard_ms(self) -> int:
+        """The shortest ``delete.retention.ms`` under which no replay can miss a tombstone."""
+        slowest = self.replay_seconds_max
+        return round(1000 * (slowest if slowest is not None else max(60.0, 10 * self.restore_within_seconds)))

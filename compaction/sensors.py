@@ -1,0 +1,90 @@
+"""What a broker on this machine spends on compaction: CPU by thread, read from /proc."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+_PROC = Path("/proc")
+_CLEANER, _REQUESTS = "kafka-log-clean", "data-plane-kafk"  # thread names as the kernel cuts them
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerCpu:
+    """CPU seconds that a broker process has used so far, by what its threads do."""
+
+    cleaner_seconds: float
+    request_seconds: float
+    """Request handlers and network threads: appends, and with them the rolling of segments."""
+    total_seconds: float
+
+    def __sub__(self, earlier: BrokerCpu) -> BrokerCpu:
+        return BrokerCpu(
+            self.cleaner_seconds - earlier.cleaner_seconds,
+            self.request_seconds - earlier.request_seconds,
+            self.total_seconds - earlier.total_seconds,
+        )
+
+
+def broker_pid(host: str, port: int) -> int | None:
+    """The process on this machine that listens on the broker's port; None for a remote or hidden one."""
+    if not _is_local(host) or not (_PROC / "net" / "tcp").exists():
+        return None
+    inodes = _listening_inodes(port)
+    for entry in _PROC.iterdir():
+        if entry.name.isdigit() and _holds_socket(entry, inodes):
+            return int(entry.name)
+    return None
+
+
+def broker_cpu(pid: int) -> BrokerCpu:
+    """CPU used by the broker's threads until now. Raises ``ProcessLookupError`` when it is gone."""
+    cleaner = requests = total = 0
+    try:
+        tasks = list((_PROC / str(pid) / "task").iterdir())
+    except FileNotFoundError as error:
+        raise ProcessLookupError(pid) from error
+    for task in tasks:
+        try:
+            name = (task / "comm").read_text()
+            nanoseconds = int((task / "schedstat").read_text().split()[0])
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # a thread that ended meanwhile
+        total += nanoseconds
+        if name.startswith(_CLEANER):
+            cleaner += nanoseconds
+        elif name.startswith(_REQUESTS):
+            requests += nanoseconds
+    return BrokerCpu(cleaner / 1e9, requests / 1e9, total / 1e9)
+
+
+def _is_local(host: str) -> bool:
+    try:
+        addresses = {info[4][0] for info in socket.getaddrinfo(host, None)}
+    except OSError:
+        return False
+    return all(ipaddress.ip_address(str(address)).is_loopback for address in addresses)
+
+
+def _listening_inodes(port: int) -> set[str]:
+    listening, found = "0A", set()
+    for table in ("tcp", "tcp6"):
+        path = _PROC / "net" / table
+        if not path.exists():
+            continue
+        for line in path.read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == listening and int(fields[1].rsplit(":", 1)[1], 16) == port:
+                found.add(f"socket:[{fields[9]}]")
+    return found
+
+
+def _holds_socket(process: Path, sockets: set[str]) -> bool:
+    try:
+        links = [os.readlink(descriptor) for descriptor in (process / "fd").iterdir()]
+    except (PermissionError, FileNotFoundError, ProcessLookupError):
+        return False  # another user's process, or one that ended meanwhile
+    return not sockets.isdisjoint(links)

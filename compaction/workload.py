@@ -1,0 +1,68 @@
+"""What a changelog has to carry: how many keys, how fast they change, how large records are, how fast they
+restore.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+BATCH_OVERHEAD_BYTES = 61
+"""Header of a record batch; a batch keeps it as long as one of its records lives."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One topic's load, as totals over its partitions, which are taken to be equally loaded."""
+
+    partitions: int
+    live_records: float
+    """Records that a finished compaction keeps: newest per key, tombstones not yet expired included."""
+    updates_per_second: float
+    record_bytes: float
+    """Bytes on disk per record as appended: compressed, its share of the batch header included."""
+    live_record_bytes: float
+    """Bytes on disk per record that survived compaction; more than ``record_bytes`` where batches thin
+    out.
+    """
+    append_interval_seconds: float = 0.02
+    """Mean time between appends to one partition: rolling happens only then."""
+
+    def scaled(self, rate: float = 1.0, live: float = 1.0) -> Workload:
+        """The same load with another update rate and number of keys."""
+        return replace(
+            self, updates_per_second=self.updates_per_second * rate, live_records=self.live_records * live
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreRate:
+    """How long reading a log back takes: ``fixed_seconds`` and then so many records per second, per
+    restorer.
+    """
+
+    records_per_second: float
+    fixed_seconds: float = 0.0
+    source: str = "given"
+    relative_error: float = 0.2
+
+    def seconds(self, records: float) -> float:
+        """Time for one restorer to restore a log of so many records."""
+        return self.fixed_seconds + records / self.records_per_second
+
+    def records_within(self, seconds: float) -> float:
+        """How many records one restorer can restore in a time; 0 when the fixed part alone takes longer."""
+        return max(0.0, (seconds - self.fixed_seconds) * self.records_per_second)
+
+
+def zipf_weights(keys: int, exponent: float) -> list[float]:
+    """Probability of each key, most frequent first, proportional to 1 / rank ** exponent."""
+    weights = [1.0 / (rank + 1) ** exponent for rank in range(keys)]
+    total = math.fsum(weights)
+    return [weight / total for weight in weights]
+
+
+def expected_distinct(probabilities: Sequence[float], draws: float) -> float:
+    """Expected number of different keys among so many independent draws."""
+    return math.fsum(-math.expm1(-draws * probability) for probability in probabilities)
