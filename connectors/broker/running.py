@@ -8,22 +8,33 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from stateflow.connectors.broker.places import user_state_dir
+from stateflow.connectors.broker.processes import command_line
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RunningBroker:
-    """A cluster started by `stateflow up`: where it answers, its processes, where its data lies."""
+    """A cluster started by `stateflow up`: where it answers, its processes, where its data lies.
+
+    `owner_pid` is the `stateflow up` in whose foreground it runs, None when it runs on its own; the data of
+    an `ephemeral` cluster are removed when it is taken down.
+    """
 
     bootstrap: str
+    version: str
     pids: tuple[int, ...]
+    owner_pid: int | None
     data_dir: str
     ephemeral: bool
-    brokers: int
+
+    @property
+    def live_pids(self) -> tuple[int, ...]:
+        """Those of its processes that run. A process id that now means another program is not one of them."""
+        return tuple(pid for pid in self.pids if self.data_dir in (command_line(pid) or ""))
 
     @property
     def is_alive(self) -> bool:
-        """Whether all its processes live."""
-        return all(_is_alive(pid) for pid in self.pids)
+        """Whether all its processes run."""
+        return len(self.live_pids) == len(self.pids)
 
 
 def record_path() -> Path:
@@ -58,13 +69,3 @@ def running_bootstrap() -> str | None:
     """Where the running broker answers; None when none runs."""
     broker = load_running()
     return broker.bootstrap if broker is not None and broker.is_alive else None
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
