@@ -78,12 +78,24 @@ SATURATION = 0.9
 """Busier than this, a cleaner thread has no room for a peak."""
 
 
-def predict(workload: Workload, policy: Policy, cleaner: CleanerSettings, costs: Costs) -> Prediction:
-    """The steady state under a policy. Sizes are infinite when the policy never compacts this load."""
+def predict(
+    workload: Workload,
+    policy: Policy,
+    cleaner: CleanerSettings,
+    costs: Costs,
+    *,
+    worst: bool = False,
+) -> Prediction:
+    """The steady state under a policy. Sizes are infinite when the policy never compacts this load.
+
+    ``worst`` does not rely on where segments happen to end: a pass then starts a whole segment after the
+    ratio
+    was reached. A bound that must hold while load drifts is checked so.
+    """
     rate = max(workload.updates_per_second, 1e-9) / workload.partitions
     live = workload.live_records / workload.partitions
     segment = _segment_records(workload, policy, cleaner, rate)
-    segments = _segments_per_cycle(workload, policy, live, segment, rate)
+    segments = _segments_per_cycle(workload, policy, live, segment, rate, worst)
     if math.isinf(segments):
         return _never(segment)
     cycle = _cycle(workload, policy, cleaner, costs, _Shape(rate, live, segment, segments * segment))
@@ -103,7 +115,7 @@ def predict(workload: Workload, policy: Policy, cleaner: CleanerSettings, costs:
         roll_cores=count * roll_seconds(policy, costs) * rate / segment,
         cycle_seconds=cycle.period,
         segment_records=segment,
-        segments_per_cycle=int(segments),
+        segments_per_cycle=math.ceil(segments),
         saturated=count * cycle.pass_wall / cycle.period / cleaner.threads > SATURATION,
     )
 
@@ -137,13 +149,14 @@ def _segment_records(workload: Workload, policy: Policy, cleaner: CleanerSetting
 
 
 def _segments_per_cycle(
-    workload: Workload, policy: Policy, live: float, segment: float, rate: float
+    workload: Workload, policy: Policy, live: float, segment: float, rate: float, worst: bool
 ) -> float:
     """Closed segments that make a partition eligible: by the ratio, or by ``max.compaction.lag.ms``."""
     by_ratio = math.inf
     if policy.dirty_ratio < 1:
         need = live * workload.live_record_bytes * policy.dirty_ratio / (1 - policy.dirty_ratio)
-        by_ratio = math.floor(need / (segment * workload.record_bytes)) + 1
+        exact = need / (segment * workload.record_bytes)
+        by_ratio = exact + 1 if worst else math.floor(exact) + 1
     by_lag = math.ceil(rate * policy.max_lag_ms / 1000 / segment) if policy.max_lag_ms < 1e15 else math.inf
     return max(1, min(by_ratio, by_lag))
 

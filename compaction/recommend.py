@@ -92,7 +92,7 @@ def _candidate(setting: Setting, space: SearchSpace, policy: Policy) -> Candidat
         policy,
         "time",
         predict(workload, policy, cleaner, setting.costs),
-        predict(stressed, policy, cleaner, setting.costs),
+        predict(stressed, policy, cleaner, setting.costs, worst=True),
     )
 
 

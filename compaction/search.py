@@ -54,7 +54,7 @@ def candidates(workload: Workload, space: SearchSpace) -> list[Candidate]:
     found = []
     for policy, rolling in dict(_policies(workload, space)).items():
         expected = predict(workload, policy, space.cleaner, space.costs)
-        peak = predict(stressed, policy, space.cleaner, space.costs)
+        peak = predict(stressed, policy, space.cleaner, space.costs, worst=True)
         found.append(Candidate(policy, rolling, expected, peak))
     return found
 
@@ -100,9 +100,9 @@ def _policies(workload: Workload, space: SearchSpace) -> Iterator[tuple[Policy, 
             yield policy, rolling
             continue
         for count in SEGMENTS_PER_CYCLE:
-            need = (
-                count - 0.5
-            ) * segment_bytes  # half a segment away from either neighbour, so that noise is harmless
+            # One segment: a ratio that any closed segment exceeds, so that the bound does not move with the
+            # keys. More: half a segment from either neighbour, so that noise does not change the count.
+            need = 0.02 * segment_bytes if count == 1 else (count - 0.5) * segment_bytes
             ratio = math.floor(1000 * need / (need + live_bytes)) / 1000
             yield replace(policy, dirty_ratio=space.knobs["min.cleanable.dirty.ratio"].clamp(ratio)), rolling
 

@@ -1,0 +1,136 @@
+"""What `stateflow compaction` prints for people."""
+
+from __future__ import annotations
+
+import math
+
+import click
+
+from stateflow.cli.output import emit_pairs, emit_table, human_bytes
+from stateflow.compaction.apply import Applied
+from stateflow.compaction.measurement import Measurement
+from stateflow.compaction.recommendation import Outcome, Recommendation
+from stateflow.compaction.settle import Settled
+
+
+def _bytes(size: float) -> str:
+    return human_bytes(size) if math.isfinite(size) else "unbounded"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.3g} s" if math.isfinite(seconds) else "unbounded"
+
+
+def print_measurement(found: Measurement) -> None:
+    """One topic as measured."""
+    sizes = [sample.size_bytes for sample in found.sizes]
+    policy = found.policy
+    emit_pairs(
+        [
+            ("topic", f"{found.topic}, {found.partitions} partitions × {found.replication}"),
+            ("broker", f"Kafka {found.broker_version[0]}.{found.broker_version[1]}"),
+            (
+                "log",
+                f"{human_bytes(found.size_bytes)} now, {found.records:,} records of "
+                f"{found.record_bytes:.0f} bytes",
+            ),
+            ("watched", f"{human_bytes(min(sizes))} … {human_bytes(max(sizes))}" if sizes else None),
+            (
+                "live keys",
+                f"{found.live_keys:,}"
+                + (f", and {found.tombstones:,} tombstones" if found.tombstones else ""),
+            ),
+            ("superseded", f"{found.dirty_share:.0%} of the records"),
+            ("updates", f"{found.updates_per_second:,.1f}/s ({found.rate_source})"),
+            ("transactions", "yes" if found.transactional else "no"),
+            ("restore", f"{found.restore.records_per_second:,.0f} records/s ({found.restore.source})"),
+            (
+                "cleaner CPU",
+                None if found.cleaner_cores is None else f"{found.cleaner_cores:.2%} of a core, all topics",
+            ),
+            (
+                "policy",
+                f"segment.ms={policy.segment_ms} segment.bytes={policy.segment_bytes} dirty "
+                f"ratio={policy.dirty_ratio}",
+            ),
+            ("cleaner", f"{found.cleaner.threads} thread(s), looks every {found.cleaner.backoff_ms} ms"),
+        ]
+    )
+    if not found.compacted:
+        click.echo(
+            "warning: cleanup.policy of this topic does not name compact; nothing here has any effect on it."
+        )
+    for sentence in found.unknown:
+        click.echo(f"note: {sentence}")
+
+
+def _row(name: str, outcome: Outcome) -> list[object]:
+    return [
+        name,
+        outcome.policy.segment_ms,
+        human_bytes(outcome.policy.segment_bytes),
+        f"{outcome.policy.dirty_ratio:g}",
+        _bytes(outcome.size_max_bytes),
+        f"{_seconds(outcome.restore_seconds)} ({_seconds(outcome.restore_seconds_low)} … "
+        f"{_seconds(outcome.restore_seconds_high)})",
+        f"{outcome.cleaner_cores:.2%} ({outcome.cleaner_cores_low:.2%} … {outcome.cleaner_cores_high:.2%})",
+        f"{outcome.roll_cores:.2%}",
+        "yes" if outcome.meets else "no",
+    ]
+
+
+def print_recommendation(found: Recommendation) -> None:
+    """A recommendation with its reasons, guards, limits and alternatives."""
+    verdict = "" if found.reachable else ": compaction alone cannot meet it; the closest is shown"
+    click.echo(f"{found.topic}: restore within {found.objective.restore_within_seconds:g} s{verdict}")
+    rows = [_row("now", found.current), _row("recommended" if found.reachable else "closest", found.best)]
+    rows += [_row("runner-up", found.runner_up)] if found.runner_up else []
+    emit_table(
+        [
+            "policy",
+            "segment.ms",
+            "segment.bytes",
+            "dirty ratio",
+            "log at most",
+            "restore",
+            "cleaner CPU",
+            "roll CPU",
+            "holds",
+        ],
+        rows,
+    )
+    for sentence in (*found.reasons, *found.guards, *found.limits):
+        click.echo(f"- {sentence}")
+    if found.changes:
+        click.echo("set: " + " ".join(f"{name}={value}" for name, value in sorted(found.changes.items())))
+    else:
+        click.echo("set: nothing, the policy in force is the best")
+    click.echo(
+        "trade-off (restore time: cleaner and roll CPU): "
+        + ", ".join(f"{point.restore_seconds:.3g} s: {point.cores:.2%}" for point in found.curve)
+    )
+    for other in found.alternatives:
+        mark = "meets it" if other.meets else "does not meet it"
+        click.echo(f"or: {other.name} ({mark}, {other.restore_seconds:.3g} s): {other.action}; {other.note}")
+    for sentence in found.unknown:
+        click.echo(f"note: {sentence}")
+
+
+def print_applied(applied: Applied, recommendation: Recommendation | None) -> None:
+    """A change, made or only planned."""
+    if recommendation is not None:
+        print_recommendation(recommendation)
+    click.echo(
+        f"{applied.topic}: {'would change' if applied.dry_run else 'changed'} {len(applied.changes)} "
+        f"setting(s)"
+    )
+    for line in applied.diff():
+        click.echo(f"  {line}")
+    for name, why in applied.refused.items():
+        click.echo(f"  the broker refuses {name}: {why}")
+
+
+def print_settled(settled: Settled) -> None:
+    """How the log shrank."""
+    before, after = human_bytes(settled.bytes_before), human_bytes(settled.bytes_after)
+    click.echo(f"{settled.topic}: {before} -> {after} in {settled.seconds:.1f} s. {settled.why}".rstrip())
