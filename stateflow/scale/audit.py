@@ -1,8 +1,9 @@
 """Proof that a repartition kept everything: key counts and order-independent hashes, from the topics alone.
 
-Both sides of the comparison are read back from the log, never taken from what the moving job believes it wrote.
-The hash of a set of entries is the sum of the entries' 64-bit BLAKE2b digests modulo 2^64 (the multiset hash
-"AdHash" of Bellare and Micciancio, 1997), so neither order nor the way keys are spread over tasks matters.
+Both sides of the comparison are read back from the log, never taken from what the moving job believes it
+wrote. The hash of a set of entries is the sum of the entries' 64-bit BLAKE2b digests modulo 2^64 (the
+multiset hash "AdHash" of Bellare and Micciancio, 1997), so neither order nor the way keys are spread over
+tasks matters.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ HASH_MODULUS = 1 << 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditJob:
-    """One partition of one store's changelog, or of a repartition topic (``layout`` None), to be summed up."""
+    """One partition of one store's changelog, or of a repartition topic (``layout`` None), to be summed
+    up.
+    """
 
     store: str
     source: TopicPartition
@@ -86,7 +89,9 @@ def audit_partition(cluster: Cluster, job: AuditJob) -> AuditResult:
 def _entries(cluster: Cluster, job: AuditJob) -> Iterable[tuple[list[bytes], list[bytes | None]]]:
     if job.layout is None:  # a queue of records, each of which counts
         for batch in read_range(cluster, job.source, job.offsets):
-            rows = [(key, value) for key, value in zip(batch.keys, batch.values, strict=True) if key is not None]
+            rows = [
+                (key, value) for key, value in zip(batch.keys, batch.values, strict=True) if key is not None
+            ]
             yield [key for key, _ in rows], [value for _, value in rows]
         return
     for state in live_state(cluster, job.source, job.offsets, keys_max=job.keys_max):

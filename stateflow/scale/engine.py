@@ -1,4 +1,6 @@
-"""Who runs the jobs of a repartition: this process, or a cluster of machines that implements the same protocol."""
+"""Who runs the jobs of a repartition: this process, or a cluster of machines that implements the same
+protocol.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ Result = TypeVar("Result")
 
 
 class Engine(Protocol):
-    """Runs one function over many jobs. The functions resume by themselves, so an engine may simply run one again."""
+    """Runs one function over many jobs. The functions resume by themselves, so an engine may simply run one
+    again.
+    """
 
     @property
     def name(self) -> str:

@@ -1,7 +1,8 @@
 """The life of a generation: preparing → active → retired, or aborted. Nothing here moves a record.
 
-Each step leaves the control topic in a state from which the next command can go on: workers refuse to start while
-a generation is *preparing*, a second ``start`` with the same partition count resumes it, ``abort`` undoes it.
+Each step leaves the control topic in a state from which the next command can go on: workers refuse to start
+while a generation is *preparing*, a second ``start`` with the same partition count resumes it, ``abort``
+undoes it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from stateflow.catalog.names import task_id, transactional_id
 from stateflow.clock import Clock
 from stateflow.errors import CatalogMissing, ConfigError, GenerationUnfinished, StillRunning
 from stateflow.log.base import Cluster, TopicSpec
+from stateflow.routing import RoutingTable
 from stateflow.scale.repartition import progress_group
 from stateflow.scale.scope import MovedTopic, moved_topics
 
@@ -28,7 +30,8 @@ def load_catalog(cluster: Cluster, app: str) -> Catalog:
     if catalog is None:
         raise CatalogMissing(
             f"there is no catalog of an application {app!r} on this cluster.",
-            action="check the application's id and the brokers; the catalog is written when a worker first starts.",
+            action="check the application's id and the brokers; the catalog is written when a worker first"
+            " starts.",
             app=app,
         )
     return catalog
@@ -52,19 +55,51 @@ def preparing(catalog: Catalog) -> GenerationEntry | None:
     return next((entry for entry in catalog.generations.values() if entry.state == "preparing"), None)
 
 
-def target_routing(catalog: Catalog, partitions: int) -> RoutingEntry:
-    """The routing of a change to ``partitions``: even, whatever it was before."""
-    if partitions < 1:
+def unfinished(catalog: Catalog) -> GenerationEntry:
+    """The generation that was begun and not finished; raises ``ConfigError`` when there is none."""
+    entry = preparing(catalog)
+    if entry is None:
         raise ConfigError(
-            f"{partitions} is not a number of partitions.", action="ask for one partition or more.", partitions=partitions
+            f"{catalog.app.app!r} has no unfinished change of its partitions.",
+            action=f"nothing to do: generation {catalog.active.generation} is active.",
         )
-    return RoutingEntry(kind="modulo", partitions=partitions)
+    return entry
+
+
+def target_routing(
+    catalog: Catalog,
+    *,
+    partitions: int | None = None,
+    split: int | None = None,
+    merge: tuple[int, int] | None = None,
+    ranges: bool = False,
+) -> RoutingEntry:
+    """The routing after a change to ``partitions``, a split of one partition or a merge of two; exactly one
+    is given.
+
+    A count spreads all keys evenly anew, over a table of the same kind or, with ``ranges``, of hash ranges;
+    a split or merge moves only the keys of the partitions named. A *modulo* table cannot be split:
+    ``ConfigError``.
+    """
+    table = RoutingTable.from_entry(catalog.active.routing)
+    if sum(wish is not None for wish in (partitions, split, merge)) != 1:
+        raise ConfigError(
+            "the change is not clear.", action="give one of --partitions M, --split P, or --merge P Q."
+        )
+    if split is not None:
+        return table.split(split).entry()
+    if merge is not None:
+        return table.merge(*merge).entry()
+    assert partitions is not None, "one of the three was given"
+    even = RoutingTable.even_ranges if ranges or table.kind == "ranges" else RoutingTable.modulo
+    return even(partitions).entry()
 
 
 def begin(
     cluster: Cluster, catalog: Catalog, routing: RoutingEntry, clock: Clock
 ) -> tuple[Catalog, GenerationEntry]:
-    """Publish the next generation as *preparing*, or find the one that an earlier attempt left; create its topics.
+    """Publish the next generation as *preparing*, or find the one that an earlier attempt left; create its
+    topics.
 
     Raises ``GenerationUnfinished`` when the unfinished one has another routing, ``ConfigError`` when nothing
     would change. A crash in here is repaired by calling it again.
@@ -73,7 +108,8 @@ def begin(
     entry = preparing(catalog)
     if entry is not None and entry.routing != routing:
         raise GenerationUnfinished(
-            f"a change to {entry.partitions} partitions (generation {entry.generation}) was begun and not finished.",
+            f"a change to {entry.partitions} partitions (generation {entry.generation}) was begun and not"
+            " finished.",
             action=f"finish it with `stateflow scale start --partitions {entry.partitions}`, or undo it with"
             " `stateflow scale abort`.",
             generation=entry.generation,
@@ -87,7 +123,10 @@ def begin(
                 partitions=routing.partitions,
             )
         entry = GenerationEntry(
-            generation=max(catalog.generations) + 1, state="preparing", routing=routing, created_ms=clock.now_ms()
+            generation=max(catalog.generations) + 1,
+            state="preparing",
+            routing=routing,
+            created_ms=clock.now_ms(),
         )
         catalog = control.write_generations([entry])
     topic_ids = _create_topics(cluster, catalog, entry)
@@ -116,7 +155,9 @@ def _create_topics(cluster: Cluster, catalog: Catalog, entry: GenerationEntry) -
 
 
 def _copy_settings(cluster: Cluster, source: str, target: str) -> None:
-    """Set what differs, and only that: what the source takes from the broker's defaults, the target takes too."""
+    """Set what differs, and only that: what the source takes from the broker's defaults, the target takes
+    too.
+    """
     wanted, present = cluster.topic_config(source), cluster.topic_config(target)
     changes = {name: value for name, value in wanted.items() if present.get(name) != value}
     if changes:
@@ -126,8 +167,8 @@ def _copy_settings(cluster: Cluster, source: str, target: str) -> None:
 def fence_tasks(cluster: Cluster, catalog: Catalog) -> None:
     """Take the transactional ids of all tasks of the active generation.
 
-    Afterwards no worker that was believed dead can write any more, and what it left open is aborted, so the last
-    stable offsets of the topics are their ends.
+    Afterwards no worker that was believed dead can write any more, and what it left open is aborted, so the
+    last stable offsets of the topics are their ends.
     """
     if catalog.app.guarantee != "exactly-once":
         return
@@ -164,18 +205,14 @@ def activate(
 
 
 def abort(cluster: Cluster, app: str) -> GenerationEntry:
-    """Undo an unfinished change: mark it aborted, stop its jobs, delete its topics. The old generation is untouched.
+    """Undo an unfinished change: mark it aborted, stop its jobs, delete its topics. The old generation is
+    untouched.
 
-    Raises ``ConfigError`` when there is nothing to abort. Interrupted, it leaves topics behind that ``finalize``
-    deletes.
+    Raises ``ConfigError`` when there is nothing to abort. Interrupted, it leaves topics behind that
+    ``finalize`` deletes.
     """
     catalog = load_catalog(cluster, app)
-    entry = preparing(catalog)
-    if entry is None:
-        raise ConfigError(
-            f"{app!r} has no unfinished change of its partitions.",
-            action=f"nothing to do: generation {catalog.active.generation} is active.",
-        )
+    entry = unfinished(catalog)
     aborted = msgspec.structs.replace(entry, state="aborted")
     catalog = ControlTopic(cluster, app).write_generations([aborted])
     _fence_moves(cluster, catalog, entry.generation)
@@ -191,21 +228,29 @@ def finalize(cluster: Cluster, app: str) -> list[str]:
     entry = preparing(catalog)
     if entry is not None:
         raise GenerationUnfinished(
-            f"generation {entry.generation} is still being prepared from generation {catalog.active.generation}.",
+            f"generation {entry.generation} is still being prepared from generation"
+            f" {catalog.active.generation}.",
             action="finish it with `stateflow scale start`, or undo it with `stateflow scale abort`.",
             generation=entry.generation,
         )
-    deleted: list[str] = []
+    topics = finalizable(catalog)
     for generation in catalog.generations.values():
         if generation.state in ("retired", "aborted") and generation.topic_ids:
-            deleted += sorted(generation.topic_ids)
             _delete_topics(cluster, catalog, generation)
-    return deleted
+    return topics
+
+
+def finalizable(catalog: Catalog) -> list[str]:
+    """Topics that ``finalize`` would delete."""
+    done = [entry for entry in catalog.generations.values() if entry.state in ("retired", "aborted")]
+    return sorted(topic for entry in done for topic in entry.topic_ids)
 
 
 def _fence_moves(cluster: Cluster, catalog: Catalog, generation: int) -> None:
     group = progress_group(catalog.app.app, generation)
-    sources = [tp for topic in moved_topics(catalog) for tp in topic.partitions(catalog, catalog.active.generation)]
+    sources = [
+        tp for topic in moved_topics(catalog) for tp in topic.partitions(catalog, catalog.active.generation)
+    ]
     with ThreadPoolExecutor(FENCE_LANES, thread_name_prefix="fence") as pool:
         for _ in pool.map(lambda tp: cluster.writer(f"{group}-{tp.topic}-{tp.partition}").close(), sources):
             pass

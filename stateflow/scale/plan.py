@@ -65,7 +65,8 @@ def make_plan(
 ) -> Plan:
     """Look at the topics of the active generation; changes nothing.
 
-    Raises ``GraphError`` when the application has nothing to repartition or has state bound to a source topic.
+    Raises ``GraphError`` when the application has nothing to repartition or has state bound to a source
+    topic.
     """
     generation = catalog.active.generation
     unfinished = preparing(catalog)
@@ -74,7 +75,9 @@ def make_plan(
         sources = topic.partitions(catalog, generation)
         for source, offsets in source_ranges(cluster, catalog, topic, sources, stable=False).items():
             keys = _count(cluster, topic, source, offsets, routing) if count_keys else None
-            rows.append(PlannedPartition(topic.name, source, offsets, _estimate(cluster, source, offsets), keys))
+            rows.append(
+                PlannedPartition(topic.name, source, offsets, _estimate(cluster, source, offsets), keys)
+            )
     slots = sum(row.offsets.slots for row in rows)
     return Plan(
         app=catalog.app.app,
@@ -96,13 +99,17 @@ def predict_seconds(slots: int, lanes: int) -> float:
 def source_ranges(
     cluster: Cluster, catalog: Catalog, topic: MovedTopic, sources: list[TopicPartition], *, stable: bool
 ) -> dict[TopicPartition, OffsetRange]:
-    """What is to be read of each partition: a changelog whole, a repartition topic from the committed input on."""
+    """What is to be read of each partition: a changelog whole, a repartition topic from the committed input
+    on.
+    """
     ranges = cluster.ranges(sources)
     if topic.layout is not None:
         return ranges
     committed = cluster.committed(catalog.app.app, sources, stable=stable)
     return {
-        source: OffsetRange(committed[source].offset_next, offsets.offset_next) if source in committed else offsets
+        source: OffsetRange(committed[source].offset_next, offsets.offset_next)
+        if source in committed
+        else offsets
         for source, offsets in ranges.items()
     }
 
@@ -112,7 +119,9 @@ def _estimate(cluster: Cluster, source: TopicPartition, offsets: OffsetRange) ->
     sample = OffsetRange(offsets.offset_first, min(offsets.offset_next, offsets.offset_first + SAMPLE_SLOTS))
     for batch in read_range(cluster, source, sample):
         records += len(batch)
-        size_bytes += sum(len(key or b"") for key in batch.keys) + sum(len(value or b"") for value in batch.values)
+        size_bytes += sum(len(key or b"") for key in batch.keys) + sum(
+            len(value or b"") for value in batch.values
+        )
     return round(size_bytes / records * offsets.slots) if records else 0
 
 

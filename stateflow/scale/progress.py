@@ -76,9 +76,9 @@ class ProgressWatch:
 
     def _slots_committed(self) -> int:
         # Unstable on purpose: an open transaction of a killed attempt must not hold up a progress bar.
-        found = self._cluster.committed(
-            self._jobs[0].group, [job.source for job in self._jobs], stable=False
-        )
+        found = self._cluster.committed(self._jobs[0].group, [job.source for job in self._jobs], stable=False)
         return sum(
-            found[job.source].offset_next - job.offsets.offset_first for job in self._jobs if job.source in found
+            found[job.source].offset_next - job.offsets.offset_first
+            for job in self._jobs
+            if job.source in found
         )

@@ -17,7 +17,11 @@ _POLL_SECONDS = 0.5
 
 
 def read_range(
-    cluster: Cluster, source: TopicPartition, offsets: OffsetRange, *, stall_seconds_max: float = STALL_SECONDS_MAX
+    cluster: Cluster,
+    source: TopicPartition,
+    offsets: OffsetRange,
+    *,
+    stall_seconds_max: float = STALL_SECONDS_MAX,
 ) -> Iterator[RecordBatch]:
     """The committed records of one partition in ``offsets``, in order.
 
@@ -42,7 +46,8 @@ def read_range(
                 raise BrokerUnreachable(
                     f"{source} gave nothing for {stall_seconds_max:.0f} s at offset {position}, short of"
                     f" {offsets.offset_next}.",
-                    action="check that the broker is up and this partition has a leader, then run the job again: it"
+                    action="check that the broker is up and this partition has a leader, then run the job"
+                    " again: it"
                     " resumes where it stopped.",
                     topic=source.topic,
                     partition=source.partition,
@@ -69,10 +74,11 @@ def _before(batch: RecordBatch, offset_next: int) -> RecordBatch:
 def live_state(
     cluster: Cluster, source: TopicPartition, offsets: OffsetRange, *, keys_max: int = 2_000_000
 ) -> Iterator[dict[bytes, bytes]]:
-    """The live state of one changelog partition, as dicts of disjoint keys with about ``keys_max`` entries at most.
+    """The live state of one changelog partition, as dicts of disjoint keys with about ``keys_max`` entries
+    at most.
 
-    Memory stays bounded by reading the partition several times, each time for another slice of the keys' hashes.
-    Bookkeeping records and deleted keys are left out.
+    Memory stays bounded by reading the partition several times, each time for another slice of the keys'
+    hashes. Bookkeeping records and deleted keys are left out.
     """
     slices = max(1, -(-offsets.slots // keys_max))
     for index in range(slices):

@@ -1,9 +1,10 @@
 """Moving one old partition into the topics of the next generation, exactly once.
 
-The function is the same whoever calls it: a test on a memory cluster, the CLI in its own process, a Spark task.
-Each chunk is one transaction that holds both the moved records and the position after them, committed under the
-move's own consumer group; the transactional id is the partition's, so starting a second attempt fences the first
-and aborts what it left open. Wherever an attempt dies, the next one goes on behind its last committed chunk.
+The function is the same whoever calls it: a test on a memory cluster, the CLI in its own process, a Spark
+task. Each chunk is one transaction that holds both the moved records and the position after them, committed
+under the move's own consumer group; the transactional id is the partition's, so starting a second attempt
+fences the first and aborts what it left open. Wherever an attempt dies, the next one goes on behind its last
+committed chunk.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ class MoveJob:
         return f"{self.group}-{self.source.topic}-{self.source.partition}"
 
     def progress(self, offset_next: int) -> Committed:
-        """A position of this move, with the range that it belongs to beside it: a later attempt keeps the range."""
+        """A position of this move, with the range that it belongs to beside it: a later attempt keeps the
+        range.
+        """
         return Committed(offset_next, f"{self.offsets.offset_first}-{self.offsets.offset_next}")
 
 
@@ -159,7 +162,9 @@ def _chunks(cluster: Cluster, job: MoveJob, offset_first: int) -> Iterator[_Chun
 
 
 def _queue_chunks(cluster: Cluster, job: MoveJob, rest: OffsetRange) -> Iterator[_Chunk]:
-    """Unread records, every one, in order. Watermark records stay behind: tasks announce anew when they start."""
+    """Unread records, every one, in order. Watermark records stay behind: tasks announce anew when they
+    start.
+    """
     chunk, size_bytes = _Chunk(rest.offset_first), 0
     for batch in read_range(cluster, job.source, rest):
         keep = [index for index, key in enumerate(batch.keys) if key is not None]
@@ -187,8 +192,8 @@ def _append_rows(chunk: _Chunk, batch: RecordBatch, keep: list[int]) -> None:
 def _state_chunks(cluster: Cluster, job: MoveJob, rest: OffsetRange) -> Iterator[_Chunk]:
     """The newest value per key within each chunk, chunks in log order: the newest of all is written last.
 
-    A deleted key is left out while nothing has been written before it; later its tombstone is needed, since an
-    earlier chunk may hold the key.
+    A deleted key is left out while nothing has been written before it; later its tombstone is needed, since
+    an earlier chunk may hold the key.
     """
     drop_deleted = rest.offset_first == job.offsets.offset_first
     newest: dict[bytes, tuple[bytes | None, int, Headers]] = {}

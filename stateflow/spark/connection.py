@@ -1,0 +1,22 @@
+"""How a Spark task reaches Kafka: settings that travel to executors, where they become a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from stateflow.log.base import Cluster
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """Bootstrap servers and client settings. ``repr`` leaves the settings out: they may hold secrets."""
+
+    brokers: str
+    client: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def open(self) -> Cluster:
+        """A new connection; the caller closes it. Raises ``BrokerUnreachable``."""
+        from stateflow.log.kafka import KafkaCluster
+
+        return KafkaCluster(self.brokers, self.client)
