@@ -1,0 +1,185 @@
+"""Images of tasks in an object store: publish, find, verify, fetch, collect garbage.
+
+Objects below ``<app>/g<generation>/<task>/``: ``files/<sha256>`` for contents, ``manifests/<created_ms>.json``. Contents
+are named by their hash, so an upload of the next image sends only what is new, and a manifest is written last: an
+image whose manifest is there is whole. Garbage collection starts from the manifests that stay.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from stateflow.checkpoint.manifest import ImageFile, ImageStore, Manifest
+from stateflow.checkpoint.objects import ObjectStore, sync_directory
+from stateflow.clock import Clock
+from stateflow.errors import StateCorrupt
+
+_CHUNK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """An image that is safe, and what publishing it took."""
+
+    manifest: Manifest
+    name: str
+    files_uploaded_total: int
+    bytes_uploaded_total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What garbage collection removed, or would remove."""
+
+    manifests: tuple[str, ...]
+    files: tuple[str, ...]
+    freed_bytes: int
+
+
+class TaskImages:
+    """The images of one task of one generation."""
+
+    def __init__(self, objects: ObjectStore, app: str, generation: int, task: str, clock: Clock) -> None:
+        self._objects = objects
+        self._clock = clock
+        self._identity = (app, generation, task)
+        self._folder = f"{app}/g{generation}/{task}"
+
+    def publish(
+        self, checkpoint: Path, stores: Mapping[str, ImageStore], inputs: Mapping[str, int]
+    ) -> Published:
+        """Upload a checkpoint directory and publish it. A crash anywhere before the end leaves no image."""
+        app, generation, task = self._identity
+        there = {info.name for info in self._objects.list(f"{self._folder}/files")}
+        files, sent, sent_bytes = [], 0, 0
+        for path in sorted(checkpoint.iterdir()):
+            file = ImageFile(name=path.name, size_bytes=path.stat().st_size, sha256=_sha256(path))
+            files.append(file)
+            name = self._file(file.sha256)
+            if name not in there:
+                with path.open("rb") as source:
+                    self._objects.put(name, source)
+                there.add(name)
+                sent, sent_bytes = sent + 1, sent_bytes + file.size_bytes
+        manifest = Manifest(
+            app=app,
+            generation=generation,
+            task=task,
+            created_ms=self._clock.now_ms(),
+            stores=dict(stores),
+            inputs=dict(inputs),
+            files=tuple(files),
+        )
+        encoded = manifest.encode()
+        name = f"{self._folder}/manifests/{manifest.created_ms:020d}.json"
+        Manifest.decode(encoded, name)  # what we could not read back must not be published
+        self._objects.put(name, io.BytesIO(encoded))
+        return Published(manifest, name, sent, sent_bytes)
+
+    def names(self) -> list[str]:
+        """Names of the published manifests, newest first."""
+        found = self._objects.list(f"{self._folder}/manifests")
+        return sorted((info.name for info in found if info.name.endswith(".json")), reverse=True)
+
+    def load(self, name: str) -> Manifest:
+        """One manifest, checked. Raises ``StateCorrupt``, also when it is of another task."""
+        with self._objects.open(name) as source:
+            manifest = Manifest.decode(source.read(), name)
+        if (manifest.app, manifest.generation, manifest.task) != self._identity:
+            raise StateCorrupt(
+                f"the image {name} belongs to {manifest.app} g{manifest.generation} {manifest.task}.",
+                action="it was copied to the wrong place; remove it there.",
+                manifest=name,
+            )
+        return manifest
+
+    def verify(self, manifest: Manifest) -> list[str]:
+        """What is wrong with an image, file by file, without restoring it; empty when it is whole."""
+        problems = []
+        for file in manifest.files:
+            try:
+                with self._objects.open(self._file(file.sha256)) as source:
+                    size_bytes, digest = _copy_hashed(source, None, file.size_bytes)
+            except FileNotFoundError:
+                problems.append(f"{file.name}: missing")
+                continue
+            if size_bytes != file.size_bytes or digest != file.sha256:
+                problems.append(f"{file.name}: damaged")
+        return problems
+
+    def fetch(self, manifest: Manifest, directory: Path) -> None:
+        """Install an image as ``directory``, which must not exist: whole and verified, or not at all."""
+        assert not directory.exists(), f"{directory} exists already"
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        beside = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
+        try:
+            for file in manifest.files:
+                self._fetch_file(file, beside / file.name)
+            sync_directory(beside)
+            beside.rename(directory)
+            sync_directory(directory.parent)
+        except BaseException:
+            shutil.rmtree(beside, ignore_errors=True)
+            raise
+
+    def collect(self, *, keep: int, grace_ms: int, dry_run: bool = False) -> Collected:
+        """Remove all but the newest ``keep`` images, and contents that no remaining image names.
+
+        Contents younger than ``grace_ms`` stay: an upload under way has not published its manifest yet. A manifest
+        that cannot be read stops the collection (``StateCorrupt``) unless it is among those removed.
+        """
+        assert keep >= 1, "the newest image is never garbage"
+        names = self.names()
+        live = {self._file(file.sha256) for name in names[:keep] for file in self.load(name).files}
+        oldest_ms = self._clock.now_ms() - grace_ms
+        dead = [
+            info
+            for info in self._objects.list(f"{self._folder}/files")
+            if info.name not in live and info.modified_ms < oldest_ms
+        ]
+        if not dry_run:
+            for name in names[keep:]:  # manifests first: one that names missing contents must not be found
+                self._objects.delete(name)
+            for info in dead:
+                self._objects.delete(info.name)
+        freed_bytes = sum(info.size_bytes for info in dead)
+        return Collected(tuple(names[keep:]), tuple(info.name for info in dead), freed_bytes)
+
+    def _file(self, sha256: str) -> str:
+        return f"{self._folder}/files/{sha256}"
+
+    def _fetch_file(self, file: ImageFile, target: Path) -> None:
+        with self._objects.open(self._file(file.sha256)) as source, target.open("xb") as sink:
+            size_bytes, digest = _copy_hashed(source, sink, file.size_bytes)
+            sink.flush()
+            os.fsync(sink.fileno())
+        if size_bytes != file.size_bytes or digest != file.sha256:
+            raise StateCorrupt(
+                f"{file.name} of an image in {self._objects.location} is damaged.",
+                action="restore from an older image or from the changelog; `stateflow checkpoint verify` finds the rest.",
+                file=file.name,
+            )
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as source:
+        return hashlib.file_digest(source, "sha256").hexdigest()
+
+
+def _copy_hashed(source: BinaryIO, sink: BinaryIO | None, size_bytes: int) -> tuple[int, str]:
+    """Copy at most one byte more than expected, so a grown object is noticed and never fills the disk."""
+    digest, copied = hashlib.sha256(), 0
+    while copied <= size_bytes and (chunk := source.read(min(_CHUNK_BYTES, size_bytes + 1 - copied))):
+        digest.update(chunk)
+        copied += len(chunk)
+        if sink is not None:
+            sink.write(chunk)
+    return copied, digest.hexdigest()

@@ -1,0 +1,83 @@
+"""What an image is: the files of one RocksDB checkpoint, and exactly which moment of which log they stand for."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from stateflow.errors import StateCorrupt
+
+FORMAT_VERSION = 1
+FILES_MAX = 100_000
+FILE_BYTES_MAX = 64 << 30
+# What a RocksDB checkpoint consists of. Nothing else is ever written to disk from an image.
+FILE_NAME = re.compile(r"CURRENT|IDENTITY|MANIFEST-\d{1,20}|OPTIONS-\d{1,20}|\d{1,20}\.(sst|blob)|rocksdict-config\.json")
+
+
+class ImageFile(msgspec.Struct, frozen=True, kw_only=True):
+    """One file of an image; its content is stored under its hash."""
+
+    name: str
+    size_bytes: int
+    sha256: str
+
+
+class ImageStore(msgspec.Struct, frozen=True, kw_only=True):
+    """How far one store of the image reaches into its changelog partition."""
+
+    changelog: str
+    topic_id: str
+    offset_next: int
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """One image of one task."""
+
+    app: str
+    generation: int
+    task: str
+    created_ms: int
+    stores: dict[str, ImageStore]
+    inputs: dict[str, int]
+    """Input ``topic[partition]`` → committed ``offset_next`` when the image was taken."""
+    files: tuple[ImageFile, ...]
+    format: int = FORMAT_VERSION
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all files."""
+        return sum(file.size_bytes for file in self.files)
+
+    def encode(self) -> bytes:
+        """As JSON."""
+        return msgspec.json.format(msgspec.json.encode(self), indent=1)
+
+    @classmethod
+    def decode(cls, data: bytes, where: str) -> Manifest:
+        """Read and check a manifest. Raises ``StateCorrupt`` for anything an honest writer would not have written."""
+        try:
+            manifest = msgspec.json.decode(data, type=cls)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise _refused(where, f"it cannot be read ({error})") from error
+        if manifest.format != FORMAT_VERSION:
+            raise _refused(where, f"its format is {manifest.format}, this version reads {FORMAT_VERSION}")
+        if len(manifest.files) > FILES_MAX:
+            raise _refused(where, f"it names {len(manifest.files)} files, more than {FILES_MAX}")
+        names = [file.name for file in manifest.files]
+        if len(set(names)) != len(names):
+            raise _refused(where, "it names a file twice")
+        for file in manifest.files:
+            if not FILE_NAME.fullmatch(file.name):
+                raise _refused(where, f"it names a file {file.name!r}, which no checkpoint contains")
+            if not 0 <= file.size_bytes <= FILE_BYTES_MAX or not re.fullmatch(r"[0-9a-f]{64}", file.sha256):
+                raise _refused(where, f"size or hash of {file.name} are not valid")
+        return manifest
+
+
+def _refused(where: str, why: str) -> StateCorrupt:
+    return StateCorrupt(
+        f"the image manifest {where} is refused: {why}.",
+        action="delete it with `stateflow checkpoint gc`, or restore without it: the changelog has everything.",
+        manifest=where,
+    )

@@ -1,0 +1,135 @@
+"""Where images are kept: a handful of operations that a directory, S3 and HDFS all have.
+
+Names are ``/``-separated paths below the store's root, made by us and never by a user. ``put`` is all or nothing:
+an object is there whole or not at all, which is what publishing a manifest last relies on.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from stateflow.errors import ConfigError, DiskFull
+
+_NO_SPACE = 28  # errno.ENOSPC
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """One stored object."""
+
+    name: str
+    size_bytes: int
+    modified_ms: int
+
+
+class ObjectStore(Protocol):
+    """A place for immutable objects."""
+
+    @property
+    def location(self) -> str:
+        """Where it is, for people: a path or URI without credentials."""
+        ...
+
+    def put(self, name: str, source: BinaryIO) -> None:
+        """Store an object whole, replacing one of the same name; durable on return. Raises ``DiskFull``."""
+        ...
+
+    def open(self, name: str) -> BinaryIO:
+        """Read an object from its start. Raises ``FileNotFoundError``."""
+        ...
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        """Objects below a folder, in no order; none for a folder that does not exist."""
+        ...
+
+    def delete(self, name: str) -> None:
+        """Remove an object; a missing one is not an error."""
+        ...
+
+
+class DirectoryObjects:
+    """A directory, perhaps on a network mount, as an object store."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    @property
+    def location(self) -> str:
+        """The directory."""
+        return str(self._root)
+
+    def put(self, name: str, source: BinaryIO) -> None:
+        """Write beside, sync, rename: readers see the old object, the new one, or none."""
+        target = self._root / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, beside = tempfile.mkstemp(prefix=".upload-", dir=target.parent)
+        try:
+            with os.fdopen(handle, "wb") as sink:
+                shutil.copyfileobj(source, sink, 1 << 20)
+                sink.flush()
+                os.fsync(sink.fileno())
+            Path(beside).replace(target)
+            sync_directory(target.parent)
+        except OSError as error:
+            Path(beside).unlink(missing_ok=True)
+            if error.errno == _NO_SPACE:
+                raise DiskFull(
+                    f"no space left in {self._root} for an image.",
+                    action="make room, or run `stateflow checkpoint gc`; the image before it is still whole.",
+                    directory=str(self._root),
+                ) from error
+            raise
+
+    def open(self, name: str) -> BinaryIO:
+        """The object's file."""
+        return (self._root / name).open("rb")
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        """Files below a folder; unfinished uploads are not objects."""
+        for folder, _, files in os.walk(self._root / prefix):
+            for file in files:
+                if not file.startswith(".upload-"):
+                    path = Path(folder) / file
+                    stat = path.stat()
+                    name = path.relative_to(self._root).as_posix()
+                    yield ObjectInfo(name, stat.st_size, stat.st_mtime_ns // 1_000_000)
+
+    def delete(self, name: str) -> None:
+        """Unlink the file."""
+        (self._root / name).unlink(missing_ok=True)
+
+
+def sync_directory(directory: Path) -> None:
+    """Make renames in a directory durable."""
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def open_objects(location: str) -> ObjectStore:
+    """The store at a path, ``file://``, ``s3://bucket/prefix?…`` or ``hdfs://…`` location.
+
+    Raises ``ConfigError`` for a scheme that is not known, ``SetupError`` when its library is missing.
+    """
+    scheme, separator, rest = location.partition("://")
+    if not separator:
+        return DirectoryObjects(Path(location))
+    if scheme == "file":
+        return DirectoryObjects(Path(rest))
+    if scheme in ("s3", "hdfs", "gs"):
+        from stateflow.checkpoint.remote import ArrowObjects
+
+        return ArrowObjects(location)
+    raise ConfigError(
+        f"images cannot be kept at {location!r}: the scheme {scheme!r} is not known.",
+        action="use a directory, s3://bucket/prefix, gs://bucket/prefix or hdfs://host:port/path.",
+        location=location,
+    )

@@ -1,0 +1,85 @@
+"""Images in S3, Google Cloud Storage or HDFS, through the file systems of Apache Arrow.
+
+Credentials come from the environment or the machine's role, as Arrow and the clouds document it; never from the
+location, which is logged.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import shutil
+from collections.abc import Iterator
+from typing import Any, BinaryIO, cast
+
+from stateflow.checkpoint.objects import ObjectInfo
+from stateflow.errors import ConfigError, SetupError
+
+
+class ArrowObjects:
+    """An object store over ``pyarrow.fs``. Uploads become visible when their stream is closed."""
+
+    def __init__(self, location: str) -> None:
+        fs = _arrow()
+        try:
+            self._fs, self._root = fs.FileSystem.from_uri(location)
+        except (ValueError, OSError) as error:
+            raise ConfigError(
+                f"images cannot be kept at {_without_query(location)}: {error}.",
+                action="check the URI, and that credentials are in the environment.",
+            ) from error
+        self._location = _without_query(location)
+        self._fs_module = fs
+
+    @property
+    def location(self) -> str:
+        """The URI without its query, which may hold what should not be shown."""
+        return self._location
+
+    def put(self, name: str, source: BinaryIO) -> None:
+        """Upload; a failed upload leaves no object (HDFS: it is renamed into place)."""
+        target = posixpath.join(self._root, name)
+        if self._fs.type_name == "hdfs":
+            beside = target + ".upload"
+            self._fs.create_dir(posixpath.dirname(target), recursive=True)
+            self._copy(source, beside)
+            self._fs.move(beside, target)
+        else:
+            self._copy(source, target)
+
+    def open(self, name: str) -> BinaryIO:
+        """A stream of the object."""
+        return cast(BinaryIO, self._fs.open_input_stream(posixpath.join(self._root, name)))
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        """Objects below a folder."""
+        folder = posixpath.join(self._root, prefix)
+        selector = self._fs_module.FileSelector(folder, recursive=True, allow_not_found=True)
+        for info in self._fs.get_file_info(selector):
+            if info.type == self._fs_module.FileType.File and not info.path.endswith(".upload"):
+                name = posixpath.relpath(info.path, self._root)
+                yield ObjectInfo(name, info.size, info.mtime_ns // 1_000_000)
+
+    def delete(self, name: str) -> None:
+        """Delete the object if it is there."""
+        path = posixpath.join(self._root, name)
+        if self._fs.get_file_info(path).type == self._fs_module.FileType.File:
+            self._fs.delete_file(path)
+
+    def _copy(self, source: BinaryIO, path: str) -> None:
+        with self._fs.open_output_stream(path) as sink:
+            shutil.copyfileobj(source, sink, 8 << 20)
+
+
+def _arrow() -> Any:
+    try:
+        from pyarrow import fs
+    except ImportError as error:
+        raise SetupError(
+            "images in an object store need pyarrow, which is not installed.",
+            action="install the extra `stateflow[images]`, or keep images in a directory.",
+        ) from error
+    return fs
+
+
+def _without_query(location: str) -> str:
+    return location.partition("?")[0]
