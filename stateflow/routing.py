@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import lcm
 
 from stateflow.catalog.model import RoutingEntry
@@ -22,7 +23,7 @@ HASH_END = HASH_MAX + 1
 
 @dataclass(frozen=True, slots=True)
 class HashRange:
-    """The hashes from ``hash_first`` up to, not including, ``hash_after``, and the partition that owns them."""
+    """The hashes from ``hash_first`` up to, not including, ``hash_after``, and their owner."""
 
     hash_first: int
     hash_after: int
@@ -110,7 +111,7 @@ class RoutingTable:
         return tuple(row for row in found if partition is None or row.owner == partition)
 
     def split(self, partition: int) -> RoutingTable:
-        """A table with one more partition, the last, which takes over the upper half of ``partition``'s hashes.
+        """A table with one more partition, the last, which takes the upper half of ``partition``'s hashes.
 
         Only keys of ``partition`` move. A modulo table over N partitions has no exact form in ranges, so it
         is refused with what to do.
@@ -226,7 +227,7 @@ def _check(entry: RoutingEntry) -> None:
             )
         return
     bounds, owners = entry.bounds, entry.owners
-    rising = all(low < high for low, high in zip(bounds, bounds[1:], strict=False))
+    rising = all(low < high for low, high in pairwise(bounds))
     if not bounds or bounds[0] != 0 or not rising or bounds[-1] > HASH_MAX or len(bounds) != len(owners):
         raise _invalid(
             "a table whose ranges do not cover the hash space",

@@ -83,7 +83,7 @@ def index_of(rest: bytes) -> int:
 
 
 def prefix_end(prefix: bytes) -> bytes | None:
-    """The first key after all keys that begin with ``prefix``, for a half-open scan; None means no upper end."""
+    """The first key after all keys that begin with ``prefix``; None means no upper end."""
     stripped = prefix.rstrip(b"\xff")
     if not stripped:
         return None

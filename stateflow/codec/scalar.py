@@ -1,0 +1,120 @@
+"""Codecs of single values, byte for byte those of Kafka's own serializers."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Literal
+
+from stateflow.codec.base import Codec
+
+
+class BytesCodec(Codec[bytes]):
+    """Bytes as they are."""
+
+    def _encode(self, value: bytes) -> bytes:
+        if not isinstance(value, bytes):
+            raise TypeError("not bytes")
+        return value
+
+    def _decode(self, data: bytes) -> bytes:
+        return data
+
+    def describe(self) -> dict[str, Any]:
+        """``{"codec": "bytes"}``."""
+        return {"codec": "bytes"}
+
+    def __repr__(self) -> str:
+        return "Bytes"
+
+
+class StringCodec(Codec[str]):
+    """UTF-8 text, as Kafka's StringSerializer."""
+
+    def _encode(self, value: str) -> bytes:
+        if not isinstance(value, str):
+            raise TypeError("not a str")
+        return value.encode()
+
+    def _decode(self, data: bytes) -> str:
+        return data.decode()
+
+    def describe(self) -> dict[str, Any]:
+        """``{"codec": "string"}``."""
+        return {"codec": "string"}
+
+    def __repr__(self) -> str:
+        return "String"
+
+
+class IntegerCodec(Codec[int]):
+    """A signed big-endian integer of 32 or 64 bits, as Kafka's IntegerSerializer and LongSerializer."""
+
+    def __init__(self, bits: Literal[32, 64] = 64) -> None:
+        self._bits = bits
+        self._format = struct.Struct({32: ">i", 64: ">q"}[bits])
+
+    def _encode(self, value: int) -> bytes:
+        return self._format.pack(value)
+
+    def _decode(self, data: bytes) -> int:
+        (value,) = self._format.unpack(data)
+        return int(value)
+
+    def describe(self) -> dict[str, Any]:
+        """``{"codec": "integer", "bits": …}``."""
+        return {"codec": "integer", "bits": self._bits}
+
+    def __repr__(self) -> str:
+        return "Integer" if self._bits == 64 else "Int32"
+
+
+class FloatCodec(Codec[float]):
+    """A big-endian IEEE 754 number of 32 or 64 bits, as Kafka's FloatSerializer and DoubleSerializer."""
+
+    def __init__(self, bits: Literal[32, 64] = 64) -> None:
+        self._bits = bits
+        self._format = struct.Struct({32: ">f", 64: ">d"}[bits])
+
+    def _encode(self, value: float) -> bytes:
+        return self._format.pack(value)
+
+    def _decode(self, data: bytes) -> float:
+        (value,) = self._format.unpack(data)
+        return float(value)
+
+    def describe(self) -> dict[str, Any]:
+        """``{"codec": "float", "bits": …}``."""
+        return {"codec": "float", "bits": self._bits}
+
+    def __repr__(self) -> str:
+        return "Float" if self._bits == 64 else "Float32"
+
+
+class BooleanCodec(Codec[bool]):
+    """One byte, 0 or 1, as Kafka's BooleanSerializer."""
+
+    def _encode(self, value: bool) -> bytes:
+        if not isinstance(value, bool):
+            raise TypeError("not a bool")
+        return b"\x01" if value else b"\x00"
+
+    def _decode(self, data: bytes) -> bool:
+        if data not in (b"\x00", b"\x01"):
+            raise ValueError("a boolean is one byte, 0 or 1")
+        return data == b"\x01"
+
+    def describe(self) -> dict[str, Any]:
+        """``{"codec": "boolean"}``."""
+        return {"codec": "boolean"}
+
+    def __repr__(self) -> str:
+        return "Boolean"
+
+
+Bytes = BytesCodec()
+String = StringCodec()
+Integer = IntegerCodec(64)
+Int32 = IntegerCodec(32)
+Float = FloatCodec(64)
+Float32 = FloatCodec(32)
+Boolean = BooleanCodec()

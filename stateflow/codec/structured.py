@@ -1,0 +1,126 @@
+"""JSON and MessagePack, untyped and of a declared type (dataclass, Struct, NamedTuple, TypedDict, builtins).
+
+Both are msgspec's: a declared type is checked while decoding, so a record of another shape is a
+``DecodeError`` at the door rather than an ``AttributeError`` in the middle.
+"""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any, Generic, Literal, TypeVar
+
+import msgspec
+
+from stateflow.codec.base import Codec
+
+T = TypeVar("T")
+Wire = Literal["json", "msgpack"]
+
+_PLAIN_TYPES = frozenset({dict, list, str, int, float, bool, bytes, datetime.datetime})
+
+
+def _converters(wire: Wire, type_: Any) -> tuple[Any, Any]:
+    module = msgspec.json if wire == "json" else msgspec.msgpack
+    return module.Encoder(), module.Decoder(type_)
+
+
+class UntypedCodec(Codec[Any]):
+    """Anything that the format can express; comes back as dict, list, str, number, bool."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        encoder, decoder = _converters(wire, Any)
+        self._to_bytes, self._from_bytes = encoder.encode, decoder.decode
+
+    def _encode(self, value: Any) -> bytes:
+        return self._to_bytes(value)  # type: ignore[no-any-return]
+
+    def _decode(self, data: bytes) -> Any:
+        return self._from_bytes(data)
+
+    def describe(self) -> dict[str, Any]:
+        """``{"codec": "json"}`` or ``{"codec": "msgpack"}``."""
+        return {"codec": self._wire}
+
+    def __repr__(self) -> str:
+        return "Json" if self._wire == "json" else "MsgPack"
+
+
+class PlainCodec(UntypedCodec):
+    """MessagePack for values whose type nobody declared: refuses what would come back as something else.
+
+    A dataclass would return as a dict, a tuple as a list; then it is better to say so at the first record
+    than to let the next step find out. Only the outermost type is looked at.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("msgpack")
+
+    def _encode(self, value: Any) -> bytes:
+        if type(value) not in _PLAIN_TYPES:
+            raise TypeError(
+                f"a {type(value).__name__} would not come back as one: declare its type or codec (value=…)"
+            )
+        return self._to_bytes(value)  # type: ignore[no-any-return]
+
+
+class TypedCodec(Codec[T], Generic[T]):
+    """Values of one declared type. Raises ``TypeError`` when msgspec cannot handle the type."""
+
+    def __init__(self, type_: type[T], wire: Wire) -> None:
+        self._type = type_
+        self._wire = wire
+        encoder, decoder = _converters(wire, type_)
+        self._to_bytes, self._from_bytes = encoder.encode, decoder.decode
+
+    def _encode(self, value: T) -> bytes:
+        return self._to_bytes(value)  # type: ignore[no-any-return]
+
+    def _decode(self, data: bytes) -> T:
+        return self._from_bytes(data)  # type: ignore[no-any-return]
+
+    def describe(self) -> dict[str, Any]:
+        """``{"codec": "json" or "msgpack", "type": its name, "schema": JSON schema where there is one}``."""
+        described: dict[str, Any] = {"codec": self._wire, "type": type_name(self._type)}
+        try:
+            described["schema"] = msgspec.json.schema(self._type)
+        except TypeError:  # custom types encode, but have no JSON schema
+            described["schema"] = None
+        return described
+
+    def __repr__(self) -> str:
+        return f"{'JsonOf' if self._wire == 'json' else 'MsgPackOf'}({type_name(self._type)})"
+
+
+def type_name(type_: Any) -> str:
+    """A type as it is written in code, without its module."""
+    return type_.__qualname__ if isinstance(type_, type) and not hasattr(type_, "__args__") else repr(type_)
+
+
+class JsonCodec(UntypedCodec):
+    """JSON."""
+
+    def __init__(self) -> None:
+        super().__init__("json")
+
+
+class MsgPackCodec(UntypedCodec):
+    """MessagePack: JSON's types and bytes, smaller and faster."""
+
+    def __init__(self) -> None:
+        super().__init__("msgpack")
+
+
+def JsonOf(type_: type[T]) -> Codec[T]:  # noqa: N802 - reads as the type it makes
+    """JSON of a declared type."""
+    return TypedCodec(type_, "json")
+
+
+def MsgPackOf(type_: type[T]) -> Codec[T]:  # noqa: N802 - reads as the type it makes
+    """MessagePack of a declared type."""
+    return TypedCodec(type_, "msgpack")
+
+
+Json = JsonCodec()
+MsgPack = MsgPackCodec()
+Plain = PlainCodec()
