@@ -7,7 +7,8 @@ and the changelog position that it stands for, atomically.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from operator import lt
 from typing import Protocol
 
 Change = tuple[bytes, bytes | None]
@@ -19,10 +20,13 @@ class StorePosition:
     """How far into its changelog partition a store's content reaches.
 
     ``offset_next`` is the first offset not yet applied; ``topic_id`` says of which incarnation of the topic.
+    ``applied_ms`` is stamped by the store: the wall-clock time at which the content was known to reach so far.
+    A tail may be replayed onto it only while the log still has every tombstone written since.
     """
 
     topic_id: str
     offset_next: int
+    applied_ms: int = field(default=0, compare=False)
 
 
 class StoreReader(Protocol):
@@ -37,7 +41,7 @@ class StoreReader(Protocol):
         ...
 
     def scan(self, first: bytes = b"", after: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
-        """Entries with ``first`` ≤ key < ``after``, in byte order. Raises ``StateCorrupt``, never stops short."""
+        """Entries with ``first`` ≤ key < ``after``, in byte order. ``StateCorrupt`` rather than stopping short."""
         ...
 
 
@@ -52,13 +56,19 @@ class TaskStores(Protocol):
         """How far the store reaches, or None for a store that was never written."""
         ...
 
-    def apply(
-        self, epoch: Mapping[str, Sequence[Change]], positions: Mapping[str, StorePosition]
-    ) -> None:
+    def apply(self, epoch: Mapping[str, Sequence[Change]], positions: Mapping[str, StorePosition]) -> None:
         """Write the changes of several stores and their positions, all or nothing.
 
-        Each sequence must be sorted by key without repetition. Durable after the next ``flush``; a crash loses
-        only whole epochs, newest first, so the positions always tell the truth. Raises ``DiskFull``.
+        Each sequence must be sorted by key without repetition. Durable after the next ``flush``; a crash
+        loses only whole epochs, newest first, so the positions always tell the truth. Raises ``DiskFull``.
+        """
+        ...
+
+    def load(self, store: str, changes: Sequence[Change], position: StorePosition) -> None:
+        """``apply`` of one store for a long run of changes, as restore writes them.
+
+        May write a sorted file and let the database take it in whole: the content is then on disk before the
+        position is, so a crash in between repeats the run, which is harmless.
         """
         ...
 
@@ -76,7 +86,7 @@ class TaskStores(Protocol):
 
 
 class StateStore(StoreReader, Protocol):
-    """One store as a running task sees it: reads through to disk, writes collected in a dirty map until commit."""
+    """One store as a running task sees it: reads go through to disk, writes wait in a dirty map for the commit."""
 
     def put(self, key: bytes, value: bytes) -> None:
         """Set a key; visible at once to this task, logged and durable with the next commit."""
@@ -89,3 +99,10 @@ class StateStore(StoreReader, Protocol):
     def delete(self, key: bytes) -> None:
         """Remove a key."""
         ...
+
+
+def assert_sorted(changes: Sequence[Change]) -> None:
+    """An epoch is sorted by key, each key once; anything else is a bug of the caller."""
+    if __debug__:
+        keys = [key for key, _ in changes]
+        assert all(map(lt, keys, keys[1:])), "an epoch must be sorted by key, without repetition"

@@ -1,0 +1,137 @@
+"""Where a task's state lies on disk, and whose it is: ``<state_dir>/<app>/g<generation>/<task>/``.
+
+``identity.json`` says which application, cluster, generation and task the directory belongs to; it is written
+before the database is created and compared at every open. Bytes: ``docs/formats.md``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from stateflow.errors import StateForeign
+
+FORMAT_VERSION = 1
+IDENTITY_FILE = "identity.json"
+DATABASE_FOLDER = "db"
+DAMAGED_FILE = "DAMAGED"
+_ASIDE_SUFFIX = ".damaged"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a task directory belongs to."""
+
+    app: str
+    cluster_id: str
+    generation: int
+    task: str
+    format: int = FORMAT_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class TaskDirectory:
+    """The directory of one task, existing or not."""
+
+    path: Path
+    identity: Identity
+
+    @property
+    def database(self) -> Path:
+        """Where RocksDB's files are."""
+        return self.path / DATABASE_FOLDER
+
+    @property
+    def is_damaged(self) -> bool:
+        """True when a reader of this store came upon corrupt data."""
+        return (self.path / DAMAGED_FILE).exists()
+
+    def claim(self) -> None:
+        """Create the directory if needed and make sure that it is this task's.
+
+        The first to write the identity wins. Raises ``StateForeign`` for anybody else's directory.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        file = self.path / IDENTITY_FILE
+        if not file.exists():
+            if self.database.exists():
+                raise _foreign(self.path, "it holds a database but no identity.json")
+            _write_once(file, json.dumps(asdict(self.identity), indent=1))
+        self.check(read_identity(self.path))
+
+    def check(self, found: Identity) -> None:
+        """Raise ``StateForeign``, naming every field that differs."""
+        wanted, present = asdict(self.identity), asdict(found)
+        differences = [
+            f"{name} is {present[name]!r} instead of {wanted[name]!r}"
+            for name in wanted
+            if wanted[name] != present[name]
+        ]
+        if differences:
+            raise _foreign(self.path, "; ".join(differences))
+
+    def mark_damaged(self, cause: str) -> None:
+        """Remember that the database is damaged, so that the next open sets it aside."""
+        (self.path / DAMAGED_FILE).write_text(cause + "\n")
+
+    def set_aside(self) -> Path:
+        """Move the directory out of the way, replacing what was set aside before; returns where it went."""
+        aside = self.path.with_name(self.path.name + _ASIDE_SUFFIX)
+        if aside.exists():
+            shutil.rmtree(aside)
+        self.path.rename(aside)
+        return aside
+
+
+def task_directory(
+    state_dir: Path | str, app: str, cluster_id: str, generation: int, task: str
+) -> TaskDirectory:
+    """The directory of a task below ``state_dir``; nothing is created."""
+    path = Path(state_dir) / app / f"g{generation}" / task
+    return TaskDirectory(path, Identity(app, cluster_id, generation, task))
+
+
+def read_identity(path: Path) -> Identity:
+    """The identity written in a task directory; ``StateForeign`` when there is none that can be read."""
+    try:
+        fields = json.loads((path / IDENTITY_FILE).read_text())
+        return Identity(**fields)
+    except FileNotFoundError as error:
+        raise _foreign(path, "it has no identity.json") from error
+    except (ValueError, TypeError) as error:
+        raise _foreign(path, f"its identity.json cannot be read ({error})") from error
+
+
+def find_task_directories(state_dir: Path, app: str | None = None) -> Iterator[TaskDirectory]:
+    """Task directories below ``state_dir``, of one application or all, sorted, without what was set aside."""
+    for file in sorted(state_dir.glob(f"{app or '*'}/g*/*/{IDENTITY_FILE}")):
+        if not file.parent.name.endswith(_ASIDE_SUFFIX):
+            yield TaskDirectory(file.parent, read_identity(file.parent))
+
+
+def _write_once(file: Path, text: str) -> None:
+    """Create a file with its whole content; a file that somebody else created meanwhile stays as it is."""
+    draft = file.with_name(f"{file.name}.{os.getpid()}")
+    with draft.open("w") as out:
+        out.write(text)
+        out.flush()
+        os.fsync(out.fileno())
+    try:
+        os.link(draft, file)
+    except FileExistsError:
+        pass  # the other process's identity is compared with ours next
+    finally:
+        draft.unlink()
+
+
+def _foreign(path: Path, why: str) -> StateForeign:
+    return StateForeign(
+        f"the state directory {path} is not this task's: {why}.",
+        action="choose another --state-dir, or delete this directory if its state is not needed; the changelog"
+        " has everything that was committed.",
+        path=str(path),
+    )

@@ -1,0 +1,174 @@
+"""What a running task works on: a dirty map and a read cache over the committed content of one store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from stateflow.store.base import Change, StoreReader
+from stateflow.store.cache import MISSING, Known, Missing, ReadCache
+
+DEFAULT_READ_CACHE_BYTES = 16 << 20
+
+
+class DirtyStore:
+    """Implements ``StateStore``: reads see this task's own writes at once, disk sees them with the commit.
+
+    ``dirty_bytes`` counts keys and values changed since the last commit. Between ``mark`` and ``rollback`` or
+    ``release`` lies what one record wrote, undone or kept; scopes do not nest. Not thread-safe.
+    """
+
+    def __init__(self, reader: StoreReader, read_cache_bytes: int = DEFAULT_READ_CACHE_BYTES) -> None:
+        self.dirty_bytes = 0
+        self._reader = reader
+        self._dirty: dict[bytes, bytes | None] = {}
+        self._cache = ReadCache(read_cache_bytes)
+        self._undo: list[tuple[bytes, Known]] | None = None
+        self._scope = 0
+
+    # --- reading --------------------------------------------------------------------------------------
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value as this task left it, or None."""
+        value: Known = self._dirty.get(key, MISSING)
+        if isinstance(value, Missing):
+            value = self._cache.get(key)
+            if isinstance(value, Missing):
+                value = self._reader.get(key)
+                self._cache.put(key, value)
+        return value
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The values in the order of the keys; what is in neither map is read from disk in one call."""
+        dirty, cached = self._dirty.get, self._cache.get
+        found: list[Known] = [cached(key) for key in keys]
+        if self._dirty:
+            found = [dirty(key, value) for key, value in zip(keys, found, strict=True)]
+        absent = [index for index, value in enumerate(found) if value is MISSING]
+        if absent:
+            wanted = [keys[index] for index in absent]
+            values = self._reader.get_many(wanted)
+            for index, value in zip(absent, values, strict=True):
+                found[index] = value
+            self._cache.put_many(wanted, values)
+        return found  # type: ignore[return-value]  # no mark is left in it
+
+    def scan(self, first: bytes = b"", after: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """Entries with ``first`` ≤ key < ``after``, in byte order, as they are now.
+
+        Later writes of this task do not change a scan that has begun.
+        """
+        committed = self._reader.scan(first, after)
+        if not self._dirty:
+            return committed
+        changed = sorted(key for key in self._dirty if key >= first and (after is None or key < after))
+        return merge(committed, [(key, self._dirty[key]) for key in changed])
+
+    # --- writing --------------------------------------------------------------------------------------
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Set a key."""
+        self._set(key, value)
+
+    def delete(self, key: bytes) -> None:
+        """Remove a key."""
+        self._set(key, None)
+
+    def put_many(self, changes: Sequence[Change]) -> None:
+        """Set or delete many keys."""
+        if self._undo is not None:
+            for key, value in changes:
+                self._set(key, value)
+            return
+        newest = dict(changes)
+        replaced = self._dirty.keys() & newest.keys()
+        self.dirty_bytes -= sum(_size(key, self._dirty[key]) for key in replaced)
+        self.dirty_bytes += sum(map(len, newest)) + sum(map(len, filter(None, newest.values())))
+        self._dirty.update(newest)
+
+    def _set(self, key: bytes, value: bytes | None) -> None:
+        before: Known = self._dirty.get(key, MISSING)
+        if self._undo is not None:
+            self._undo.append((key, before))
+        self._dirty[key] = value
+        self.dirty_bytes += _size(key, value) - (0 if isinstance(before, Missing) else _size(key, before))
+
+    # --- one record's scope -----------------------------------------------------------------------------
+
+    def mark(self) -> int:
+        """Begin a scope whose writes can be taken back; returns the mark that ends it."""
+        assert self._undo is None, "undo scopes do not nest"
+        self._undo = []
+        self._scope += 1
+        return self._scope
+
+    def rollback(self, mark: int) -> None:
+        """End the scope and take its writes back, newest first."""
+        for key, before in reversed(self._end_scope(mark)):
+            self.dirty_bytes -= _size(key, self._dirty[key])
+            if isinstance(before, Missing):
+                del self._dirty[key]
+            else:
+                self._dirty[key] = before
+                self.dirty_bytes += _size(key, before)
+
+    def release(self, mark: int) -> None:
+        """End the scope and keep its writes."""
+        self._end_scope(mark)
+
+    def _end_scope(self, mark: int) -> list[tuple[bytes, Known]]:
+        undo, self._undo = self._undo, None
+        assert undo is not None, "no undo scope is open"
+        assert mark == self._scope, "the mark of another scope"
+        return undo
+
+    # --- commit -----------------------------------------------------------------------------------------
+
+    def changes(self) -> list[Change]:
+        """The epoch so far: every changed key once, sorted, with its whole new value."""
+        dirty = self._dirty
+        return [(key, dirty[key]) for key in sorted(dirty)]
+
+    def committed(self) -> None:
+        """The epoch is on disk: its values stay readable from the cache, the dirty map is empty."""
+        assert self._undo is None, "a commit inside an undo scope"
+        self._cache.put_many(list(self._dirty.keys()), list(self._dirty.values()))
+        self.clear()
+
+    def clear(self) -> None:
+        """Drop the epoch; what was committed is as it was."""
+        self._dirty = {}
+        self._undo = None
+        self.dirty_bytes = 0
+
+
+def merge(
+    committed: Iterator[tuple[bytes, bytes]], changed: Sequence[Change]
+) -> Iterator[tuple[bytes, bytes]]:
+    """Two sorted runs as one; a changed key hides the committed one, a deletion hides it altogether."""
+    index, count = 0, len(changed)
+    for key, value in committed:
+        while index < count and changed[index][0] < key:
+            new_key, new_value = changed[index]
+            index += 1
+            if new_value is not None:
+                yield new_key, new_value
+        if index < count and changed[index][0] == key:
+            new_value = changed[index][1]
+            index += 1
+            if new_value is not None:
+                yield key, new_value
+        else:
+            yield key, value
+    for new_key, new_value in changed[index:]:
+        if new_value is not None:
+            yield new_key, new_value
+
+
+def prefix_end(prefix: bytes) -> bytes | None:
+    """The first key after all keys that begin with ``prefix``; None when there is none."""
+    stem = prefix.rstrip(b"\xff")
+    return stem[:-1] + bytes([stem[-1] + 1]) if stem else None
+
+
+def _size(key: bytes, value: bytes | None) -> int:
+    return len(key) + (0 if value is None else len(value))

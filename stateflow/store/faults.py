@@ -1,0 +1,78 @@
+"""RocksDB's errors, which are all one class with a text, as errors that say what to do."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from stateflow.errors import DiskFull, StateCorrupt, StateflowError, StateForeign, StateLocked
+from stateflow.store.directory import TaskDirectory
+
+_CONFIG_FILE = "rocksdict-config.json"
+_FULL = ("No space left on device", "Disk quota exceeded", "File too large", "file size limit")
+_LOCKED = ("lock hold by current process", "While lock file", "LOCK: Resource temporarily unavailable")
+
+
+def is_rocksdb_error(error: BaseException) -> bool:
+    """True for what the binding raises: plain ``Exception`` objects."""
+    return type(error) is Exception
+
+
+def check_raw_mode(directory: TaskDirectory) -> None:
+    """Refuse a database that was made to be read with pickle: reading it would run what is in it."""
+    file = directory.database / _CONFIG_FILE
+    if not file.exists():
+        return
+    try:
+        raw_mode = json.loads(file.read_text())["raw_mode"] is True
+    except (ValueError, KeyError, TypeError):
+        raw_mode = False
+    if not raw_mode:
+        raise StateForeign(
+            f"{file} does not say that keys and values are raw bytes: stateflow did not make this database.",
+            action="do not open it; delete the directory and let it be restored from the changelog.",
+            path=str(directory.path),
+        )
+
+
+def state_error(error: Exception, directory: TaskDirectory) -> StateflowError:
+    """The typed error for one of RocksDB's. Anything else is a bug and is raised as it is."""
+    if not is_rocksdb_error(error):
+        raise error
+    text, path = str(error), str(directory.path)
+    if any(mark in text for mark in _FULL):
+        return DiskFull(
+            f"no space left for the state in {path} ({text}).",
+            action="free space or move the state directory, then start again: what was committed is in the"
+            " changelog, and is replayed from the last position on disk.",
+            path=path,
+        )
+    if any(mark in text for mark in _LOCKED):
+        pid = lock_holder(directory.database / "LOCK")
+        return StateLocked(
+            f"the state directory {path} is in use by {f'process {pid}' if pid else 'another process'}.",
+            action="stop that process, or give this one another --state-dir.",
+            path=path,
+            pid=pid,
+        )
+    return StateCorrupt(
+        f"the store in {path} is damaged ({text}).",
+        action="start again: it is then set aside and rebuilt from the changelog, which has everything that"
+        " was committed. If this happens again, check the disk.",
+        path=path,
+    )
+
+
+def lock_holder(lock_file: Path) -> int | None:
+    """The process that holds a file lock, as far as Linux tells; None when unknown."""
+    try:
+        inode = os.stat(lock_file).st_ino
+        locks = Path("/proc/locks").read_text().splitlines()
+    except OSError:  # no such file any more, or no /proc: the holder stays unknown
+        return None
+    for line in locks:  # "1: POSIX  ADVISORY  WRITE 4711 08:01:131077 0 EOF"
+        fields = line.split()
+        if len(fields) >= 6 and fields[5].rsplit(":", 1)[-1] == str(inode) and int(fields[4]) > 0:
+            return int(fields[4])
+    return None

@@ -1,0 +1,112 @@
+"""The local stores of a task in this process's memory: the reference that other stores are compared with."""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from stateflow.clock import Clock, SystemClock
+from stateflow.store.base import Change, StorePosition, assert_sorted
+
+
+class MemoryReader:
+    """Committed content of one store; a scan goes over a snapshot taken when it is asked for."""
+
+    def __init__(self) -> None:
+        self.entries: dict[bytes, bytes] = {}
+        self._sorted_keys: list[bytes] | None = None
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value, or None."""
+        return self.entries.get(key)
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The values in the order of the keys."""
+        return [self.entries.get(key) for key in keys]
+
+    def scan(self, first: bytes = b"", after: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """Entries with ``first`` ≤ key < ``after``, in byte order."""
+        if self._sorted_keys is None:
+            self._sorted_keys = sorted(self.entries)
+        keys = self._sorted_keys
+        chosen = keys[bisect_left(keys, first) : None if after is None else bisect_left(keys, after)]
+        return iter([(key, self.entries[key]) for key in chosen])
+
+    def change(self, changes: Iterable[Change]) -> None:
+        """Set and delete keys."""
+        self._sorted_keys = None
+        for key, value in changes:
+            if value is None:
+                self.entries.pop(key, None)
+            else:
+                self.entries[key] = value
+
+    def clear(self) -> None:
+        """Drop everything."""
+        self._sorted_keys = None
+        self.entries.clear()
+
+
+class MemoryTaskStores:
+    """Implements ``TaskStores`` without a disk. What ``crash`` takes away is what was never flushed."""
+
+    def __init__(self, stores: Iterable[str], clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._readers = {store: MemoryReader() for store in stores}
+        self._positions: dict[str, StorePosition] = {}
+        self._lock = threading.Lock()
+        self._flushed = self._copy()
+
+    def reader(self, store: str) -> MemoryReader:
+        """The committed content of one store; KeyError for one that was not named at the start."""
+        return self._readers[store]
+
+    def position(self, store: str) -> StorePosition | None:
+        """How far the store reaches."""
+        return self._positions.get(store)
+
+    def apply(self, epoch: Mapping[str, Sequence[Change]], positions: Mapping[str, StorePosition]) -> None:
+        """Write the changes of several stores and their positions, all or nothing."""
+        for store, changes in epoch.items():
+            assert_sorted(changes)
+            assert store in self._readers, f"no store {store!r} in this task"
+        with self._lock:
+            for store, changes in epoch.items():
+                self._readers[store].change(changes)
+            now_ms = self._clock.now_ms()
+            for store, position in positions.items():
+                self._positions[store] = replace(position, applied_ms=now_ms)
+
+    def load(self, store: str, changes: Sequence[Change], position: StorePosition) -> None:
+        """``apply`` of one store."""
+        self.apply({store: changes}, {store: position})
+
+    def flush(self) -> None:
+        """Keep everything applied so far through a ``crash``."""
+        with self._lock:
+            self._flushed = self._copy()
+
+    def clear(self, store: str) -> None:
+        """Drop the content and position of one store."""
+        with self._lock:
+            self._readers[store].clear()
+            self._positions.pop(store, None)
+            self._flushed = self._copy()
+
+    def close(self) -> None:
+        """Flush; the content stays, so that a test can open it again."""
+        self.flush()
+
+    def crash(self) -> None:
+        """Go back to the last flush, as a process that was killed does."""
+        with self._lock:
+            entries, positions = self._flushed
+            for store, reader in self._readers.items():
+                reader.clear()
+                reader.change(entries[store].items())
+            self._positions = dict(positions)
+
+    def _copy(self) -> tuple[dict[str, dict[bytes, bytes]], dict[str, StorePosition]]:
+        return {store: dict(reader.entries) for store, reader in self._readers.items()}, dict(self._positions)

@@ -1,0 +1,292 @@
+"""The local stores of a task in one RocksDB: a column family per store, and one for their positions.
+
+The write-ahead log is off: the changelog is one. So a crash loses what was not flushed, which is safe as long
+as a position on disk never stands for content that is not. Three things hold that:
+
+* an epoch and its positions are one write batch;
+* a flush that RocksDB decides on takes all families together (atomic flush);
+* a flush that we ask for takes one family at a time, whatever the atomic setting, so ours goes through the
+  stores first and the positions last, with no write in between.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import cast
+
+from rocksdict import AccessType, Options, Rdict, WriteBatch, WriteOptions
+
+from stateflow.clock import Clock, SystemClock
+from stateflow.errors import StateCorrupt, StateflowError
+from stateflow.store.base import Change, StorePosition, assert_sorted
+from stateflow.store.directory import DAMAGED_FILE, TaskDirectory
+from stateflow.store.faults import check_raw_mode, is_rocksdb_error, state_error
+from stateflow.store.position import decode_position, encode_position
+from stateflow.store.resources import RocksResources as RocksResources
+from stateflow.store.resources import family_options
+from stateflow.store.scanning import Cursor, Cursors
+from stateflow.store.sst import ingest, write_sst
+
+_LOG = logging.getLogger(__name__)
+
+POSITIONS_FAMILY = "sf:positions"
+"""No store can be called so: a colon is not allowed in the topic name that a store's name becomes part of."""
+_DEFAULT_FAMILY = "default"  # RocksDB insists on it; it stays empty unless a store has that name
+
+
+class RocksReader:
+    """The committed content of one store."""
+
+    def __init__(self, stores: RocksTaskStores, store: str) -> None:
+        self._stores = stores
+        self._store = store
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value, or None. Raises ``StateCorrupt``."""
+        family = self._stores.family(self._store)
+        try:
+            value: bytes | None = family.get(key)
+        except Exception as error:
+            raise self._stores.typed(error) from error
+        return value
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The values in the order of the keys; sorted keys are fastest."""
+        family = self._stores.family(self._store)
+        try:
+            values = cast(list[bytes | None], family.get(list(keys)))
+        except Exception as error:
+            raise self._stores.typed(error) from error
+        return values
+
+    def scan(self, first: bytes = b"", after: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """Entries with ``first`` ≤ key < ``after``, in byte order, of the moment this was called."""
+        cursor = Cursor(self._stores.family(self._store), first, after)
+        self._stores.cursors.add(cursor)
+        return self._entries(cursor)
+
+    def _entries(self, cursor: Cursor) -> Iterator[tuple[bytes, bytes]]:
+        try:
+            while chunk := cursor.next_chunk():
+                yield from chunk
+        except Exception as error:
+            if not is_rocksdb_error(error):  # thrown in by whoever reads the scan
+                raise
+            raise self._stores.typed(error) from error
+        finally:
+            cursor.release()
+
+
+class RocksTaskStores:
+    """Implements ``TaskStores`` in ``directory``. Writes come from one thread at a time; reads from any."""
+
+    def __init__(
+        self, directory: TaskDirectory, database: Rdict, families: Iterable[str], clock: Clock
+    ) -> None:
+        self.directory = directory
+        self.cursors = Cursors()
+        self._database: Rdict | None = database
+        self._families: dict[str, Rdict] = {name: database.get_column_family(name) for name in families}
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._unlogged = WriteOptions()
+        self._unlogged.disable_wal = True  # type: ignore[method-assign,assignment]  # its stub says method
+        self._resources: RocksResources | None = None
+
+    @classmethod
+    def open(
+        cls,
+        directory: TaskDirectory,
+        stores: Iterable[str],
+        resources: RocksResources,
+        clock: Clock | None = None,
+    ) -> RocksTaskStores:
+        """Open or create a task's database, and lock it.
+
+        Raises ``StateForeign`` for a directory of someone else, ``StateLocked`` when a process holds it,
+        ``DiskFull``. A database that cannot be opened, or was found damaged while last in use, is set aside
+        with a warning and a new one begun: the changelog has everything that was committed.
+        """
+        directory.claim()
+        if directory.is_damaged:
+            _replace(directory, (directory.path / DAMAGED_FILE).read_text().strip())
+        try:
+            return cls._open(directory, stores, resources, clock or SystemClock())
+        except StateCorrupt as error:
+            _replace(directory, error.message)
+            return cls._open(directory, stores, resources, clock or SystemClock())
+
+    @classmethod
+    def _open(
+        cls, directory: TaskDirectory, stores: Iterable[str], resources: RocksResources, clock: Clock
+    ) -> RocksTaskStores:
+        check_raw_mode(directory)
+        path, wanted = str(directory.database), set(stores)
+        try:
+            known = set(Rdict.list_cf(path)) if (directory.database / "CURRENT").exists() else set()
+            families = {_DEFAULT_FAMILY, POSITIONS_FAMILY} | wanted | known
+            database = Rdict(
+                path,
+                family_options(resources),
+                column_families={name: family_options(resources) for name in families},
+            )
+        except Exception as error:
+            raise state_error(error, directory) from error
+        opened = cls(directory, database, families, clock)
+        opened._resources = resources
+        return opened
+
+    @classmethod
+    def open_secondary(
+        cls, directory: TaskDirectory, scratch: str, resources: RocksResources
+    ) -> RocksTaskStores:
+        """Open for reading only, beside the process that may be writing: the content of its last flush.
+
+        ``scratch`` is a folder for RocksDB's own notes. The directory must exist. Raises ``StateCorrupt``.
+        """
+        check_raw_mode(directory)
+        path = str(directory.database)
+        try:
+            families = set(Rdict.list_cf(path))
+            database = Rdict(
+                path,
+                family_options(resources, secondary=True),
+                column_families={name: family_options(resources, secondary=True) for name in families},
+                access_type=AccessType.secondary(scratch),
+            )
+        except Exception as error:
+            raise state_error(error, directory) from error
+        return cls(directory, database, families, SystemClock())
+
+    # --- TaskStores -----------------------------------------------------------------------------------
+
+    @property
+    def stores(self) -> list[str]:
+        """Names of the stores that have a family, sorted."""
+        return sorted(name for name in self._families if name not in (POSITIONS_FAMILY, _DEFAULT_FAMILY))
+
+    def reader(self, store: str) -> RocksReader:
+        """The committed content of one store."""
+        assert store in self._families, f"no store {store!r} in {self.directory.path}"
+        return RocksReader(self, store)
+
+    def position(self, store: str) -> StorePosition | None:
+        """How far the store reaches, or None for a store that was never written."""
+        encoded = RocksReader(self, POSITIONS_FAMILY).get(store.encode())
+        return None if encoded is None else decode_position(encoded)
+
+    def apply(self, epoch: Mapping[str, Sequence[Change]], positions: Mapping[str, StorePosition]) -> None:
+        """Write the changes of several stores and their positions in one batch."""
+        batch = WriteBatch(raw_mode=True)
+        for store, changes in epoch.items():
+            assert_sorted(changes)
+            self._fill(batch, store, changes)
+        self._fill(batch, POSITIONS_FAMILY, [self._position_change(*item) for item in positions.items()])
+        with self._lock:
+            self._call(lambda: self._open_database().write(batch, self._unlogged))
+
+    def load(self, store: str, changes: Sequence[Change], position: StorePosition) -> None:
+        """Write one store's changes as a sorted file that the database takes in, then the position."""
+        assert_sorted(changes)
+        if changes:
+            file = self.directory.path / f"load-{uuid.uuid4().hex}.sst"
+            try:
+                with self._lock:
+                    self._call(lambda: write_sst(file, changes, self._options()))
+                    self._call(lambda: ingest(self.family(store), file))
+            finally:
+                file.unlink(missing_ok=True)
+        self.apply({}, {store: position})
+
+    def flush(self) -> None:
+        """Make everything applied so far durable: the stores first, what they stand for last."""
+        with self._lock:
+            for name in sorted(self._families, key=lambda name: name == POSITIONS_FAMILY):
+                self._call(self.family(name).flush)
+
+    def clear(self, store: str) -> None:
+        """Drop the content and position of one store, and give its disk space back."""
+        batch = WriteBatch(raw_mode=True)
+        self._fill(batch, POSITIONS_FAMILY, [(store.encode(), None)])
+        with self._lock:
+            self._call(lambda: self._open_database().write(batch, self._unlogged))
+        self.flush()  # the position must be gone from disk before the content is
+        with self._lock:
+            self._call(lambda: self._recreate(store))
+
+    def close(self) -> None:
+        """Flush and release the directory; scans that are still going on end with an error."""
+        if self._database is None:
+            return
+        self.cursors.release_all()
+        try:
+            if self._resources is not None:
+                self.flush()
+        finally:
+            # Closing a family flushes it alone. After a failed flush that could put a position on disk
+            # without its content, so the handles are just let go: the database then closes by itself.
+            self._families.clear()
+            self._database = None
+
+    # --- for readers ----------------------------------------------------------------------------------
+
+    def family(self, name: str) -> Rdict:
+        """The column family of a store; KeyError when there is none or everything is closed."""
+        return self._families[name]
+
+    def typed(self, error: Exception) -> StateflowError:
+        """RocksDB's complaint as our error; damage is noted, so that the next open sets the store aside."""
+        found = state_error(error, self.directory)
+        if isinstance(found, StateCorrupt):
+            self.directory.mark_damaged(str(error))
+        return found
+
+    # --- inside ---------------------------------------------------------------------------------------
+
+    def _open_database(self) -> Rdict:
+        assert self._database is not None, f"{self.directory.path} is closed"
+        return self._database
+
+    def _options(self) -> Options:
+        assert self._resources is not None, "opened for reading only"
+        return family_options(self._resources)
+
+    def _fill(self, batch: WriteBatch, name: str, changes: Sequence[Change]) -> None:
+        batch.set_default_column_family(self._open_database().get_column_family_handle(name))
+        put, delete = batch.put, batch.delete
+        for key, value in changes:
+            if value is None:
+                delete(key)
+            else:
+                put(key, value)
+
+    def _position_change(self, store: str, position: StorePosition) -> Change:
+        return store.encode(), encode_position(replace(position, applied_ms=self._clock.now_ms()))
+
+    def _recreate(self, store: str) -> None:
+        database = self._open_database()
+        self._families.pop(store).close()
+        database.drop_column_family(store)
+        self._families[store] = database.create_column_family(store, self._options())
+
+    def _call(self, write: Callable[[], None]) -> None:
+        try:
+            write()
+        except Exception as error:
+            raise self.typed(error) from error
+
+
+def _replace(directory: TaskDirectory, cause: str) -> None:
+    """Set a damaged database aside and begin an empty one in its place."""
+    aside = directory.set_aside()
+    directory.claim()
+    _LOG.warning(
+        "The store in %s is damaged (%s). It was moved to %s, and is rebuilt from the changelog.",
+        directory.path,
+        cause,
+        aside,
+    )
