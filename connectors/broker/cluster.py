@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import socket
 import tempfile
@@ -19,6 +20,7 @@ from confluent_kafka.admin import AdminClient
 
 from stateflow.connectors.broker.distribution import KafkaDistribution, kafka_distribution
 from stateflow.connectors.broker.features import finalized_features
+from stateflow.connectors.broker.filelock import try_lock
 from stateflow.connectors.broker.node import BrokerNode, NodeLife, random_id
 from stateflow.connectors.broker.settings import HOST, NodePorts, node_settings
 from stateflow.errors import ConfigError, SetupError
@@ -61,6 +63,7 @@ class EmbeddedKafka:
         self._wanted_port = port
         self._ports: tuple[NodePorts, ...] = ()
         self._distribution: KafkaDistribution | None = None
+        self._lock: int | None = None
         self.features: dict[str, int] = {}
 
     @property
@@ -91,6 +94,7 @@ class EmbeddedKafka:
         """Start every broker and wait until the cluster serves and its features are those wanted."""
         try:
             self._distribution = kafka_distribution()
+            self._lock_folder()
             self._format()
             self._start_on_free_ports()
             self._check_features()
@@ -105,6 +109,9 @@ class EmbeddedKafka:
             node.ask_to_stop()
         for node in self.nodes:
             node.stop()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
         if self.is_ephemeral:
             shutil.rmtree(self.data_dir, ignore_errors=True)
 
@@ -113,6 +120,19 @@ class EmbeddedKafka:
         node = self.nodes[node_id - 1]
         self._start_node(node)
         self._wait_until_serving([node])
+
+    def _lock_folder(self) -> None:
+        """Keep a second cluster out of the folder for as long as a broker of this one runs, even without
+        us.
+        """
+        self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._lock = try_lock(self.data_dir / "in-use.lock")
+        if self._lock is None:
+            raise SetupError(
+                f"{self.data_dir} is in use by another cluster.",
+                action="Use that one (`stateflow status`), end it, or choose another folder.",
+                data_dir=str(self.data_dir),
+            )
 
     def _format(self) -> None:
         assert self._distribution is not None
@@ -125,7 +145,6 @@ class EmbeddedKafka:
                     action="Start it with its own number of brokers, or choose another folder.",
                 )
         else:
-            self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
             known = {"cluster_id": random_id(), "brokers": len(self.nodes)}
             draft = identity.with_suffix(".draft")
             draft.write_text(json.dumps(known))
@@ -151,8 +170,9 @@ class EmbeddedKafka:
 
     def _start_node(self, node: BrokerNode) -> None:
         assert self._distribution is not None
+        assert self._lock is not None, "the cluster is not running"
         settings = node_settings(node.node_id, self._ports, node.log_dir, self._overrides)
-        node.start(settings, self._distribution)
+        node.start(settings, self._distribution, lock=self._lock)
 
     def _wait_until_serving(self, nodes: Sequence[BrokerNode]) -> None:
         """Wait until each of `nodes` answers and the metadata lists them (a fenced broker is not listed)."""
@@ -174,8 +194,8 @@ class EmbeddedKafka:
             return
         how = "took too long to start" if node.is_running else "ended while starting"
         raise SetupError(
-            f"Broker {node.node_id} {how}. The end of its output:\n{node.output_tail()}\n",
-            action=f"Read the cause above; is {self.data_dir} in use by another broker, or the disk full?",
+            f"Broker {node.node_id} {how}. What it said:\n{node.failure_text()}\n",
+            action="Read the cause above; is the disk full, or a setting wrong?",
             node=node.node_id,
         )
 

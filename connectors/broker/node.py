@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -21,6 +22,7 @@ from stateflow.errors import SetupError
 STOP_SECONDS = 20.0
 KILL_SECONDS = 10.0
 _TAIL_BYTES = 64 << 10
+_ERROR_LINE = re.compile(r"\b(ERROR|FATAL)\b|Exception\b|Error:|OutOfMemory|[Nn]o space left")
 _JVM_ARGUMENTS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:+ExitOnOutOfMemoryError")
 
 
@@ -77,8 +79,11 @@ class BrokerNode:
         )
         draft.replace(identity)
 
-    def start(self, settings: Mapping[str, str], distribution: KafkaDistribution) -> None:
-        """Start the process; returns before it serves. The previous process must have ended."""
+    def start(self, settings: Mapping[str, str], distribution: KafkaDistribution, *, lock: int) -> None:
+        """Start the process; returns before it serves. The previous process must have ended.
+
+        The process inherits the file descriptor `lock`, and with it the lock on the cluster's folder.
+        """
         assert not self.is_running, "the node is running"
         properties = self.folder / "server.properties"
         properties.write_text(properties_text(settings))
@@ -92,12 +97,17 @@ class BrokerNode:
             str(properties),
         ]
         with self.output_path.open("wb") as output:
-            self._process = self._spawn(command, output.fileno())
+            self._process = self._spawn(command, output.fileno(), lock)
 
-    def _spawn(self, command: list[str], output: int) -> subprocess.Popen[bytes]:
+    def _spawn(self, command: list[str], output: int, lock: int) -> subprocess.Popen[bytes]:
         if self._life is NodeLife.OUTLIVES_US:
             process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                pass_fds=(lock,),
+                start_new_session=True,
             )
             self._pid = process.pid
             return process
@@ -107,6 +117,7 @@ class BrokerNode:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=output,
+            pass_fds=(lock,),
             start_new_session=True,
         )
         assert process.stdout is not None
@@ -157,6 +168,12 @@ class BrokerNode:
             self._process.wait(KILL_SECONDS)
             if self._process.stdin is not None:
                 self._process.stdin.close()
+
+    def failure_text(self) -> str:
+        """What the broker said about its failure: its last errors, or its last lines if it named none."""
+        lines = self.output_tail(400).splitlines()
+        errors = [line for line in lines if _ERROR_LINE.search(line)]
+        return "\n".join(errors[-8:] or lines[-15:])
 
     def output_tail(self, lines: int = 15) -> str:
         """The last lines that the broker printed."""

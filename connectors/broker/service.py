@@ -68,7 +68,7 @@ def watch(cluster: EmbeddedKafka, stop: threading.Event) -> None:
         for node in cluster.nodes:
             if not node.is_running:
                 raise SetupError(
-                    f"Broker {node.node_id} ended. The end of its output:\n{node.output_tail()}\n",
+                    f"Broker {node.node_id} ended. What it said:\n{node.failure_text()}\n",
                     action="Read the cause above, and start it again.",
                 )
 

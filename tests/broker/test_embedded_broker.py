@@ -2,14 +2,213 @@
 
 from __future__ import annotations
 
-import pytest
-from confluent_kafka.admin import AdminClient
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
 
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigResource
+from confluent_kafka.admin._resource import ResourceType
+from confluent_kafka.cimpl import NewTopic
+
+from stateflow.connectors.broker import EmbeddedKafka
+from stateflow.connectors.broker.processes import command_line
+from stateflow.errors import ConfigError, SetupError
 from stateflow.testing.broker import TestBroker
 
 pytestmark = pytest.mark.broker
 
+PARENT = """
+import sys, time
+from stateflow.connectors.broker import EmbeddedKafka
+cluster = EmbeddedKafka(sys.argv[1] if len(sys.argv) > 1 else None).start()
+print(cluster.pids[0], cluster.data_dir, flush=True)
+time.sleep(600)
+"""
 
-def test_serves_metadata(broker: TestBroker) -> None:
-    client = AdminClient({"bootstrap.servers": broker.bootstrap})
-    assert len(client.list_topics(timeout=10).brokers) == 1
+
+def quiet(bootstrap: str, **settings: str | bool) -> dict[str, str | int | float | bool]:
+    return {"bootstrap.servers": bootstrap, "log_level": 0, **settings}
+
+
+def create_topic(bootstrap: str, name: str, replicas: int = 1) -> None:
+    admin = AdminClient(quiet(bootstrap))
+    admin.create_topics([NewTopic(name, 1, replicas)])[name].result(20)
+
+
+def produce(bootstrap: str, topic: str, values: list[bytes]) -> None:
+    producer = Producer(quiet(bootstrap, acks="all"))
+    for value in values:
+        producer.produce(topic, value, partition=0)
+    assert producer.flush(30) == 0
+
+
+def read_all(bootstrap: str, topic: str, count: int) -> list[bytes]:
+    consumer = Consumer(quiet(bootstrap, **{"group.id": "reader", "enable.auto.commit": False}))
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found: list[bytes] = []
+    deadline = time.monotonic() + 30
+    while len(found) < count and time.monotonic() < deadline:
+        found += [message.value() or b"" for message in consumer.consume(100, 0.5) if not message.error()]
+    consumer.close()
+    return found
+
+
+def eventually(condition: Callable[[], bool], timeout_seconds: float = 30.0) -> bool:
+    deadline = time.monotonic() + timeout_seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def test_serves_transactions(broker: TestBroker) -> None:
+    create_topic(broker.bootstrap, "embedded-transactions")
+    producer = Producer(quiet(broker.bootstrap, **{"transactional.id": "embedded-transactions"}))
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce("embedded-transactions", b"one", partition=0)
+    producer.commit_transaction(30)
+    assert read_all(broker.bootstrap, "embedded-transactions", 1) == [b"one"]
+
+
+def test_features_are_those_of_kafka_4(broker: TestBroker) -> None:
+    if broker.embedded is None:
+        pytest.skip("this run uses a broker that it did not start")
+    assert broker.embedded.features["transaction.version"] == 2
+    assert broker.embedded.features["group.version"] == 1
+
+
+def test_a_topic_is_never_made_by_misspelling_it(broker: TestBroker) -> None:
+    admin = AdminClient(quiet(broker.bootstrap))
+    admin.list_topics("embedded-misspelt", timeout=10)
+    assert "embedded-misspelt" not in admin.list_topics(timeout=10).topics
+
+
+def test_kept_data_are_there_again_on_other_ports(tmp_path: Path) -> None:
+    with EmbeddedKafka(tmp_path / "kept") as first:
+        create_topic(first.bootstrap, "kept")
+        produce(first.bootstrap, "kept", [b"a", b"b"])
+        first_bootstrap = first.bootstrap
+        assert (first.log_dirs[0] / "kept-0").is_dir()
+    assert "shut down completed" in first.nodes[0].output_tail(200)
+    with EmbeddedKafka(tmp_path / "kept") as second:
+        assert second.bootstrap != first_bootstrap
+        assert read_all(second.bootstrap, "kept", 2) == [b"a", b"b"]
+    assert not second.nodes[0].is_running
+
+
+def test_ephemeral_data_are_gone_and_overrides_are_in_force() -> None:
+    with EmbeddedKafka(overrides={"log.retention.ms": 12345}) as cluster:
+        folder = cluster.data_dir
+        assert folder.is_dir()
+        resource = ConfigResource(ResourceType.BROKER, "1")
+        admin = AdminClient(quiet(cluster.bootstrap))
+        settings = admin.describe_configs([resource])[resource].result(20)
+        assert settings["log.retention.ms"].value == "12345"
+        assert settings["auto.create.topics.enable"].value == "false"
+    assert not folder.exists()
+
+
+def test_a_failed_start_shows_why_and_leaves_nothing() -> None:
+    cluster = EmbeddedKafka(overrides={"num.io.threads": "many"})
+    with pytest.raises(SetupError, match=r"num\.io\.threads"):
+        cluster.start()
+    assert not cluster.data_dir.exists()
+    assert not cluster.nodes[0].is_running
+
+
+def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
+    with EmbeddedKafka(tmp_path / "shared") as first:
+        second = EmbeddedKafka(tmp_path / "shared")
+        with pytest.raises(SetupError, match="in use by another cluster"):
+            second.start()
+        create_topic(first.bootstrap, "undisturbed")
+    with EmbeddedKafka(tmp_path / "shared") as third:
+        assert "undisturbed" in AdminClient(quiet(third.bootstrap)).list_topics(timeout=10).topics
+
+
+def test_a_folder_of_another_size_is_refused(tmp_path: Path) -> None:
+    with EmbeddedKafka(tmp_path / "one"):
+        pass
+    with pytest.raises(ConfigError, match="cluster of 1 brokers, not 3"):
+        EmbeddedKafka(tmp_path / "one", brokers=3).start()
+
+
+def test_a_taken_port_is_named(broker: TestBroker) -> None:
+    port = int(broker.bootstrap.split(",")[0].rpartition(":")[2])
+    with pytest.raises(SetupError, match=f"Port {port}"):
+        EmbeddedKafka(port=port).start()
+
+
+def test_a_killed_broker_comes_back_with_what_it_acknowledged() -> None:
+    with EmbeddedKafka() as cluster:
+        create_topic(cluster.bootstrap, "survivor")
+        produce(cluster.bootstrap, "survivor", [b"before"])
+        bootstrap, pid = cluster.bootstrap, cluster.pids[0]
+        cluster.nodes[0].kill()
+        assert command_line(pid) is None
+        cluster.restart_node(1)
+        assert cluster.bootstrap == bootstrap
+        assert cluster.pids[0] != pid
+        assert read_all(bootstrap, "survivor", 1) == [b"before"]
+
+
+@pytest.mark.slow
+def test_three_brokers_lose_one_and_go_on() -> None:
+    with EmbeddedKafka(brokers=3) as cluster:
+        create_topic(cluster.bootstrap, "replicated", replicas=3)
+        admin = AdminClient(quiet(cluster.bootstrap))
+        leader = admin.list_topics("replicated", timeout=10).topics["replicated"].partitions[0].leader
+        cluster.nodes[leader - 1].kill()
+        produce(cluster.bootstrap, "replicated", [b"without the first leader"])
+        cluster.restart_node(leader)
+        assert read_all(cluster.bootstrap, "replicated", 1) == [b"without the first leader"]
+        assert len(set(cluster.log_dirs)) == 3
+
+
+def test_kill_9_of_the_parent_leaves_no_broker_and_no_data(tmp_path: Path) -> None:
+    parent, pid, folder = start_parent(tmp_path)
+    parent.kill()
+    parent.wait()
+    assert eventually(lambda: command_line(pid) is None), "the broker outlived its parent"
+    assert eventually(lambda: not folder.exists()), "its data were left behind"
+
+
+def test_kill_9_of_the_parent_ends_a_kept_broker_in_order(tmp_path: Path) -> None:
+    parent, pid, folder = start_parent(tmp_path, str(tmp_path / "kept"))
+    parent.kill()
+    parent.wait()
+    assert eventually(lambda: command_line(pid) is None), "the broker outlived its parent"
+    assert "shut down completed" in (folder / "node-1" / "broker.out").read_text()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only the Linux kernel ends a child with its parent")
+def test_kill_9_of_the_guard_too_leaves_no_broker(tmp_path: Path) -> None:
+    parent, pid, _ = start_parent(tmp_path, str(tmp_path / "kept"))
+    guard = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    assert "guard.py" in (command_line(guard) or "")
+    os.kill(guard, signal.SIGKILL)
+    assert eventually(lambda: command_line(pid) is None), "the broker outlived its guard"
+    parent.kill()
+    parent.wait()
+
+
+def start_parent(folder: Path, *arguments: str) -> tuple[subprocess.Popen[str], int, Path]:
+    """A process of its own that runs a broker; returns it, the broker's process id and its data folder."""
+    environment = {**os.environ, "TMPDIR": str(folder)}
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, *arguments], stdout=subprocess.PIPE, text=True, env=environment
+    )
+    assert parent.stdout is not None
+    pid, data_dir = parent.stdout.readline().split()
+    parent.stdout.close()
+    assert command_line(int(pid)) is not None
+    return parent, int(pid), Path(data_dir)
