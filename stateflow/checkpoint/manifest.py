@@ -12,7 +12,9 @@ FORMAT_VERSION = 1
 FILES_MAX = 100_000
 FILE_BYTES_MAX = 64 << 30
 # What a RocksDB checkpoint consists of. Nothing else is ever written to disk from an image.
-FILE_NAME = re.compile(r"CURRENT|IDENTITY|MANIFEST-\d{1,20}|OPTIONS-\d{1,20}|\d{1,20}\.(sst|blob)|rocksdict-config\.json")
+FILE_NAME = re.compile(
+    r"CURRENT|IDENTITY|MANIFEST-\d{1,20}|OPTIONS-\d{1,20}|\d{1,20}\.(sst|blob)|rocksdict-config\.json"
+)
 
 
 class ImageFile(msgspec.Struct, frozen=True, kw_only=True):

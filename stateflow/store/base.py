@@ -20,7 +20,7 @@ class StorePosition:
     """How far into its changelog partition a store's content reaches.
 
     ``offset_next`` is the first offset not yet applied; ``topic_id`` says of which incarnation of the topic.
-    ``applied_ms`` is stamped by the store: the wall-clock time at which the content was known to reach so far.
+    ``applied_ms`` is stamped by the store: the wall-clock time at which the content came to reach so far.
     A tail may be replayed onto it only while the log still has every tombstone written since.
     """
 
@@ -41,7 +41,7 @@ class StoreReader(Protocol):
         ...
 
     def scan(self, first: bytes = b"", after: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
-        """Entries with ``first`` ≤ key < ``after``, in byte order. ``StateCorrupt`` rather than stopping short."""
+        """Entries with ``first`` ≤ key < ``after``, in byte order. Raises ``StateCorrupt``."""
         ...
 
 
@@ -86,7 +86,7 @@ class TaskStores(Protocol):
 
 
 class StateStore(StoreReader, Protocol):
-    """One store as a running task sees it: reads go through to disk, writes wait in a dirty map for the commit."""
+    """One store as a running task sees it: reads go through to disk, writes wait for the commit."""
 
     def put(self, key: bytes, value: bytes) -> None:
         """Set a key; visible at once to this task, logged and durable with the next commit."""

@@ -131,7 +131,7 @@ def _write_once(file: Path, text: str) -> None:
 def _foreign(path: Path, why: str) -> StateForeign:
     return StateForeign(
         f"the state directory {path} is not this task's: {why}.",
-        action="choose another --state-dir, or delete this directory if its state is not needed; the changelog"
+        action="choose another --state-dir, or delete this directory; the changelog"
         " has everything that was committed.",
         path=str(path),
     )

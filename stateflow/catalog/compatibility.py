@@ -1,0 +1,130 @@
+"""What the code expects against what the catalog says: what may be added, and what would break state."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import msgspec
+
+from stateflow.catalog.encoding import CatalogItem
+from stateflow.catalog.model import Catalog, GenerationEntry, GenerationState, StageEntry, StoreEntry
+from stateflow.errors import CatalogIncompatible, GenerationUnfinished, PartitionCountChanged
+
+_LOG = logging.getLogger(__name__)
+
+STORE_FIELDS_FIXED = ("stage", "kind", "layout", "key_codec", "value_codec", "window_ms")
+"""Fields of a store that its bytes depend on. The others (grace, retention, policy, version) may change."""
+STAGE_FIELDS_FIXED = ("sources", "repartition", "upstream")
+_TRANSITIONS: dict[GenerationState, tuple[GenerationState, ...]] = {
+    "preparing": ("preparing", "active", "aborted"),
+    "active": ("active", "retired"),
+    "retired": ("retired",),
+    "aborted": ("aborted",),
+}
+
+
+def additions(expected: Catalog, found: Catalog | None) -> list[CatalogItem]:
+    """Entries to write so that the catalog holds what the code expects; none when it does already.
+
+    Generations are written only with the first catalog: afterwards they are repartition's. Raises
+    ``CatalogIncompatible`` naming every difference that state would not survive, or ``PartitionCountChanged``.
+    """
+    if found is None:
+        return [
+            expected.app,
+            *expected.stages.values(),
+            *expected.stores.values(),
+            *expected.generations.values(),
+        ]
+    differences = list(compare(expected, found))
+    if differences:
+        raise CatalogIncompatible(
+            f"the code of {expected.app.app!r} does not fit the state that it left: {'; '.join(differences)}.",
+            action="go back to the code that fits; or give what changed a new name, so that it starts empty beside"
+            " the old; or drop all state of the application with `stateflow reset`.",
+            app=expected.app.app,
+            differences=differences,
+        )
+    _check_partition_counts(expected, found)
+    changed: list[CatalogItem] = []
+    if expected.app != found.app:
+        changed.append(expected.app)
+    changed += [stage for name, stage in expected.stages.items() if stage != found.stages.get(name)]
+    changed += [store for name, store in expected.stores.items() if store != found.stores.get(name)]
+    return changed
+
+
+def compare(expected: Catalog, found: Catalog) -> Iterator[str]:
+    """Every difference that state would not survive, as a clause."""
+    for name, stage in found.stages.items():
+        present = expected.stages.get(name)
+        if present is None:
+            yield f"stage {name!r} is in the catalog and not in the code"
+        else:
+            yield from _stage_differences(present, stage)
+    for name, store in found.stores.items():
+        wanted = expected.stores.get(name)
+        if wanted is None:
+            yield f"store {name!r} is in the catalog and not in the code"
+        else:
+            yield from _store_differences(wanted, store)
+
+
+def check_transition(found: GenerationEntry | None, entry: GenerationEntry) -> None:
+    """Raise ``GenerationUnfinished`` unless a generation may go from what it is to ``entry``."""
+    allowed = ("preparing", "active") if found is None else _TRANSITIONS[found.state]
+    if entry.state not in allowed:
+        was = "unknown" if found is None else found.state
+        raise GenerationUnfinished(
+            f"generation {entry.generation} is {was} by now and cannot become {entry.state}.",
+            action="another command changed it meanwhile: look at `stateflow scale status`, and begin again.",
+            generation=entry.generation,
+        )
+
+
+def _stage_differences(wanted: StageEntry, found: StageEntry) -> Iterator[str]:
+    for field in STAGE_FIELDS_FIXED:
+        yield from _difference(f"stage {found.name!r}", field, getattr(wanted, field), getattr(found, field))
+
+
+def _store_differences(wanted: StoreEntry, found: StoreEntry) -> Iterator[str]:
+    for field in STORE_FIELDS_FIXED:
+        yield from _difference(f"store {found.name!r}", field, getattr(wanted, field), getattr(found, field))
+    if wanted.version < found.version:
+        yield f"store {found.name!r}: version is {wanted.version} in the code, already {found.version} in the catalog"
+
+
+def _difference(what: str, field: str, wanted: object, found: object) -> Iterator[str]:
+    # Compared as JSON: the catalog knows lists where the code may have tuples.
+    if _json(wanted) != _json(found):
+        yield f"{what}: {field} is {_json(wanted)} in the code, {_json(found)} in the catalog"
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value, order="sorted").decode()
+
+
+def _check_partition_counts(expected: Catalog, found: Catalog) -> None:
+    """A source may grow only while no state depends on which partition a key is in."""
+    for name, stage in found.stages.items():
+        now, then = expected.stages[name].source_partitions, stage.source_partitions
+        if now == then:
+            continue
+        stores = sorted(store.name for store in found.stores.values() if store.stage == name)
+        if stores:
+            raise PartitionCountChanged(
+                f"the sources of stage {name!r} ({', '.join(stage.sources)}) had {then} partitions when the state of"
+                f" {', '.join(stores)} was built, and now have {now}: keys are no longer where their state is.",
+                action="put key_by(…) before the stateful steps, so that the application's own topic keeps keys in"
+                " place, and begin anew with `stateflow reset`; or give the topic its old partition count again.",
+                stage=name,
+                partitions_before=then,
+                partitions_now=now,
+            )
+        _LOG.warning(
+            "The sources of stage %s now have %s partitions instead of %s; it keeps no state, so it goes on.",
+            name,
+            now,
+            then,
+        )

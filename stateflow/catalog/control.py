@@ -1,0 +1,203 @@
+"""The control topic: the catalog read whole, and changed by one writer at a time.
+
+Every change is: fence the writers before us, read what stands there now, decide, write in one transaction. Whoever
+comes later fences us in the same way, and then we read and decide again. So two workers that start at the same
+moment agree on one catalog, and what is written was decided on what is there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from stateflow.catalog.compatibility import additions, check_transition
+from stateflow.catalog.encoding import CatalogItem, decode_catalog, encode_item
+from stateflow.catalog.model import Catalog, GenerationEntry
+from stateflow.catalog.names import control_topic
+from stateflow.errors import (
+    BrokerUnreachable,
+    CatalogMissing,
+    GenerationUnfinished,
+    PartitionCountChanged,
+    ProducerFenced,
+    TransactionAborted,
+)
+from stateflow.log.base import Cluster, TopicSpec
+from stateflow.record import TopicPartition
+
+_LOG = logging.getLogger(__name__)
+
+_ATTEMPTS_MAX = 20
+_READ_TIMEOUT_SECONDS = 1.0
+_EMPTY_READS_MAX = 30
+_READ_RECORDS_MAX = 10_000
+
+CONTROL_CONFIG = {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"}
+
+Decision = Callable[[Catalog | None], Sequence[CatalogItem]]
+
+
+class ControlTopic:
+    """The catalog of one application on one cluster. Keeps no connection between calls."""
+
+    def __init__(self, cluster: Cluster, app: str, replication: int = 1) -> None:
+        self._cluster = cluster
+        self._app = app
+        self._partition = TopicPartition(control_topic(app), 0)
+        self._replication = replication
+
+    @property
+    def topic(self) -> str:
+        """``<app>-control``."""
+        return self._partition.topic
+
+    def read(self) -> Catalog | None:
+        """The catalog as it stands; None when there is no control topic or nothing on it.
+
+        Raises ``CatalogIncompatible`` for one of a newer format, or that cannot be read.
+        """
+        if self.topic not in self._cluster.describe([self.topic]):
+            return None
+        return decode_catalog(self._app, self._read_values())
+
+    def load(self) -> Catalog:
+        """The catalog as it stands; raises ``CatalogMissing`` when there is none."""
+        return self._required(self.read())
+
+    def ensure(self, expected: Catalog) -> Catalog:
+        """Compare the code's expectation with the catalog, add what is new, and return the whole.
+
+        Raises ``CatalogIncompatible`` or ``PartitionCountChanged`` naming every difference, and
+        ``GenerationUnfinished`` while a repartition is under way; nothing has been written then.
+        """
+        found = self.read()
+        if found is not None and not additions(expected, found):
+            return _finished(found)
+
+        def decide(current: Catalog | None) -> Sequence[CatalogItem]:
+            return additions(expected, None if current is None else _finished(current))
+
+        return self._change(decide)
+
+    def write(self, entries: Sequence[CatalogItem]) -> Catalog:
+        """Write entries as they are, all or none; returns the catalog after it."""
+        return self._change(lambda _: entries)
+
+    def write_generations(self, entries: Sequence[GenerationEntry]) -> Catalog:
+        """Move generations on, all or none. Raises ``GenerationUnfinished`` for a step that no longer fits."""
+
+        def decide(current: Catalog | None) -> Sequence[CatalogItem]:
+            catalog = self._required(current)
+            for entry in entries:
+                check_transition(catalog.generations.get(entry.generation), entry)
+            return entries
+
+        return self._change(decide)
+
+    def record_topics(self, generation: int, topic_ids: Mapping[str, str]) -> Catalog:
+        """Add topics and their ids to a generation. One that is recorded already keeps its id."""
+
+        def decide(current: Catalog | None) -> Sequence[CatalogItem]:
+            entry = self._required(current).generations[generation]
+            merged = {**topic_ids, **entry.topic_ids}
+            return [] if merged == entry.topic_ids else [msgspec.structs.replace(entry, topic_ids=merged)]
+
+        return self._change(decide)
+
+    # --- inside ---------------------------------------------------------------------------------------
+
+    def _change(self, decide: Decision) -> Catalog:
+        self._create()
+        for attempt in range(_ATTEMPTS_MAX):
+            try:
+                return self._try_change(decide)
+            except (ProducerFenced, TransactionAborted) as error:
+                _LOG.info(
+                    "Another process changed %s at the same time (%d): %s", self.topic, attempt + 1, error
+                )
+        raise TransactionAborted(
+            f"{_ATTEMPTS_MAX} attempts to change {self.topic} were overtaken by other processes.",
+            action="start again; if it lasts, look for a process that starts and fails in a loop.",
+            topic=self.topic,
+        )
+
+    def _try_change(self, decide: Decision) -> Catalog:
+        writer = self._cluster.writer(self.topic)
+        try:
+            current = self.read()  # after the fence: nobody before us can change it any more
+            entries = decide(current)
+            if entries:
+                writer.begin()
+                for entry in entries:
+                    key, value = encode_item(entry)
+                    writer.send(self.topic, key, value, partition=0)
+                writer.commit()
+        finally:
+            writer.close()
+        return self._required(self.read())
+
+    def _create(self) -> None:
+        info = self._cluster.describe([self.topic]).get(self.topic)
+        if info is None:
+            spec = TopicSpec(self.topic, 1, self._replication, CONTROL_CONFIG)
+            info = self._cluster.create([spec])[self.topic]
+        if info.partitions != 1:
+            raise PartitionCountChanged(
+                f"{self.topic} has {info.partitions} partitions and must have one.",
+                action=f"something else made this topic: delete it, or give the application another id than {self._app!r}.",
+                topic=self.topic,
+                partitions=info.partitions,
+            )
+
+    def _read_values(self) -> dict[bytes, bytes | None]:
+        """Newest value of every key, up to the end as it is now."""
+        ends = self._cluster.ranges([self._partition])[self._partition]
+        newest: dict[bytes, bytes | None] = {}
+        if ends.is_empty:
+            return newest
+        reader = self._cluster.reader()
+        empty_reads = 0
+        try:
+            reader.assign({self._partition: ends.offset_first})
+            while reader.position(self._partition) < ends.offset_next:
+                batches = reader.read(_READ_RECORDS_MAX, _READ_TIMEOUT_SECONDS)
+                for batch in batches:
+                    newest.update(zip(batch.keys, batch.values, strict=True))
+                empty_reads = 0 if batches else empty_reads + 1
+                if empty_reads > _EMPTY_READS_MAX:
+                    raise BrokerUnreachable(
+                        f"{self.topic} could not be read to its end at {ends.offset_next}: the broker sends nothing.",
+                        action="check that the broker is up and that this user may read the topic.",
+                        topic=self.topic,
+                    )
+        finally:
+            reader.close()
+        return newest
+
+    def _required(self, catalog: Catalog | None) -> Catalog:
+        if catalog is None:
+            raise CatalogMissing(
+                f"there is no catalog of an application {self._app!r} on this cluster.",
+                action="check the application's id and the brokers; a worker writes the catalog when it first starts.",
+                app=self._app,
+            )
+        return catalog
+
+
+def _finished(catalog: Catalog) -> Catalog:
+    """The catalog; ``GenerationUnfinished`` while one of its generations is being prepared."""
+    preparing = [entry for entry in catalog.generations.values() if entry.state == "preparing"]
+    if preparing:
+        entry = preparing[0]
+        raise GenerationUnfinished(
+            f"a change of {catalog.app.app!r} to {entry.partitions} partitions (generation {entry.generation}) was"
+            " begun and is not finished.",
+            action=f"finish it with `stateflow scale start --partitions {entry.partitions}`, or undo it with"
+            " `stateflow scale abort`.",
+            app=catalog.app.app,
+            generation=entry.generation,
+            partitions=entry.partitions,
+        )
+    return catalog

@@ -1,0 +1,176 @@
+"""What a restore has to do, decided before it begins: reuse what is on disk, read a tail, or replay all.
+
+The targets are fixed here, once. Whoever may write to the changelog must have been fenced before, otherwise the
+restored state is only that of the moment of planning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from stateflow.clock import Clock, SystemClock
+from stateflow.errors import TopicMissing, TopicRecreated
+from stateflow.log.base import Cluster
+from stateflow.record import OffsetRange, TopicPartition
+from stateflow.store.base import StorePosition, TaskStores
+
+Action = Literal["empty", "reuse", "tail", "replay"]
+
+_DELETE_RETENTION_MS_DEFAULT = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFacts:
+    """Everything that the decision for one store depends on."""
+
+    store: str
+    changelog: TopicPartition
+    topic_id_recorded: str
+    """The id that the catalog recorded when the topic was made."""
+    topic_id: str | None
+    """The id that the topic has now; None when it does not exist."""
+    log: OffsetRange
+    """Log start and last stable offset."""
+    position: StorePosition | None
+    """How far the local store reaches."""
+    tombstones_kept_ms: int = _DELETE_RETENTION_MS_DEFAULT
+    """The topic's ``delete.retention.ms``: how long a deletion stays in the log after it was written, at least."""
+    now_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StorePlan:
+    """What is to be done for one store: read ``offsets`` of ``changelog``, onto the local content or from empty."""
+
+    store: str
+    changelog: TopicPartition
+    topic_id: str
+    action: Action
+    offsets: OffsetRange
+    reason: str
+
+    @property
+    def from_empty(self) -> bool:
+        """True when the local content is dropped first."""
+        return self.action == "replay"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPlan:
+    """The plans of all stores of one task."""
+
+    task: str
+    stores: tuple[StorePlan, ...]
+
+    @property
+    def slots(self) -> int:
+        """Offset slots to cover."""
+        return sum(plan.offsets.slots for plan in self.stores)
+
+    @property
+    def is_done(self) -> bool:
+        """True when nothing is to be read or dropped."""
+        return all(plan.action in ("reuse", "empty") for plan in self.stores)
+
+
+def plan_task(
+    cluster: Cluster,
+    task: str,
+    changelogs: Mapping[str, TopicPartition],
+    topic_ids: Mapping[str, str],
+    stores: TaskStores,
+    clock: Clock | None = None,
+) -> TaskPlan:
+    """The plan of one task. ``topic_ids`` are the ids that the catalog recorded, by topic.
+
+    Raises ``TopicMissing``, or ``TopicRecreated`` when a changelog is not the one that was recorded.
+    """
+    now_ms = (clock or SystemClock()).now_ms()
+    topics = cluster.describe(changelog.topic for changelog in changelogs.values())
+    ranges = cluster.ranges(changelog for changelog in changelogs.values() if changelog.topic in topics)
+    facts = []
+    for store, changelog in changelogs.items():
+        info = topics.get(changelog.topic)
+        position = stores.position(store)
+        log = ranges.get(changelog, OffsetRange(0, 0))
+        is_behind = info is not None and position is not None and position.offset_next < log.offset_next
+        facts.append(
+            StoreFacts(
+                store=store,
+                changelog=changelog,
+                topic_id_recorded=topic_ids[changelog.topic],
+                topic_id=None if info is None else info.topic_id,
+                log=log,
+                position=position,
+                tombstones_kept_ms=_tombstones_kept_ms(cluster, changelog.topic) if is_behind else 0,
+                now_ms=now_ms,
+            )
+        )
+    return TaskPlan(task, plan_stores(facts))
+
+
+def plan_stores(facts: Iterable[StoreFacts]) -> tuple[StorePlan, ...]:
+    """The decision for each store."""
+    return tuple(plan_store(fact) for fact in facts)
+
+
+def plan_store(facts: StoreFacts) -> StorePlan:
+    """The decision for one store; a pure function, its rules from top to bottom.
+
+    Raises ``TopicMissing`` and ``TopicRecreated``: then the log no longer has what it recorded, and to go on
+    would be to lose state silently.
+    """
+    topic_id = _checked_topic_id(facts)
+    log, position = facts.log, facts.position
+    if position is None:
+        if log.is_empty:
+            return _plan(facts, topic_id, "empty", log, "nothing was ever written")
+        return _plan(facts, topic_id, "replay", log, "there is no local state")
+    if position.topic_id != topic_id:
+        why = "the local state is of an earlier topic of this name"
+        return _plan(facts, topic_id, "replay", log, why)
+    if position.offset_next > log.offset_next:
+        why = f"the local state is at {position.offset_next}, ahead of the log's end {log.offset_next}: the log rules"
+        return _plan(facts, topic_id, "replay", log, why)
+    if position.offset_next == log.offset_next:
+        return _plan(facts, topic_id, "reuse", OffsetRange(log.offset_next, log.offset_next), "up to date")
+    if position.offset_next < log.offset_first:
+        why = f"the log begins at {log.offset_first}, after the local state's end {position.offset_next}"
+        return _plan(facts, topic_id, "replay", log, why)
+    age_ms = facts.now_ms - position.applied_ms
+    if age_ms > facts.tombstones_kept_ms:
+        why = (
+            f"the local state is {age_ms // 1000} s old, and the log keeps deletions for"
+            f" {facts.tombstones_kept_ms // 1000} s only"
+        )
+        return _plan(facts, topic_id, "replay", log, why)
+    tail = OffsetRange(position.offset_next, log.offset_next)
+    return _plan(facts, topic_id, "tail", tail, f"the local state reaches {position.offset_next}")
+
+
+def _checked_topic_id(facts: StoreFacts) -> str:
+    topic = facts.changelog.topic
+    if facts.topic_id is None:
+        raise TopicMissing(
+            f"the changelog {topic} does not exist.",
+            action="restore the topic, or run `stateflow reset` to begin anew with empty state.",
+            topic=topic,
+        )
+    if facts.topic_id != facts.topic_id_recorded:
+        raise TopicRecreated(
+            f"the changelog {topic} was deleted and created again (topic id {facts.topic_id}, the catalog says"
+            f" {facts.topic_id_recorded}): what it held is gone from the log.",
+            action="restore the topic's data from a backup; if the loss was meant, run `stateflow reset` to begin anew.",
+            topic=topic,
+        )
+    return facts.topic_id
+
+
+def _plan(facts: StoreFacts, topic_id: str, action: Action, offsets: OffsetRange, reason: str) -> StorePlan:
+    return StorePlan(facts.store, facts.changelog, topic_id, action, offsets, reason)
+
+
+def _tombstones_kept_ms(cluster: Cluster, topic: str) -> int:
+    return int(cluster.topic_config(topic).get("delete.retention.ms", _DELETE_RETENTION_MS_DEFAULT))

@@ -1,0 +1,264 @@
+"""Carrying out a restore plan: read the changelogs of one task to targets fixed beforehand.
+
+1. A store that is to be replayed is emptied.
+2. Batches are read; of each key only the newest value is kept.
+3. When enough is pending it is sorted and written as one epoch, with the reader's position. From here on a crash
+   or Ctrl-C costs only what was read since.
+4. A store is done when the reader's position has reached its target, never by counting records.
+5. When all are done everything is flushed.
+
+If the log's beginning moves past us while we read, the store is planned anew from the new beginning: a normal
+event, counted and logged, not repeated for ever.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_left
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from stateflow.changelog.format import RESERVED_KEY_PREFIX
+from stateflow.checkpoint.planner import StorePlan, TaskPlan
+from stateflow.checkpoint.progress import Progress
+from stateflow.clock import Clock, SystemClock
+from stateflow.errors import BrokerUnreachable, OffsetOutOfRange
+from stateflow.log.base import Cluster, Reader
+from stateflow.record import OffsetRange, RecordBatch, TopicPartition
+from stateflow.store.base import Change, StorePosition, TaskStores
+
+_LOG = logging.getLogger(__name__)
+
+_RESERVED_AFTER = RESERVED_KEY_PREFIX[:-1] + bytes([RESERVED_KEY_PREFIX[-1] + 1])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreSettings:
+    """Limits of one restore."""
+
+    epoch_records_max: int = 200_000
+    """Records read before what is pending is written."""
+    epoch_bytes_max: int = 64 << 20
+    """Bytes of keys and values read before what is pending is written."""
+    load_entries_min: int = 20_000
+    """Epochs of a replay with at least so many keys are written as a sorted file."""
+    read_timeout_seconds: float = 0.2
+    stall_seconds: float = 60.0
+    """Give up when the position has not moved for so long."""
+    replans_max: int = 3
+    """How often the log's beginning may overtake one store."""
+
+
+class Restoration:
+    """One task's restore, driven by ``step`` from any one thread.
+
+    It owns neither ``stores`` nor ``cluster``. ``close`` may be called at any time; what was written stays.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        plan: TaskPlan,
+        stores: TaskStores,
+        clock: Clock | None = None,
+        settings: RestoreSettings | None = None,
+    ) -> None:
+        self._cluster = cluster
+        self._task = plan.task
+        self._stores = stores
+        self._clock = clock or SystemClock()
+        self._settings = settings or RestoreSettings()
+        self._parts = {part.changelog: _StoreRestore(part, stores, self._settings) for part in plan.stores}
+        self._reader: Reader | None = None
+        self._started_seconds = self._moved_seconds = self._clock.monotonic_seconds()
+        self._done = all(part.done for part in self._parts.values())
+
+    @property
+    def done(self) -> bool:
+        """True when every store has reached its target and is flushed."""
+        return self._done
+
+    @property
+    def progress(self) -> Progress:
+        """How far it is."""
+        parts = self._parts.values()
+        return Progress(
+            name=self._task,
+            slots_done=sum(part.slots_done for part in parts),
+            slots_total=sum(part.plan.offsets.slots for part in parts),
+            records_total=sum(part.records_total for part in parts),
+            bytes_total=sum(part.bytes_total for part in parts),
+            seconds=self._clock.monotonic_seconds() - self._started_seconds,
+        )
+
+    def step(self, max_records: int = 20_000) -> Progress:
+        """Read once and write what is due; returns how far it is.
+
+        Raises ``BrokerUnreachable`` when nothing moves for long, ``OffsetOutOfRange`` when the log's beginning
+        keeps overtaking, ``DiskFull``, ``StateCorrupt``.
+        """
+        if not self._done:
+            try:
+                self._read(max_records)
+            except OffsetOutOfRange as error:
+                self._replan(error)
+            self._finish_if_done()
+        return self.progress
+
+    def run(self) -> Progress:
+        """Step to the end."""
+        while not self.done:
+            self.step()
+        return self.progress
+
+    def close(self) -> None:
+        """Stop reading."""
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+    # --- inside ---------------------------------------------------------------------------------------
+
+    def _read(self, max_records: int) -> None:
+        reader = self._reader or self._open_reader()
+        batches = reader.read(max_records, self._settings.read_timeout_seconds)
+        for batch in batches:
+            self._parts[batch.source].add(batch)
+        moved = False
+        for changelog, part in self._parts.items():
+            if not part.done:
+                moved |= part.reach(reader.position(changelog))
+        self._check_stall(moved or bool(batches))
+
+    def _open_reader(self) -> Reader:
+        for part in self._parts.values():
+            part.prepare()
+        self._reader = self._cluster.reader()
+        self._reader.assign(self._wanted())
+        return self._reader
+
+    def _wanted(self) -> dict[TopicPartition, int]:
+        return {changelog: part.offset_next for changelog, part in self._parts.items() if not part.done}
+
+    def _replan(self, error: OffsetOutOfRange) -> None:
+        changelog = TopicPartition(str(error.fields["topic"]), int(str(error.fields["partition"])))
+        part = self._parts[changelog]
+        if part.replans >= self._settings.replans_max:
+            raise error
+        log = self._cluster.ranges([changelog])[changelog]
+        _LOG.warning(
+            "The log of %s begins at %d by now, after %d where its restore was: store %s is replayed from there.",
+            changelog,
+            log.offset_first,
+            part.offset_next,
+            part.plan.store,
+        )
+        part.start_over(log)
+        assert self._reader is not None, "only a reader tells that an offset is out of range"
+        self._reader.assign(self._wanted())
+
+    def _finish_if_done(self) -> None:
+        if all(part.done for part in self._parts.values()):
+            self._stores.flush()
+            self.close()
+            self._done = True
+
+    def _check_stall(self, moved: bool) -> None:
+        now_seconds = self._clock.monotonic_seconds()
+        if moved:
+            self._moved_seconds = now_seconds
+        elif now_seconds - self._moved_seconds > self._settings.stall_seconds:
+            waiting = ", ".join(f"{changelog}@{offset}" for changelog, offset in self._wanted().items())
+            raise BrokerUnreachable(
+                f"restoring {self._task} has stood still for {self._settings.stall_seconds:.0f} s at {waiting}.",
+                action="check that the brokers are up; start again, and the restore goes on where it was.",
+                task=self._task,
+            )
+
+
+class _StoreRestore:
+    """One store on its way from ``plan.offsets.offset_first`` to ``offset_next``."""
+
+    def __init__(self, plan: StorePlan, stores: TaskStores, settings: RestoreSettings) -> None:
+        self.plan = plan
+        self.offset_next = plan.offsets.offset_first
+        self.done = plan.action in ("reuse", "empty")
+        self.replans = 0
+        self.records_total = 0
+        self.bytes_total = 0
+        self._stores = stores
+        self._settings = settings
+        self._pending: dict[bytes | None, bytes | None] = {}
+        self._pending_records = 0
+        self._pending_bytes = 0
+
+    @property
+    def slots_done(self) -> int:
+        """Offset slots covered, those of records not yet written included."""
+        covered = OffsetRange(self.plan.offsets.offset_first, self.offset_next).slots
+        return min(covered, self.plan.offsets.slots)
+
+    def prepare(self) -> None:
+        """Drop the local content when it is to be replaced."""
+        if self.plan.from_empty and not self.done:
+            self._stores.clear(self.plan.store)
+
+    def start_over(self, log: OffsetRange) -> None:
+        """Begin again, from an empty store, with another range."""
+        self.replans += 1
+        self.plan = replace(
+            self.plan, action="replay", offsets=log, reason="the log's beginning moved past us"
+        )
+        self.offset_next = log.offset_first
+        self._forget_pending()
+        self.prepare()
+        self.done = log.is_empty
+
+    def add(self, batch: RecordBatch) -> None:
+        """Take in records; a later value of a key replaces the one before."""
+        self._pending.update(zip(batch.keys, batch.values, strict=True))
+        size_bytes = sum(map(len, filter(None, batch.keys))) + sum(map(len, filter(None, batch.values)))
+        self._pending_records += len(batch)
+        self._pending_bytes += size_bytes
+        self.records_total += len(batch)
+        self.bytes_total += size_bytes
+
+    def reach(self, offset_next: int) -> bool:
+        """The reader has come so far: write what is due. True when that is further than before."""
+        moved = offset_next > self.offset_next
+        self.offset_next = max(self.offset_next, offset_next)
+        self.done = self.offset_next >= self.plan.offsets.offset_next
+        if (
+            self.done
+            or self._pending_records >= self._settings.epoch_records_max
+            or self._pending_bytes >= self._settings.epoch_bytes_max
+        ):
+            self._write()
+        return moved
+
+    def _write(self) -> None:
+        changes = _epoch(self._pending)
+        position = StorePosition(self.plan.topic_id, self.offset_next)
+        if self.plan.from_empty and len(changes) >= self._settings.load_entries_min:
+            self._stores.load(self.plan.store, changes, position)
+        else:
+            self._stores.apply({self.plan.store: changes}, {self.plan.store: position})
+        self._forget_pending()
+
+    def _forget_pending(self) -> None:
+        self._pending = {}
+        self._pending_records = 0
+        self._pending_bytes = 0
+
+
+def _epoch(newest: dict[bytes | None, bytes | None]) -> list[Change]:
+    """Sorted changes without the log's own bookkeeping; takes the map apart."""
+    newest.pop(None, None)
+    keys: list[bytes] = sorted(_all_bytes(newest))
+    reserved = slice(bisect_left(keys, RESERVED_KEY_PREFIX), bisect_left(keys, _RESERVED_AFTER))
+    del keys[reserved]
+    return [(key, newest[key]) for key in keys]
+
+
+def _all_bytes(keys: Iterable[bytes | None]) -> Iterable[bytes]:
+    return keys  # type: ignore[return-value]  # the key None was taken out
