@@ -98,6 +98,7 @@ def change(
     journal: Journal,
     *,
     dry_run: bool = False,
+    session: str | None = None,
     clock: Clock | None = None,
 ) -> Applied:
     """Set topic settings with validation and journal; settings that already stand are left out."""
@@ -122,7 +123,7 @@ def change(
             refused=applied.refused,
         )
     now_ms = (clock or SystemClock()).now_ms()
-    journal.append(JournalEntry(topic, now_ms, changes, applied.before))
+    journal.append(JournalEntry(topic, now_ms, changes, applied.before, session=session))
     admin.alter_topic(topic, changes)
     return applied
 

@@ -27,6 +27,17 @@ class JournalEntry:
     before: dict[str, str | None]
     """The topic's own value before; None where it inherited the broker's."""
     rolled_back_ms: int | None = None
+    session: str | None = None
+    """Changes of one watching session count as one, so that one rollback goes back to before it began."""
+
+    def merged(self, later: JournalEntry) -> JournalEntry:
+        """This change followed by a later one of the same session."""
+        return replace(
+            self,
+            changes={**self.changes, **later.changes},
+            before={**later.before, **self.before},
+            applied_ms=later.applied_ms,
+        )
 
 
 def default_folder() -> Path:
@@ -63,8 +74,14 @@ class Journal:
         return next((entry for entry in reversed(self.entries(topic)) if entry.rolled_back_ms is None), None)
 
     def append(self, entry: JournalEntry) -> None:
-        """Add a change; durable on return."""
-        self._write(entry.topic, [*self.entries(entry.topic), entry])
+        """Add a change, merged with the newest one of the same session; durable on return."""
+        entries = self.entries(entry.topic)
+        last = entries[-1] if entries else None
+        if last is not None and entry.session is not None and last.session == entry.session:
+            entries[-1] = last.merged(entry)
+        else:
+            entries.append(entry)
+        self._write(entry.topic, entries)
 
     def mark_rolled_back(self, entry: JournalEntry, now_ms: int) -> None:
         """Remember that a change was undone; durable on return."""

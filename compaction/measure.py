@@ -146,7 +146,7 @@ def _watch(
     options: MeasureOptions,
     clock: Clock,
 ) -> _Watch:
-    pid = _local_broker(admin)
+    pid = local_broker(admin)
     before = broker_cpu(pid) if pid is not None else None
     first = _end_offsets(cluster.ranges(partitions))
     start = clock.monotonic_seconds()
@@ -161,7 +161,7 @@ def _watch(
     return watch
 
 
-def _local_broker(admin: ClusterAdmin) -> int | None:
+def local_broker(admin: ClusterAdmin) -> int | None:
     """The one broker of a cluster that runs on this machine; several share too much to be told apart."""
     addresses = list(admin.broker_addresses().values())
     return broker_pid(*addresses[0]) if len(addresses) == 1 else None

@@ -43,8 +43,12 @@ class Costs:
     idle_share: float = 0.0036
     """Of one core, spent by a cleaner thread that only looks."""
     source: str = "defaults"
-    relative_error: float = 0.5
-    """Of the predicted CPU: half, unless calibrated on this broker."""
+    uncertainty_factor: float = 4.0
+    """Predicted CPU is right to within this factor either way. The defaults were fitted with the server
+    compiler
+    of the JVM; with only the client compiler (small and embedded brokers) the same pass takes three times
+    as long.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,7 +101,7 @@ def _outcome(setting: Setting, candidate: Candidate) -> Outcome:
     seconds = setting.restore_seconds(expected.records_max)
     error = math.hypot(SIZE_RELATIVE_ERROR, setting.measurement.restore.relative_error)
     error = math.hypot(error, setting.measurement.distinct_relative_error)
-    cpu_error = setting.costs.relative_error
+    factor = setting.costs.uncertainty_factor
     disk_max = setting.objective.disk_bytes_max
     return Outcome(
         policy=candidate.policy,
@@ -114,8 +114,8 @@ def _outcome(setting: Setting, candidate: Candidate) -> Outcome:
         restore_seconds_low=seconds * (1 - error),
         restore_seconds_high=seconds * (1 + error),
         cleaner_cores=expected.cleaner_cores,
-        cleaner_cores_low=expected.cleaner_cores * (1 - cpu_error),
-        cleaner_cores_high=expected.cleaner_cores * (1 + cpu_error),
+        cleaner_cores_low=expected.cleaner_cores / factor,
+        cleaner_cores_high=expected.cleaner_cores * factor,
         roll_cores=expected.roll_cores,
         cycle_seconds=expected.cycle_seconds,
         segments_per_cycle=expected.segments_per_cycle,

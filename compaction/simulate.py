@@ -41,6 +41,8 @@ class Work:
     segments_written: int = 0
     read: int = 0
     written: int = 0
+    read_bytes: int = 0
+    written_bytes: int = 0
     cleaner_seconds: float = 0.0
     roll_seconds: float = 0.0
 
@@ -285,6 +287,8 @@ class Simulation:
             work = self._work
             work.passes, work.segments_written = work.passes + 1, work.segments_written + outputs
             work.read, work.written = work.read + read, work.written + written
+            work.read_bytes += source_bytes + sum(segment.size_bytes for segment in segments)
+            work.written_bytes += log.clean.size_bytes
             work.cleaner_seconds += cpu
         throttled = (source_bytes + log.clean.size_bytes) / cleaner.io_max_bytes_per_second
         return max(cpu + outputs * costs.sync_seconds, throttled)

@@ -83,7 +83,7 @@ class Stream:
             yield from random_source.choices(order, cum_weights=sums, k=10_000)
 
     def _fold_left(self) -> Iterator[Update]:
-        source = random.Random(self.seed)
+        source = random.Random(self.seed)  # noqa: S311 - made-up data, repeatable on purpose
         names = [b"key-%08d" % number for number in range(self.keys)]
         homes = [partition_of(name, self.partitions) for name in names]
         low, high = self.value_bytes
@@ -92,7 +92,7 @@ class Stream:
             yield Update(seconds, homes[key], names[key], None if gone else source.randint(low, high))
 
     def _retain_all(self) -> Iterator[Update]:
-        source = random.Random(self.seed)
+        source = random.Random(self.seed)  # noqa: S311 - made-up data, repeatable on purpose
         low, high = self.value_bytes
         window = 0
         open_elements: list[tuple[int, bytes]] = []
