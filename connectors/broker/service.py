@@ -100,6 +100,8 @@ def _starting() -> Iterator[None]:
                 action="Use it, or end it with `stateflow down`.",
                 bootstrap=running.bootstrap,
             )
+        if running is not None and running.ephemeral:
+            shutil.rmtree(running.data_dir, ignore_errors=True)  # of a broker that was killed
         yield
 
 

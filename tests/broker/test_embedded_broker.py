@@ -50,7 +50,7 @@ def produce(bootstrap: str, topic: str, values: list[bytes]) -> None:
 
 
 def read_all(bootstrap: str, topic: str, count: int) -> list[bytes]:
-    consumer = Consumer(quiet(bootstrap, **{"group.id": "reader", "enable.auto.commit": False}))
+    consumer = Consumer({**quiet(bootstrap), "group.id": "reader", "enable.auto.commit": False})
     consumer.assign([TopicPartition(topic, 0, 0)])
     found: list[bytes] = []
     deadline = time.monotonic() + 30
