@@ -1,0 +1,159 @@
+"""Which records of a changelog are decided: everything up to the newest commit record, and nothing behind it.
+
+A *sequence* is what one commit wrote to a changelog partition: its changes, then a commit record. Only the
+fenced owner of a task appends to its changelogs, one sequence after the other, so a record belongs to the
+sequence whose commit record comes next, and records behind the newest commit record are a *dangling tail*:
+the visible part of a commit that never was. ``docs/exactly-once.md`` has the protocol and the argument.
+
+A partition without any commit record was written by something else (another program, a repartition, an
+application with at-least-once): Kafka's transaction marker alone decides there, and every record counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from stateflow.changelog.commit_record import COMMIT_KEY, CommitRecord
+from stateflow.changelog.format import is_reserved
+from stateflow.record import OffsetRange
+from stateflow.store.base import Change
+
+_FIRST_LOOK_SLOTS = 256
+_LOOK_GROWTH = 16
+
+Rows = Iterable[tuple[int, bytes | None, bytes | None]]
+"""Offset, key and value of committed records, in the order of the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The end of one changelog partition: its newest commit record, and what stands behind it."""
+
+    last: CommitRecord | None
+    decided_next: int
+    """First offset behind the newest commit record; the end of the range when there is none."""
+    offset_next: int
+    """The end of the range that was looked at."""
+    keys: frozenset[bytes] = frozenset()
+    """State keys with records behind the newest commit record."""
+
+
+def find_tail(log: OffsetRange, read: Callable[[OffsetRange], Rows]) -> Tail:
+    """Look for the newest commit record from the end of ``log`` backwards, in growing steps.
+
+    ``read`` returns the committed records of a range. A healthy log is decided by one short read of its end;
+    one without any commit record is read whole, and at most 1/15 of it twice.
+    """
+    slots = _FIRST_LOOK_SLOTS
+    while True:
+        first = max(log.offset_first, log.offset_next - slots)
+        tail = tail_of(read(OffsetRange(first, log.offset_next)), log.offset_next)
+        if tail.last is not None or first <= log.offset_first:
+            return tail
+        slots *= _LOOK_GROWTH
+
+
+def tail_of(rows: Rows, offset_next: int) -> Tail:
+    """The tail of records that end at ``offset_next``."""
+    last: bytes | None = None
+    decided_next = offset_next
+    keys: set[bytes] = set()
+    for offset, key, value in rows:
+        if key == COMMIT_KEY:
+            last, decided_next = value or b"", offset + 1
+            keys.clear()
+        elif last is not None and key is not None and not is_reserved(key):
+            keys.add(key)
+    record = None if last is None else CommitRecord.decode(last)
+    return Tail(record, decided_next, offset_next, frozenset(keys))
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """What a new owner of a task finds decided in its changelogs, and what it has to set right.
+
+    ``restore_next``: per changelog, the offset up to which records count. ``void_keys``: per changelog, keys
+    whose newest visible records do not count; their true values must be written again before anything else.
+    """
+
+    last: CommitRecord | None
+    restore_next: Mapping[str, int]
+    void_keys: Mapping[str, frozenset[bytes]] = field(default_factory=dict)
+    is_torn: bool = False
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the owner that resolves."""
+        return self.last.epoch + 1 if self.last else 0
+
+    @property
+    def sequence(self) -> int:
+        """The sequence of the last commit; −1 when there was none."""
+        return self.last.sequence if self.last else -1
+
+
+def resolve(tails: Mapping[str, Tail]) -> Resolution:
+    """Decide about all changelogs of one task together.
+
+    The newest commit record of any of them is the task's last commit: it was sent only after every change and
+    output of its commit had been acknowledged. So where it is missing, the changes are all there and count;
+    where it stands, what follows it was never committed.
+    """
+    last = max(
+        (tail.last for tail in tails.values() if tail.last is not None),
+        key=lambda record: (record.sequence, record.epoch),
+        default=None,
+    )
+    restore_next: dict[str, int] = {}
+    void_keys: dict[str, frozenset[bytes]] = {}
+    is_torn = False
+    for name, tail in tails.items():
+        is_behind = tail.last is not None and last is not None and tail.last.sequence < last.sequence
+        counts_whole = tail.last is None or is_behind
+        restore_next[name] = tail.offset_next if counts_whole else tail.decided_next
+        if not counts_whole and tail.keys:
+            void_keys[name] = tail.keys
+        is_torn = is_torn or is_behind or bool(tail.keys)
+    return Resolution(last, restore_next, void_keys, is_torn)
+
+
+class SequenceFilter:
+    """Turns a changelog, read as it grows, into decided changes; for whoever follows one without owning it.
+
+    Changes are held back until their commit record arrives. They are bounded by one commit, except in a log
+    that starts without commit records: give ``decided_next`` (of ``find_tail``) to let what stands before it
+    pass.
+    """
+
+    def __init__(self, decided_next: int) -> None:
+        self._decided_next = decided_next
+        self._held: list[Change] = []
+
+    @property
+    def held(self) -> Sequence[Change]:
+        """Changes read and not decided yet."""
+        return self._held
+
+    @property
+    def offset_next(self) -> int:
+        """Everything before this offset is decided and has been handed out: the position of a store fed
+        so."""
+        return self._decided_next
+
+    def feed(self, rows: Rows) -> list[Change]:
+        """The changes that are decided now, in the order of the log; newest last for a key that comes
+        twice."""
+        decided: list[Change] = []
+        for offset, key, value in rows:
+            if key == COMMIT_KEY:
+                decided += self._held
+                self._held = []
+                self._decided_next = max(self._decided_next, offset + 1)
+            elif key is None or is_reserved(key):
+                continue
+            elif offset < self._decided_next:
+                decided.append((key, value))
+            else:
+                self._held.append((key, value))
+        return decided
