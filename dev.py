@@ -65,9 +65,7 @@ def test(arguments: list[str]) -> int:
     """Run every check, then the tests; pytest's closing line is the last one printed."""
     if code := fetch([]):
         return code
-    failed = _run_checks()
-    code = _run_pytest(arguments, failed)
-    return code or int(bool(failed))
+    return _run_pytest(arguments, failed_checks=_run_checks())
 
 
 def check(_arguments: list[str]) -> int:
@@ -204,7 +202,10 @@ def _run_checks() -> list[str]:
 
 
 def _run_pytest(arguments: list[str], failed_checks: list[str]) -> int:
-    """Run pytest, and print its closing line again should anything have come after it."""
+    """Run pytest, and print its closing line again should anything have come after it.
+
+    Returns its exit code, and 1 when only the checks before it failed.
+    """
     colour = ["--color=yes"] if sys.stdout.isatty() else []
     process = subprocess.Popen(
         [str(PYTHON), "-m", "pytest", *colour, *arguments],
@@ -219,7 +220,7 @@ def _run_pytest(arguments: list[str], failed_checks: list[str]) -> int:
     if failed_checks:
         print(f"dev.py: failed before the tests: {', '.join(failed_checks)}", flush=True)
     lines.repeat_closing_line(something_followed=bool(failed_checks))
-    return code
+    return code or int(bool(failed_checks))
 
 
 class _Echo:

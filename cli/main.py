@@ -117,11 +117,11 @@ def report_usage(error: click.ClickException, *, as_json: bool) -> int:
     return USAGE_EXIT_CODE
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Run one command line; returns the exit code. Anything but a StateflowError is a bug."""
+def run(arguments: Sequence[str], command: click.Command = cli) -> int:
+    """Run one command line of `command`; returns the exit code. Anything but a StateflowError is a bug."""
     as_json = "--json" in arguments
     try:
-        result = cli.main(args=list(arguments), prog_name="stateflow", standalone_mode=False)
+        result = command.main(args=list(arguments), prog_name="stateflow", standalone_mode=False)
     except StateflowError as error:
         return report(error, as_json=as_json)
     except click.ClickException as error:
