@@ -37,16 +37,24 @@ def load_catalog(cluster: Cluster, app: str) -> Catalog:
     return catalog
 
 
+def presence_group(app: str) -> str:
+    """``<app>-spark``: the group that the driver of a Spark query joins to be seen."""
+    return f"{app}-spark"
+
+
 def refuse_while_running(cluster: Cluster, app: str) -> None:
-    """Raise ``StillRunning`` when the application's group has members."""
+    """Raise ``StillRunning`` when workers of the application, or a Spark query that runs it, are members of
+    its groups.
+    """
     members = cluster.group_members(app)
-    if members:
+    queries = cluster.group_members(presence_group(app))
+    if members or queries:
         raise StillRunning(
-            f"{len(members)} worker(s) of {app!r} are running.",
-            action="stop all workers first; one that was killed leaves the group when its session times out"
+            f"{len(members)} worker(s) and {len(queries)} Spark query(s) of {app!r} are running.",
+            action="stop them first; one that was killed leaves the group when its session times out"
             " (45 s by default).",
             app=app,
-            members=members,
+            members=[*members, *queries],
         )
 
 

@@ -7,7 +7,7 @@ stack trace.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -46,7 +46,7 @@ class JobTask:
     connection: Connection
     work: Callable[[Cluster, Any], Any]
 
-    def __call__(self, jobs: Iterator[Any]) -> Iterator[Any]:
+    def __call__(self, jobs: Iterable[Any]) -> Iterator[Any]:
         """Results of the jobs in order, or the failure that ended them."""
         cluster = self.connection.open()
         try:
@@ -87,7 +87,7 @@ class SparkEngine:
             results = spread.mapPartitions(JobTask(self._connection, work)).collect()
         except Py4JJavaError as error:
             raise JobFailed(
-                f"a Spark task failed in all its attempts: {_last_line(str(error.java_exception))}",
+                f"a Spark task failed in all its attempts: {last_line(str(error.java_exception))}",
                 action="cure the cause and start the job again: it resumes where it stopped.",
             ) from error
         for result in results:
@@ -96,7 +96,7 @@ class SparkEngine:
         return cast("list[Result]", results)
 
 
-def _last_line(text: str) -> str:
+def last_line(text: str) -> str:
     """The line of a task's traceback that names the error."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     named = [line for line in lines if "Error" in line and not line.startswith(("at ", "File "))]

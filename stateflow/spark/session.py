@@ -32,6 +32,9 @@ appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = %d{HH:mm:ss} spark %p %c{1}: %m%n
 """
 
+NO_SPECULATION = ("spark.speculation", "false")
+"""A speculative twin of a task would fence the first one in the middle of its work."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkSettings:
@@ -61,10 +64,9 @@ def spark_conf(settings: SparkSettings) -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(settings.cores),
         "spark.task.maxFailures": str(settings.task_attempts_max),
-        # A speculative twin of a task would fence the first one in the middle of its work.
-        "spark.speculation": "false",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         **settings.conf,
+        NO_SPECULATION[0]: NO_SPECULATION[1],
     }
 
 
@@ -83,7 +85,7 @@ def spark_session(settings: SparkSettings | None = None) -> Iterator[SparkSessio
     if present is not None:
         yield present
         return
-    session = _started(settings)
+    session = _submitted(settings) if "PYSPARK_GATEWAY_PORT" in os.environ else _started(settings)
     try:
         yield session
     finally:
@@ -99,6 +101,18 @@ def require_pyspark() -> None:
             action="pip install 'stateflow[spark]', or use `--engine local` where there is one.",
             missing=missing,
         )
+
+
+def _submitted(settings: SparkSettings) -> SparkSession:
+    """The session of a program that spark-submit started: its master and its settings win over ours."""
+    from pyspark import SparkConf
+    from pyspark.sql import SparkSession
+
+    conf = SparkConf()
+    for name, value in spark_conf(settings).items():
+        conf.setIfMissing(name, value)
+    conf.set(*NO_SPECULATION)
+    return SparkSession.builder.config(conf=conf).getOrCreate()
 
 
 def _started(settings: SparkSettings) -> SparkSession:

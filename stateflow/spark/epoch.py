@@ -1,0 +1,126 @@
+"""One task's part of one micro-batch, as it runs on an executor. Free of Spark.
+
+1. Open the task as a local worker does: fence its predecessor, read the committed offsets, restore the local
+stores.
+2. Read each input from the committed offset to the target, and process it. An offset committed at or behind
+the target means that an earlier attempt at this epoch came so far: only the rest is done, or nothing.
+3. Commit outputs, changelog and offsets in one Kafka transaction; then RocksDB. Close.
+
+So a micro-batch that Spark runs twice, on whichever executor, counts once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from stateflow.clock import Clock
+from stateflow.log.base import Cluster, Committed, GroupMetadata
+from stateflow.record import OffsetRange, TopicPartition
+from stateflow.runtime.opening import Opener, StoreOpener
+from stateflow.runtime.settings import WorkerSettings
+from stateflow.runtime.task import Task
+from stateflow.runtime.wiring import TaskWiring
+from stateflow.scale.reading import read_range
+
+
+@dataclass(frozen=True, slots=True)
+class EpochRange:
+    """How far one task may go: per input partition the offset to stop before."""
+
+    stage: str
+    partition: int
+    targets: Mapping[TopicPartition, int]
+    idle: bool
+    """The input has been silent at its end for long: announce it to the stages behind."""
+
+
+@dataclass(frozen=True, slots=True)
+class EpochResult:
+    """What one task did in one micro-batch."""
+
+    task: str
+    records_total: int
+    seconds: float
+    offsets: Mapping[TopicPartition, int]
+    """Committed ``offset_next`` per input."""
+    is_rekeyed: bool
+
+
+class MemberlessGroup:
+    """Commits input offsets for a consumer group that has no members: Spark deals out the partitions, not
+    Kafka.
+    """
+
+    def __init__(self, cluster: Cluster, group: str) -> None:
+        self._cluster = cluster
+        self._group = group
+
+    def metadata(self) -> GroupMetadata | None:
+        """None: the transactional id alone fences."""
+        return None
+
+    def commit(self, offsets: Mapping[TopicPartition, Committed]) -> None:
+        """Commit outside a transaction (at-least-once)."""
+        self._cluster.commit(self._group, offsets)
+
+
+def run_epoch(
+    cluster: Cluster,
+    wiring: TaskWiring,
+    todo: EpochRange,
+    open_stores: StoreOpener,
+    settings: WorkerSettings,
+    clock: Clock,
+) -> EpochResult:
+    """Bring one task up to its targets and close it; on return everything is committed.
+
+    Raises what opening, processing and committing a task raise; the task is abandoned then, and whoever
+    opens it next begins at the last commit.
+    """
+    started_at = time.monotonic()
+    if not todo.idle and _is_done(cluster, wiring, todo):
+        return EpochResult(wiring.id, 0, time.monotonic() - started_at, {}, wiring.is_rekeyed)
+    opened = Opener(cluster, open_stores, settings, clock).open(wiring, lambda: False)
+    task, group = opened.task, MemberlessGroup(cluster, wiring.group)
+    try:
+        for source, offset_first in opened.starts.items():
+            _process(cluster, task, group, OffsetRange(offset_first, todo.targets[source]), source, settings)
+        if todo.idle:
+            task.become_idle()
+        task.commit(group)
+    except BaseException:
+        task.abandon()
+        raise
+    offsets = {source: position.offset_next for source, position in task.offsets.items()}
+    task.close()
+    return EpochResult(
+        wiring.id, task.records_total, time.monotonic() - started_at, offsets, wiring.is_rekeyed
+    )
+
+
+def _is_done(cluster: Cluster, wiring: TaskWiring, todo: EpochRange) -> bool:
+    """True when an earlier attempt has committed all of it. A look from outside: too early is safe, it then
+    opens.
+    """
+    committed = cluster.committed(wiring.group, wiring.inputs, stable=False)
+    return all(
+        source in committed and committed[source].offset_next >= todo.targets[source]
+        for source in wiring.inputs
+    )
+
+
+def _process(
+    cluster: Cluster,
+    task: Task,
+    group: MemberlessGroup,
+    offsets: OffsetRange,
+    source: TopicPartition,
+    settings: WorkerSettings,
+) -> None:
+    for batch in read_range(cluster, source, offsets):
+        task.process(batch)
+        if task.dirty_bytes > settings.dirty_bytes_max:
+            task.commit(group)
+    task.reached(source, offsets.offset_next)

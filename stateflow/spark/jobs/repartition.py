@@ -1,0 +1,70 @@
+"""Repartition an application's state on Spark: every store and all unread records, exactly once, audited.
+
+    spark-submit repartition.py --app ID --partitions M --brokers HOST:PORT
+
+The same as ``stateflow scale start --engine spark``. No worker may be running. Killed at any point, it is
+started again with the same M and resumes; ``stateflow scale abort`` undoes it. Each old partition is one
+Spark task (``stateflow.scale.repartition.move_partition``), so give the job as many cores as you want
+partitions moved at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+
+import msgspec
+
+from stateflow.clock import SystemClock
+from stateflow.errors import StateflowError
+from stateflow.scale.generation import load_catalog, target_routing
+from stateflow.scale.progress import Progress
+from stateflow.scale.start import Outcome, start
+from stateflow.spark.connection import Connection
+from stateflow.spark.engine import SparkEngine
+from stateflow.spark.session import SparkSettings, spark_session
+
+
+def repartition(app: str, partitions: int, connection: Connection) -> Outcome:
+    """Run the job in a Spark session; progress goes to stderr."""
+    cluster = connection.open()
+    try:
+        routing = target_routing(load_catalog(cluster, app), partitions=partitions)
+        with spark_session(SparkSettings(app_name=f"repartition-{app}")) as session:
+            engine = SparkEngine(session, connection)
+            return start(cluster, app, routing, engine, SystemClock(), on_progress=print_progress)
+    finally:
+        cluster.close()
+
+
+def print_progress(progress: Progress) -> None:
+    """One line on stderr."""
+    eta = f", {progress.eta_seconds:.0f} s left" if progress.eta_seconds is not None else ""
+    text = f"moved {progress.slots_done:,} of {progress.slots_total:,} slots, {progress.rate:,.0f}/s{eta}"
+    print(text, file=sys.stderr, flush=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parse the command line, run, print one JSON object; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--app", required=True, help="the application's id")
+    parser.add_argument("--partitions", required=True, type=int, help="the new number of partitions")
+    parser.add_argument("--brokers", required=True, help="bootstrap servers")
+    options = parser.parse_args(arguments)
+    try:
+        outcome = repartition(options.app, options.partitions, Connection(options.brokers))
+    except StateflowError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    fields = {name: value for name, value in asdict(outcome).items() if name != "audit"}
+    print(json.dumps({**fields, "audit": msgspec.to_builtins(outcome.audit)}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

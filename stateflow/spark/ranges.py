@@ -1,0 +1,184 @@
+"""A streaming data source whose rows are offset ranges: what each task may process in one micro-batch.
+
+Spark keeps the offsets in its checkpoint and so knows, shows and limits the progress of the query as that of
+any other source. What a task has *really* processed is its offset committed on Kafka, together with its
+state; a row only says up to where the task may go.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+
+from stateflow.clock import Clock, SystemClock
+from stateflow.log.base import Cluster
+from stateflow.record import TopicPartition
+from stateflow.spark.connection import Connection
+
+SOURCE_NAME = "stateflow-ranges"
+ROW_SCHEMA = "stage string, task_partition int, targets map<string, bigint>, idle boolean"
+IDLE = "idle"
+"""Key of the offset that holds, per task, whether its input has been silent at its end for long."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskInputs:
+    """One task, its input partitions, and whether stages behind it wait for its event time."""
+
+    stage: str
+    partition: int
+    inputs: tuple[TopicPartition, ...]
+    announces: bool
+
+    @property
+    def id(self) -> str:
+        """Name of the task inside Spark's offsets."""
+        return f"{self.stage}:{self.partition}"
+
+
+def offset_key(source: TopicPartition) -> str:
+    """``topic:partition``, the name of an input partition inside Spark's offsets."""
+    return f"{source.topic}:{source.partition}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RangeOptions:
+    """What the source is told, as one JSON option."""
+
+    connection: Connection
+    group: str
+    tasks: tuple[TaskInputs, ...]
+    slots_per_batch_max: int
+    """Offset slots per input partition and micro-batch: bounds what one task does between two commits."""
+    idle_seconds: float
+    from_end: bool
+    """Where an input without a committed offset begins: at its end, or at its beginning."""
+
+    def to_json(self) -> str:
+        """Written."""
+        return json.dumps(
+            {
+                "brokers": self.connection.brokers,
+                "client": dict(self.connection.client),
+                "group": self.group,
+                "tasks": [[task.stage, task.partition, task.inputs, task.announces] for task in self.tasks],
+                "slots_per_batch_max": self.slots_per_batch_max,
+                "idle_seconds": self.idle_seconds,
+                "from_end": self.from_end,
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> RangeOptions:
+        """Read back."""
+        fields = json.loads(text)
+        return cls(
+            connection=Connection(fields["brokers"], fields["client"]),
+            group=fields["group"],
+            tasks=tuple(
+                TaskInputs(stage, partition, tuple(TopicPartition(*source) for source in inputs), announces)
+                for stage, partition, inputs, announces in fields["tasks"]
+            ),
+            slots_per_batch_max=fields["slots_per_batch_max"],
+            idle_seconds=fields["idle_seconds"],
+            from_end=fields["from_end"],
+        )
+
+
+class RangePlanner:
+    """Decides how far each task may go next. Free of Spark, so that it can be tested on any log and clock."""
+
+    def __init__(self, cluster: Cluster, options: RangeOptions, clock: Clock) -> None:
+        self._cluster = cluster
+        self._options = options
+        self._clock = clock
+        self._sources = [source for task in options.tasks for source in task.inputs]
+        self._heard_seconds = {task.id: clock.monotonic_seconds() for task in options.tasks}
+
+    def initial(self) -> dict[str, Any]:
+        """The committed offsets; where there are none, the beginning or the end of the log."""
+        committed = self._cluster.committed(self._options.group, self._sources, stable=False)
+        offsets: dict[str, Any] = {IDLE: {task.id: False for task in self._options.tasks}}
+        for source, log in self._cluster.ranges(self._sources).items():
+            start = log.offset_next if self._options.from_end else log.offset_first
+            offsets[offset_key(source)] = committed[source].offset_next if source in committed else start
+        return offsets
+
+    def latest(self, start: Mapping[str, Any]) -> dict[str, Any]:
+        """The last stable offsets, at most ``slots_per_batch_max`` on from ``start``."""
+        offsets: dict[str, Any] = {}
+        for source, log in self._cluster.ranges(self._sources).items():
+            first = max(int(start.get(offset_key(source), log.offset_first)), log.offset_first)
+            offsets[offset_key(source)] = min(log.offset_next, first + self._options.slots_per_batch_max)
+        offsets[IDLE] = {task.id: self._is_idle(task, start, offsets) for task in self._options.tasks}
+        return offsets
+
+    def _is_idle(self, task: TaskInputs, start: Mapping[str, Any], end: Mapping[str, Any]) -> bool:
+        now_seconds = self._clock.monotonic_seconds()
+        if any(end[key] != start.get(key) for key in map(offset_key, task.inputs)):
+            self._heard_seconds[task.id] = now_seconds
+        return task.announces and now_seconds - self._heard_seconds[task.id] >= self._options.idle_seconds
+
+    def rows(
+        self, start: Mapping[str, Any], end: Mapping[str, Any]
+    ) -> list[tuple[str, int, dict[str, int], bool]]:
+        """One row per task that has something to do: new offsets, or falling idle."""
+        rows = []
+        for task in self._options.tasks:
+            targets = {key: int(end[key]) for key in map(offset_key, task.inputs) if key in end}
+            idle = bool(end[IDLE].get(task.id))
+            falls_idle = idle and not start.get(IDLE, {}).get(task.id)
+            if falls_idle or any(start.get(key) != target for key, target in targets.items()):
+                rows.append((task.stage, task.partition, targets, idle))
+        return rows
+
+
+class RangeSource(DataSource):
+    """``readStream.format("stateflow-ranges").option("ranges", RangeOptions.to_json())``."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return SOURCE_NAME
+
+    def schema(self) -> str:
+        """One row per task."""
+        return ROW_SCHEMA
+
+    def streamReader(self, schema: object) -> DataSourceStreamReader:  # noqa: N802, ARG002 - Spark's signature
+        """The reader, which Spark runs in a process of the driver."""
+        return RangeStreamReader(RangeOptions.from_json(self.options["ranges"]))
+
+
+class RangeStreamReader(DataSourceStreamReader):
+    """Spark's view of a :class:`RangePlanner`."""
+
+    def __init__(self, options: RangeOptions) -> None:
+        self._options = options
+        self._planner: RangePlanner | None = None
+
+    def _opened(self) -> RangePlanner:
+        # Connected on first use: Spark copies this object between processes before that.
+        if self._planner is None:
+            self._planner = RangePlanner(self._options.connection.open(), self._options, SystemClock())
+        return self._planner
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's signature
+        """Where a new query begins."""
+        return self._opened().initial()
+
+    def latestOffset(self, start: dict[str, Any], limit: object) -> dict[str, Any]:  # noqa: N802, ARG002
+        """How far the next micro-batch goes."""
+        return self._opened().latest(start)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """One Spark partition per row."""
+        return [InputPartition(row) for row in self._opened().rows(start, end)]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[str, int, dict[str, int], bool]]:
+        """The row itself."""
+        yield partition.value

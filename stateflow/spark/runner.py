@@ -1,0 +1,224 @@
+"""`--runner spark`: an application as a Structured Streaming query.
+
+The query's rows say how far each task may go; ``foreachBatch`` runs one Spark task per row, which is the
+local worker's task for the time of a micro-batch (``epoch.run_epoch``). State, changelogs and committed
+offsets are the local runner's, so an application may change its runner at any commit.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stateflow.catalog.model import Guarantee
+from stateflow.clock import Clock, SystemClock
+from stateflow.errors import JobFailed, StateflowError
+from stateflow.log.base import Cluster, Committed
+from stateflow.operators.topology import Topology
+from stateflow.runtime.lag import is_drained
+from stateflow.runtime.launch import stopped_by_signals
+from stateflow.runtime.prepare import prepare
+from stateflow.runtime.purge import Purge
+from stateflow.runtime.settings import WorkerSettings
+from stateflow.runtime.wiring import Wiring
+from stateflow.scale.generation import refuse_while_running
+from stateflow.spark.connection import Connection
+from stateflow.spark.engine import Failure, last_line
+from stateflow.spark.epoch import EpochResult
+from stateflow.spark.executor import PipelineTask
+from stateflow.spark.presence import presence
+from stateflow.spark.session import SparkSettings, spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_LOG = logging.getLogger(__name__)
+_POLL_SECONDS = 0.3
+_QUIET_SECONDS_MAX = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineSettings:
+    """How the query runs."""
+
+    trigger_seconds: float = 0.5
+    """Shortest time between the beginnings of two micro-batches."""
+    slots_per_batch_max: int = 500_000
+    """Offset slots per input partition and micro-batch."""
+    checkpoint_dir: Path | None = None
+    """Where Spark keeps the query's progress; None for a folder of this run. What was processed is on
+    Kafka.
+    """
+    spark: SparkSettings = field(default_factory=lambda: SparkSettings(app_name="stateflow-pipeline"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipeline:
+    """What to run: the graph here, and how an executor gets at it."""
+
+    topology: Topology
+    guarantee: Guarantee
+    partitions: int
+    load: Callable[[], Topology]
+    """A module-level function, or a ``functools.partial`` of one, that builds the same graph on an
+    executor.
+    """
+
+
+@dataclass(slots=True)
+class PipelineTotals:
+    """What a run did. Rows that found their work done by an earlier attempt count no records."""
+
+    epochs_total: int = 0
+    tasks_total: int = 0
+    records_total: int = 0
+
+
+def run_spark(
+    pipeline: Pipeline,
+    connection: Connection,
+    worker: WorkerSettings,
+    *,
+    until_idle: bool = False,
+    settings: PipelineSettings | None = None,
+    clock: Clock | None = None,
+) -> PipelineTotals:
+    """Run until SIGINT or SIGTERM or, with ``until_idle``, until every stage has committed the end of its
+    input.
+
+    ``worker.state_dir`` must be a local folder on every executor. Raises ``StillRunning`` while workers or
+    another query of this application run, ``SetupError`` without Spark, ``JobFailed`` when a task failed in
+    all attempts, and any typed error of a task.
+    """
+    settings, clock = settings or PipelineSettings(), clock or SystemClock()
+    cluster = connection.open()
+    try:
+        refuse_while_running(cluster, pipeline.topology.app)
+        prepare(cluster, pipeline.topology, pipeline.guarantee, pipeline.partitions, clock)
+        with presence(cluster, pipeline.topology.app), spark_session(settings.spark) as session:
+            # Again, now that nobody can begin a repartition any more without seeing us.
+            wiring = prepare(cluster, pipeline.topology, pipeline.guarantee, pipeline.partitions, clock)
+            run = _Run(cluster, wiring, pipeline, connection, worker, clock)
+            with _checkpoint(settings) as checkpoint:
+                run.follow(run.started(session, settings, checkpoint), until_idle=until_idle)
+            return run.totals
+    finally:
+        cluster.close()
+
+
+@contextmanager
+def _checkpoint(settings: PipelineSettings) -> Iterator[str]:
+    if settings.checkpoint_dir is not None:
+        yield str(settings.checkpoint_dir)
+        return
+    with tempfile.TemporaryDirectory(prefix="stateflow-query-") as folder:
+        yield folder
+
+
+class _Run:
+    """One run of the query, in the driver."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        wiring: Wiring,
+        pipeline: Pipeline,
+        connection: Connection,
+        worker: WorkerSettings,
+        clock: Clock,
+    ) -> None:
+        self.totals = PipelineTotals()
+        self._cluster = cluster
+        self._wiring = wiring
+        self._connection = connection
+        self._worker = worker
+        self._task = PipelineTask(uuid.uuid4().hex, connection, pipeline.load, wiring.catalog, worker)
+        self._purge = Purge(cluster, worker.purge_interval_seconds, clock)
+        self._stopping = threading.Event()
+        self._error: StateflowError | None = None
+
+    def started(self, session: SparkSession, settings: PipelineSettings, checkpoint: str) -> StreamingQuery:
+        """The query, running."""
+        from stateflow.spark.ranges import SOURCE_NAME, RangeOptions, RangeSource, TaskInputs
+
+        options = RangeOptions(
+            connection=self._connection,
+            group=self._wiring.topology.app,
+            tasks=tuple(
+                TaskInputs(task.stage.name, task.partition, task.inputs, bool(task.rekeys))
+                for task in self._wiring.tasks()
+            ),
+            slots_per_batch_max=settings.slots_per_batch_max,
+            idle_seconds=self._worker.idle_seconds,
+            from_end=self._worker.start_from == "latest",
+        )
+        session.dataSource.register(RangeSource)
+        rows = session.readStream.format(SOURCE_NAME).option("ranges", options.to_json()).load()
+        return (
+            rows.writeStream.foreachBatch(self._on_batch)
+            .queryName(f"stateflow-{self._wiring.topology.app}")
+            .option("checkpointLocation", checkpoint)
+            .trigger(processingTime=f"{round(settings.trigger_seconds * 1000)} milliseconds")
+            .start()
+        )
+
+    def follow(self, query: StreamingQuery, *, until_idle: bool) -> None:
+        """Wait for the end of the query; raises what ended it."""
+        with stopped_by_signals(self._stopping.set):
+            while query.isActive and not self._stopping.wait(_POLL_SECONDS):
+                if until_idle and is_drained(self._cluster, self._wiring.catalog):
+                    break
+        self._stopping.set()  # no further micro-batch does anything
+        _let_finish(query)
+        failure = query.exception()
+        query.stop()
+        if self._error is not None:
+            raise self._error
+        if failure is not None:
+            raise JobFailed(
+                f"the query ended: {last_line(str(failure))}",
+                action="cure the cause and start again: every task goes on from its committed offset.",
+            ) from failure
+
+    def _on_batch(self, rows: DataFrame, epoch: int) -> None:
+        """One micro-batch: Spark calls this with a row per task that has something to do."""
+        if self._stopping.is_set():
+            return
+        started_at = time.monotonic()
+        results: list[EpochResult | Failure] = rows.rdd.mapPartitions(self._task).collect()
+        self._note(results)
+        if results:
+            done = sum(result.records_total for result in results if isinstance(result, EpochResult))
+            seconds = time.monotonic() - started_at
+            _LOG.info("Micro-batch %d: %d tasks, %d records in %.1f s.", epoch, len(results), done, seconds)
+
+    def _note(self, results: Sequence[EpochResult | Failure]) -> None:
+        for result in results:
+            if isinstance(result, Failure):
+                self._error = result.to_error()
+                raise self._error
+            self.totals.records_total += result.records_total
+            if result.is_rekeyed:
+                self._purge.consumed({s: Committed(offset) for s, offset in result.offsets.items()})
+        self.totals.epochs_total += bool(results)
+        self.totals.tasks_total += len(results)
+
+
+def _let_finish(query: StreamingQuery) -> None:
+    """Wait until no micro-batch is running, so that stopping the query interrupts nothing."""
+    deadline = time.monotonic() + _QUIET_SECONDS_MAX
+    while query.isActive and _is_busy(query.status) and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS / 10)
+
+
+def _is_busy(status: dict[str, Any]) -> bool:
+    return bool(status["isTriggerActive"])

@@ -1,0 +1,247 @@
+"""Killing the moving job at every one of its steps, and starting it again: nothing is lost and nothing
+doubled.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from stateflow.clock import ManualClock
+from stateflow.errors import ProducerFenced, TransactionAborted
+from stateflow.log.base import Appended, Cluster, Committed, GroupMetadata, TopicSpec, Writer
+from stateflow.log.memory import MemoryCluster
+from stateflow.record import Headers, OffsetRange, TopicPartition
+from stateflow.routing import RoutingTable
+from stateflow.scale.engine import InProcess
+from stateflow.scale.repartition import ABORTED_CHUNKS_MAX, MoveJob, move_partition
+from stateflow.scale.start import ScaleSettings, start
+from stateflow.testing.written import STEP, STORES, WrittenApp
+
+STEPS = ("after begin", "after send", "after offsets", "before commit", "after commit")
+AFTER = RoutingTable.modulo(5)
+
+
+class Killed(BaseException):
+    """The process is gone: not an error that anything may handle."""
+
+
+@dataclass
+class Fault:
+    """Kills the ``number``-th writer of a move (or aborts its transaction) when it comes to ``step``."""
+
+    step: str
+    chunk: int
+    abort: bool = False
+    chunks_seen: int = 0
+    times: int = 1
+
+    def reached(self, step: str) -> bool:
+        if step == "after begin":
+            self.chunks_seen += 1
+        if step == self.step and self.chunks_seen >= self.chunk and self.times:
+            self.times -= 1
+            return True
+        return False
+
+
+class FaultyWriter:
+    """A real writer that dies at a chosen step; once dead it does nothing, as a killed process."""
+
+    def __init__(self, writer: Writer, fault: Fault) -> None:
+        self._writer = writer
+        self._fault = fault
+        self._dead = False
+
+    def begin(self) -> None:
+        self._writer.begin()
+        self._pass("after begin")
+
+    def send(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        *,
+        partition: int,
+        timestamp_ms: int | None = None,
+        headers: Headers = (),
+    ) -> None:
+        self._writer.send(topic, key, value, partition=partition, timestamp_ms=timestamp_ms, headers=headers)
+        self._pass("after send")
+
+    def send_many(
+        self,
+        topic: str,
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        *,
+        partitions: Sequence[int] | int,
+        timestamps_ms: Sequence[int] | int | None = None,
+    ) -> None:
+        self._writer.send_many(topic, keys, values, partitions=partitions, timestamps_ms=timestamps_ms)
+        self._pass("after send")
+
+    def send_offsets(
+        self, offsets: Mapping[TopicPartition, Committed], group: str, member: GroupMetadata | None
+    ) -> None:
+        self._writer.send_offsets(offsets, group, member)
+        self._pass("after offsets")
+
+    def commit(self, timeout_seconds: float = 60.0) -> dict[TopicPartition, Appended]:
+        self._pass("before commit")
+        appended = self._writer.commit(timeout_seconds)
+        self._pass("after commit")
+        return appended
+
+    def abort(self) -> None:
+        if not self._dead:
+            self._writer.abort()
+
+    def close(self) -> None:
+        if not self._dead:
+            self._writer.close()
+
+    def _pass(self, step: str) -> None:
+        if not self._fault.reached(step):
+            return
+        if self._fault.abort:
+            self._writer.abort()
+            raise TransactionAborted("the broker aborted the transaction.", action="read again.")
+        self._dead = True
+        raise Killed
+
+
+@dataclass
+class FaultyCluster:
+    """The memory cluster, with a fault in the writers of moves."""
+
+    inner: MemoryCluster
+    fault: Fault
+    writers: list[str] = field(default_factory=list)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.inner, name)
+
+    def writer(self, transactional_id: str | None = None) -> Writer:
+        writer = self.inner.writer(transactional_id)
+        if transactional_id is None or "-repartition-g1-" not in transactional_id:
+            return writer
+        self.writers.append(transactional_id)
+        return FaultyWriter(writer, self.fault)
+
+
+@pytest.fixture
+def cluster() -> Iterator[MemoryCluster]:
+    made = MemoryCluster()
+    yield made
+    made.close()
+
+
+def written(cluster: Cluster) -> WrittenApp:
+    app = WrittenApp(cluster, "shop", RoutingTable.modulo(3))
+    app.create()
+    rng = random.Random(3)
+    keys = [f"k{number}".encode() for number in range(25)]
+    app.write_state(
+        "totals", [(rng.choice(keys), None if rng.random() < 0.3 else str(n).encode()) for n in range(200)]
+    )
+    app.write_unread([(rng.choice(keys), str(number).encode(), 100 + number) for number in range(80)])
+    return app
+
+
+def assert_exactly_once(app: WrittenApp) -> None:
+    for store in STORES:
+        merged: dict[bytes, bytes] = {}
+        for partition, state in app.found_state(store.name, 1).items():
+            assert {AFTER.partition_of(key) for key in state} <= {partition}
+            merged.update(state)
+        assert merged == app.expected[store.name]
+    records = [record for rows in app.found_unread(1).values() for record in rows]
+    assert sorted(int(record.value) for record in records) == list(range(80)), "each exactly once"
+
+
+def run(cluster: Cluster) -> None:
+    start(
+        cluster,
+        "shop",
+        AFTER.entry(),
+        InProcess(cluster),
+        ManualClock(),
+        settings=ScaleSettings(chunk_records_max=10),
+    )
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 3, 9])
+@pytest.mark.parametrize("step", STEPS)
+def test_killed_anywhere_and_started_again(cluster: MemoryCluster, step: str, chunk: int) -> None:
+    app = written(cluster)
+    faulty = FaultyCluster(cluster, Fault(step, chunk))
+    with pytest.raises(Killed):
+        run(faulty)  # type: ignore[arg-type]
+    assert faulty.fault.times == 0
+    run(cluster)
+    assert_exactly_once(app)
+
+
+@pytest.mark.parametrize("step", STEPS[:-1])
+def test_a_chunk_that_the_broker_aborts_is_done_again_at_once(cluster: MemoryCluster, step: str) -> None:
+    app = written(cluster)
+    faulty = FaultyCluster(cluster, Fault(step, 2, abort=True, times=3))
+    run(faulty)  # type: ignore[arg-type]
+    assert faulty.fault.times == 0
+    assert_exactly_once(app)
+
+
+def test_a_broker_that_aborts_for_ever_ends_the_task(cluster: MemoryCluster) -> None:
+    app = written(cluster)
+    faulty = FaultyCluster(cluster, Fault("before commit", 1, abort=True, times=1_000))
+    with pytest.raises(TransactionAborted):
+        run(faulty)  # type: ignore[arg-type]
+    assert faulty.fault.times == 1_000 - ABORTED_CHUNKS_MAX
+    run(cluster)
+    assert_exactly_once(app)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_killed_again_and_again(cluster: MemoryCluster, seed: int) -> None:
+    app = written(cluster)
+    rng = random.Random(seed)
+    for _ in range(6):
+        try:
+            run(FaultyCluster(cluster, Fault(rng.choice(STEPS), rng.randrange(1, 8))))  # type: ignore[arg-type]
+            break
+        except Killed:
+            pass
+    else:
+        run(cluster)
+    assert_exactly_once(app)
+
+
+def test_a_second_attempt_fences_the_first(cluster: MemoryCluster) -> None:
+    app = written(cluster)
+    source = TopicPartition(f"shop-{STEP}-repartition", 0)
+    (log,) = cluster.ranges([source]).values()
+    cluster.create([TopicSpec("target", 5)])
+    job = MoveJob(
+        app="shop",
+        generation=1,
+        source=source,
+        offsets=OffsetRange(0, log.offset_next),
+        target_topic="target",
+        layout=None,
+        routing=AFTER.entry(),
+        chunk_records_max=10,
+    )
+    zombie = cluster.writer(job.transactional_id)
+    zombie.begin()
+    zombie.send("target", b"k1", b"doubled", partition=0)
+    result = move_partition(cluster, job)
+    with pytest.raises(ProducerFenced):
+        zombie.commit()
+    assert result.records_written_total == sum(1 for r in app.found_unread(0)[0] if r.key is not None)
+    again = move_partition(cluster, job)
+    assert (again.records_read_total, again.chunks_total) == (0, 0), "nothing is left to do"
