@@ -42,8 +42,8 @@ class Tail:
 def find_tail(log: OffsetRange, read: Callable[[OffsetRange], Rows]) -> Tail:
     """Look for the newest commit record from the end of ``log`` backwards, in growing steps.
 
-    ``read`` returns the committed records of a range. A healthy log is decided by one short read of its end;
-    one without any commit record is read whole, and at most 1/15 of it twice.
+    ``read`` returns the committed records of a range. A healthy log is decided by one short read of its end.
+    One without any commit record is read whole, parts of it again: 2.1 times its slots at the very most.
     """
     slots = _FIRST_LOOK_SLOTS
     while True:

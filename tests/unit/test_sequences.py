@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -103,7 +104,7 @@ def test_looking_backwards_finds_what_a_whole_read_finds(
     assert all(
         look.offset_next == whole.offset_next and look.offset_first >= whole.offset_first for look in looks
     )
-    assert sum(look.slots for look in looks) <= whole.slots * 17 // 16 + 256 or len(looks) == 1
+    assert sum(look.slots for look in looks) <= 2.1 * whole.slots
 
 
 def test_a_healthy_log_is_decided_by_one_short_look() -> None:
@@ -180,7 +181,7 @@ def test_a_follower_agrees_with_the_tail_however_it_is_fed(steps: list[bytes | i
     follower = SequenceFilter(decided_next=0)
     got: list[tuple[bytes, bytes | None]] = []
     edges = [0, *sorted(min(cut, len(log)) for cut in cuts), len(log)]
-    for first, after in zip(edges, edges[1:], strict=False):
+    for first, after in pairwise(edges):
         got += follower.feed(log[first:after])
     found = tail_of(log, len(log))
     decided_next = found.decided_next if found.last is not None else 0
