@@ -86,6 +86,18 @@ class BrokerRefused(StateflowError):
     exit_code = 17
 
 
+class OffsetsPending(StateflowError):
+    """An open transaction holds offsets of this group; until it ends nobody knows where the group stands."""
+
+    exit_code = 18
+
+
+class MembershipLost(StateflowError):
+    """This member of a consumer group was replaced or timed out; its partitions belong to another one now."""
+
+    exit_code = 19
+
+
 # --- records: 20 … 29 -------------------------------------------------------------------------------
 
 

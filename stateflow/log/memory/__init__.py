@@ -1,0 +1,8 @@
+"""The log in memory: the same protocols as a real cluster, deterministic, for tests and simulation."""
+
+from stateflow.log.memory.cluster import MemoryCluster
+from stateflow.log.memory.consumer import MemoryGroupConsumer
+from stateflow.log.memory.reader import MemoryReader
+from stateflow.log.memory.writer import MemoryWriter
+
+__all__ = ["MemoryCluster", "MemoryGroupConsumer", "MemoryReader", "MemoryWriter"]

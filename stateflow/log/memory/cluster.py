@@ -1,0 +1,197 @@
+"""A Kafka cluster in this process, for tests, simulation and the test driver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from stateflow.clock import Clock, SystemClock
+from stateflow.errors import BrokerRefused, OffsetOutOfRange, OffsetsPending, StillRunning
+from stateflow.log.base import Committed, GroupListener, TopicInfo, TopicSpec
+from stateflow.log.memory.broker import MemoryBroker
+from stateflow.log.memory.consumer import MemoryGroupConsumer
+from stateflow.log.memory.reader import MemoryReader
+from stateflow.log.memory.topic import Topic, check_config
+from stateflow.log.memory.writer import MemoryWriter
+from stateflow.record import OffsetRange, TopicPartition
+
+
+class MemoryCluster:
+    """Implements :class:`stateflow.log.base.Cluster`; deterministic, without threads, with Kafka's rules.
+
+    Nothing happens by itself: time passes when ``clock`` is moved and is noticed by the next call, members of
+    a group hand over partitions in their own polls, and the cleaner runs when :meth:`compact` is called. Calls
+    that would wait on a broker answer at once, or raise what the wait would have ended in.
+    """
+
+    def __init__(
+        self,
+        clock: Clock | None = None,
+        *,
+        transaction_timeout_ms: int = 60_000,
+        session_timeout_ms: int = 45_000,
+        max_poll_interval_ms: int = 300_000,
+        linger_records: int = 0,
+    ) -> None:
+        self._broker = MemoryBroker(
+            clock or SystemClock(),
+            transaction_timeout_ms=transaction_timeout_ms,
+            session_timeout_ms=session_timeout_ms,
+            max_poll_interval_ms=max_poll_interval_ms,
+        )
+        self._linger_records = linger_records
+
+    @property
+    def cluster_id(self) -> str:
+        """Unique per instance."""
+        return self._broker.cluster_id
+
+    def describe(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
+        """The topics that exist, of those asked for."""
+        with self._broker.lock:
+            return {name: self._broker.topics[name].info for name in topics if name in self._broker.topics}
+
+    def list_topics(self) -> list[str]:
+        """Names of all topics, sorted."""
+        with self._broker.lock:
+            return sorted(self._broker.topics)
+
+    def create(self, topics: Iterable[TopicSpec]) -> dict[str, TopicInfo]:
+        """Create what does not exist yet."""
+        specs = list(topics)
+        with self._broker.lock:
+            for spec in specs:
+                if spec.name not in self._broker.topics:
+                    self._broker.topics[spec.name] = Topic(spec)
+            self._broker.expire()
+            return self.describe(spec.name for spec in specs)
+
+    def delete(self, topics: Iterable[str]) -> None:
+        """Delete topics, and every group's offsets in them."""
+        with self._broker.lock:
+            for name in topics:
+                if self._broker.topics.pop(name, None) is None:
+                    continue
+                self._broker.transactions.forget(name)
+                for group in self._broker.groups.values():
+                    for partition in [p for p in group.offsets if p.topic == name]:
+                        del group.offsets[partition]
+            self._broker.expire()
+
+    def topic_config(self, topic: str) -> dict[str, str]:
+        """Effective settings of a topic."""
+        with self._broker.lock:
+            return self._broker.topic(topic).config
+
+    def alter_topic_config(self, topic: str, changes: Mapping[str, str | None]) -> None:
+        """Set topic settings; None removes an override."""
+        with self._broker.lock:
+            found = self._broker.topic(topic)
+            check_config(topic, {name: value or "delete" for name, value in changes.items()})
+            for name, value in changes.items():
+                if value is None:
+                    found.overrides.pop(name, None)
+                else:
+                    found.overrides[name] = value
+
+    def trim(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Drop everything before these offsets; −1 means all. Refused on a compact-only topic."""
+        with self._broker.lock:
+            self._broker.expire()
+            for partition in offsets:
+                if "delete" not in self._broker.topic(partition.topic).policies:
+                    raise BrokerRefused(
+                        f"Topic {partition.topic!r} is compacted only: its records cannot be trimmed.",
+                        action="set cleanup.policy=compact,delete on it first.",
+                        topic=partition.topic,
+                    )
+            for partition, wanted in offsets.items():
+                log = self._broker.partition(partition)
+                offset = log.end if wanted == -1 else wanted
+                if offset > log.end or offset < 0:
+                    raise OffsetOutOfRange(
+                        f"{partition} cannot be trimmed to {offset}: it holds {log.log_start} to {log.end}.",
+                        action="trim to an offset within the log.",
+                        topic=partition.topic,
+                        partition=partition.partition,
+                        offset=offset,
+                        low=log.log_start,
+                        high=log.end,
+                    )
+                log.trim(offset)
+
+    def compact(self, topic: str, *, active_slots: int = 1) -> int:
+        """Run the cleaner once over a compacted topic; returns the slots removed.
+
+        The last ``active_slots`` of each partition are left alone, as a broker leaves its active segment.
+        """
+        with self._broker.lock:
+            self._broker.expire()
+            found = self._broker.topic(topic)
+            assert "compact" in found.policies, f"{topic} is not compacted"
+            return sum(
+                log.compact(
+                    now_ms=self._broker.clock.now_ms(),
+                    delete_retention_ms=int(found.config["delete.retention.ms"]),
+                    active_slots=active_slots,
+                )
+                for log in found.partitions
+            )
+
+    def ranges(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetRange]:
+        """Log start and last stable offset of each partition."""
+        with self._broker.lock:
+            self._broker.expire()
+            return {partition: self._broker.partition(partition).range for partition in partitions}
+
+    def committed(
+        self, group: str, partitions: Iterable[TopicPartition], *, stable: bool = True
+    ) -> dict[TopicPartition, Committed]:
+        """Committed offsets. Raises ``OffsetsPending`` where a broker would let the caller wait."""
+        wanted = list(partitions)
+        with self._broker.lock:
+            self._broker.expire()
+            held = self._broker.transactions.pending(group).intersection(wanted) if stable else set()
+            if held:
+                names = ", ".join(map(str, sorted(held)))
+                raise OffsetsPending(
+                    f"An open transaction holds offsets of group {group!r} in {names}.",
+                    action="start the writer with its transactional id first, or wait for its timeout.",
+                    group=group,
+                )
+            offsets = self._broker.group(group).offsets
+            return {partition: offsets[partition] for partition in wanted if partition in offsets}
+
+    def commit(self, group: str, offsets: Mapping[TopicPartition, Committed]) -> None:
+        """Set a group's offsets from outside. Raises ``StillRunning`` when it has members."""
+        with self._broker.lock:
+            self._broker.expire()
+            if self._broker.group(group).members:
+                raise StillRunning(
+                    f"Group {group!r} has running members; its offsets cannot be set from outside.",
+                    action="stop the workers of the application, then try again.",
+                    group=group,
+                )
+            self._broker.group(group).offsets.update(offsets)
+
+    def group_members(self, group: str) -> list[str]:
+        """Ids of the members of a group right now."""
+        with self._broker.lock:
+            self._broker.expire()
+            return sorted(self._broker.group(group).members)
+
+    def reader(self) -> MemoryReader:
+        """A new reader."""
+        return MemoryReader(self._broker)
+
+    def writer(self, transactional_id: str | None = None) -> MemoryWriter:
+        """A new writer, which fences older ones of its transactional id."""
+        return MemoryWriter(self._broker, transactional_id, self._linger_records)
+
+    def group_consumer(
+        self, group: str, topics: Sequence[str], listener: GroupListener, *, member: str | None = None
+    ) -> MemoryGroupConsumer:
+        """Join a group."""
+        return MemoryGroupConsumer(self._broker, group, topics, listener, member)
+
+    def close(self) -> None:
+        """Nothing to release: the log stays readable through other handles."""

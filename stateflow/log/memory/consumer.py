@@ -1,0 +1,149 @@
+"""A member of a consumer group on the memory log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from stateflow.errors import MembershipLost
+from stateflow.log.base import Committed, GroupListener
+from stateflow.log.memory.broker import MemoryBroker
+from stateflow.log.memory.group import MemoryMembership
+from stateflow.log.memory.reader import MemoryReader
+from stateflow.record import RecordBatch, TopicPartition
+
+
+class MemoryGroupConsumer:
+    """Implements :class:`stateflow.log.base.GroupConsumer`."""
+
+    def __init__(
+        self,
+        broker: MemoryBroker,
+        group: str,
+        topics: Sequence[str],
+        listener: GroupListener,
+        instance: str | None,
+    ) -> None:
+        self._broker = broker
+        self._topics = frozenset(topics)
+        self._listener = listener
+        self._instance = instance
+        self._reader = MemoryReader(broker)
+        self._held: set[TopicPartition] = set()
+        self._closed = False
+        with broker.lock:
+            for topic in topics:
+                broker.topic(topic)
+            self._group = broker.group(group)
+            self._member = self._group.join(self._topics, instance)
+            broker.expire()
+
+    def poll(self, max_records: int, timeout_seconds: float) -> list[RecordBatch]:
+        """Serve the group, then read. Raises ``MembershipLost`` when this member was started elsewhere."""
+        assert not self._closed, "this member has left the group"
+        with self._broker.lock:
+            self._broker.expire()
+            if self._group.replaced(self._member):
+                raise MembershipLost(
+                    f"Static member {self._instance!r} of group {self._group.name!r} was started elsewhere.",
+                    action="stop this instance, or give each worker a member name of its own.",
+                    group=self._group.name,
+                    member=self._instance,
+                )
+            lost = [] if self._group.is_member(self._member) else sorted(self._held)
+        if not self._group.is_member(self._member):
+            self._rejoin(lost)
+        with self._broker.lock:
+            self._member.polled_ms = self._broker.clock.now_ms()
+        self._hand_over()
+        return self._reader.read(max_records, timeout_seconds)
+
+    def _rejoin(self, lost: list[TopicPartition]) -> None:
+        """The group went on without this member: tell so, and join again as a new one."""
+        self._held.clear()
+        for partition in lost:
+            self._reader.drop(partition)
+        if lost:
+            self._listener.on_lost(lost)
+        with self._broker.lock:
+            self._member = self._group.join(self._topics, self._instance)
+            self._broker.expire()
+
+    def _hand_over(self) -> None:
+        """Give up what is due, then take what is free. The listener runs without the cluster's lock."""
+        with self._broker.lock:
+            revoked = self._group.to_revoke(self._member)
+        if revoked:
+            self._listener.on_revoked(revoked)
+            for partition in revoked:
+                self._reader.drop(partition)
+        with self._broker.lock:
+            self._member.owned.difference_update(revoked)
+            self._held.difference_update(revoked)
+            assigned = self._group.to_assign(self._member)
+            self._member.owned.update(assigned)
+            self._held.update(assigned)
+        if assigned:
+            self._listener.on_assigned(assigned)
+
+    def start(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Begin reading at these offsets."""
+        self._reader.add(offsets)
+
+    def stop(self, partitions: Iterable[TopicPartition]) -> None:
+        """Stop reading; unknown partitions are ignored."""
+        for partition in partitions:
+            self._reader.drop(partition)
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Hold back started partitions without losing their place."""
+        for partition in partitions:
+            self._reader.hold(partition)
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """Undo ``pause``."""
+        for partition in partitions:
+            self._reader.release(partition)
+
+    def position(self, partition: TopicPartition) -> int:
+        """The next offset to be read of a started partition."""
+        return self._reader.position(partition)
+
+    def commit(self, offsets: Mapping[TopicPartition, Committed]) -> None:
+        """Commit input offsets. Raises ``MembershipLost`` when the group went on without this member."""
+        with self._broker.lock:
+            self._broker.expire()
+            self._group.check(self.metadata())
+            self._group.offsets.update(offsets)
+
+    def metadata(self) -> MemoryMembership:
+        """Current proof of membership; a rebalance makes it stale, so ask again for every commit."""
+        with self._broker.lock:
+            return MemoryMembership(self._group.name, self._member.member_id, self._group.generation)
+
+    def close(self) -> None:
+        """Give everything up and leave; a static member stays known until its session ends."""
+        if self._closed:
+            return
+        with self._broker.lock:
+            self._broker.expire()
+            held = sorted(self._held)
+            is_member = self._group.is_member(self._member)
+        if held:
+            (self._listener.on_revoked if is_member else self._listener.on_lost)(held)
+        self._end()
+        with self._broker.lock:
+            if self._instance is None:
+                self._group.leave(self._member)
+                self._broker.expire()
+
+    def kill(self) -> None:
+        """Stop as if by SIGKILL: no callback, no goodbye; the group notices when the session times out."""
+        self._end()
+
+    def _end(self) -> None:
+        self._held.clear()
+        self._reader.close()
+        if not self._closed:
+            self._closed = True
+            with self._broker.lock:
+                self._group.fall_silent(self._member)

@@ -1,0 +1,173 @@
+"""Producing to the memory log, in transactions or without."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from stateflow.errors import MembershipLost, ProducerFenced, TransactionAborted
+from stateflow.log.base import Appended, Committed, GroupMetadata
+from stateflow.log.memory.broker import MemoryBroker
+from stateflow.log.memory.group import MemoryMembership
+from stateflow.log.memory.partition import Payload
+from stateflow.partitioner import partition_of
+from stateflow.record import Headers, TopicPartition
+
+
+class MemoryWriter:
+    """Implements :class:`stateflow.log.base.Writer`.
+
+    Without a transactional id, up to ``linger_records`` records wait in the writer until ``commit``, and die with it
+    in :meth:`kill`: what a process loses that never flushed.
+    """
+
+    def __init__(self, broker: MemoryBroker, transactional_id: str | None, linger_records: int) -> None:
+        self._broker = broker
+        self._transactional_id = transactional_id
+        self._linger_records = linger_records
+        self._waiting: list[tuple[TopicPartition, Payload]] = []
+        self._appended: dict[TopicPartition, Appended] = {}
+        self._in_transaction = False
+        self._keyless_total = 0
+        self._closed = False
+        with broker.lock:
+            broker.expire()
+            self._epoch = broker.transactions.register(transactional_id) if transactional_id else 0
+
+    def begin(self) -> None:
+        """Begin a transaction; the broker hears of it with the first record."""
+        assert not self._closed, "the writer is closed"
+        assert not self._in_transaction, "commit or abort the open transaction first"
+        self._appended.clear()
+        self._in_transaction = self._transactional_id is not None
+
+    def send(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        *,
+        partition: int,
+        timestamp_ms: int | None = None,
+        headers: Headers = (),
+    ) -> None:
+        """Queue one record. Raises ``TopicMissing``, ``BrokerRefused``, ``ProducerFenced``."""
+        assert not self._closed, "the writer is closed"
+        assert self._in_transaction or self._transactional_id is None, "begin a transaction first"
+        with self._broker.lock:
+            self._broker.expire()
+            found = self._broker.topic(topic)
+            chosen = TopicPartition(
+                topic, self._choose(key, len(found.partitions)) if partition < 0 else partition
+            )
+            self._broker.partition(chosen)
+            stamp_ms = self._broker.clock.now_ms() if timestamp_ms is None else timestamp_ms
+            self._waiting.append(
+                (chosen, found.payload(key, value, stamp_ms, tuple(headers), self._broker.clock))
+            )
+            if self._transactional_id is not None or len(self._waiting) > self._linger_records:
+                self._append_waiting()
+
+    def send_many(
+        self,
+        topic: str,
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        *,
+        partitions: Sequence[int] | int,
+        timestamps_ms: Sequence[int] | int | None = None,
+    ) -> None:
+        """Queue many records, in order."""
+        chosen = itertools.repeat(partitions) if isinstance(partitions, int) else iter(partitions)
+        stamps: itertools.repeat[int | None] | Sequence[int] = (
+            itertools.repeat(timestamps_ms)
+            if timestamps_ms is None or isinstance(timestamps_ms, int)
+            else timestamps_ms
+        )
+        with self._broker.lock:
+            for key, value, partition, stamp_ms in zip(keys, values, chosen, stamps, strict=False):
+                self.send(topic, key, value, partition=partition, timestamp_ms=stamp_ms)
+
+    def _choose(self, key: bytes | None, partitions: int) -> int:
+        if key is not None:
+            return partition_of(key, partitions)
+        self._keyless_total += 1  # a real client draws lots; taking turns keeps every run the same
+        return self._keyless_total % partitions
+
+    def _append_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        transaction = (
+            self._broker.transactions.current(self._transactional_id, self._epoch)
+            if self._transactional_id is not None
+            else None
+        )
+        for partition, payload in waiting:
+            log = self._broker.partition(partition)
+            offset = log.append(payload, transaction.mark if transaction else None)
+            if transaction:
+                transaction.logs[partition] = log
+            self._appended[partition] = Appended(offset, payload.timestamp_ms)
+
+    def send_offsets(
+        self, offsets: Mapping[TopicPartition, Committed], group: str, member: GroupMetadata | None
+    ) -> None:
+        """Add input offsets to the transaction. A stale ``member`` aborts it: ``TransactionAborted``."""
+        assert self._in_transaction, "begin a transaction first"
+        assert self._transactional_id is not None, "offsets belong to a transaction"
+        with self._broker.lock:
+            self._broker.expire()
+            transaction = self._broker.transactions.current(self._transactional_id, self._epoch)
+            if member is not None:
+                try:
+                    self._broker.group(group).check(cast(MemoryMembership, member))
+                except MembershipLost as lost:
+                    self.abort()
+                    raise TransactionAborted(
+                        f"The transaction was aborted: {lost.message}",
+                        action="read the input again from the committed offsets.",
+                        group=group,
+                    ) from lost
+            transaction.offsets.setdefault(group, {}).update(offsets)
+
+    def commit(self, timeout_seconds: float = 60.0) -> dict[TopicPartition, Appended]:  # noqa: ARG002 - at once
+        """Commit, or flush; see the protocol."""
+        assert not self._closed, "the writer is closed"
+        with self._broker.lock:
+            self._broker.expire()
+            if self._transactional_id is None:
+                self._append_waiting()
+            else:
+                assert self._in_transaction, "begin a transaction first"
+                self._broker.transactions.end(self._transactional_id, self._epoch, commit=True)
+                self._in_transaction = False
+        appended, self._appended = self._appended, {}
+        return appended
+
+    def abort(self) -> None:
+        """Abort the open transaction, if any. Raises ``ProducerFenced``."""
+        if not self._in_transaction:
+            return
+        assert self._transactional_id is not None, "only transactions are aborted"
+        with self._broker.lock:
+            self._broker.expire()
+            self._in_transaction = False
+            self._appended.clear()
+            self._broker.transactions.end(self._transactional_id, self._epoch, commit=False)
+
+    def close(self) -> None:
+        """Abort what is open; without transactions, flush."""
+        if self._closed:
+            return
+        if self._transactional_id is None:
+            self.commit()
+        try:
+            self.abort()
+        except ProducerFenced:
+            self._in_transaction = False  # the successor has aborted it already: nothing is left to do
+        self._closed = True
+
+    def kill(self) -> None:
+        """Stop as if by SIGKILL: nothing is flushed, an open transaction stays open until it times out."""
+        self._waiting.clear()
+        self._closed = True
