@@ -18,7 +18,7 @@ class WorkerSettings:
     poll_records_max: int = 10_000
     poll_timeout_seconds: float = 0.1
     restore_threads: int = 2
-    """Tasks restored at the same time, beside the poll thread."""
+    """Tasks restored at the same time, beside the poll thread; 0 restores on it, which only simulations want."""
     restore_records_per_step: int = 20_000
     idle_seconds: float = 5.0
     """An input at its end and silent for so long no longer holds back event time behind it."""

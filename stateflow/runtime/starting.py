@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from stateflow.errors import Interrupted
 from stateflow.record import TopicPartition
@@ -23,13 +25,33 @@ class _Starting:
     future: Future[OpenedTask]
 
 
+T = TypeVar("T")
+
+
+class InlineExecutor(Executor):
+    """Runs everything at once in the caller's thread: for simulations, where one thread decides all order."""
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        """A future that is done. Only errors are kept in it: what is no ``Exception`` ends the caller."""
+        future: Future[T] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:  # noqa: BLE001 - handed to whoever asks the future, as a pool does
+            future.set_exception(error)
+        return future
+
+
 class StartingTasks:
     """Lead partition → the task being opened for it. Used by the poll thread alone."""
 
     def __init__(self, opener: Opener, settings: WorkerSettings) -> None:
         self._opener = opener
         self._revoke_timeout_seconds = settings.revoke_timeout_seconds
-        self._pool = ThreadPoolExecutor(settings.restore_threads, thread_name_prefix="restore")
+        self._pool: Executor = (
+            ThreadPoolExecutor(settings.restore_threads, thread_name_prefix="restore")
+            if settings.restore_threads
+            else InlineExecutor()
+        )
         self._starting: dict[TopicPartition, _Starting] = {}
 
     def submit(self, lead: TopicPartition, wiring: TaskWiring) -> None:
