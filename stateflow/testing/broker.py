@@ -71,11 +71,9 @@ def _docker_broker() -> Iterator[str]:
             "A broker in Docker needs testcontainers.", action="Install the extra `stateflow[docker]`."
         ) from error
     port = _free_port()
-    container = DockerContainer(DOCKER_IMAGE).with_bind_ports(_CONTAINER_PORT, port)
-    for name, value in _docker_environment(port).items():
-        container = container.with_env(name, value)
     try:
-        container.start()
+        container = DockerContainer(DOCKER_IMAGE).with_bind_ports(_CONTAINER_PORT, port)
+        container.with_envs(**_docker_environment(port)).start()
     except Exception as error:
         raise SetupError(
             f"Docker could not run {DOCKER_IMAGE}: {error}.",

@@ -18,7 +18,7 @@ from stateflow.connectors.broker.running import (
     save_running,
 )
 from stateflow.connectors.broker.settings import NodePorts, node_settings, properties_text
-from stateflow.errors import BrokerUnreachable, ConfigError
+from stateflow.errors import BrokerUnreachable, ConfigError, SetupError
 from stateflow.testing.broker import open_test_broker
 
 PORTS = [NodePorts(client=9000 + n, controller=9100 + n) for n in range(3)]
@@ -105,6 +105,17 @@ def test_the_record_is_read_as_it_was_written(home: Path) -> None:
 def test_a_process_id_that_means_another_program_is_not_the_broker(home: Path) -> None:
     save_running(record(os.getpid(), "/no/such/folder/on/our/command/line"))
     assert running_bootstrap() is None
+
+
+def test_without_docker_a_broker_in_docker_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("testcontainers")
+    monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
+    with (
+        pytest.raises(SetupError, match=r"could not run apache/kafka:4\.3\.1") as caught,
+        open_test_broker("docker"),
+    ):
+        pass
+    assert "Start Docker" in caught.value.action
 
 
 def test_the_test_broker_must_be_named_rightly_and_answer() -> None:
