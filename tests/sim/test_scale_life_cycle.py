@@ -366,9 +366,10 @@ class TamperingEngine(InProcess):
         self._spoil = spoil
 
     def run(self, work: Callable[[Cluster, Any], Any], jobs: Sequence[Any]) -> list[Any]:
-        if work is not move_partition:
+        results = super().run(work, jobs)
+        if work is move_partition:
             self._spoil(self._cluster)
-        return super().run(work, jobs)
+        return results
 
 
 def send(cluster: Cluster, topic: str, key: bytes, value: bytes | None, partition: int) -> None:
