@@ -4,7 +4,7 @@ It says that everything before it in its partition is decided, and for which inp
 stands. All commit records of a partition share one reserved key, so compaction keeps the newest. The bytes
 of the value, big-endian, are described in ``docs/formats.md``::
 
-    uint8 format (1) · uint8 flags (0) · int64 epoch · int64 sequence · uint32 records
+    uint8 format (1) · uint8 flags (0) · int64 owner · int64 sequence · uint32 records
     uint16 inputs, each: uint16 length ‖ topic (UTF-8) · int32 partition · int64 offset_next
                          uint16 length ‖ metadata (UTF-8)
 """
@@ -32,12 +32,12 @@ _OFFSET = struct.Struct(">iq")
 class CommitRecord:
     """One commit of one task.
 
-    ``epoch`` counts the owners of the task, ``sequence`` its commits; both only rise and never restart.
+    ``owner`` counts the owners of the task, ``sequence`` its commits; both only rise and never restart.
     ``records`` is the number of changes this commit wrote to the partition the record stands in. ``inputs``
     are the positions, with the watermarks beside them, up to which input is contained in the state.
     """
 
-    epoch: int
+    owner: int
     sequence: int
     records: int
     inputs: Mapping[TopicPartition, Committed]
@@ -45,7 +45,7 @@ class CommitRecord:
     def encode(self) -> bytes:
         """The record's value. Inputs are written in the order of their names, so equal records are equal
         bytes."""
-        parts = [_HEAD.pack(_FORMAT, 0, self.epoch, self.sequence, self.records, len(self.inputs))]
+        parts = [_HEAD.pack(_FORMAT, 0, self.owner, self.sequence, self.records, len(self.inputs))]
         for (topic, partition), committed in sorted(self.inputs.items()):
             parts += [_text(topic), _OFFSET.pack(partition, committed.offset_next), _text(committed.metadata)]
         return b"".join(parts)
@@ -65,7 +65,7 @@ class CommitRecord:
 
     @classmethod
     def _decode(cls, value: bytes) -> CommitRecord:
-        version, flags, epoch, sequence, records, count = _HEAD.unpack_from(value)
+        version, flags, owner, sequence, records, count = _HEAD.unpack_from(value)
         if (version, flags) != (_FORMAT, 0):
             raise ValueError(f"format {version} with flags {flags:#x}, this version knows format {_FORMAT}")
         at = _HEAD.size
@@ -77,7 +77,7 @@ class CommitRecord:
             inputs[TopicPartition(topic, partition)] = Committed(offset_next, metadata)
         if at != len(value) or len(inputs) != count:
             raise ValueError(f"{len(value)} bytes where {at} were announced")
-        return cls(epoch, sequence, records, inputs)
+        return cls(owner, sequence, records, inputs)
 
 
 def _text(text: str) -> bytes:

@@ -83,9 +83,9 @@ class Resolution:
     is_torn: bool = False
 
     @property
-    def epoch(self) -> int:
-        """The epoch of the owner that resolves."""
-        return self.last.epoch + 1 if self.last else 0
+    def owner(self) -> int:
+        """The number of the owner that resolves."""
+        return self.last.owner + 1 if self.last else 0
 
     @property
     def sequence(self) -> int:
@@ -102,7 +102,7 @@ def resolve(tails: Mapping[str, Tail]) -> Resolution:
     """
     last = max(
         (tail.last for tail in tails.values() if tail.last is not None),
-        key=lambda record: (record.sequence, record.epoch),
+        key=lambda record: (record.sequence, record.owner),
         default=None,
     )
     restore_next: dict[str, int] = {}

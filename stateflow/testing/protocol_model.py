@@ -289,7 +289,7 @@ class _Model:
         stores = self._restored(fenced, resolution)
         if stores != self._processed(start):
             raise Broken(f"after takeover the input goes on at {start}, but the state is {_show(stores)}")
-        client = Client(fenced.epoch, resolution.epoch, resolution.sequence, start, stores)
+        client = Client(fenced.epoch, resolution.owner, resolution.sequence, start, stores)
         if self.protocol.rewrites and resolution.is_torn:
             sends = [
                 Send(name, key, dict(store).get(key, b""))

@@ -8,7 +8,7 @@ from stateflow.record import TopicPartition
 
 KEY = bytes.fromhex("ffff7366 00 636f6d6d6974")
 RECORD = CommitRecord(
-    epoch=7,
+    owner=7,
     sequence=4_294_967_297,
     records=100_000,
     inputs={
@@ -19,7 +19,7 @@ RECORD = CommitRecord(
 VALUE = bytes.fromhex(
     "01"  # format
     "00"  # flags
-    "0000000000000007"  # epoch
+    "0000000000000007"  # owner
     "0000000100000001"  # sequence
     "000186a0"  # changes in this partition
     "0002"  # inputs

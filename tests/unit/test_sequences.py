@@ -26,8 +26,8 @@ from stateflow.record import OffsetRange
 Row = tuple[int, bytes | None, bytes | None]
 
 
-def record(sequence: int, epoch: int = 0) -> CommitRecord:
-    return CommitRecord(epoch, sequence, 0, {})
+def record(sequence: int, owner: int = 0) -> CommitRecord:
+    return CommitRecord(owner, sequence, 0, {})
 
 
 def rows(*steps: bytes | int) -> list[Row]:
@@ -124,13 +124,13 @@ def test_a_healthy_log_is_decided_by_one_short_look() -> None:
 def test_nothing_dangles() -> None:
     found = resolve({"x": tail(b"a", 4), "y": tail(b"b", b"c", 4)})
     assert found == Resolution(record(4), {"x": 2, "y": 3})
-    assert (found.epoch, found.sequence, found.is_torn) == (1, 4, False)
+    assert (found.owner, found.sequence, found.is_torn) == (1, 4, False)
 
 
 def test_no_commit_record_anywhere_leaves_it_to_the_marker() -> None:
     found = resolve({"x": tail(b"a"), "y": tail()})
     assert found == Resolution(None, {"x": 1, "y": 0})
-    assert (found.epoch, found.sequence, found.is_torn) == (0, -1, False)
+    assert (found.owner, found.sequence, found.is_torn) == (0, -1, False)
 
 
 def test_no_changelogs() -> None:
