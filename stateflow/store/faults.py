@@ -11,7 +11,15 @@ from stateflow.store.directory import TaskDirectory
 
 _CONFIG_FILE = "rocksdict-config.json"
 _FULL = ("No space left on device", "Disk quota exceeded", "File too large", "file size limit")
+_DAMAGED = ("Corruption", "IO error", "Invalid argument")
+_REPLACEABLE = ("Corruption", "No such file or directory", "Invalid argument")
+"""Damage that a new database in the same place does not have; not so a disk that cannot be read or written."""
 _LOCKED = ("lock hold by current process", "While lock file", "LOCK: Resource temporarily unavailable")
+
+
+def is_stall(error: BaseException) -> bool:
+    """True for a write that was refused because flushes or compactions are behind."""
+    return is_rocksdb_error(error) and "Write stall" in str(error)
 
 
 def is_rocksdb_error(error: BaseException) -> bool:
@@ -42,12 +50,7 @@ def state_error(error: Exception, directory: TaskDirectory) -> StateflowError:
         raise error
     text, path = str(error), str(directory.path)
     if any(mark in text for mark in _FULL):
-        return DiskFull(
-            f"no space left for the state in {path} ({text}).",
-            action="free space or move the state directory, then start again: what was committed is in the"
-            " changelog, and is replayed from the last position on disk.",
-            path=path,
-        )
+        return disk_full(directory, text)
     if any(mark in text for mark in _LOCKED):
         pid = lock_holder(directory.database / "LOCK")
         return StateLocked(
@@ -56,11 +59,24 @@ def state_error(error: Exception, directory: TaskDirectory) -> StateflowError:
             path=path,
             pid=pid,
         )
+    if not text.startswith(_DAMAGED):
+        raise error
     return StateCorrupt(
         f"the store in {path} is damaged ({text}).",
         action="start again: it is then set aside and rebuilt from the changelog, which has everything that"
-        " was committed. If this happens again, check the disk.",
+        " was committed. If this happens again, check the disk and the rights to the directory.",
         path=path,
+        replaceable=any(mark in text for mark in _REPLACEABLE),
+    )
+
+
+def disk_full(directory: TaskDirectory, why: str) -> DiskFull:
+    """The error for a state directory that cannot grow."""
+    return DiskFull(
+        f"no space left for the state in {directory.path} ({why}).",
+        action="free space or move the state directory, then start again: what was committed is in the changelog,"
+        " and is replayed from the last position on disk.",
+        path=str(directory.path),
     )
 
 

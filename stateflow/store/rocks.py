@@ -24,7 +24,8 @@ from stateflow.clock import Clock, SystemClock
 from stateflow.errors import StateCorrupt, StateflowError
 from stateflow.store.base import Change, StorePosition, assert_sorted
 from stateflow.store.directory import DAMAGED_FILE, TaskDirectory
-from stateflow.store.faults import check_raw_mode, is_rocksdb_error, state_error
+from stateflow.store.diskwatch import DiskWatch, Stall
+from stateflow.store.faults import check_raw_mode, is_rocksdb_error, is_stall, state_error
 from stateflow.store.position import decode_position, encode_position
 from stateflow.store.resources import RocksResources as RocksResources
 from stateflow.store.resources import family_options
@@ -95,7 +96,9 @@ class RocksTaskStores:
         self._lock = threading.Lock()
         self._unlogged = WriteOptions()
         self._unlogged.disable_wal = True  # type: ignore[method-assign,assignment]  # its stub says method
+        self._unlogged.no_slowdown = True
         self._resources: RocksResources | None = None
+        self._watch = DiskWatch(directory, database)
 
     @classmethod
     def open(
@@ -117,6 +120,8 @@ class RocksTaskStores:
         try:
             return cls._open(directory, stores, resources, clock or SystemClock())
         except StateCorrupt as error:
+            if not error.fields["replaceable"]:
+                raise
             _replace(directory, error.message)
             return cls._open(directory, stores, resources, clock or SystemClock())
 
@@ -138,6 +143,7 @@ class RocksTaskStores:
             raise state_error(error, directory) from error
         opened = cls(directory, database, families, clock)
         opened._resources = resources
+        opened._watch = DiskWatch(directory, database, resources.disk_reserve_bytes)
         return opened
 
     @classmethod
@@ -181,13 +187,11 @@ class RocksTaskStores:
 
     def apply(self, epoch: Mapping[str, Sequence[Change]], positions: Mapping[str, StorePosition]) -> None:
         """Write the changes of several stores and their positions in one batch."""
-        batch = WriteBatch(raw_mode=True)
-        for store, changes in epoch.items():
+        for changes in epoch.values():
             assert_sorted(changes)
-            self._fill(batch, store, changes)
-        self._fill(batch, POSITIONS_FAMILY, [self._position_change(*item) for item in positions.items()])
+        moved = [self._position_change(*item) for item in sorted(positions.items())]
         with self._lock:
-            self._call(lambda: self._open_database().write(batch, self._unlogged))
+            self._write({**epoch, POSITIONS_FAMILY: moved})
 
     def load(self, store: str, changes: Sequence[Change], position: StorePosition) -> None:
         """Write one store's changes as a sorted file that the database takes in, then the position."""
@@ -205,15 +209,14 @@ class RocksTaskStores:
     def flush(self) -> None:
         """Make everything applied so far durable: the stores first, what they stand for last."""
         with self._lock:
+            self._watch.check()
             for name in sorted(self._families, key=lambda name: name == POSITIONS_FAMILY):
                 self._call(self.family(name).flush)
 
     def clear(self, store: str) -> None:
         """Drop the content and position of one store, and give its disk space back."""
-        batch = WriteBatch(raw_mode=True)
-        self._fill(batch, POSITIONS_FAMILY, [(store.encode(), None)])
         with self._lock:
-            self._call(lambda: self._open_database().write(batch, self._unlogged))
+            self._write({POSITIONS_FAMILY: [(store.encode(), None)]})
         self.flush()  # the position must be gone from disk before the content is
         with self._lock:
             self._call(lambda: self._recreate(store))
@@ -230,6 +233,7 @@ class RocksTaskStores:
             # Closing a family flushes it alone. After a failed flush that could put a position on disk
             # without its content, so the handles are just let go: the database then closes by itself.
             self._families.clear()
+            self._watch.let_go()
             self._database = None
 
     # --- for readers ----------------------------------------------------------------------------------
@@ -241,7 +245,7 @@ class RocksTaskStores:
     def typed(self, error: Exception) -> StateflowError:
         """RocksDB's complaint as our error; damage is noted, so that the next open sets the store aside."""
         found = state_error(error, self.directory)
-        if isinstance(found, StateCorrupt):
+        if isinstance(found, StateCorrupt) and found.fields["replaceable"]:
             self.directory.mark_damaged(str(error))
         return found
 
@@ -255,14 +259,17 @@ class RocksTaskStores:
         assert self._resources is not None, "opened for reading only"
         return family_options(self._resources)
 
-    def _fill(self, batch: WriteBatch, name: str, changes: Sequence[Change]) -> None:
-        batch.set_default_column_family(self._open_database().get_column_family_handle(name))
+    def _batch(self, changes: Mapping[str, Sequence[Change]]) -> WriteBatch:
+        batch = WriteBatch(raw_mode=True)
         put, delete = batch.put, batch.delete
-        for key, value in changes:
-            if value is None:
-                delete(key)
-            else:
-                put(key, value)
+        for family, run in changes.items():
+            batch.set_default_column_family(self._open_database().get_column_family_handle(family))
+            for key, value in run:
+                if value is None:
+                    delete(key)
+                else:
+                    put(key, value)
+        return batch
 
     def _position_change(self, store: str, position: StorePosition) -> Change:
         return store.encode(), encode_position(replace(position, applied_ms=self._clock.now_ms()))
@@ -272,6 +279,21 @@ class RocksTaskStores:
         self._families.pop(store).close()
         database.drop_column_family(store)
         self._families[store] = database.create_column_family(store, self._options())
+
+    def _write(self, changes: Mapping[str, Sequence[Change]]) -> None:
+        """Write without ever waiting inside RocksDB, where a full disk would make us wait for ever."""
+        self._watch.check_room()
+        stall = Stall(self._watch)
+        while True:
+            batch = self._batch(changes)  # made anew each time: a refused one is used up
+            try:
+                self._open_database().write(batch, self._unlogged)
+            except Exception as error:
+                if not is_stall(error):
+                    raise self.typed(error) from error
+                stall.wait()
+            else:
+                return
 
     def _call(self, write: Callable[[], None]) -> None:
         try:
