@@ -70,6 +70,7 @@ def make_plan(
     """
     generation = catalog.active.generation
     unfinished = preparing(catalog)
+    resumes = unfinished is not None and unfinished.routing == routing
     rows = []
     for topic in moved_topics(catalog):
         sources = topic.partitions(catalog, generation)
@@ -82,10 +83,10 @@ def make_plan(
     return Plan(
         app=catalog.app.app,
         generation_from=generation,
-        generation_to=unfinished.generation if unfinished else max(catalog.generations) + 1,
+        generation_to=max(catalog.generations) + (0 if resumes else 1),
         routing_from=catalog.active.routing,
         routing_to=routing,
-        resumes=unfinished is not None,
+        resumes=resumes,
         partitions=tuple(rows),
         seconds_predicted=predict_seconds(slots, min(lanes, max(1, len(rows)))),
     )

@@ -1,0 +1,158 @@
+"""What `stateflow scale` prints for people, and the same as JSON-ready data."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import asdict
+from typing import Any
+
+import click
+import msgspec
+
+from stateflow.catalog.model import Catalog, GenerationEntry
+from stateflow.cli.output import emit_pairs, emit_table, human_bytes
+from stateflow.scale.plan import Plan
+from stateflow.scale.progress import Progress
+from stateflow.scale.start import Outcome
+
+_BAR_WIDTH = 30
+_LINE_SECONDS = 5.0
+
+
+def plan_data(plan: Plan) -> dict[str, Any]:
+    """A plan."""
+    return {
+        "app": plan.app,
+        "generation_from": plan.generation_from,
+        "generation_to": plan.generation_to,
+        "partitions_from": plan.routing_from.partitions,
+        "partitions_to": plan.routing_to.partitions,
+        "resumes": plan.resumes,
+        "slots_total": plan.slots_total,
+        "bytes_total": plan.bytes_total,
+        "seconds_predicted": plan.seconds_predicted,
+        "partitions": [
+            {
+                "name": row.name,
+                "topic": row.source.topic,
+                "partition": row.source.partition,
+                "offset_first": row.offsets.offset_first,
+                "offset_next": row.offsets.offset_next,
+                "bytes": row.bytes_estimated,
+                "keys": row.keys,
+            }
+            for row in plan.partitions
+        ],
+    }
+
+
+def outcome_data(outcome: Outcome) -> dict[str, Any]:
+    """A finished repartition."""
+    fields = {name: value for name, value in asdict(outcome).items() if name != "audit"}
+    audit = msgspec.to_builtins(outcome.audit)
+    return {**fields, "records_per_second": outcome.records_per_second, "audit": audit}
+
+
+def print_plan(plan: Plan) -> None:
+    """A plan, with a row for every partition to be read."""
+    resumed = " (resumed)" if plan.resumes else ""
+    emit_pairs(
+        [
+            ("application", plan.app),
+            ("generation", f"{plan.generation_from} → {plan.generation_to}{resumed}"),
+            ("partitions", f"{plan.routing_from.partitions} → {plan.routing_to.partitions}"),
+            ("to read", f"{plan.slots_total:,} offset slots, about {human_bytes(plan.bytes_total)}"),
+            ("predicted", f"{plan.seconds_predicted:.0f} s"),
+        ]
+    )
+    emit_table(
+        ["moves", "topic", "partition", "slots", "bytes", "keys"],
+        [
+            [
+                row.name,
+                row.source.topic,
+                row.source.partition,
+                row.offsets.slots,
+                human_bytes(row.bytes_estimated),
+                "–" if row.keys is None else row.keys,
+            ]
+            for row in plan.partitions
+        ],
+    )
+
+
+def print_outcome(outcome: Outcome) -> None:
+    """A finished repartition, the audit first."""
+    emit_table(
+        ["store", "partition", "keys before", "keys after", "equal"],
+        [
+            [row.store, row.partition, row.keys_before, row.keys_after, "yes" if row.equal else "NO"]
+            for row in outcome.audit
+        ],
+    )
+    emit_pairs(
+        [
+            ("application", outcome.app),
+            ("generation", f"{outcome.generation_from} → {outcome.generation_to} (active)"),
+            ("partitions", f"{outcome.partitions_from} → {outcome.partitions_to}"),
+            ("kept", f"{outcome.keys_total:,} keys and {outcome.unread_total:,} unread records"),
+            ("moved", f"{outcome.records_read_total:,} records in {outcome.seconds_moving:.1f} s"),
+            ("audited", f"{len(outcome.audit)} ranges, all equal, in {outcome.seconds_auditing:.1f} s"),
+            ("in all", f"{outcome.seconds_total:.1f} s; {outcome.seconds_predicted:.0f} s were predicted"),
+            ("next", "start the workers; `stateflow scale finalize` then deletes the old topics"),
+        ]
+    )
+
+
+def print_generations(catalog: Catalog, workers: int) -> None:
+    """All generations of an application."""
+    emit_pairs([("application", catalog.app.app), ("workers", workers)])
+    rows = sorted(catalog.generations.values(), key=lambda entry: entry.generation)
+    emit_table(
+        ["generation", "state", "partitions", "routing", "topics", "audit"],
+        [
+            [
+                row.generation,
+                row.state,
+                row.partitions,
+                row.routing.kind,
+                len(row.topic_ids),
+                _audit_text(row),
+            ]
+            for row in rows
+        ],
+    )
+
+
+def _audit_text(entry: GenerationEntry) -> str:
+    if not entry.audit:
+        return "–"
+    return f"{sum(row.equal for row in entry.audit)} of {len(entry.audit)} ranges equal"
+
+
+class ProgressBar:
+    """Progress on stderr: one moving line on a terminal, a line now and then elsewhere."""
+
+    def __init__(self) -> None:
+        self._on_terminal = sys.stderr.isatty()
+        self._told_seconds = time.monotonic()
+
+    def __call__(self, progress: Progress) -> None:
+        """Show it; a finished one always."""
+        finished = progress.slots_done >= progress.slots_total
+        if self._on_terminal:
+            click.echo(f"\r{_bar(progress)}", err=True, nl=finished)
+        elif finished or time.monotonic() - self._told_seconds >= _LINE_SECONDS:
+            self._told_seconds = time.monotonic()
+            click.echo(_bar(progress), err=True)
+
+
+def _bar(progress: Progress) -> str:
+    share = progress.slots_done / progress.slots_total if progress.slots_total else 1.0
+    filled = round(share * _BAR_WIDTH)
+    eta = f", {progress.eta_seconds:.0f} s left" if progress.eta_seconds else ""
+    return (
+        f"moving [{'#' * filled}{'.' * (_BAR_WIDTH - filled)}] {share:4.0%}"
+        f" {progress.slots_done:,}/{progress.slots_total:,} slots, {progress.rate:,.0f}/s{eta}"
+    )
