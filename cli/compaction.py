@@ -1,134 +1,49 @@
-"""`stateflow compaction`: measure a compacted topic, recommend settings for a restore time, apply and undo
-them.
+"""`stateflow compaction`: measure a compacted topic, recommend settings for a restore time, apply, undo,
+watch.
 """
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+import threading
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
+from stateflow.cli.compaction_session import (
+    Duration,
+    Session,
+    measure_options,
+    objective_of,
+    objective_options,
+    session,
+    topic_options,
+)
 from stateflow.cli.compaction_text import (
     print_applied,
+    print_decision,
     print_measurement,
+    print_prediction,
     print_recommendation,
     print_settled,
 )
-from stateflow.cli.options import app_id_option, brokers_option, dry_run_option, json_option
-from stateflow.cli.output import emit_json
+from stateflow.cli.options import brokers_option, dry_run_option, json_option
+from stateflow.cli.output import emit_json, emit_pairs
 from stateflow.compaction.admin import ClusterAdmin
 from stateflow.compaction.apply import apply, rollback
-from stateflow.compaction.journal import Journal
-from stateflow.compaction.measure import MeasureOptions, measure
+from stateflow.compaction.calibrate import calibrate, save
 from stateflow.compaction.measurement import Measurement
+from stateflow.compaction.model import predict
 from stateflow.compaction.negotiate import recommend_allowed
-from stateflow.compaction.objective import DEFAULT_TRANSACTION_TIMEOUT_MS, Objective
 from stateflow.compaction.recommendation import Recommendation
 from stateflow.compaction.settle import settle
-from stateflow.compaction.topics import changelogs_of, is_ours
-from stateflow.compaction.workload import RestoreRate
+from stateflow.compaction.topic_page import topic_page
+from stateflow.compaction.topics import is_ours
+from stateflow.compaction.watch import Watcher, WatchOptions
 from stateflow.errors import ConfigError, ObjectiveUnreachable
-from stateflow.log.kafka import KafkaCluster
-
-_UNITS_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
-
-
-class Duration(click.ParamType[float]):
-    """`500ms`, `20s`, `5m`, `1h`, or seconds without a unit."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """To seconds."""
-        if isinstance(value, int | float):
-            return float(value)
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h)?", str(value).strip())
-        if match is None:
-            self.fail(f"{value!r} is not a duration; write for example 500ms, 20s, 5m.", param, ctx)
-        return float(match[1]) * _UNITS_SECONDS[match[2] or "s"]
-
-
-@dataclass(frozen=True, slots=True)
-class Session:
-    """An open cluster: its log, its administration, and the record of changes made to it."""
-
-    cluster: KafkaCluster
-    admin: ClusterAdmin
-    journal: Journal
-
-
-@contextmanager
-def session(brokers: str) -> Iterator[Session]:
-    """Connect, and close at the end."""
-    cluster = KafkaCluster(brokers)
-    admin = ClusterAdmin(brokers)
-    try:
-        yield Session(cluster, admin, Journal(cluster.cluster_id))
-    finally:
-        admin.close()
-        cluster.close()
-
-
-def _topics(opened: Session, topics: tuple[str, ...], app_id: str | None) -> list[str]:
-    chosen = [*topics, *(changelogs_of(opened.cluster, app_id) if app_id else ())]
-    if not chosen:
-        raise ConfigError(
-            "No topic was named.", action="Give --topic T (more than once if you like) or --app ID."
-        )
-    return chosen
-
-
-def _stack(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    def decorate(function: Any) -> Any:
-        for option in reversed(options):
-            function = option(function)
-        return function
-
-    return decorate
-
-
-topic_options = _stack(
-    click.option("--topic", "topics", multiple=True, help="A compacted topic, ours or not; may be repeated."),
-    app_id_option,
-    brokers_option,
-)
-measure_options = _stack(
-    click.option(
-        "--seconds", type=Duration(), default=5.0, show_default=True, help="How long to watch the topic."
-    ),
-    click.option("--rate", type=float, help="Updates per second, when the application is not running now."),
-    click.option(
-        "--restore-rate", type=float, help="Records per second of a real restore; else reading is timed."
-    ),
-)
-objective_options = _stack(
-    click.option(
-        "--restore-within", type=Duration(), required=True, help="The longest restore you accept, e.g. 20s."
-    ),
-    click.option(
-        "--restorers", type=int, default=1, show_default=True, help="Workers that restore at the same time."
-    ),
-    click.option(
-        "--transaction-timeout",
-        type=Duration(),
-        default=DEFAULT_TRANSACTION_TIMEOUT_MS / 1000,
-        show_default=True,
-        help="transaction.timeout.ms of the application, for changelogs with transactions.",
-    ),
-    click.option(
-        "--slowest-replay",
-        type=Duration(),
-        help="The slowest reader that must see every tombstone. [default: ten restores, at least 60s]",
-    ),
-    click.option("--disk", type=float, help="Bound on the bytes on disk, replaced files included."),
-    click.option("--provider", default="apache", show_default=True, help="apache, confluent-cloud or msk."),
-)
 
 
 @click.group()
@@ -136,59 +51,117 @@ def command() -> None:
     """Measure changelogs, and tune how Kafka compacts them."""
 
 
-def _measure(
-    opened: Session, topic: str, seconds: float, rate: float | None, restore: float | None
-) -> Measurement:
-    given = None if restore is None else RestoreRate(restore, 0.1, "given", 0.1)
-    options = MeasureOptions(seconds=seconds, updates_per_second=rate, restore=given)
-    return measure(
-        opened.cluster,
-        topic,
-        admin=opened.admin,
-        options=options,
-        progress=lambda text: click.echo(text, err=True),
-    )
-
-
 @command.command("measure")
 @topic_options
 @measure_options
 @json_option
 def measure_command(
-    topics: tuple[str, ...],
-    app_id: str | None,
-    brokers: str,
-    seconds: float,
-    rate: float | None,
-    restore_rate: float | None,
-    as_json: bool,
+    topics: tuple[str, ...], app_id: str | None, brokers: str, as_json: bool, **options: Any
 ) -> None:
     """Measure topics: size, keys, update rate, restore rate, cleaner CPU. Changes nothing."""
     with session(brokers) as opened:
-        for topic in _topics(opened, topics, app_id):
-            found = _measure(opened, topic, seconds, rate, restore_rate)
+        for topic in opened.topics(topics, app_id):
+            found = opened.measure(topic, options)
             if as_json:
                 emit_json(found.to_data())
             else:
                 print_measurement(found)
 
 
-def _recommendations(opened: Session, chosen: list[str], options: dict[str, Any]) -> Iterator[Recommendation]:
-    objective = Objective(
-        restore_within_seconds=options["restore_within"],
-        restorers=options["restorers"],
-        transaction_timeout_ms=round(1000 * options["transaction_timeout"]),
-        replay_seconds_max=options["slowest_replay"],
-        disk_bytes_max=options["disk"],
-    )
+@command.command("calibrate")
+@brokers_option
+@click.option(
+    "--seconds", type=Duration(), default=6.0, show_default=True, help="Length of each of four runs."
+)
+@json_option
+def calibrate_command(brokers: str, seconds: float, as_json: bool) -> None:
+    """Learn what compaction costs on a local broker, on scratch topics, and keep it for later predictions."""
+    with session(brokers) as opened:
+        second = ClusterAdmin(brokers)
+        try:
+            found = calibrate(
+                opened.cluster,
+                opened.admin,
+                second,
+                seconds=seconds,
+                progress=lambda text: click.echo(text, err=True),
+            )
+        finally:
+            second.close()
+        save(found, opened.calibration_path)
+        if as_json:
+            emit_json({**asdict(found), "path": str(opened.calibration_path)})
+            return
+        costs = found.costs
+        fill = costs.fill_seconds_per_byte * found.cleaner.dedupe_buffer_bytes / found.cleaner.threads
+        emit_pairs(
+            [
+                ("a pass", f"{1000 * (costs.pass_seconds + fill):.1f} ms of CPU"),
+                ("a record read", f"{1e6 * costs.read_seconds_per_record:.2f} µs"),
+                ("a record written", f"{1e6 * costs.write_seconds_per_record:.2f} µs"),
+                ("errors", ", ".join(f"{name} {error:+.1%}" for name, error in found.errors.items())),
+                ("kept in", opened.calibration_path),
+            ]
+        )
+
+
+@command.command("model")
+@topic_options
+@measure_options
+@click.option(
+    "--set", "settings", multiple=True, metavar="NAME=VALUE", help="A topic setting to try; repeat it."
+)
+@json_option
+def model_command(
+    topics: tuple[str, ...],
+    app_id: str | None,
+    brokers: str,
+    settings: tuple[str, ...],
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Predict size, restore time and cleaner CPU of topics, as they are or under other settings."""
+    changes = dict(_setting(text) for text in settings)
+    with session(brokers) as opened:
+        for topic in opened.topics(topics, app_id):
+            found = opened.measure(topic, options)
+            policy = found.policy.with_config(changes)
+            costs = opened.costs(found)
+            outcome = predict(found.workload(), policy, found.cleaner, costs)
+            if as_json:
+                data = {name: value for name, value in asdict(outcome).items() if value != float("inf")}
+                emit_json({"topic": topic, "policy": policy.to_config(), "prediction": data})
+            else:
+                print_prediction(topic, policy, outcome, found.restore, costs)
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ConfigError(f"{text!r} is not a setting.", action="Write --set segment.ms=1000.")
+    return name, value
+
+
+def _recommendations(
+    opened: Session, chosen: list[str], options: dict[str, Any]
+) -> Iterator[tuple[Measurement, Recommendation]]:
     path = options.get("measurement")
     for topic in chosen:
         found = (
             Measurement.from_data(json.loads(Path(path).read_text()))
             if path
-            else _measure(opened, topic, options["seconds"], options["rate"], options["restore_rate"])
+            else opened.measure(topic, options)
         )
-        yield recommend_allowed(opened.admin, found, objective, provider=options["provider"])
+        yield (
+            found,
+            recommend_allowed(
+                opened.admin,
+                found,
+                objective_of(options),
+                costs=opened.costs(found),
+                provider=options["provider"],
+            ),
+        )
 
 
 @command.command("recommend")
@@ -207,7 +180,7 @@ def recommend_command(
     """Say which settings restore a topic in time at the least broker CPU. Changes nothing."""
     with session(brokers) as opened:
         unreachable = []
-        for found in _recommendations(opened, _topics(opened, topics, app_id), options):
+        for _, found in _recommendations(opened, opened.topics(topics, app_id), options):
             if as_json:
                 emit_json(found.to_data())
             else:
@@ -238,7 +211,7 @@ def apply_command(
 ) -> None:
     """Measure, recommend, and set what was recommended; `rollback` undoes it."""
     with session(brokers) as opened:
-        for found in _recommendations(opened, _topics(opened, topics, app_id), options):
+        for _, found in _recommendations(opened, opened.topics(topics, app_id), options):
             applied = apply(opened.admin, found, opened.journal, dry_run=dry_run)
             if as_json:
                 emit_json({"recommendation": found.to_data(), "applied": applied.to_data()})
@@ -249,19 +222,18 @@ def apply_command(
 
 
 def _wait(opened: Session, found: Recommendation, deadline_seconds: float, as_json: bool) -> None:
+    touch_every = max(1.0, found.best.policy.segment_ms / 1000)
     settled = settle(
         opened.cluster,
         opened.admin,
         found.topic,
         bytes_at_most=found.best.size_max_bytes * 1.05,
         deadline_seconds=deadline_seconds,
-        touch_every_seconds=max(1.0, found.best.policy.segment_ms / 1000)
-        if is_ours(opened.cluster, found.topic)
-        else None,
+        touch_every_seconds=touch_every if is_ours(opened.cluster, found.topic) else None,
         progress=lambda seconds, size: click.echo(f"{seconds:6.1f} s  {size:,} bytes", err=True),
     )
     if as_json:
-        emit_json({"settled": settled})
+        emit_json({"settled": asdict(settled)})
     else:
         print_settled(settled)
 
@@ -274,11 +246,79 @@ def _wait(opened: Session, found: Recommendation, deadline_seconds: float, as_js
 def rollback_command(
     topics: tuple[str, ...], app_id: str | None, brokers: str, dry_run: bool, force: bool, as_json: bool
 ) -> None:
-    """Put back what stood before the newest `apply` on this machine."""
+    """Put back what stood before the newest `apply` or `watch` on this machine."""
     with session(brokers) as opened:
-        for topic in _topics(opened, topics, app_id):
+        for topic in opened.topics(topics, app_id):
             applied = rollback(opened.admin, topic, opened.journal, dry_run=dry_run, force=force)
             if as_json:
                 emit_json(applied.to_data())
             else:
                 print_applied(applied, None)
+
+
+@command.command("watch")
+@topic_options
+@measure_options
+@objective_options
+@dry_run_option
+@click.option("--interval", type=Duration(), default=1.0, show_default=True, help="Time between two looks.")
+@click.option("--for", "duration", type=Duration(), help="Stop after so long. [default: until Ctrl-C]")
+@json_option
+def watch_command(
+    topics: tuple[str, ...],
+    app_id: str | None,
+    brokers: str,
+    dry_run: bool,
+    interval: float,
+    duration: float | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Keep topics within a restore time while their load changes; says what it decides and why."""
+    with session(brokers) as opened:
+        watchers = []
+        for topic in opened.topics(topics, app_id):
+            found = opened.measure(topic, options)
+            watchers.append(
+                Watcher(
+                    opened.cluster,
+                    opened.admin,
+                    found,
+                    objective_of(options),
+                    opened.journal,
+                    costs=opened.costs(found),
+                    options=WatchOptions(dry_run=dry_run),
+                )
+            )
+        looks = None if duration is None else max(1, round(duration / interval))
+        stop = threading.Event()
+        while looks is None or looks > 0:
+            for watcher in watchers:
+                decision = watcher.look()
+                if as_json:
+                    emit_json({"topic": watcher.topic, **asdict(decision)})
+                else:
+                    print_decision(watcher.topic, decision)
+            looks = None if looks is None else looks - 1
+            stop.wait(interval)
+
+
+@command.command("report")
+@topic_options
+@measure_options
+@objective_options
+@click.option(
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=Path("compaction.html"),
+    show_default=True,
+    help="The file to write.",
+)
+def report_command(
+    topics: tuple[str, ...], app_id: str | None, brokers: str, out: Path, **options: Any
+) -> None:
+    """Write one HTML page about topics: size over time, the trade-off, the recommendation and its reasons."""
+    with session(brokers) as opened:
+        found = list(_recommendations(opened, opened.topics(topics, app_id), options))
+    out.write_text(topic_page(found), encoding="utf-8")
+    click.echo(f"{out}: {len(found)} topic(s)")

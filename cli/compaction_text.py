@@ -9,8 +9,12 @@ import click
 from stateflow.cli.output import emit_pairs, emit_table, human_bytes
 from stateflow.compaction.apply import Applied
 from stateflow.compaction.measurement import Measurement
+from stateflow.compaction.model import Costs, Prediction
+from stateflow.compaction.policy import Policy
 from stateflow.compaction.recommendation import Outcome, Recommendation
 from stateflow.compaction.settle import Settled
+from stateflow.compaction.watch import Decision
+from stateflow.compaction.workload import RestoreRate
 
 
 def _bytes(size: float) -> str:
@@ -134,3 +138,40 @@ def print_settled(settled: Settled) -> None:
     """How the log shrank."""
     before, after = human_bytes(settled.bytes_before), human_bytes(settled.bytes_after)
     click.echo(f"{settled.topic}: {before} -> {after} in {settled.seconds:.1f} s. {settled.why}".rstrip())
+
+
+def print_prediction(
+    topic: str, policy: Policy, outcome: Prediction, restore: RestoreRate, costs: Costs
+) -> None:
+    """What the closed form says of a topic under a policy."""
+    factor = costs.uncertainty_factor
+    emit_pairs(
+        [
+            ("topic", topic),
+            ("policy", " ".join(f"{name}={value}" for name, value in policy.to_config().items())),
+            (
+                "log",
+                f"{_bytes(outcome.size_mean_bytes)} on average, {_bytes(outcome.size_max_bytes)} at most",
+            ),
+            ("on disk", f"{_bytes(outcome.disk_max_bytes)} at most, replaced files included"),
+            ("restore", f"{_seconds(restore.seconds(outcome.records_max))} at the peak, one restorer"),
+            ("a pass every", f"{_seconds(outcome.cycle_seconds)}, {outcome.segments_per_cycle} segment(s)"),
+            (
+                "cleaner CPU",
+                f"{outcome.cleaner_cores:.2%} of a core, right to a factor of {factor:g} (costs: "
+                f"{costs.source})",
+            ),
+            ("roll CPU", f"{outcome.roll_cores:.2%} of a core"),
+            ("saturated", "yes: the cleaner threads cannot keep up" if outcome.saturated else None),
+        ]
+    )
+
+
+def print_decision(topic: str, decision: Decision) -> None:
+    """One look of the closed loop."""
+    changes = " ".join(f"{name}={value}" for name, value in sorted(decision.changes.items()))
+    state = f"{human_bytes(decision.size_bytes)}, {decision.updates_per_second:,.0f}/s"
+    restore = _seconds(decision.restore_seconds)
+    click.echo(
+        f"{topic}: {state}, restore {restore}: {decision.action}. {decision.reason} {changes}".rstrip()
+    )

@@ -27,7 +27,7 @@ from stateflow.log.base import Cluster, TopicSpec, Writer
 
 SAMPLE_SECONDS = 0.1
 _PACE_SECONDS = 0.01
-_VALUE_POOL_BYTES = 1 << 20
+VALUE_POOL_BYTES = 1 << 20
 _DRAIN_SECONDS_MAX = 30.0
 _DRAIN_QUIET_SECONDS = 1.0
 
@@ -149,7 +149,7 @@ def _produce(
     cluster: Cluster, topic: str, cell: Cell, pid: int, clock: Clock
 ) -> tuple[BrokerCpu, float, float]:
     """Write the stream at its own pace; returns broker CPU and time after warming up, and how late it ran."""
-    pool = random.Random(cell.stream.seed).randbytes(_VALUE_POOL_BYTES + cell.stream.value_bytes[1])  # noqa: S311
+    pool = random.Random(cell.stream.seed).randbytes(VALUE_POOL_BYTES + cell.stream.value_bytes[1])  # noqa: S311
     writer = cluster.writer()
     start, late = clock.monotonic_seconds(), 0.0
     warm: tuple[BrokerCpu, float] | None = None
@@ -175,13 +175,16 @@ def _produce(
         writer.close()
 
 
+def value_of(pool: bytes, update: Update) -> bytes | None:
+    """The value of an update, cut out of a pool of random bytes; None for a tombstone."""
+    at = hash(update.key) % VALUE_POOL_BYTES
+    return None if update.value_bytes is None else pool[at : at + update.value_bytes]
+
+
 def _send(writer: Writer, topic: str, updates: list[Update], pool: bytes) -> None:
     if not updates:
         return
-    values = []
-    for update in updates:
-        at = hash(update.key) % _VALUE_POOL_BYTES
-        values.append(None if update.value_bytes is None else pool[at : at + update.value_bytes])
+    values = [value_of(pool, update) for update in updates]
     keys = [update.key for update in updates]
     writer.send_many(topic, keys, values, partitions=[update.partition for update in updates])
 

@@ -124,6 +124,11 @@ class Watcher:
         self.decisions: deque[Decision] = deque(maxlen=DECISIONS_KEPT)
 
     @property
+    def topic(self) -> str:
+        """The topic that is watched."""
+        return self._now.topic
+
+    @property
     def policy(self) -> Policy:
         """The policy that the loop believes to be in force."""
         return self._now.policy

@@ -1,0 +1,154 @@
+"""What the `stateflow compaction` commands share: an open cluster, options, durations, kept calibrations."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from stateflow.cli.options import app_id_option, brokers_option
+from stateflow.compaction.admin import ClusterAdmin
+from stateflow.compaction.calibrate import load
+from stateflow.compaction.journal import Journal, default_folder
+from stateflow.compaction.measure import MeasureOptions, measure
+from stateflow.compaction.measurement import Measurement
+from stateflow.compaction.model import Costs
+from stateflow.compaction.objective import DEFAULT_TRANSACTION_TIMEOUT_MS, Objective
+from stateflow.compaction.topics import changelogs_of
+from stateflow.compaction.workload import RestoreRate
+from stateflow.errors import ConfigError
+from stateflow.log.kafka import KafkaCluster
+
+_UNITS_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_GIVEN_RATE_ERROR = 0.1
+
+
+class Duration(click.ParamType[float]):
+    """`500ms`, `20s`, `5m`, `1h`, or seconds without a unit."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """To seconds."""
+        if isinstance(value, int | float):
+            return float(value)
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h)?", str(value).strip())
+        if match is None:
+            self.fail(f"{value!r} is not a duration; write for example 500ms, 20s, 5m.", param, ctx)
+        return float(match[1]) * _UNITS_SECONDS[match[2] or "s"]
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """An open cluster: its log, its administration, and the record of changes made to it."""
+
+    brokers: str
+    cluster: KafkaCluster
+    admin: ClusterAdmin
+    journal: Journal
+
+    @property
+    def calibration_path(self) -> Path:
+        """Where the costs of this cluster's brokers are kept once they were calibrated."""
+        return default_folder() / f"costs-{self.cluster.cluster_id}.json"
+
+    def costs(self, found: Measurement) -> Costs:
+        """Calibrated for the cleaner settings that the topic was measured under, else the defaults."""
+        return load(self.calibration_path, found.cleaner)
+
+    def topics(self, topics: tuple[str, ...], app_id: str | None) -> list[str]:
+        """The topics named, and the changelogs of the application named."""
+        chosen = [*topics, *(changelogs_of(self.cluster, app_id) if app_id else ())]
+        if not chosen:
+            raise ConfigError(
+                "No topic was named.", action="Give --topic T (more than once if you like) or --app ID."
+            )
+        return chosen
+
+    def measure(self, topic: str, options: dict[str, Any]) -> Measurement:
+        """Measure one topic as the options say."""
+        rate = options["restore_rate"]
+        given = None if rate is None else RestoreRate(rate, 0.1, "given", _GIVEN_RATE_ERROR)
+        how = MeasureOptions(seconds=options["seconds"], updates_per_second=options["rate"], restore=given)
+        return measure(
+            self.cluster,
+            topic,
+            admin=self.admin,
+            options=how,
+            progress=lambda text: click.echo(text, err=True),
+        )
+
+
+@contextmanager
+def session(brokers: str) -> Iterator[Session]:
+    """Connect, and close at the end."""
+    cluster = KafkaCluster(brokers)
+    admin = ClusterAdmin(brokers)
+    try:
+        yield Session(brokers, cluster, admin, Journal(cluster.cluster_id))
+    finally:
+        admin.close()
+        cluster.close()
+
+
+def objective_of(options: dict[str, Any]) -> Objective:
+    """The objective in the options of a command."""
+    return Objective(
+        restore_within_seconds=options["restore_within"],
+        restorers=options["restorers"],
+        transaction_timeout_ms=round(1000 * options["transaction_timeout"]),
+        replay_seconds_max=options["slowest_replay"],
+        disk_bytes_max=options["disk"],
+    )
+
+
+def _stack(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def decorate(function: Any) -> Any:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+topic_options = _stack(
+    click.option("--topic", "topics", multiple=True, help="A compacted topic, ours or not; may be repeated."),
+    app_id_option,
+    brokers_option,
+)
+measure_options = _stack(
+    click.option(
+        "--seconds", type=Duration(), default=5.0, show_default=True, help="How long to watch the topic."
+    ),
+    click.option("--rate", type=float, help="Updates per second, when the application is not running now."),
+    click.option(
+        "--restore-rate", type=float, help="Records per second of a real restore; else reading is timed."
+    ),
+)
+objective_options = _stack(
+    click.option(
+        "--restore-within", type=Duration(), required=True, help="The longest restore you accept, e.g. 20s."
+    ),
+    click.option(
+        "--restorers", type=int, default=1, show_default=True, help="Workers that restore at the same time."
+    ),
+    click.option(
+        "--transaction-timeout",
+        type=Duration(),
+        default=DEFAULT_TRANSACTION_TIMEOUT_MS / 1000,
+        show_default=True,
+        help="transaction.timeout.ms of the application, for changelogs with transactions.",
+    ),
+    click.option(
+        "--slowest-replay",
+        type=Duration(),
+        help="The slowest reader that must see every tombstone. [default: ten restores, at least 60s]",
+    ),
+    click.option("--disk", type=float, help="Bound on the bytes on disk, replaced files included."),
+    click.option("--provider", default="apache", show_default=True, help="apache, confluent-cloud or msk."),
+)
