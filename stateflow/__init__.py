@@ -1,1 +1,100 @@
 """A changelog state service for stateful streams on Kafka."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from stateflow.app import App
+from stateflow.codec.base import Codec
+from stateflow.codec.scalar import Boolean, Bytes, Float, Float32, Int32, Integer, String
+from stateflow.codec.structured import Json, JsonOf, MsgPack, MsgPackOf
+from stateflow.codec.windowed import Windowed
+from stateflow.codec.windowed import WindowedCodec as WindowedKey
+from stateflow.config import AppOptions
+from stateflow.operators.aggregates import (
+    Aggregate,
+    collect,
+    count,
+    first,
+    fold,
+    histogram,
+    last,
+    max,
+    mean,
+    min,
+    quantile,
+    reduce,
+    sum,
+    top_k,
+)
+from stateflow.operators.operator import Context, Operator
+from stateflow.operators.policy import DeadLetter, Fail, Retry, Skip
+from stateflow.operators.stream import Stream
+from stateflow.operators.topics import Topic
+from stateflow.operators.windows import Tumbling
+from stateflow.state.declare import state
+from stateflow.state.listof import ListOf
+from stateflow.state.mapof import MapOf
+from stateflow.state.value import Value
+
+if TYPE_CHECKING:
+    from stateflow import testing
+    from stateflow.codec.avro import AvroCodec as Avro
+
+__all__ = [
+    "Aggregate",
+    "App",
+    "AppOptions",
+    "Avro",
+    "Boolean",
+    "Bytes",
+    "Codec",
+    "Context",
+    "DeadLetter",
+    "Fail",
+    "Float",
+    "Float32",
+    "Int32",
+    "Integer",
+    "Json",
+    "JsonOf",
+    "ListOf",
+    "MapOf",
+    "MsgPack",
+    "MsgPackOf",
+    "Operator",
+    "Retry",
+    "Skip",
+    "Stream",
+    "String",
+    "Topic",
+    "Tumbling",
+    "Value",
+    "Windowed",
+    "WindowedKey",
+    "collect",
+    "count",
+    "first",
+    "fold",
+    "histogram",
+    "last",
+    "max",
+    "mean",
+    "min",
+    "quantile",
+    "reduce",
+    "state",
+    "sum",
+    "testing",
+    "top_k",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """What is heavier than the rest is imported when it is first used."""
+    if name == "Avro":
+        return importlib.import_module("stateflow.codec.avro").AvroCodec
+    if name == "testing":
+        return importlib.import_module("stateflow.testing")
+    raise AttributeError(f"module 'stateflow' has no attribute {name!r}")

@@ -1,0 +1,248 @@
+"""The application: its topics, its graph and its settings. The same object runs on every runner."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+from stateflow.codec.base import Codec
+from stateflow.codec.infer import codec_for, codec_or_none
+from stateflow.codec.scalar import Bytes
+from stateflow.config import AppOptions, Guarantee, Settings, resolve
+from stateflow.errors import ConfigError, GraphError
+from stateflow.operators.cut import cut
+from stateflow.operators.describe import describe, describe_text
+from stateflow.operators.graph import Graph, Keyed, check_name
+from stateflow.operators.operator import Operator, OperatorClass
+from stateflow.operators.policy import Fail, Policy
+from stateflow.operators.stream import Stream
+from stateflow.operators.topics import Topic
+from stateflow.operators.topology import Topology
+from stateflow.operators.verbs import source_node
+
+K = TypeVar("K")
+V = TypeVar("V")
+OperatorType = TypeVar("OperatorType", bound=type[Operator[Any, Any, Any]])
+
+FAIL = Fail()
+
+
+class App:
+    """An application by its id, which names its consumer group and the topics it owns.
+
+    What is passed here (single settings, or ``options`` for all of them) is what suits development; file,
+    environment and command line override it (``stateflow.config``). Raises ``GraphError`` for an id that
+    cannot be part of a topic's name, ``ConfigError`` for a setting that does not fit.
+    """
+
+    def __init__(
+        self,
+        id: str,
+        *,
+        brokers: str | None = None,
+        partitions: int | None = None,
+        state_dir: str | Path | None = None,
+        guarantee: Guarantee | None = None,
+        options: AppOptions | None = None,
+    ) -> None:
+        self.id = id
+        self._graph = Graph(id)
+        self._topics: dict[str, Topic[Any, Any]] = {}
+        given = {"brokers": brokers, "partitions": partitions, "state_dir": state_dir, "guarantee": guarantee}
+        self._code = _with(
+            options or AppOptions(), {name: it for name, it in given.items() if it is not None}
+        )
+        self._command_line: dict[str, Any] = {}
+        self._settings: Settings | None = None
+
+    # --- settings ---------------------------------------------------------------------------------------
+
+    @property
+    def options(self) -> AppOptions:
+        """The settings in force."""
+        return self.settings.options
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in force with the origin of each; file and environment are read once."""
+        if self._settings is None:
+            self._settings = resolve(self.id, self._code, self._command_line)
+        return self._settings
+
+    def configure(self, **settings: Any) -> None:
+        """Override settings, as the command line does: these win; None leaves one as it is."""
+        self._command_line |= {name: value for name, value in settings.items() if value is not None}
+        self._settings = None
+
+    # --- the graph --------------------------------------------------------------------------------------
+
+    def topic(
+        self,
+        name: str,
+        *,
+        key: Codec[K] | type[K] = Bytes,  # type: ignore[assignment]  # K is bytes where nothing is said
+        value: Codec[V] | type[V] = Bytes,  # type: ignore[assignment]  # so is V
+        partitions: int | None = None,
+        timestamp: Callable[[V], int | datetime] | None = None,
+    ) -> Topic[K, V]:
+        """Declare a topic that other programs write or read.
+
+        ``key`` and ``value`` are codecs, or types (str, int, a dataclass as JSON …). ``timestamp`` takes
+        the event time out of a value: ms since 1970 UTC or a datetime with a time zone. ``partitions`` is
+        used only when `stateflow topics apply` creates it. Raises ``GraphError`` when the topic was
+        declared differently before.
+        """
+        topic = Topic(check_name("topic", name), codec_for(key), codec_for(value), partitions, timestamp)
+        if self._topics.setdefault(name, topic) != topic:
+            raise GraphError(
+                f"The topic {name!r} is declared twice, differently.",
+                action="Declare it once and use the result.",
+            )
+        return topic
+
+    @property
+    def topics(self) -> tuple[Topic[Any, Any], ...]:
+        """Every topic declared."""
+        return tuple(self._topics.values())
+
+    def stream(
+        self, *topics: Topic[K, V], co_partitioned: bool = False, on_error: Policy = FAIL
+    ) -> Stream[K, V]:
+        """The records of a topic, or of several that hold the same.
+
+        Several topics must have equally many partitions. ``co_partitioned`` says that producers choose the
+        partition by the key as Kafka's default partitioner does (murmur2), so that state may be kept by it
+        without a re-key stage; such state follows the producers' partition count and cannot be
+        repartitioned. ``on_error`` is for records that cannot be decoded.
+        """
+        if not topics:
+            raise GraphError("A stream reads no topic.", action="Name one: app.stream(topic).")
+        keyed: Keyed = "routing" if co_partitioned else "no"
+        return Stream(self._graph, source_node(self._graph, topics, keyed, on_error))
+
+    def operator(
+        self,
+        name: str,
+        *,
+        source: Topic[Any, V] | Stream[Any, V],
+        key: Callable[[V], Any] | str | None = None,
+        sink: Topic[Any, Any] | None = None,
+        on_error: Policy = FAIL,
+    ) -> Callable[[OperatorType], OperatorType]:
+        """Decorate an operator class: records of ``source``, re-keyed by ``key``, through it, to ``sink``.
+
+        The re-key step has the operator's name. Without ``key`` the source must be a stream that is keyed
+        already.
+        """
+
+        def add(owner: OperatorType) -> OperatorType:
+            declared = OperatorClass(name, owner)
+            stream = source if isinstance(source, Stream) else self.stream(source, on_error=on_error)
+            if key is not None:
+                codecs = (
+                    codec_or_none(declared.key_type, "msgpack"),
+                    codec_or_none(declared.value_type, "msgpack"),
+                )
+                value = None if stream.has_value_codec else codecs[1]
+                stream = stream.key_by(key, name=name, key=codecs[0], value=value, on_error=on_error)
+            out: Stream[Any, Any] = stream.process(owner, name=name, on_error=on_error)
+            if sink is not None:
+                out.to(sink, on_error=on_error)
+            return owner
+
+        return add
+
+    def topology(self) -> Topology:
+        """The graph, checked and cut into stages; raises ``GraphError`` that says what to do."""
+        return cut(self._graph)
+
+    def describe(self) -> dict[str, Any]:
+        """The stages with their steps, stores and topics, as JSON-able data."""
+        return describe(self.topology())
+
+    def describe_text(self) -> str:
+        """The same for a person to read."""
+        return describe_text(self.describe())
+
+    # --- running ----------------------------------------------------------------------------------------
+
+    def main(self) -> None:
+        """Run the command line on this application (``python app.py run …``) and end with its exit code.
+
+        The verbs are those of ``stateflow``, with the application already named.
+        """
+        cli = importlib.import_module("stateflow.cli.main")  # by name: nothing here depends on the CLI
+        verb, *rest = sys.argv[1:] or ["--help"]
+        arguments = [verb, *rest] if verb.startswith("-") else [verb, self._target(), *rest]
+        sys.exit(cli.run(arguments))
+
+    def _target(self) -> str:
+        module = sys.modules["__main__"]
+        names = [name for name, value in vars(module).items() if value is self]
+        if not names or not getattr(module, "__file__", None):
+            raise ConfigError(
+                "main() cannot tell where its application is.",
+                action="Call it on a module-level variable of the script, or use `stateflow run APP`.",
+            )
+        return f"{module.__file__}:{names[0]}"
+
+
+def _with(options: AppOptions, given: dict[str, Any]) -> AppOptions:
+    from dataclasses import replace
+
+    return replace(options, **given)
+
+
+def load(target: str) -> App:
+    """The application that ``module:attribute`` or ``file.py:attribute`` names.
+
+    Raises ``ConfigError`` when there is none; an error inside the module comes out as it is.
+    """
+    place, colon, attribute = target.rpartition(":")
+    if not colon or not place or not attribute:
+        raise _no_app(target, "is not of the form module:attribute or file.py:attribute")
+    module = _load_file(target, Path(place)) if place.endswith(".py") else _import(target, place)
+    found = getattr(module, attribute, None)
+    if not isinstance(found, App):
+        what = "nothing" if found is None else f"a {type(found).__name__}"
+        raise _no_app(target, f"names {what}, not a stateflow.App")
+    return found
+
+
+def _load_file(target: str, path: Path) -> Any:
+    path = path.resolve()
+    if not path.is_file():
+        raise _no_app(target, f"names the file {path}, which does not exist")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None, "a path that ends in .py always has a loader"
+    assert spec.loader is not None, "a path that ends in .py always has a loader"
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))  # so that its neighbours can be imported, as when it is run
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _import(target: str, name: str) -> Any:
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as cause:
+        if cause.name is None or not (name == cause.name or name.startswith(f"{cause.name}.")):
+            raise
+        raise _no_app(
+            target, f"names the module {name!r}, which cannot be found from {Path.cwd()}"
+        ) from cause
+
+
+def _no_app(target: str, why: str) -> ConfigError:
+    return ConfigError(
+        f"{target!r} {why}.", action="Name an application: `shop.app:app` or `shop/app.py:app`."
+    )

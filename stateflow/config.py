@@ -1,0 +1,210 @@
+"""All settings of an application, and where each comes from.
+
+Later ones win: the default, what the code says, the file (``stateflow.toml`` here, or the one that
+``STATEFLOW_CONFIG`` names), the environment (``STATEFLOW_<SETTING>``), the command line. So code carries
+what suits a laptop, and whoever operates it decides without touching code.
+
+In the file a setting stands at the top, or in ``[app.<id>]`` for one application; ``[client]`` holds
+settings of the Kafka client, handed on untouched. In the environment ``STATEFLOW_CLIENT__SASL_PASSWORD`` is
+the client's ``sasl.password``.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from stateflow.errors import ConfigError
+
+FILE_NAME = "stateflow.toml"
+FILE_VARIABLE = "STATEFLOW_CONFIG"
+_PREFIX = "STATEFLOW_"
+_CLIENT = "client"
+_CLIENT_PREFIX = f"{_PREFIX}CLIENT__"
+_SECRET_WORDS = ("password", "secret", "token", "jaas", "private", ".key", "oauth")
+
+Guarantee = Literal["at-least-once", "exactly-once"]
+Count = Annotated[int, Meta(ge=1)]
+Seconds = Annotated[float, Meta(gt=0)]
+ByteCount = Annotated[int, Meta(ge=0)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppOptions:
+    """How an application runs, apart from what it computes."""
+
+    brokers: str = "localhost:9092"
+    """Bootstrap servers, ``host:port[,…]``."""
+    guarantee: Guarantee = "exactly-once"
+    partitions: Count = 4
+    """Partitions of the re-keyed stages in the first generation; `stateflow scale` changes it later."""
+    replication: Count = 1
+    """Replication factor of topics that the application creates."""
+    state_dir: Path = Path("./state")
+    commit_interval_seconds: Seconds = 1.0
+    """Longest time between two commits of a task: under exactly-once, how late an output can appear."""
+    dirty_bytes_max: Count = 64 << 20
+    """A task with more changed state than this commits early."""
+    poll_records_max: Count = 10_000
+    restore_threads: Count = 2
+    """Tasks of one worker that are restored at the same time."""
+    idle_seconds: Seconds = 5.0
+    """An input that is read to its end and silent for so long no longer holds back event time behind it."""
+    flush_interval_seconds: Seconds = 30.0
+    """How often local state is flushed: what a crash of the machine has to replay."""
+    purge_interval_seconds: Seconds = 30.0
+    """How often consumed records are dropped from repartition topics."""
+    read_cache_bytes: ByteCount = 16 << 20
+    """Per task, shared by its stores."""
+    revoke_timeout_seconds: Seconds = 30.0
+    """How long a starting task may take to notice that its partition was taken away."""
+    start_from: Literal["earliest", "latest"] = "earliest"
+    """Where a source without a committed offset is first read."""
+    member: str | None = None
+    """Name of this worker for static membership."""
+    client: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """Settings of the Kafka client (``security.protocol``, ``sasl.password`` …)."""
+
+    def __post_init__(self) -> None:
+        for name, hint in _hints().items():
+            object.__setattr__(self, name, _converted(name, getattr(self, name), hint, "code"))
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting as a person may see it: secrets are not shown."""
+
+    name: str
+    value: str
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The options in force and where each comes from; a client setting's name is ``client.<name>``."""
+
+    options: AppOptions
+    origins: Mapping[str, str]
+
+    def shown(self) -> list[Setting]:
+        """Every setting with its origin, secrets redacted."""
+        plain = [
+            Setting(name, str(getattr(self.options, name)), self.origins[name])
+            for name in _hints()
+            if name != _CLIENT
+        ]
+        client = [
+            Setting(f"client.{name}", redacted(name, value), self.origins[f"client.{name}"])
+            for name, value in sorted(self.options.client.items())
+        ]
+        return plain + client
+
+
+def redacted(name: str, value: object) -> str:
+    """The value of a client setting, or stars where its name says that it is a secret."""
+    return "********" if any(word in name.lower() for word in _SECRET_WORDS) else str(value)
+
+
+def resolve(
+    app: str,
+    code: AppOptions,
+    command_line: Mapping[str, Any] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Settings:
+    """Bring all sources of settings together.
+
+    Raises ``ConfigError`` for an unknown setting, a value that does not fit, or a file that cannot be read.
+    """
+    environment = os.environ if environment is None else environment
+    default = AppOptions()
+    options, origins = code, dict.fromkeys(_hints(), "default")
+    for name in _hints():
+        if getattr(code, name) != getattr(default, name):
+            origins[name] = "code"
+    origins.update({f"client.{name}": "code" for name in code.client})
+    for origin, values, client in (
+        *_from_file(app, environment),
+        *_from_environment(environment),
+        ("command line", dict(command_line or {}), {}),
+    ):
+        options = _applied(options, origin, values, client)
+        origins.update(dict.fromkeys(values, origin))
+        origins.update({f"client.{name}": origin for name in client})
+    return Settings(options, origins)
+
+
+_Layer = tuple[str, dict[str, Any], dict[str, Any]]
+"""Where from, settings, settings of the client."""
+
+
+def _from_file(app: str, environment: Mapping[str, str]) -> list[_Layer]:
+    named = environment.get(FILE_VARIABLE)
+    path = Path(named or FILE_NAME)
+    if not named and not path.is_file():
+        return []
+    try:
+        content = tomllib.loads(path.read_text())
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as cause:
+        raise ConfigError(
+            f"The settings file {path} cannot be read: {cause}.",
+            action=f"Correct it, or unset {FILE_VARIABLE}." if named else "Correct or remove it.",
+        ) from cause
+    own = content.pop("app", {}).get(app, {})
+    layers = []
+    for origin, table in ((f"file {path}", content), (f"file {path} [app.{app}]", own)):
+        client = table.pop(_CLIENT, {})
+        layers.append((origin, table, client))
+    return layers
+
+
+def _from_environment(environment: Mapping[str, str]) -> list[_Layer]:
+    layers: list[_Layer] = []
+    known = {f"{_PREFIX}{name.upper()}": name for name in _hints() if name != _CLIENT}
+    for variable in sorted(environment):
+        if variable in known:
+            layers.append((f"environment {variable}", {known[variable]: environment[variable]}, {}))
+        elif variable.startswith(_CLIENT_PREFIX):
+            name = variable.removeprefix(_CLIENT_PREFIX).lower().replace("_", ".")
+            layers.append((f"environment {variable}", {}, {name: environment[variable]}))
+    return layers
+
+
+def _applied(
+    options: AppOptions, origin: str, values: Mapping[str, Any], client: Mapping[str, Any]
+) -> AppOptions:
+    hints = _hints()
+    unknown = sorted(set(values) - set(hints))
+    if unknown:
+        raise ConfigError(
+            f"There is no setting {unknown[0]!r} ({origin}).", action=f"The settings are: {', '.join(hints)}."
+        )
+    converted = {name: _converted(name, value, hints[name], origin) for name, value in values.items()}
+    merged = {**options.client, **converted.pop(_CLIENT, {}), **client}
+    return replace(options, **converted, client=merged)
+
+
+def _converted(name: str, value: object, hint: Any, origin: str) -> Any:
+    if hint is Path:
+        return Path(str(value))
+    try:
+        return msgspec.convert(value, hint, strict=False)
+    except msgspec.ValidationError as cause:
+        shown = "its value" if name == _CLIENT else repr(value)
+        raise ConfigError(
+            f"The setting {name!r} cannot be {shown} ({origin}): {cause}.",
+            action="Correct it; `stateflow config show --origin` lists all settings.",
+            setting=name,
+        ) from cause
+
+
+def _hints() -> dict[str, Any]:
+    hints = typing.get_type_hints(AppOptions, include_extras=True)
+    return {field.name: hints[field.name] for field in fields(AppOptions)}

@@ -1,0 +1,123 @@
+"""Cutting the graph into stages at its re-key steps.
+
+What is connected without crossing a ``key_by`` runs in one task; so do all steps that read one source
+topic, since a topic's partitions are dealt out once. Each such part becomes a stage, named after the re-key
+step it reads or after its first source topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from stateflow.errors import GraphError
+from stateflow.operators.graph import Graph, Node, effective
+from stateflow.operators.pipeline import StagePlan
+from stateflow.operators.topology import Stage, Topology
+
+
+def cut(graph: Graph) -> Topology:
+    """The stages of a graph, upstream first; raises ``GraphError`` when there are none or they cannot run."""
+    needed = effective(graph.nodes)
+    nodes = [node for node in graph.nodes if node in needed]
+    if not nodes:
+        raise GraphError(
+            f"The application {graph.app!r} does nothing.",
+            action="Read a topic with app.stream(…) and end in .to(topic), .key_by(…) or a stateful step.",
+        )
+    parts = _connected(nodes)
+    names = {id(part[0]): _stage_name(part) for part in parts}
+    part_of = {node: part for part in parts for node in part}
+    stages = []
+    for part in parts:
+        entry = _source_rekey(part)
+        upstream = None if entry is None else names[id(part_of[entry][0])]
+        stages.append(_stage(part, names[id(part[0])], entry, upstream))
+    _check_unique(stages)
+    return Topology(graph.app, _upstream_first(stages))
+
+
+def _connected(nodes: Sequence[Node]) -> list[list[Node]]:
+    """Groups of nodes that must run together, each in the order of the graph."""
+    group: dict[object, list[Node]] = {}
+
+    def join(one: object, two: object) -> None:
+        merged, other = group[one], group[two]
+        if merged is not other:
+            merged.extend(other)
+            for member in [key for key, members in group.items() if members is other]:
+                group[member] = merged
+
+    for node in nodes:
+        group[node] = [node]
+        for topic in node.topics:
+            if topic.name not in group:
+                group[topic.name] = group[node]
+            join(topic.name, node)
+        for parent in node.parents:
+            join(parent, node)
+    position = {node: index for index, node in enumerate(nodes)}
+    distinct = {id(members): members for members in group.values()}.values()
+    parts = [sorted(members, key=position.__getitem__) for members in distinct]
+    return sorted(parts, key=lambda part: position[part[0]])
+
+
+def _source_rekey(part: Sequence[Node]) -> Node | None:
+    """The ``key_by`` that a part reads, or None when it reads topics."""
+    rekeys = {node.reads for node in part if node.reads is not None}
+    has_topics = any(node.topics for node in part)
+    if len(rekeys) > 1 or (rekeys and has_topics):
+        entered = sorted(str(node.rekey) for node in rekeys)
+        raise GraphError(
+            f"A merge joins what is partitioned in different ways: {', '.join(entered)}"
+            + (" and a source topic." if has_topics else "."),
+            action="Merge before key_by, so that all of it goes through the same re-key step.",
+        )
+    return next(iter(rekeys), None)
+
+
+def _stage_name(part: Sequence[Node]) -> str:
+    rekey = _source_rekey(part)
+    if rekey is not None:
+        assert rekey.rekey is not None, "a stage reads key_by steps only"
+        return rekey.rekey
+    return next(topic.name for node in part for topic in node.topics)
+
+
+def _stage(part: Sequence[Node], name: str, entry: Node | None, upstream: str | None) -> Stage:
+    sources = dict.fromkeys(topic.name for node in part for topic in node.topics)
+    outputs = dict.fromkeys(topic for node in part for topic in node.outputs)
+    stores = [msgspec.structs.replace(store, stage=name) for node in part for store in node.stores]
+    return Stage(
+        name=name,
+        sources=tuple(sources),
+        repartition=None if entry is None else entry.rekey,
+        upstream=upstream,
+        stores=tuple(stores),
+        outputs=tuple(outputs),
+        rekeys=tuple(node.rekey for node in part if node.rekey is not None),
+        build=StagePlan(tuple(part)),
+    )
+
+
+def _check_unique(stages: Sequence[Stage]) -> None:
+    names = [stage.name for stage in stages]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise GraphError(
+            f"A re-key step is named like a source topic: {', '.join(twice)}.",
+            action="Give key_by(name=…) another name: a stage is named after what it reads.",
+        )
+
+
+def _upstream_first(stages: Sequence[Stage]) -> tuple[Stage, ...]:
+    ordered: list[Stage] = []
+    waiting = list(stages)
+    while waiting:
+        known = {None, *(stage.name for stage in ordered)}
+        ready = [stage for stage in waiting if stage.upstream in known]
+        assert ready, "a graph of streams has no cycles"
+        ordered.extend(ready)
+        waiting = [stage for stage in waiting if stage not in ready]
+    return tuple(ordered)

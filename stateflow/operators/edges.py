@@ -1,0 +1,149 @@
+"""Where records enter and leave a stage: decoding, re-keying, writing to a topic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from stateflow.codec.base import Codec
+from stateflow.codec.windowed import WindowedCodec, split_windowed
+from stateflow.operators.context import StageContext
+from stateflow.operators.guard import Guard
+from stateflow.operators.rows import where, with_values, without
+from stateflow.operators.step import Step
+from stateflow.record import RecordBatch
+
+EventTime = Callable[[Any], "int | datetime"]
+"""Event time of a value: ms since 1970 UTC, or a datetime with a time zone."""
+
+_LEFT_OUT_MS = -1
+
+
+class SourceStep(Step):
+    """Raw records in, decoded values out. Records without a value are left out and counted."""
+
+    def __init__(
+        self, value: Codec[Any], event_time: EventTime | None, context: StageContext, guard: Guard
+    ) -> None:
+        super().__init__()
+        self._value = value
+        self._event_time = event_time
+        self._context = context
+        self._guard = guard
+
+    def process(self, batch: RecordBatch) -> None:
+        """Decode. Where the topic declares its own event time, the batch's timestamps are replaced in place.
+
+        The host reads that column afterwards to tell event time; rows left out count for nothing there.
+        """
+        rows = self._with_value(batch)
+        values, failed = self._guard.map(self._value.decode, rows.values, rows.offsets)
+        rows = with_values(without(rows, failed), values)
+        if self._event_time is not None:
+            rows = self._timed(rows, self._event_time)
+            times_ms = dict(zip(rows.offsets, rows.timestamps_ms, strict=True))
+            batch.timestamps_ms[:] = [times_ms.get(offset, _LEFT_OUT_MS) for offset in batch.offsets]
+        self.forward(rows)
+
+    def _with_value(self, batch: RecordBatch) -> RecordBatch:
+        missing = batch.values.count(None)
+        if not missing:
+            return batch
+        self._context.count("empty_records_total", missing)
+        return where(batch, [value is not None for value in batch.values])
+
+    def _timed(self, rows: RecordBatch, event_time: EventTime) -> RecordBatch:
+        times_ms, failed = self._guard.map(lambda value: _as_ms(event_time(value)), rows.values, rows.offsets)
+        kept = without(rows, failed)
+        return RecordBatch(kept.source, kept.offsets, times_ms, kept.keys, kept.values)
+
+
+def _as_ms(when: int | datetime) -> int:
+    if isinstance(when, datetime):
+        if when.tzinfo is None:
+            raise ValueError(f"event time {when!r} has no time zone")
+        when = round(when.timestamp() * 1000)
+    if when < 0:
+        raise ValueError(f"event time {when} ms is before 1970")
+    return when
+
+
+class RekeyStep(Step):
+    """Gives each record a new key and sends it through the step's repartition topic to the next stage."""
+
+    def __init__(
+        self,
+        name: str,
+        key_of: Callable[[Any], Any],
+        codecs: tuple[Codec[Any], Codec[Any]],
+        context: StageContext,
+        guard: Guard,
+    ) -> None:
+        super().__init__()
+        self._name = name
+        self._key_of = key_of
+        self._encode_key, self._encode_value = codecs[0].encode, codecs[1].encode
+        self._context = context
+        self._guard = guard
+
+    def process(self, batch: RecordBatch) -> None:
+        """Encode and hand over."""
+        pairs, failed = self._guard.map(self._encoded, batch.values, batch.offsets)
+        if pairs:
+            keys, values = zip(*pairs, strict=True)
+            self._context.rekey_many(self._name, keys, values, without(batch, failed).timestamps_ms)
+
+    def _encoded(self, value: Any) -> tuple[bytes, bytes]:
+        key = self._key_of(value)
+        if key is None:
+            raise ValueError("the new key is None: such a record has no partition; filter it out before")
+        if value is None:
+            raise ValueError("the value is None: filter it out before")
+        return self._encode_key(key), self._encode_value(value)
+
+
+class SinkStep(Step):
+    """Writes to an output topic. A value of None is written as a tombstone."""
+
+    def __init__(
+        self,
+        topic: str,
+        key: Callable[[bytes | None], bytes | None],
+        value: Codec[Any],
+        context: StageContext,
+        guard: Guard,
+    ) -> None:
+        super().__init__()
+        self._topic = topic
+        self._key = key
+        self._value = value
+        self._context = context
+        self._guard = guard
+
+    def process(self, batch: RecordBatch) -> None:
+        """Encode and send, in order."""
+        pairs = list(zip(batch.keys, batch.values, strict=True))
+        encoded, failed = self._guard.map(self._encoded, pairs, batch.offsets)
+        if encoded:
+            keys, values = zip(*encoded, strict=True)
+            self._context.send_many(self._topic, keys, values, without(batch, failed).timestamps_ms)
+
+    def _encoded(self, pair: tuple[bytes | None, Any]) -> tuple[bytes | None, bytes | None]:
+        key, value = pair
+        return self._key(key), None if value is None else self._value.encode(value)
+
+
+def key_converter(inside: Codec[Any], outside: Codec[Any] | None) -> Callable[[bytes | None], bytes | None]:
+    """How a stream's key bytes become a topic's.
+
+    As they are when both are written alike; a windowed key becomes its inner key where the topic declares
+    that one (the record's timestamp, the window's start, then tells the window); else decoded and encoded
+    anew.
+    """
+    if outside is None or outside == inside:
+        return lambda key: key
+    if isinstance(inside, WindowedCodec) and not isinstance(outside, WindowedCodec):
+        convert = key_converter(inside.key, outside)
+        return lambda key: None if key is None else convert(split_windowed(key)[0])
+    return lambda key: None if key is None else outside.encode(inside.decode(key))

@@ -1,0 +1,166 @@
+"""Runs a step's code over rows, and sees to the row that fails as the step's policy says."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from stateflow.errors import DecodeError, EncodeError, ProcessingError, StateflowError
+from stateflow.operators.context import StageContext
+from stateflow.operators.policy import DeadLetter, Fail, Policy, Retry
+from stateflow.operators.rows import NO_OFFSET
+from stateflow.record import Headers, Record, RecordBatch
+
+_MESSAGE_BYTES_MAX = 1000
+_OF_ONE_RECORD = (DecodeError, EncodeError, ProcessingError)
+
+
+class Origin:
+    """The raw batch that a stage is working on, so that a failure can hand out the record as it was read."""
+
+    def __init__(self) -> None:
+        self._batch: RecordBatch | None = None
+        self._timestamps_ms: list[int] = []
+
+    def enter(self, batch: RecordBatch) -> None:
+        """Begin a batch."""
+        self._batch = batch
+        self._timestamps_ms = list(batch.timestamps_ms)
+
+    def leave(self) -> None:
+        """The batch is done."""
+        self._batch = None
+
+    def record(self, offset: int) -> Record | None:
+        """The record as it was read; None for a row that no input record stands behind."""
+        batch = self._batch
+        if batch is None or offset == NO_OFFSET:
+            return None
+        row = bisect_left(batch.offsets, offset)
+        assert batch.offsets[row] == offset, "rows keep the offsets of their batch"
+        headers = batch.headers[row] if batch.headers else ()
+        topic, partition = batch.source
+        return Record(
+            topic, partition, offset, self._timestamps_ms[row], batch.keys[row], batch.values[row], headers
+        )
+
+
+class Guard:
+    """One step's policy, at work."""
+
+    def __init__(self, context: StageContext, origin: Origin, step: str, policy: Policy) -> None:
+        self._context = context
+        self._origin = origin
+        self._step = step
+        self._retries = policy.attempts if isinstance(policy, Retry) else 0
+        self._last = policy.then if isinstance(policy, Retry) else policy
+
+    @property
+    def is_fatal(self) -> bool:
+        """True when the first failure stops the task: nothing needs to be undone then."""
+        return self._retries == 0 and isinstance(self._last, Fail)
+
+    def map(
+        self, function: Callable[[Any], Any], items: Sequence[Any], offsets: Sequence[int]
+    ) -> tuple[list[Any], list[int]]:
+        """The function's result for each item that it succeeds on, and the rows that were let go.
+
+        The function is called once per item, and again only for a retry.
+        """
+        results: list[Any] = []
+        failed: list[int] = []
+        remaining = iter(items)
+        while (row := len(results) + len(failed)) < len(items):
+            try:
+                results.extend(map(function, remaining))  # keeps what came before an exception
+                row = len(results) + len(failed)
+                if row < len(items):
+                    raise ProcessingError(
+                        "The function raised StopIteration.", action="Let it return a value."
+                    )
+            except Exception as error:  # noqa: BLE001 - the policy sees to it
+                row = len(results) + len(failed)
+                if not self._again(partial(_append, results, function, items[row]), error, offsets[row]):
+                    failed.append(row)
+        return results, failed
+
+    def run(self, attempt: Callable[[], None], offset: int) -> bool:
+        """Run one record's work; False when it was let go."""
+        try:
+            attempt()
+        except Exception as error:  # noqa: BLE001 - the policy sees to it
+            return self._again(attempt, error, offset)
+        return True
+
+    def refuse(self, error: Exception, offset: int, attempts: int = 1) -> None:
+        """Follow the policy for a record that failed for good: returns when it is let go, else raises."""
+        record = self._origin.record(offset)
+        if isinstance(self._last, Fail):
+            raise self._failure(error, record, attempts) from error
+        if isinstance(self._last, DeadLetter):
+            self.dead_letter(self._last.topic, error, offset, attempts)
+        else:
+            self._context.count("skipped_records_total")
+
+    def dead_letter(self, topic: str, error: Exception, offset: int, attempts: int = 1) -> None:
+        """Send the input record to a dead-letter topic and count it."""
+        record = self._origin.record(offset)
+        headers = self._headers(error, record, attempts)
+        self._context.count("dead_letters_total")
+        if record is None:
+            self._context.send(topic, None, None, max(0, self._context.watermark_ms), headers)
+        else:
+            kept = (*record.headers, *headers)
+            self._context.send(topic, record.key, record.value, max(0, record.timestamp_ms), kept)
+
+    def _again(self, attempt: Callable[[], None], error: Exception, offset: int) -> bool:
+        for _ in range(self._retries):
+            _pass_on_what_no_record_caused(error)
+            self._context.count("retried_records_total")
+            try:
+                attempt()
+            except Exception as newer:  # noqa: BLE001 - the policy below sees to it
+                error = newer
+            else:
+                return True
+        _pass_on_what_no_record_caused(error)
+        self.refuse(error, offset, attempts=self._retries + 1)
+        return False
+
+    def _headers(self, error: Exception, record: Record | None, attempts: int) -> Headers:
+        texts = {
+            "sf-error-class": type(error).__name__,
+            "sf-error-message": str(error),
+            "sf-topic": record.topic if record else "",
+            "sf-partition": str(record.partition if record else self._context.partition),
+            "sf-offset": str(record.offset if record else NO_OFFSET),
+            "sf-step": self._step,
+            "sf-attempts": str(attempts),
+        }
+        return tuple((name, text.encode()[:_MESSAGE_BYTES_MAX]) for name, text in texts.items())
+
+    def _failure(self, error: Exception, record: Record | None, attempts: int) -> StateflowError:
+        fields: dict[str, object] = {"step": self._step, "attempts": attempts}
+        where = f"step {self._step!r}"
+        if record is not None:
+            fields |= {"topic": record.topic, "partition": record.partition, "offset": record.offset}
+            where += f" at {record.topic}[{record.partition}] offset {record.offset}"
+        if isinstance(error, (DecodeError, EncodeError)):
+            return type(error)(f"In {where}: {error.message}", action=error.action, **error.fields, **fields)
+        return ProcessingError(
+            f"In {where}: {type(error).__name__}: {error}.",
+            action="Correct the code or the record, or give the step on_error=Skip() or DeadLetter(topic).",
+            **fields,
+        )
+
+
+def _append(results: list[Any], function: Callable[[Any], Any], item: Any) -> None:
+    results.append(function(item))
+
+
+def _pass_on_what_no_record_caused(error: Exception) -> None:
+    """A full disk or a fenced producer is not the record's fault: no policy may swallow it."""
+    if isinstance(error, StateflowError) and not isinstance(error, _OF_ONE_RECORD):
+        raise error

@@ -1,0 +1,61 @@
+"""A stage at work: its nodes built into steps and wired to each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from stateflow.operators.context import StageContext
+from stateflow.operators.graph import Node
+from stateflow.operators.guard import Origin
+from stateflow.operators.step import Environment, Step
+from stateflow.record import RecordBatch
+
+_REPARTITION = ""  # whatever the topic of the generation is called: a re-keyed stage reads no other
+
+
+@dataclass(frozen=True, slots=True)
+class StagePlan:
+    """The nodes of one stage, each after its parents."""
+
+    nodes: tuple[Node, ...]
+
+    def __call__(self, context: StageContext) -> StagePipeline:
+        """Build the stage for one task."""
+        return StagePipeline(self, context)
+
+
+class StagePipeline:
+    """Implements ``operators.context.Pipeline``."""
+
+    def __init__(self, plan: StagePlan, context: StageContext) -> None:
+        self._origin = Origin()
+        environment = Environment(context, self._origin)
+        steps = {node: node.make(environment) for node in plan.nodes}
+        for node in plan.nodes:
+            for parent in node.parents:
+                steps[parent].children.append(steps[node])
+        self._steps = tuple(steps.values())
+        self._records_total = 0
+        self._sources: dict[str, list[Step]] = {}
+        for node in plan.nodes:
+            if node.is_source:
+                for name in [topic.name for topic in node.topics] or [_REPARTITION]:
+                    self._sources.setdefault(name, []).append(steps[node])
+
+    def process(self, batch: RecordBatch) -> None:
+        """Run raw records of one input partition through the stage."""
+        self._origin.enter(batch)
+        for step in self._sources.get(batch.source.topic) or self._sources[_REPARTITION]:
+            step.process(batch)
+        self._origin.leave()
+        self._records_total += len(batch)
+
+    def advance(self, watermark_ms: int) -> None:
+        """Tell every step, upstream first, so that what one closes reaches the next before it is told."""
+        for step in self._steps:
+            step.advance(watermark_ms)
+
+    def statistics(self) -> Iterator[tuple[str, int]]:
+        """Counters of this pipeline."""
+        yield "pipeline_records_total", self._records_total

@@ -1,0 +1,168 @@
+"""Nodes of the stateful verbs: their stores as the catalog knows them, and how their steps are built."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from stateflow.catalog.model import StoreEntry
+from stateflow.codec.base import Codec
+from stateflow.codec.infer import codec_or_none
+from stateflow.codec.timed import TimedCodec
+from stateflow.codec.windowed import WindowedCodec
+from stateflow.errors import GraphError
+from stateflow.operators.aggregates import Aggregate
+from stateflow.operators.aggregation import Accumulators, AggregateStep
+from stateflow.operators.graph import Graph, Node
+from stateflow.operators.operator import OperatorClass, OperatorStep
+from stateflow.operators.policy import LatePolicy, Policy, dead_letter_topics
+from stateflow.operators.step import Environment, Step
+from stateflow.operators.window_step import WindowAggregateStep, WindowRules
+from stateflow.operators.windows import Emit, Tumbling, as_ms
+from stateflow.state.expiry import Expiry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stateful:
+    """What every aggregating verb says."""
+
+    kind: str
+    name: str
+    aggregate: Aggregate[Any, Any, Any]
+    ttl: timedelta | None
+    on_error: Policy
+
+    @property
+    def ttl_ms(self) -> int | None:
+        """Time to live, ms; None for ever."""
+        return None if self.ttl is None else as_ms(self.ttl)
+
+
+def require_routing_key(parent: Node, name: str) -> None:
+    """Raise ``GraphError`` unless the stream's key is what its stage is partitioned by."""
+    if parent.keyed == "routing":
+        return
+    if parent.keyed == "derived":
+        raise GraphError(
+            f"The step {name!r} keeps state by a window's key, which its stage is not partitioned by.",
+            action="Put key_by(…, name=…) before it.",
+        )
+    raise GraphError(
+        f"The step {name!r} keeps state by key, but its stream has no key of its own.",
+        action="Put key_by(…, name=…) before it, or, where producers already key the topic as Kafka's"
+        " default partitioner does, say app.stream(topic, co_partitioned=True).",
+    )
+
+
+def aggregate_node(graph: Graph, parent: Node, spec: Stateful) -> Node:
+    """One accumulator per key."""
+    require_routing_key(parent, spec.name)
+    graph.claim("store", spec.name)
+    codec = spec.aggregate.codec()
+    ttl_ms = _checked_ttl(spec)
+
+    def make(env: Environment) -> Step:
+        guard, store = env.guard(spec.name, spec.on_error), env.context.store(spec.name)
+        expiry = None if ttl_ms is None else Expiry(store, ttl_ms)
+        accumulators = Accumulators(spec.aggregate, codec, store, guard, expiry)
+        return AggregateStep(accumulators, env.context, guard)
+
+    entry = StoreEntry(
+        name=spec.name,
+        stage="",
+        kind="value",
+        layout="plain",
+        key_codec=parent.key.describe(),
+        value_codec=(codec if ttl_ms is None else TimedCodec(codec)).describe(),
+        retention_ms=ttl_ms,
+    )
+    return _node(parent, spec, make, entry, parent.key, dead_letter_topics(spec.on_error))
+
+
+def window_aggregate_node(
+    graph: Graph, parent: Node, spec: Stateful, window: Tumbling, emit: Emit, late: LatePolicy
+) -> Node:
+    """One accumulator per key and window."""
+    require_routing_key(parent, spec.name)
+    graph.claim("store", spec.name)
+    codec = spec.aggregate.codec()
+    ttl_ms = _checked_ttl(spec)
+    if emit == "on_close" and ttl_ms is not None:
+        raise GraphError(
+            f"The window {spec.name!r} emits on close and has a ttl, but closing drops its state.",
+            action="Leave the ttl out, or emit on update.",
+        )
+    rules = WindowRules(window, emit, late, retention_ms=max(window.grace_ms, ttl_ms or 0))
+
+    def make(env: Environment) -> Step:
+        guard = env.guard(spec.name, spec.on_error)
+        accumulators = Accumulators(spec.aggregate, codec, env.context.store(spec.name), guard)
+        return WindowAggregateStep(spec.name, rules, accumulators, env.context, guard)
+
+    entry = StoreEntry(
+        name=spec.name,
+        stage="",
+        kind="window",
+        layout="window",
+        key_codec=parent.key.describe(),
+        value_codec=codec.describe(),
+        window_ms=window.size_ms,
+        grace_ms=window.grace_ms,
+        retention_ms=rules.retention_ms,
+    )
+    key = WindowedCodec(parent.key, window.size_ms)
+    return _node(parent, spec, make, entry, key, dead_letter_topics(spec.on_error, late))
+
+
+def operator_node(graph: Graph, parent: Node, operator: OperatorClass, name: str, on_error: Policy) -> Node:
+    """A typed operator."""
+    require_routing_key(parent, name)
+    graph.claim("operator", name)
+    for field in operator.fields:
+        graph.claim("store", field.store)
+
+    def make(env: Environment) -> Step:
+        guard = env.guard(name, on_error)
+        return OperatorStep(operator.owner, operator.fields, parent.key, env.context, guard)
+
+    return Node(
+        kind="process",
+        name=name,
+        parents=(parent,),
+        make=make,
+        key=parent.key,
+        value=codec_or_none(operator.output_type, "msgpack"),
+        keyed=parent.keyed,
+        stores=tuple(field.entry("", parent.key) for field in operator.fields),
+        outputs=dead_letter_topics(on_error),
+        has_effect=True,
+    )
+
+
+def _node(
+    parent: Node,
+    spec: Stateful,
+    make: Any,
+    entry: StoreEntry,
+    key: Codec[Any],
+    outputs: tuple[str, ...],
+) -> Node:
+    return Node(
+        kind=spec.kind,
+        name=spec.name,
+        parents=(parent,),
+        make=make,
+        key=key,
+        value=codec_or_none(spec.aggregate.result_type, "msgpack"),
+        keyed="routing" if key is parent.key else "derived",
+        stores=(entry,),
+        outputs=outputs,
+        has_effect=True,
+    )
+
+
+def _checked_ttl(spec: Stateful) -> int | None:
+    if spec.ttl_ms is not None and spec.ttl_ms < 1:
+        raise GraphError(f"The ttl of {spec.name!r} is below 1 ms.", action="Give a longer one.")
+    return spec.ttl_ms

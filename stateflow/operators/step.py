@@ -1,0 +1,46 @@
+"""The running form of a step: takes batches, gives batches to the steps behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from stateflow.operators.context import StageContext
+from stateflow.operators.guard import Guard, Origin
+from stateflow.operators.policy import Policy
+from stateflow.record import RecordBatch
+
+
+class Step:
+    """Keys in a batch are bytes throughout a stage, values are objects; a batch is never changed in place."""
+
+    def __init__(self) -> None:
+        self.children: list[Step] = []
+
+    def process(self, batch: RecordBatch) -> None:
+        """Work on some rows, at least one."""
+        self.forward(batch)
+
+    def advance(self, watermark_ms: int) -> None:
+        """Event time has moved on; the steps before this one have been told already."""
+
+    def forward(self, batch: RecordBatch) -> None:
+        """Hand rows to every step behind this one."""
+        if len(batch):
+            for child in self.children:
+                child.process(batch)
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """What a step is built in: the task it runs in."""
+
+    context: StageContext
+    origin: Origin
+
+    def guard(self, step: str, policy: Policy) -> Guard:
+        """The policy of one step, at work in this task."""
+        return Guard(self.context, self.origin, step, policy)
+
+
+MakeStep = Callable[[Environment], Step]

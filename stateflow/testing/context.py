@@ -1,0 +1,147 @@
+"""One stage in this process without a task around it: real stores and dirty maps, outputs kept in lists."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from stateflow.clock import ManualClock
+from stateflow.operators.context import Pipeline
+from stateflow.operators.topology import Stage
+from stateflow.record import Headers, RecordBatch, TopicPartition
+from stateflow.store.base import StorePosition
+from stateflow.store.dirty import DirtyStore
+from stateflow.store.memory import MemoryTaskStores
+
+
+class Sent(NamedTuple):
+    """A record that the stage produced or re-keyed."""
+
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int
+    headers: Headers = ()
+
+
+class MemoryContext:
+    """Implements ``operators.context.StageContext``. ``sent`` and ``rekeyed`` are by topic and by step."""
+
+    def __init__(self, stage: Stage, stores: MemoryTaskStores | None = None, partition: int = 0) -> None:
+        names = [store.name for store in stage.stores]
+        self.partition = partition
+        self.clock = ManualClock()
+        self.watermark_ms = -1
+        self.committed = stores or MemoryTaskStores(names, self.clock)
+        self.stores = {name: DirtyStore(self.committed.reader(name)) for name in names}
+        self.sent: dict[str, list[Sent]] = {}
+        self.rekeyed: dict[str, list[Sent]] = {}
+        self.counters: Counter[str] = Counter()
+        self._held: list[Callable[[], None]] | None = None
+
+    def store(self, name: str) -> DirtyStore:
+        """The stage's own store; KeyError for another."""
+        return self.stores[name]
+
+    @contextmanager
+    def undoable(self) -> Iterator[None]:
+        """One record's scope."""
+        assert self._held is None, "undoable scopes do not nest"
+        marks = {name: store.mark() for name, store in self.stores.items()}
+        self._held = []
+        try:
+            yield
+        except BaseException:
+            self._held = None
+            for name, mark in marks.items():
+                self.stores[name].rollback(mark)
+            raise
+        held, self._held = self._held, None
+        for name, mark in marks.items():
+            self.stores[name].release(mark)
+        for send in held:
+            send()
+
+    def send_many(
+        self,
+        topic: str,
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        timestamps_ms: Sequence[int],
+    ) -> None:
+        """Keep records of an output topic."""
+        rows = [Sent(*row) for row in zip(keys, values, timestamps_ms, strict=True)]
+        self._do(lambda: self.sent.setdefault(topic, []).extend(rows))
+
+    def send(
+        self, topic: str, key: bytes | None, value: bytes | None, timestamp_ms: int, headers: Headers = ()
+    ) -> None:
+        """Keep one record."""
+        self._do(lambda: self.sent.setdefault(topic, []).append(Sent(key, value, timestamp_ms, headers)))
+
+    def rekey_many(
+        self, name: str, keys: Sequence[bytes], values: Sequence[bytes | None], timestamps_ms: Sequence[int]
+    ) -> None:
+        """Keep records of a re-key step."""
+        rows = [Sent(*row) for row in zip(keys, values, timestamps_ms, strict=True)]
+        self._do(lambda: self.rekeyed.setdefault(name, []).extend(rows))
+
+    def count(self, metric: str, amount: int = 1) -> None:
+        """Add to a counter."""
+        self.counters[metric] += amount
+
+    def _do(self, send: Callable[[], None]) -> None:
+        if self._held is None:
+            send()
+        else:
+            self._held.append(send)
+
+
+class StageBench:
+    """A stage on a ``MemoryContext``: feed it, move event time, commit, start it again."""
+
+    def __init__(self, stage: Stage, stores: MemoryTaskStores | None = None) -> None:
+        self.stage = stage
+        self.context = MemoryContext(stage, stores)
+        self.pipeline: Pipeline = stage.build(self.context)
+        self._offset_next = 0
+        self._commits_total = 0
+
+    def feed(
+        self,
+        *records: tuple[bytes | None, bytes | None, int],
+        topic: str = "",
+        headers: Sequence[Headers] = (),
+    ) -> RecordBatch:
+        """Run one batch of (key, value, timestamp in ms); returns it as the stage left it."""
+        offsets = list(range(self._offset_next, self._offset_next + len(records)))
+        self._offset_next += len(records)
+        source = TopicPartition(
+            topic or next(iter(self.stage.sources), "repartition"), self.context.partition
+        )
+        keys, values, times_ms = ([record[column] for record in records] for column in range(3))
+        batch = RecordBatch(source, offsets, times_ms, keys, values, list(headers))  # type: ignore[arg-type]
+        self.pipeline.process(batch)
+        return batch
+
+    def advance(self, watermark_ms: int) -> None:
+        """Event time moves on."""
+        self.context.watermark_ms = watermark_ms
+        self.pipeline.advance(watermark_ms)
+
+    def commit(self) -> None:
+        """What is dirty becomes committed; outputs stay where they are."""
+        epoch = {name: changes for name, store in self.context.stores.items() if (changes := store.changes())}
+        self._commits_total += 1
+        positions = {name: StorePosition("bench", self._commits_total) for name in epoch}
+        self.context.committed.apply(epoch, positions)
+        for store in self.context.stores.values():
+            store.committed()
+
+    def restarted(self) -> StageBench:
+        """The stage started anew on what was committed, at the same event time."""
+        bench = StageBench(self.stage, self.context.committed)
+        bench.context.watermark_ms = self.context.watermark_ms
+        bench._offset_next, bench._commits_total = self._offset_next, self._commits_total
+        return bench
