@@ -19,4 +19,4 @@ def application_id(target: str | None, app_id: str | None) -> str:
     assert target is not None, "exactly one of the two is given"
     from stateflow.app import load
 
-    return load(target).name
+    return load(target).id

@@ -1,8 +1,8 @@
 """Images of tasks in an object store: publish, find, verify, fetch, collect garbage.
 
-Objects below ``<app>/g<generation>/<task>/``: ``files/<sha256>`` for contents, ``manifests/<created_ms>.json``. Contents
-are named by their hash, so an upload of the next image sends only what is new, and a manifest is written last: an
-image whose manifest is there is whole. Garbage collection starts from the manifests that stay.
+Objects below ``<app>/g<generation>/<task>/``: ``files/<sha256>`` for contents, ``manifests/<created_ms>.json``.
+Contents are named by their hash, so an upload of the next image sends only what is new, and a manifest is written
+last: an image whose manifest is there is whole. Garbage collection starts from the manifests that stay.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class TaskImages:
         if size_bytes != file.size_bytes or digest != file.sha256:
             raise StateCorrupt(
                 f"{file.name} of an image in {self._objects.location} is damaged.",
-                action="restore from an older image or from the changelog; `stateflow checkpoint verify` finds the rest.",
+                action="restore from an older image or from the changelog; verify the other images too.",
                 file=file.name,
             )
 

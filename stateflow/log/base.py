@@ -26,7 +26,7 @@ class TopicSpec:
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """A topic as the cluster describes it. ``topic_id`` is Kafka's UUID: a recreated topic has another one."""
+    """A topic as the cluster describes it. ``topic_id`` is Kafka's UUID: recreated topics get another."""
 
     name: str
     topic_id: str
@@ -115,7 +115,7 @@ class Writer(Protocol):
     def send_offsets(
         self, offsets: Mapping[TopicPartition, Committed], group: str, member: GroupMetadata | None
     ) -> None:
-        """Add a group's input offsets to the transaction; ``member`` None commits on the group's behalf alone."""
+        """Add a group's input offsets to the transaction; ``member`` None proves nothing."""
         ...
 
     def commit(self, timeout_seconds: float = 60.0) -> dict[TopicPartition, Appended]:
@@ -178,7 +178,7 @@ class GroupConsumer(Protocol):
         ...
 
     def position(self, partition: TopicPartition) -> int:
-        """Next offset to be read of a started partition; past markers once its end was reached (see ``Reader``)."""
+        """Next offset to be read of a started partition; see ``Reader.position``."""
         ...
 
     def commit(self, offsets: Mapping[TopicPartition, Committed]) -> None:
@@ -231,7 +231,7 @@ class Cluster(Protocol):
         ...
 
     def ranges(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetRange]:
-        """Log start and last stable offset of each partition (the end that a read-committed reader can reach)."""
+        """Log start and last stable offset (where a read-committed reader ends) of each partition."""
         ...
 
     def committed(
@@ -256,7 +256,7 @@ class Cluster(Protocol):
         ...
 
     def writer(self, transactional_id: str | None = None) -> Writer:
-        """A new writer. With a transactional id this fences every older writer of that id before it returns."""
+        """A new writer. With a transactional id, every older writer of that id is fenced on return."""
         ...
 
     def group_consumer(

@@ -41,7 +41,7 @@ class StageContext(Protocol):
         ...
 
     def undoable(self) -> AbstractContextManager[None]:
-        """A scope around one record: if it is left by an exception, its writes to every store and its sends are undone."""
+        """A scope around one record: if it is left by an exception, its writes and its sends are undone."""
         ...
 
     def send_many(

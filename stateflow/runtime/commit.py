@@ -56,7 +56,12 @@ class Announcement:
         for rekey in self._wiring.rekeys.values():
             for partition in range(rekey.routing.partitions):
                 writer.send(
-                    rekey.topic, None, None, partition=partition, timestamp_ms=max(0, mark_ms), headers=(header,)
+                    rekey.topic,
+                    None,
+                    None,
+                    partition=partition,
+                    timestamp_ms=max(0, mark_ms),
+                    headers=(header,),
                 )
         self._last = (watermark_ms, idle)
 

@@ -40,7 +40,9 @@ def upstream_first(catalog: Catalog) -> list[str]:
     ordered: list[str] = []
     waiting = dict(catalog.stages)
     while waiting:
-        ready = [name for name, stage in waiting.items() if stage.upstream is None or stage.upstream in ordered]
+        ready = [
+            name for name, stage in waiting.items() if stage.upstream is None or stage.upstream in ordered
+        ]
         assert ready, "the graph of stages has no cycles"
         ordered += ready
         for name in ready:

@@ -6,13 +6,14 @@ import logging
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import FrameType
 
 from stateflow.clock import Clock, SystemClock
 from stateflow.log.base import Cluster
 from stateflow.runtime.lag import is_drained
 from stateflow.runtime.settings import WorkerSettings
+from stateflow.runtime.supervisor import stop_with_parent
 from stateflow.runtime.wiring import TaskWiring, Wiring
 from stateflow.runtime.worker import Worker, WorkerObserver
 from stateflow.store.base import TaskStores
@@ -24,11 +25,15 @@ _LOG = logging.getLogger(__name__)
 _DRAIN_CHECK_SECONDS = 0.5
 
 
-def rocks_opener(cluster: Cluster, settings: WorkerSettings, resources: RocksResources) -> Callable[[TaskWiring], TaskStores]:
+def rocks_opener(
+    cluster: Cluster, settings: WorkerSettings, resources: RocksResources
+) -> Callable[[TaskWiring], TaskStores]:
     """Opens each task's RocksDB below the state directory; all share one cache and one write buffer."""
 
     def open_stores(wiring: TaskWiring) -> TaskStores:
-        place = task_directory(settings.state_dir, wiring.app, cluster.cluster_id, wiring.generation, wiring.id)
+        place = task_directory(
+            settings.state_dir, wiring.app, cluster.cluster_id, wiring.generation, wiring.id
+        )
         return RocksTaskStores.open(place, [store.name for store in wiring.stage.stores], resources)
 
     return open_stores
@@ -41,22 +46,30 @@ def run_worker(
     *,
     observer: WorkerObserver | None = None,
     until_drained: bool = False,
+    with_parent: bool = False,
     clock: Clock | None = None,
 ) -> None:
     """Run one worker in this thread until SIGINT, SIGTERM or, if asked for, the end of the input.
 
-    A signal commits and closes cleanly; a second one is not needed. Errors are raised after everything is closed.
+    ``with_parent`` stops it, too, when the supervisor that started it closes its pipe or dies. Whatever stops it,
+    it commits and closes; errors are raised after everything is closed.
     """
     resources = RocksResources()
     worker = Worker(
-        cluster, wiring, rocks_opener(cluster, settings, resources), settings, clock or SystemClock(), observer
+        cluster,
+        wiring,
+        rocks_opener(cluster, settings, resources),
+        settings,
+        clock or SystemClock(),
+        observer,
     )
-    with stopped_by_signals(worker.stop):
-        if not until_drained:
-            worker.run()
-            return
-        with watching_drain(cluster, wiring, worker.stop):
-            worker.run()
+    if with_parent:
+        stop_with_parent(worker.stop)
+    with ExitStack() as stack:
+        stack.enter_context(stopped_by_signals(worker.stop))
+        if until_drained:
+            stack.enter_context(watching_drain(cluster, wiring, worker.stop))
+        worker.run()
 
 
 @contextmanager

@@ -97,7 +97,9 @@ class Opener:
         self, wiring: TaskWiring, committed: Mapping[TopicPartition, Committed]
     ) -> dict[TopicPartition, int]:
         ranges = self._cluster.ranges(wiring.inputs)
-        return {source: self._start(source, committed.get(source), ranges[source]) for source in wiring.inputs}
+        return {
+            source: self._start(source, committed.get(source), ranges[source]) for source in wiring.inputs
+        }
 
     def _start(self, source: TopicPartition, committed: Committed | None, log: OffsetRange) -> int:
         if committed is None:
@@ -125,7 +127,8 @@ class Opener:
             while not restoration.done:
                 if cancelled():
                     raise Interrupted(
-                        f"restoring task {wiring.id} was stopped.", action="nothing; what was restored is kept."
+                        f"restoring task {wiring.id} was stopped.",
+                        action="nothing; what was restored is kept.",
                     )
                 progress = restoration.step(self._settings.restore_records_per_step)
                 if self._observer is not None:

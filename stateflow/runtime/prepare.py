@@ -15,7 +15,7 @@ from stateflow.catalog.model import (
     StageEntry,
 )
 from stateflow.catalog.names import changelog_topic, repartition_topic
-from stateflow.clock import Clock
+from stateflow.clock import Clock, SystemClock
 from stateflow.errors import PartitionCountChanged, TopicMissing, TopicRecreated
 from stateflow.log.base import Cluster, TopicInfo, TopicSpec
 from stateflow.operators.topology import Stage, Topology
@@ -40,7 +40,12 @@ REPARTITION_CONFIG = {
 
 
 def prepare(
-    cluster: Cluster, topology: Topology, guarantee: Guarantee, partitions: int, clock: Clock, replication: int = 1
+    cluster: Cluster,
+    topology: Topology,
+    guarantee: Guarantee,
+    partitions: int,
+    clock: Clock,
+    replication: int = 1,
 ) -> Wiring:
     """Check and create what the application needs on the cluster; safe to run from several workers at once.
 
@@ -130,6 +135,15 @@ def own_topics(topology_stages: Iterable[Stage], catalog: Catalog, replication: 
             topic = repartition_topic(app, stage.repartition, generation)
             specs.append(TopicSpec(topic, partitions, replication, REPARTITION_CONFIG))
     return specs
+
+
+def missing_topics(cluster: Cluster, topology: Topology, partitions: int) -> list[str]:
+    """Topics that ``prepare`` would create now; nothing is changed. Raises what ``prepare`` would raise first."""
+    sources = _check_topics(cluster, topology)
+    control = ControlTopic(cluster, topology.app)
+    catalog = control.read() or _expected(topology, "exactly-once", partitions, sources, SystemClock())
+    names = [control.topic, *(spec.name for spec in own_topics(topology.stages, catalog, 1))]
+    return sorted(set(names) - cluster.describe(names).keys())
 
 
 def _with_topics(

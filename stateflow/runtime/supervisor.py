@@ -105,7 +105,9 @@ class Supervisor:
             try:
                 child.process.wait(_STOP_TIMEOUT_SECONDS)
             except subprocess.TimeoutExpired:
-                _LOG.warning("Worker %s does not stop; killing it. Its open transaction will be aborted.", child.name)
+                _LOG.warning(
+                    "Worker %s does not stop; killing it. Its open transaction will be aborted.", child.name
+                )
                 child.process.kill()
                 child.process.wait()
 

@@ -67,7 +67,7 @@ class Wiring:
         self.topology = topology
         self.catalog = catalog
         self.generation = catalog.active.generation
-        self._routing = RoutingTable.from_entry(catalog.active.routing)
+        self.routing = RoutingTable.from_entry(catalog.active.routing)
 
     def lead_topic(self, stage: Stage) -> str:
         """The topic whose partitions are dealt out to workers; the stage's task p follows its partition p."""
@@ -99,7 +99,7 @@ class Wiring:
             changelogs={store: TopicPartition(topic, partition) for store, topic in topics.items()},
             topic_ids={topic: known_ids[topic] for topic in topics.values()},
             rekeys={
-                name: Rekey(repartition_topic(app, name, self.generation), self._routing)
+                name: Rekey(repartition_topic(app, name, self.generation), self.routing)
                 for name in stage.rekeys
             },
         )

@@ -173,7 +173,10 @@ class Worker:
             running.task.become_idle()
         if now_seconds - running.committed_seconds >= self._settings.commit_interval_seconds:
             self._commit(lead)
-        if lead in self._tasks and now_seconds - running.flushed_seconds >= self._settings.flush_interval_seconds:
+        if (
+            lead in self._tasks
+            and now_seconds - running.flushed_seconds >= self._settings.flush_interval_seconds
+        ):
             running.task.flush()
             running.flushed_seconds = now_seconds
 

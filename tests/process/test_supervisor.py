@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from stateflow.clock import SystemClock
 from stateflow.runtime.supervisor import Supervisor, WorkerFailed
 

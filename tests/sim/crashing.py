@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Crash(BaseException):
-    """The process is gone. Not an ``Exception``: no handler of the code under test may run after it, as after SIGKILL."""
+    """The process is gone. Not an ``Exception``: no handler may run after it, as after SIGKILL."""
 
 
 class CrashPlan:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
-from counting import APP, OUTPUT, SOURCE, STORE, number_of, topology
+from counting import OUTPUT, SOURCE, STORE, number_of, topology
 from crashing import STORE_CALLS, Crash, CrashingCluster, CrashPlan, Watched
-from pathlib import Path
 
 from stateflow.catalog.model import Guarantee
 from stateflow.clock import ManualClock
@@ -26,7 +26,7 @@ from stateflow.runtime.wiring import TaskWiring
 from stateflow.runtime.worker import Worker
 from stateflow.store.memory import MemoryTaskStores
 
-WORDS = [word.encode() for word in "to be or not to be that is the question to be or".split()] * 3
+WORDS = b"to be or not to be that is the question to be or".split() * 3
 STEPS_MAX = 500
 
 
@@ -50,7 +50,9 @@ class World:
 
     def worker(self, plan: CrashPlan) -> Worker:
         def open_stores(wiring: TaskWiring) -> object:
-            disk = self.disks.setdefault(wiring.id, MemoryTaskStores([s.name for s in wiring.stage.stores], self.clock))
+            disk = self.disks.setdefault(
+                wiring.id, MemoryTaskStores([s.name for s in wiring.stage.stores], self.clock)
+            )
             return Watched(disk, plan, STORE_CALLS)
 
         settings = WorkerSettings(

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from stateflow.checkpoint.images import TaskImages
 from stateflow.checkpoint.manifest import ImageStore, Manifest
 from stateflow.checkpoint.objects import DirectoryObjects
@@ -44,10 +45,14 @@ def test_an_image_comes_back_byte_for_byte(images: TaskImages, tmp_path: Path) -
     assert published.manifest.inputs == INPUTS
 
 
-def test_the_next_image_sends_only_what_is_new(images: TaskImages, tmp_path: Path, clock: ManualClock) -> None:
+def test_the_next_image_sends_only_what_is_new(
+    images: TaskImages, tmp_path: Path, clock: ManualClock
+) -> None:
     images.publish(checkpoint(tmp_path / "one", _000007sst=b"seven"), STORES, INPUTS)
     clock.advance(seconds=1)
-    second = images.publish(checkpoint(tmp_path / "two", _000007sst=b"seven", _000008sst=b"eight!"), STORES, INPUTS)
+    second = images.publish(
+        checkpoint(tmp_path / "two", _000007sst=b"seven", _000008sst=b"eight!"), STORES, INPUTS
+    )
     assert (second.files_uploaded_total, second.bytes_uploaded_total) == (1, 6)
     assert images.names()[0] == second.name
 
@@ -59,7 +64,9 @@ def test_a_damaged_or_missing_file_is_found_without_restoring(images: TaskImages
     folder = tmp_path / "objects" / "app/g0/1-0/files"
     (folder / digest["000007.sst"]).write_bytes(b"seveN")
     (folder / digest["CURRENT"]).unlink()
-    assert images.verify(manifest) == ["000007.sst: damaged", "CURRENT: missing"] or images.verify(manifest) == [
+    assert images.verify(manifest) == ["000007.sst: damaged", "CURRENT: missing"] or images.verify(
+        manifest
+    ) == [
         "CURRENT: missing",
         "000007.sst: damaged",
     ]
@@ -96,10 +103,14 @@ def test_an_unknown_format_and_another_task_are_refused(images: TaskImages, tmp_
         images.load(published.name)
 
 
-def test_collection_keeps_what_a_remaining_image_names(images: TaskImages, tmp_path: Path, clock: ManualClock) -> None:
+def test_collection_keeps_what_a_remaining_image_names(
+    images: TaskImages, tmp_path: Path, clock: ManualClock
+) -> None:
     images.publish(checkpoint(tmp_path / "one", _000001sst=b"shared", _000002sst=b"old"), STORES, INPUTS)
     clock.advance(seconds=60)
-    kept = images.publish(checkpoint(tmp_path / "two", _000001sst=b"shared", _000003sst=b"new"), STORES, INPUTS)
+    kept = images.publish(
+        checkpoint(tmp_path / "two", _000001sst=b"shared", _000003sst=b"new"), STORES, INPUTS
+    )
     clock.advance(seconds=3600)
     planned = images.collect(keep=1, grace_ms=1000, dry_run=True)
     assert len(images.names()) == 2, "a dry run removes nothing"
@@ -110,8 +121,12 @@ def test_collection_keeps_what_a_remaining_image_names(images: TaskImages, tmp_p
     assert images.verify(kept.manifest) == []
 
 
-def test_collection_leaves_an_upload_under_way_alone(images: TaskImages, tmp_path: Path, clock: ManualClock) -> None:
+def test_collection_leaves_an_upload_under_way_alone(
+    images: TaskImages, tmp_path: Path, clock: ManualClock
+) -> None:
     images.publish(checkpoint(tmp_path / "one"), STORES, INPUTS)
-    DirectoryObjects(tmp_path / "objects").put("app/g0/1-0/files/" + "a" * 64, io.BytesIO(b"not published yet"))
+    DirectoryObjects(tmp_path / "objects").put(
+        "app/g0/1-0/files/" + "a" * 64, io.BytesIO(b"not published yet")
+    )
     clock.advance(seconds=1)
     assert images.collect(keep=1, grace_ms=3_600_000).files == ()

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from stateflow.errors import StateCorrupt
 from stateflow.runtime.watermarks import UNKNOWN_MS, Watermarks, decode_record, encode_record
 

@@ -1,0 +1,165 @@
+"""`stateflow run`: an application's workers, on this machine or as a Spark job."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import sys
+from pathlib import Path
+
+import click
+
+from stateflow.app import App
+from stateflow.cli.application import (
+    brokers_override,
+    configured,
+    connected,
+    state_dir_override,
+    target_argument,
+    topology_of,
+    worker_settings,
+)
+from stateflow.cli.options import dry_run_option, json_option
+from stateflow.cli.output import emit_json, emit_pairs
+from stateflow.cli.watching import WorkerLines
+from stateflow.clock import SystemClock
+from stateflow.errors import ConfigError
+from stateflow.log.base import Cluster
+from stateflow.runtime.launch import run_worker, stopped_by_signals, watching_drain
+from stateflow.runtime.prepare import missing_topics, prepare
+from stateflow.runtime.supervisor import PARENT_PIPE_OPTION, Supervisor
+from stateflow.runtime.wiring import Wiring
+
+
+@click.command()
+@target_argument
+@click.option("--runner", type=click.Choice(["local", "spark"]), default="local", show_default=True)
+@click.option("--workers", type=click.IntRange(1, 64), default=1, show_default=True, help="Worker processes.")
+@click.option(
+    "--until-drained", "--until-idle", is_flag=True, help="Stop when all input there is was processed."
+)
+@brokers_override
+@state_dir_override
+@click.option("--name", "member", help="Name of this worker for static membership.")
+@click.option(
+    "--checkpoint-dir",
+    type=click.Path(path_type=Path),
+    help="Spark only: where the query keeps its progress.",
+)
+@click.option(PARENT_PIPE_OPTION, "with_parent", is_flag=True, hidden=True)
+@click.option("-v", "--verbose", is_flag=True, help="Log every task's start and release.")
+@dry_run_option
+@json_option
+def command(
+    target: str,
+    runner: str,
+    workers: int,
+    until_drained: bool,
+    brokers: str | None,
+    state_dir: Path | None,
+    member: str | None,
+    checkpoint_dir: Path | None,
+    with_parent: bool,
+    verbose: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Run APP (module:attribute or file.py:attribute) until Ctrl-C.
+
+    A worker that is killed is started again and restores its state; Ctrl-C commits and closes.
+    """
+    logging.basicConfig(
+        level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(levelname)s %(message)s"
+    )
+    app = configured(target, brokers=brokers, state_dir=state_dir)
+    if workers > 1 and (member is not None or runner == "spark"):
+        raise ConfigError(
+            "--workers starts several local workers and names them itself.",
+            action="leave out --name and --runner spark, or run one worker.",
+        )
+    if dry_run:
+        _show_plan(app, as_json=as_json)
+    elif runner == "spark":
+        _run_on_spark(app, target, until_drained=until_drained, checkpoint_dir=checkpoint_dir)
+    elif workers > 1:
+        _run_several(app, target, workers, until_drained=until_drained, verbose=verbose)
+    else:
+        _run_one(app, member, until_drained=until_drained, with_parent=with_parent)
+
+
+def _prepared(app: App, cluster: Cluster) -> Wiring:
+    options = app.options
+    return prepare(
+        cluster, app.topology(), options.guarantee, options.partitions, SystemClock(), options.replication
+    )
+
+
+def _run_one(app: App, member: str | None, *, until_drained: bool, with_parent: bool) -> None:
+    name = f"{app.id}-{member}" if member else None
+    with connected(app.options) as cluster:
+        run_worker(
+            cluster,
+            _prepared(app, cluster),
+            worker_settings(app.options, name),
+            observer=WorkerLines(member or app.id),
+            until_drained=until_drained,
+            with_parent=with_parent,
+        )
+
+
+def _run_several(app: App, target: str, workers: int, *, until_drained: bool, verbose: bool) -> None:
+    options = app.options
+
+    def command_line(name: str) -> list[str]:
+        arguments = [sys.executable, "-m", "stateflow.cli", "run", target, "--name", name]
+        arguments += ["--brokers", options.brokers, "--state-dir", str(options.state_dir)]
+        return [*arguments, "--verbose"] if verbose else arguments
+
+    with connected(options) as cluster:
+        wiring = _prepared(app, cluster)
+        supervisor = Supervisor(command_line, workers, SystemClock())
+        with stopped_by_signals(supervisor.stop):
+            if not until_drained:
+                supervisor.run()
+                return
+            with watching_drain(cluster, wiring, supervisor.stop):
+                supervisor.run()
+
+
+def _run_on_spark(app: App, target: str, *, until_drained: bool, checkpoint_dir: Path | None) -> None:
+    from stateflow.spark.connection import Connection
+    from stateflow.spark.runner import Pipeline, PipelineSettings, run_spark
+
+    options = app.options
+    pipeline = Pipeline(
+        topology=app.topology(),
+        guarantee=options.guarantee,
+        partitions=options.partitions,
+        load=functools.partial(topology_of, target),
+    )
+    totals = run_spark(
+        pipeline,
+        Connection(options.brokers, options.client),
+        worker_settings(options),
+        until_idle=until_drained,
+        settings=PipelineSettings(checkpoint_dir=checkpoint_dir),
+    )
+    click.echo(f"{totals.records_total:,} records in {totals.epochs_total} micro-batches.", err=True)
+
+
+def _show_plan(app: App, *, as_json: bool) -> None:
+    options = app.options
+    with connected(options) as cluster:
+        plan = missing_topics(cluster, app.topology(), options.partitions)
+    facts = {
+        "app": app.id,
+        "brokers": options.brokers,
+        "guarantee": options.guarantee,
+        "state_dir": str(options.state_dir),
+        "stages": [stage.name for stage in app.topology().stages],
+        "would_create": plan,
+    }
+    if as_json:
+        emit_json(facts)
+    else:
+        emit_pairs([(name, ", ".join(v) if isinstance(v, list) else v) for name, v in facts.items()])

@@ -1,0 +1,83 @@
+"""`stateflow topics`: the topics that an application reads and writes, planned and created."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import click
+
+from stateflow.app import App
+from stateflow.cli.application import brokers_override, configured, connected, target_argument
+from stateflow.cli.options import dry_run_option, json_option
+from stateflow.cli.output import emit_json, emit_table
+from stateflow.log.base import Cluster, TopicInfo, TopicSpec
+
+
+@click.group()
+def command() -> None:
+    """Plan or create the topics of an application."""
+
+
+@command.command()
+@target_argument
+@brokers_override
+@json_option
+def plan(target: str, brokers: str | None, as_json: bool) -> None:
+    """Show the topics that APP declares, and which of them exist."""
+    app = configured(target, brokers=brokers)
+    with connected(app.options) as cluster:
+        _show(_declared(app), cluster, as_json=as_json)
+
+
+@command.command()
+@target_argument
+@brokers_override
+@dry_run_option
+@json_option
+def apply(target: str, brokers: str | None, dry_run: bool, as_json: bool) -> None:
+    """Create the topics that APP declares and that do not exist; existing ones stay as they are.
+
+    Its own topics (changelogs, repartition and control) are created when it runs.
+    """
+    app = configured(target, brokers=brokers)
+    declared = _declared(app)
+    with connected(app.options) as cluster:
+        if not dry_run:
+            there = cluster.describe(spec.name for spec in declared)
+            cluster.create(spec for spec in declared if spec.name not in there)
+        _show(declared, cluster, as_json=as_json)
+
+
+def _declared(app: App) -> list[TopicSpec]:
+    """Declared topics, and dead-letter topics that steps name without declaring."""
+    options = app.options
+    specs = {
+        topic.name: TopicSpec(topic.name, topic.partitions or options.partitions, options.replication)
+        for topic in app.topics
+    }
+    for stage in app.topology().stages:
+        for name in (*stage.sources, *stage.outputs):
+            specs.setdefault(name, TopicSpec(name, options.partitions, options.replication))
+    return list(specs.values())
+
+
+def _show(declared: Iterable[TopicSpec], cluster: Cluster, *, as_json: bool) -> None:
+    declared = list(declared)
+    there = cluster.describe(spec.name for spec in declared)
+    if as_json:
+        emit_json([_fact(spec, there.get(spec.name)) for spec in declared])
+        return
+    rows = [
+        [fact["topic"], fact["declared"], fact["partitions"] or "missing"]
+        for fact in (_fact(spec, there.get(spec.name)) for spec in declared)
+    ]
+    emit_table(["topic", "partitions declared", "on the cluster"], rows)
+
+
+def _fact(spec: TopicSpec, found: TopicInfo | None) -> dict[str, object]:
+    return {
+        "topic": spec.name,
+        "declared": spec.partitions,
+        "exists": found is not None,
+        "partitions": found.partitions if found else None,
+    }

@@ -1,0 +1,183 @@
+"""The test driver: an application on a memory log with a clock moved by hand, and verbs for what can go wrong.
+
+It runs the real worker, the real tasks, the real restore and the real repartition; only the log is in memory, and
+that log passes the same conformance suite as Kafka. One thread, no waiting: the same calls give the same results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stateflow.catalog.model import RoutingEntry
+from stateflow.clock import ManualClock
+from stateflow.codec import from_description
+from stateflow.log.base import TopicSpec
+from stateflow.log.memory import MemoryCluster
+from stateflow.record import Record, TopicPartition
+from stateflow.runtime.lag import is_drained
+from stateflow.runtime.prepare import prepare
+from stateflow.runtime.settings import WorkerSettings
+from stateflow.runtime.task import Task
+from stateflow.runtime.wiring import TaskWiring, Wiring
+from stateflow.runtime.worker import Worker
+from stateflow.scale.engine import InProcess
+from stateflow.scale.start import start
+from stateflow.store.memory import MemoryTaskStores
+
+if TYPE_CHECKING:
+    from stateflow.app import App, Topic
+
+_STEPS_MAX = 10_000
+_READ_RECORDS_MAX = 10_000
+_EPOCH_2024_MS = 1_704_067_200_000
+
+
+class TestDriver:
+    """Drives one application. Every verb returns when the application has processed and committed everything.
+
+    Args:
+        app: the application, unchanged.
+        partitions: of every topic that the application reads or writes, and of its re-keyed stages.
+        now_ms: where the clock begins; records get its time unless they bring their own.
+    """
+
+    __test__ = False  # pytest: not a test class
+
+    def __init__(self, app: App, *, partitions: int = 4, now_ms: int = _EPOCH_2024_MS) -> None:
+        self.clock = ManualClock(now_ms)
+        self.cluster = MemoryCluster(clock=self.clock)
+        self._app = app
+        self._partitions = partitions
+        self._topology = app.topology()
+        self._disks: dict[tuple[int, str], MemoryTaskStores] = {}
+        topics = {t for stage in self._topology.stages for t in (*stage.sources, *stage.outputs)}
+        self.cluster.create(TopicSpec(topic, partitions) for topic in sorted(topics))
+        self._wiring, self._worker = self._start()
+
+    # --- what goes in and comes out ------------------------------------------------------------------
+
+    def send(
+        self, topic: Topic[Any, Any], *values: Any, key: Any = None, timestamp_ms: int | None = None
+    ) -> None:
+        """Send values to a source topic and process them; the clock's time is theirs unless given."""
+        writer = self.cluster.writer()
+        stamp_ms = self.clock.now_ms() if timestamp_ms is None else timestamp_ms
+        encoded_key = None if key is None else topic.key.encode(key)
+        for value in values:
+            encoded = None if value is None else topic.value.encode(value)
+            writer.send(topic.name, encoded_key, encoded, partition=-1, timestamp_ms=stamp_ms)
+        writer.commit()
+        writer.close()
+        self.run()
+
+    def output(self, topic: Topic[Any, Any]) -> list[Record]:
+        """Everything committed to a topic so far, decoded, by partition and offset."""
+        return [
+            record._replace(
+                key=None if record.key is None else topic.key.decode(record.key),
+                value=None if record.value is None else topic.value.decode(record.value),
+            )
+            for record in self._read(topic.name)
+        ]
+
+    def state(self, operator: str, state: str | None = None, *, key: Any) -> Any:
+        """The value that a store holds for a key, decoded; None when it holds none.
+
+        ``state`` is the attribute of an operator class; leave it out for an aggregate. Windows: see ``windows``.
+        """
+        store = operator if state is None else f"{operator}-{state}"
+        entry = self._wiring.catalog.stores[store]
+        task = self._owner(store, from_description(entry.key_codec).encode(key))
+        found = task.context.store(store).get(from_description(entry.key_codec).encode(key))
+        return None if found is None else from_description(entry.value_codec).decode(found)
+
+    # --- time ----------------------------------------------------------------------------------------
+
+    def advance(self, *, seconds: float) -> None:
+        """Move the clock and process what that makes due."""
+        self.clock.advance(seconds=seconds)
+        self.run()
+
+    # --- what can go wrong ---------------------------------------------------------------------------
+
+    def crash(self, *, disk_lost: bool = False) -> None:
+        """The worker's process dies as by SIGKILL; with ``disk_lost`` its machine is gone too."""
+        if disk_lost:
+            self._disks.clear()
+        for disk in self._disks.values():
+            disk.crash()
+
+    def restore(self) -> None:
+        """A successor starts, restores from the changelog and goes on."""
+        self._wiring, self._worker = self._start()
+        self.run()
+
+    def compact(self) -> None:
+        """The broker's cleaner passes over every compacted topic."""
+        for topic in self.cluster.list_topics():
+            if "compact" in self.cluster.topic_config(topic)["cleanup.policy"]:
+                self.cluster.compact(topic)
+
+    def repartition(self, partitions: int) -> None:
+        """Stop, change the partition count of the re-keyed stages as `stateflow scale start` does, start again."""
+        self.stop()
+        routing = RoutingEntry(kind="modulo", partitions=partitions)
+        start(self.cluster, self._topology.app, routing, InProcess(self.cluster), self.clock)
+        self.restore()
+
+    def stop(self) -> None:
+        """Commit everything and close."""
+        self._worker.stop()
+        self._worker.run()
+
+    # --- inside --------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Turn the worker's loop until everything is processed and committed."""
+        for _ in range(_STEPS_MAX):
+            self._worker.step()
+            if not self._worker.starting and is_drained(self.cluster, self._wiring.catalog):
+                return
+        raise AssertionError(f"the application has not come to rest after {_STEPS_MAX} turns of its loop")
+
+    def _start(self) -> tuple[Wiring, Worker]:
+        wiring = prepare(
+            self.cluster, self._topology, self._app.options.guarantee, self._partitions, self.clock
+        )
+        settings = WorkerSettings(
+            state_dir=Path("in-memory"),
+            commit_interval_seconds=0,
+            poll_timeout_seconds=0,
+            restore_threads=0,
+            flush_interval_seconds=0,
+            member="driver",
+        )
+        return wiring, Worker(self.cluster, wiring, self._open_stores, settings, self.clock)
+
+    def _open_stores(self, wiring: TaskWiring) -> MemoryTaskStores:
+        place = (wiring.generation, wiring.id)
+        if place not in self._disks:
+            self._disks[place] = MemoryTaskStores([store.name for store in wiring.stage.stores], self.clock)
+        return self._disks[place]
+
+    def _owner(self, store: str, routing_key: bytes) -> Task:
+        stage = self._wiring.catalog.stores[store].stage
+        tasks: Mapping[str, Task] = self._worker.tasks
+        partition = self._wiring.routing.partition_of(routing_key)
+        if not self._wiring.catalog.is_rekeyed(stage):
+            partition %= self._wiring.catalog.partitions(stage)
+        return tasks[f"{stage}-{partition}"]
+
+    def _read(self, topic: str) -> list[Record]:
+        info = self.cluster.describe([topic])[topic]
+        partitions = [TopicPartition(topic, partition) for partition in range(info.partitions)]
+        ranges = self.cluster.ranges(partitions)
+        reader = self.cluster.reader()
+        reader.assign({partition: ranges[partition].offset_first for partition in partitions})
+        records: list[Record] = []
+        while any(reader.position(p) < ranges[p].offset_next for p in partitions):
+            for batch in reader.read(_READ_RECORDS_MAX, 0):
+                records += batch.records()
+        return sorted(records, key=lambda record: (record.partition, record.offset))
