@@ -37,8 +37,10 @@ from stateflow.testing.protocol_world import (
     State,
     World,
     end_transaction,
+    folded,
     new_epoch,
     set_log,
+    spell,
     stable_next,
     visible,
 )
@@ -59,6 +61,8 @@ class Protocol:
     offset."""
     flush_before_record: bool = True
     """Wait until everything of the commit is acknowledged before the commit records are sent."""
+    flush_before_offset: bool = True
+    """Wait until the commit records are acknowledged before the group's offset is sent."""
     rewrites: bool = True
     """At takeover, write the true value of every void key before anything else."""
     new_epoch_after_retry: bool = False
@@ -174,11 +178,13 @@ class _Model:
             yield from self._deliver(world, client)
         elif client.phase == "data":
             yield "all acknowledged, send the commit", world._replace(client=self._seal(client))
+        elif client.phase == "recorded":
+            yield "commit records acknowledged, send the offset", world._replace(client=_with_offset(client))
         elif client.phase == "sealed":
             yield from self._commit(world, client)
         elif client.phase == "committed":
             yield "apply to the local store", self._apply(world, client)
-        if client.phase in ("data", "sealed") and world.left.aborts:
+        if client.phase in ("data", "recorded", "sealed") and world.left.aborts:
             yield from self._abort(world, client)
 
     def _crash(self, world: World, client: Client) -> Iterator[Step]:
@@ -203,15 +209,13 @@ class _Model:
         return begun if self.protocol.flush_before_record else self._seal(begun)
 
     def _seal(self, client: Client) -> Client:
+        if not self.protocol.commit_records:
+            return _with_offset(client)
         position = client.position + client.batch
-        sends = list(client.sends)
-        if self.protocol.commit_records:
-            record = CommitRecord(
-                client.owner, client.sequence + 1, 0, {SOURCE: Committed(position)}
-            ).encode()
-            sends += [Send(name, COMMIT_KEY, record) for name in self.changelogs]
-        sends.append(Send(GROUP, b"offset", bytes([position])))
-        return client._replace(phase="sealed", sends=tuple(sends))
+        record = CommitRecord(client.owner, client.sequence + 1, 0, {SOURCE: Committed(position)})
+        records = tuple(Send(name, COMMIT_KEY, record.encode()) for name in self.changelogs)
+        sealed = client._replace(phase="recorded", sends=client.sends + records)
+        return sealed if self.protocol.flush_before_offset else _with_offset(sealed)
 
     def _deliver(self, world: World, client: Client) -> Iterator[Step]:
         """The oldest waiting record of any partition reaches its leader; partitions do not wait for each
@@ -222,7 +226,7 @@ class _Model:
             rest = client._replace(
                 sends=client.sends[:index] + client.sends[index + 1 :], added=client.added | {partition}
             )
-            name = f"{partition} gets {_spell(send)}"
+            name = f"{partition} gets {spell(send)}"
             if partition in client.added and partition not in world.ongoing:
                 # The leader asks the coordinator, which knows of no such transaction any more (KIP-890/1).
                 yield name + ": refused, the task fails", world._replace(client=None)
@@ -316,7 +320,7 @@ class _Model:
             base = dict(world.disk.stores[index]) if world.disk else {}
             first = world.disk.offsets_next[index] if world.disk else 0
             rows = [e for e in visible(world.log(name)) if first <= e.offset < resolution.restore_next[name]]
-            stores.append(_folded(base, rows))
+            stores.append(folded(base, rows))
         return tuple(stores)
 
     # --- promises -------------------------------------------------------------------------------------
@@ -326,6 +330,7 @@ class _Model:
         if self.protocol.commit_records:
             for index, name in enumerate(self.changelogs):
                 self._check_reader(world.log(name), index)
+            self._check_group(world)
         shown = [entry.key[0] for entry in visible(world.log(OUTPUT))]
         if self.outputs_once and len(shown) != len(set(shown)):
             raise Broken(f"outputs are visible twice: {shown}")
@@ -340,8 +345,16 @@ class _Model:
         if tail.last is None:
             return  # before the first commit of all there is nothing to compare with
         position = tail.last.inputs[SOURCE].offset_next
-        if _folded({}, rows) != self._processed(position)[index]:
-            raise Broken(f"a reader finds {_folded({}, rows)} where input {position} is committed")
+        if folded({}, rows) != self._processed(position)[index]:
+            raise Broken(f"a reader finds {folded({}, rows)} where input {position} is committed")
+
+    def _check_group(self, world: World) -> None:
+        """Whoever looks at the group's offset from outside never takes input for done that is not."""
+        last = resolve({name: _tail(world.log(name)) for name in self.changelogs}).last
+        recorded = last.inputs[SOURCE].offset_next if last else 0
+        for entry in visible(world.log(GROUP)):
+            if entry.value[0] > recorded:
+                raise Broken(f"the group is at input {entry.value[0]}, but the state only at {recorded}")
 
     def _processed(self, position: int) -> tuple[State, ...]:
         return _processed(position)[: self.faults.changelogs]
@@ -361,6 +374,11 @@ class _Model:
         return Log(kept, log.offset_next)
 
 
+def _with_offset(client: Client) -> Client:
+    offset = Send(GROUP, b"offset", bytes([client.position + client.batch]))
+    return client._replace(phase="sealed", sends=(*client.sends, offset))
+
+
 @cache
 def _processed(position: int) -> tuple[State, ...]:
     """The truth: the stores after the inputs before ``position``."""
@@ -374,17 +392,6 @@ def _processed(position: int) -> tuple[State, ...]:
 @cache
 def _tail(log: Log) -> Tail:
     return tail_of(((e.offset, e.key, e.value) for e in visible(log)), stable_next(log))
-
-
-def _folded(base: dict[bytes, bytes], rows: list[Entry]) -> State:
-    """The newest value per key; an empty value removes it."""
-    state = dict(base)
-    state.update((entry.key, entry.value) for entry in rows if entry.key != COMMIT_KEY)
-    return tuple(sorted((key, value) for key, value in state.items() if value))
-
-
-def _spell(send: Send) -> str:
-    return "its commit record" if send.key == COMMIT_KEY else f"{send.key!r}"
 
 
 def _show(stores: tuple[State, ...]) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from stateflow.changelog.commit_record import COMMIT_KEY
+
 OPEN, COMMITTED = "open", "committed"
 """An aborted record is taken out of its log at once: no reader can tell the difference."""
 
@@ -142,3 +144,15 @@ def visible(log: Log) -> list[Entry]:
     """What a read-committed reader gets. One producer writes here, so whatever is open is behind all of
     it."""
     return [entry for entry in log.entries if entry.status == COMMITTED]
+
+
+def folded(base: dict[bytes, bytes], rows: list[Entry]) -> State:
+    """The newest value per key; an empty value removes it."""
+    state = dict(base)
+    state.update((entry.key, entry.value) for entry in rows if entry.key != COMMIT_KEY)
+    return tuple(sorted((key, value) for key, value in state.items() if value))
+
+
+def spell(send: Send) -> str:
+    """For the history of a search."""
+    return "its commit record" if send.key == COMMIT_KEY else f"{send.key!r}"

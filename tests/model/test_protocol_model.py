@@ -114,6 +114,11 @@ def test_commit_records_must_wait_for_everything_else(changelogs: int) -> None:
     assert outcome.broken is not None
 
 
+def test_the_groups_offset_must_wait_for_the_commit_records() -> None:
+    outcome = explore(Protocol(flush_before_offset=False), Faults(), outputs_once=False)
+    assert outcome.broken == "the group is at input 2, but the state only at 1"
+
+
 def test_the_cleaner_must_not_overtake_the_decision() -> None:
     """A void record that hides a true one from the cleaner cannot be undone: hence the first defence."""
     outcome = explore(Protocol(), Faults(cleans_undecided=True), outputs_once=False)
