@@ -28,7 +28,8 @@ def additions(expected: Catalog, found: Catalog | None) -> list[CatalogItem]:
     """Entries to write so that the catalog holds what the code expects; none when it does already.
 
     Generations are written only with the first catalog: afterwards they are repartition's. Raises
-    ``CatalogIncompatible`` naming every difference that state would not survive, or ``PartitionCountChanged``.
+    ``CatalogIncompatible`` naming every difference that state would not survive, or
+    ``PartitionCountChanged``.
     """
     if found is None:
         return [
@@ -40,9 +41,9 @@ def additions(expected: Catalog, found: Catalog | None) -> list[CatalogItem]:
     differences = list(compare(expected, found))
     if differences:
         raise CatalogIncompatible(
-            f"the code of {expected.app.app!r} does not fit the state that it left: {'; '.join(differences)}.",
-            action="go back to the code that fits; or give what changed a new name, so that it starts empty beside"
-            " the old; or drop all state of the application with `stateflow reset`.",
+            f"the code of {expected.app.app!r} does not fit the state it left: {'; '.join(differences)}.",
+            action="go back to the code that fits; or give what changed a new name, so that it starts empty"
+            " beside the old; or drop all state of the application with `stateflow reset`.",
             app=expected.app.app,
             differences=differences,
         )
@@ -92,7 +93,7 @@ def _store_differences(wanted: StoreEntry, found: StoreEntry) -> Iterator[str]:
     for field in STORE_FIELDS_FIXED:
         yield from _difference(f"store {found.name!r}", field, getattr(wanted, field), getattr(found, field))
     if wanted.version < found.version:
-        yield f"store {found.name!r}: version is {wanted.version} in the code, already {found.version} in the catalog"
+        yield f"store {found.name!r}: version is {wanted.version} in the code, {found.version} in the catalog"
 
 
 def _difference(what: str, field: str, wanted: object, found: object) -> Iterator[str]:
@@ -114,10 +115,11 @@ def _check_partition_counts(expected: Catalog, found: Catalog) -> None:
         stores = sorted(store.name for store in found.stores.values() if store.stage == name)
         if stores:
             raise PartitionCountChanged(
-                f"the sources of stage {name!r} ({', '.join(stage.sources)}) had {then} partitions when the state of"
-                f" {', '.join(stores)} was built, and now have {now}: keys are no longer where their state is.",
-                action="put key_by(…) before the stateful steps, so that the application's own topic keeps keys in"
-                " place, and begin anew with `stateflow reset`; or give the topic its old partition count again.",
+                f"the sources of stage {name!r} ({', '.join(stage.sources)}) had {then} partitions when the"
+                f" state of {', '.join(stores)} was built, and now have {now}: keys are no longer where their"
+                " state is.",
+                action="put key_by(…) before the stateful steps, so that the application's own topic keeps"
+                " keys in place, and begin anew with `stateflow reset`; or go back to the old count.",
                 stage=name,
                 partitions_before=then,
                 partitions_now=now,

@@ -1,8 +1,8 @@
 """The control topic: the catalog read whole, and changed by one writer at a time.
 
-Every change is: fence the writers before us, read what stands there now, decide, write in one transaction. Whoever
-comes later fences us in the same way, and then we read and decide again. So two workers that start at the same
-moment agree on one catalog, and what is written was decided on what is there.
+Every change is: fence the writers before us, read what stands there now, decide, write in one transaction.
+Whoever comes later fences us in the same way, and then we read and decide again. So two workers that start at
+the same moment agree on one catalog, and what is written was decided on what is there.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class ControlTopic:
         return self._change(lambda _: entries)
 
     def write_generations(self, entries: Sequence[GenerationEntry]) -> Catalog:
-        """Move generations on, all or none. Raises ``GenerationUnfinished`` for a step that no longer fits."""
+        """Move generations on, all or none. Raises ``GenerationUnfinished`` where that no longer fits."""
 
         def decide(current: Catalog | None) -> Sequence[CatalogItem]:
             catalog = self._required(current)
@@ -146,7 +146,8 @@ class ControlTopic:
         if info.partitions != 1:
             raise PartitionCountChanged(
                 f"{self.topic} has {info.partitions} partitions and must have one.",
-                action=f"something else made this topic: delete it, or give the application another id than {self._app!r}.",
+                action=f"something else made this topic: delete it, or give the application another id than"
+                f" {self._app!r}.",
                 topic=self.topic,
                 partitions=info.partitions,
             )
@@ -168,7 +169,8 @@ class ControlTopic:
                 empty_reads = 0 if batches else empty_reads + 1
                 if empty_reads > _EMPTY_READS_MAX:
                     raise BrokerUnreachable(
-                        f"{self.topic} could not be read to its end at {ends.offset_next}: the broker sends nothing.",
+                        f"{self.topic} could not be read to its end at {ends.offset_next}: the broker sends"
+                        " nothing.",
                         action="check that the broker is up and that this user may read the topic.",
                         topic=self.topic,
                     )
@@ -180,7 +182,8 @@ class ControlTopic:
         if catalog is None:
             raise CatalogMissing(
                 f"there is no catalog of an application {self._app!r} on this cluster.",
-                action="check the application's id and the brokers; a worker writes the catalog when it first starts.",
+                action="check the application's id and the brokers; a worker writes the catalog when it"
+                " first starts.",
                 app=self._app,
             )
         return catalog
@@ -192,7 +195,8 @@ def _finished(catalog: Catalog) -> Catalog:
     if preparing:
         entry = preparing[0]
         raise GenerationUnfinished(
-            f"a change of {catalog.app.app!r} to {entry.partitions} partitions (generation {entry.generation}) was"
+            f"a change of {catalog.app.app!r} to {entry.partitions} partitions (generation"
+            f" {entry.generation}) was"
             " begun and is not finished.",
             action=f"finish it with `stateflow scale start --partitions {entry.partitions}`, or undo it with"
             " `stateflow scale abort`.",

@@ -45,7 +45,8 @@ def decode_catalog(app: str, values: Mapping[bytes, bytes | None]) -> Catalog | 
     entry = _decode(present[_APP], AppEntry, app, _APP)
     if entry.format > FORMAT_VERSION:
         raise CatalogIncompatible(
-            f"the catalog of {app!r} is written in format {entry.format}; this version knows {FORMAT_VERSION}.",
+            f"the catalog of {app!r} is written in format {entry.format}; this version knows"
+            f" {FORMAT_VERSION}.",
             action="upgrade stateflow on this machine to the version that the application's workers run.",
             app=app,
         )
@@ -80,7 +81,8 @@ def _decode(value: bytes, form: type[_Entry], app: str, key: bytes) -> _Entry:
     except msgspec.DecodeError as error:
         raise CatalogIncompatible(
             f"the catalog entry {key.decode(errors='replace')!r} of {app!r} cannot be read ({error}).",
-            action="something else wrote to the control topic, or a newer stateflow did: upgrade, or write the entry"
+            action="something else wrote to the control topic, or a newer stateflow did: upgrade, or write"
+            " the entry"
             " again from a backup.",
             app=app,
             key=key,

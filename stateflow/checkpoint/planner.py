@@ -1,7 +1,7 @@
 """What a restore has to do, decided before it begins: reuse what is on disk, read a tail, or replay all.
 
-The targets are fixed here, once. Whoever may write to the changelog must have been fenced before, otherwise the
-restored state is only that of the moment of planning.
+The targets are fixed here, once. Whoever may write to the changelog must have been fenced before, otherwise
+the restored state is only that of the moment of planning.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class StoreFacts:
     position: StorePosition | None
     """How far the local store reaches."""
     tombstones_kept_ms: int = _DELETE_RETENTION_MS_DEFAULT
-    """The topic's ``delete.retention.ms``: how long a deletion stays in the log after it was written, at least."""
+    """The topic's ``delete.retention.ms``: how long at least a deletion stays in the log."""
     now_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class StorePlan:
-    """What is to be done for one store: read ``offsets`` of ``changelog``, onto the local content or from empty."""
+    """What to do for one store: read ``offsets`` of ``changelog``, onto the local content or from empty."""
 
     store: str
     changelog: TopicPartition
@@ -50,6 +50,11 @@ class StorePlan:
     action: Action
     offsets: OffsetRange
     reason: str
+    planned_ms: int
+    """When the target was fixed: at its end the content is all that the log said then."""
+    content_ms: int
+    """When the content that is built upon was all that the log said; ``planned_ms`` for an empty one."""
+    tombstones_kept_ms: int
 
     @property
     def from_empty(self) -> bool:
@@ -95,7 +100,7 @@ def plan_task(
         info = topics.get(changelog.topic)
         position = stores.position(store)
         log = ranges.get(changelog, OffsetRange(0, 0))
-        is_behind = info is not None and position is not None and position.offset_next < log.offset_next
+        is_behind = info is not None and (position is None or position.offset_next != log.offset_next)
         facts.append(
             StoreFacts(
                 store=store,
@@ -132,9 +137,7 @@ def plan_store(facts: StoreFacts) -> StorePlan:
         why = "the local state is of an earlier topic of this name"
         return _plan(facts, topic_id, "replay", log, why)
     if position.offset_next > log.offset_next:
-        why = f"the local state is at {position.offset_next}, ahead of the log's end {log.offset_next}: the log rules"
-        return _plan(facts, topic_id, "replay", log, why)
-    if position.offset_next == log.offset_next:
+        why = f"the local state is at {position.offset_next}, ahead of the log's end {log.offset_next}"
         return _plan(facts, topic_id, "reuse", OffsetRange(log.offset_next, log.offset_next), "up to date")
     if position.offset_next < log.offset_first:
         why = f"the log begins at {log.offset_first}, after the local state's end {position.offset_next}"
@@ -160,16 +163,28 @@ def _checked_topic_id(facts: StoreFacts) -> str:
         )
     if facts.topic_id != facts.topic_id_recorded:
         raise TopicRecreated(
-            f"the changelog {topic} was deleted and created again (topic id {facts.topic_id}, the catalog says"
-            f" {facts.topic_id_recorded}): what it held is gone from the log.",
-            action="restore the topic's data from a backup; if the loss was meant, run `stateflow reset` to begin anew.",
+            f"the changelog {topic} was deleted and created again (topic id {facts.topic_id}, the catalog"
+            f" says {facts.topic_id_recorded}): what it held is gone from the log.",
+            action="restore the topic's data from a backup; if the loss was meant, run `stateflow reset` to"
+            " begin anew.",
             topic=topic,
         )
     return facts.topic_id
 
 
 def _plan(facts: StoreFacts, topic_id: str, action: Action, offsets: OffsetRange, reason: str) -> StorePlan:
-    return StorePlan(facts.store, facts.changelog, topic_id, action, offsets, reason)
+    content_ms = facts.position.applied_ms if action == "tail" and facts.position else facts.now_ms
+    return StorePlan(
+        store=facts.store,
+        changelog=facts.changelog,
+        topic_id=topic_id,
+        action=action,
+        offsets=offsets,
+        reason=reason,
+        planned_ms=facts.now_ms,
+        content_ms=content_ms,
+        tombstones_kept_ms=facts.tombstones_kept_ms,
+    )
 
 
 def _tombstones_kept_ms(cluster: Cluster, topic: str) -> int:

@@ -72,7 +72,8 @@ def render(progress: Progress) -> str:
     bar = "█" * filled + "·" * (_BAR_CELLS - filled)
     eta = "–" if progress.eta_seconds is None else _duration(progress.eta_seconds)
     return (
-        f"{progress.name} [{bar}] {progress.fraction:4.0%}  {progress.slots_done:,}/{progress.slots_total:,} offsets"
+        f"{progress.name} [{bar}] {progress.fraction:4.0%}  {progress.slots_done:,}/{progress.slots_total:,}"
+        " offsets"
         f"  {progress.records_per_second:,.0f} rec/s  {progress.bytes_total / 1e6:,.1f} MB  ETA {eta}"
     )
 

@@ -2,8 +2,8 @@
 
 1. A store that is to be replayed is emptied.
 2. Batches are read; of each key only the newest value is kept.
-3. When enough is pending it is sorted and written as one epoch, with the reader's position. From here on a crash
-   or Ctrl-C costs only what was read since.
+3. When enough is pending it is sorted and written as one epoch, with the reader's position. From here on a
+   crash or Ctrl-C costs only what was read since.
 4. A store is done when the reader's position has reached its target, never by counting records.
 5. When all are done everything is flushed.
 
@@ -94,8 +94,8 @@ class Restoration:
     def step(self, max_records: int = 20_000) -> Progress:
         """Read once and write what is due; returns how far it is.
 
-        Raises ``BrokerUnreachable`` when nothing moves for long, ``OffsetOutOfRange`` when the log's beginning
-        keeps overtaking, ``DiskFull``, ``StateCorrupt``.
+        Raises ``BrokerUnreachable`` when nothing moves for long, ``OffsetOutOfRange`` when the log's
+        beginning keeps overtaking, ``DiskFull``, ``StateCorrupt``.
         """
         if not self._done:
             try:
@@ -128,6 +128,7 @@ class Restoration:
         for changelog, part in self._parts.items():
             if not part.done:
                 moved |= part.reach(reader.position(changelog))
+                self._check_age(part)
         self._check_stall(moved or bool(batches))
 
     def _open_reader(self) -> Reader:
@@ -145,16 +146,20 @@ class Restoration:
         part = self._parts[changelog]
         if part.replans >= self._settings.replans_max:
             raise error
+        self._start_over(part, "the beginning of the log moved past the restore")
+
+    def _start_over(self, part: _StoreRestore, why: str) -> None:
+        changelog = part.plan.changelog
         log = self._cluster.ranges([changelog])[changelog]
         _LOG.warning(
-            "The log of %s begins at %d by now, after %d where its restore was: store %s is replayed from there.",
-            changelog,
-            log.offset_first,
-            part.offset_next,
+            "Store %s is replayed from offset %d of %s: %s.",
             part.plan.store,
+            log.offset_first,
+            changelog,
+            why,
         )
-        part.start_over(log)
-        assert self._reader is not None, "only a reader tells that an offset is out of range"
+        part.start_over(log, why, self._clock.now_ms())
+        assert self._reader is not None, "whoever starts over has been reading"
         self._reader.assign(self._wanted())
 
     def _finish_if_done(self) -> None:
@@ -163,6 +168,24 @@ class Restoration:
             self.close()
             self._done = True
 
+    def _check_age(self, part: _StoreRestore) -> None:
+        """A restore that outlived the log's tombstones may hold keys that were deleted."""
+        age_ms = self._clock.now_ms() - part.plan.content_ms
+        if not part.done or age_ms <= part.plan.tombstones_kept_ms:
+            return
+        if part.plan.action == "tail":
+            self._start_over(part, "the log forgot deletions while its tail was read")
+            return
+        _LOG.warning(
+            "The replay of store %s took %d s, longer than %s keeps deletions (%d s): keys deleted meanwhile"
+            " may be"
+            " back. Raise delete.retention.ms of the topic and restore again.",
+            part.plan.store,
+            age_ms // 1000,
+            part.plan.changelog.topic,
+            part.plan.tombstones_kept_ms // 1000,
+        )
+
     def _check_stall(self, moved: bool) -> None:
         now_seconds = self._clock.monotonic_seconds()
         if moved:
@@ -170,7 +193,8 @@ class Restoration:
         elif now_seconds - self._moved_seconds > self._settings.stall_seconds:
             waiting = ", ".join(f"{changelog}@{offset}" for changelog, offset in self._wanted().items())
             raise BrokerUnreachable(
-                f"restoring {self._task} has stood still for {self._settings.stall_seconds:.0f} s at {waiting}.",
+                f"restoring {self._task} has stood still for {self._settings.stall_seconds:.0f} s at"
+                f" {waiting}.",
                 action="check that the brokers are up; start again, and the restore goes on where it was.",
                 task=self._task,
             )
@@ -203,11 +227,11 @@ class _StoreRestore:
         if self.plan.from_empty and not self.done:
             self._stores.clear(self.plan.store)
 
-    def start_over(self, log: OffsetRange) -> None:
+    def start_over(self, log: OffsetRange, why: str, now_ms: int) -> None:
         """Begin again, from an empty store, with another range."""
         self.replans += 1
         self.plan = replace(
-            self.plan, action="replay", offsets=log, reason="the log's beginning moved past us"
+            self.plan, action="replay", offsets=log, reason=why, planned_ms=now_ms, content_ms=now_ms
         )
         self.offset_next = log.offset_first
         self._forget_pending()
@@ -238,7 +262,9 @@ class _StoreRestore:
 
     def _write(self) -> None:
         changes = _epoch(self._pending)
-        position = StorePosition(self.plan.topic_id, self.offset_next)
+        # On the way the content is older than it looks: deletions behind the position have not been met yet.
+        applied_ms = self.plan.planned_ms if self.done else self.plan.content_ms
+        position = StorePosition(self.plan.topic_id, self.offset_next, applied_ms)
         if self.plan.from_empty and len(changes) >= self._settings.load_entries_min:
             self._stores.load(self.plan.store, changes, position)
         else:

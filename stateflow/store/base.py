@@ -20,8 +20,9 @@ class StorePosition:
     """How far into its changelog partition a store's content reaches.
 
     ``offset_next`` is the first offset not yet applied; ``topic_id`` says of which incarnation of the topic.
-    ``applied_ms`` is the wall-clock time at which the content was all that the log said; 0 lets the store stamp
-    the time of writing. A tail may be read onto it only while the log has every tombstone written since.
+    ``applied_ms`` is the wall-clock time at which the content was all that the log said; 0 lets the store
+    stamp the time of writing. A tail may be read onto it only while the log has every tombstone written
+    since.
     """
 
     topic_id: str

@@ -1,7 +1,8 @@
 """Whether a database can still be written: room on the disk, and errors of its background work.
 
-When a compaction finds the disk full RocksDB waits for room, and lets writers wait with it: nobody is told. So we
-refuse to write while little room is left, write without waiting, and look at its count of background errors.
+When a compaction finds the disk full RocksDB waits for room, and lets writers wait with it: nobody is told.
+So we refuse to write while little room is left, write without waiting, and look at its count of background
+errors.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ _CONFIG_FILE = "rocksdict-config.json"
 _FULL = ("No space left on device", "Disk quota exceeded", "File too large", "file size limit")
 _DAMAGED = ("Corruption", "IO error", "Invalid argument")
 _REPLACEABLE = ("Corruption", "No such file or directory", "Invalid argument")
-"""Damage that a new database in the same place does not have; not so a disk that cannot be read or written."""
+"""Damage that a new database in the same place would not have, unlike a disk that fails."""
 _LOCKED = ("lock hold by current process", "While lock file", "LOCK: Resource temporarily unavailable")
 
 
@@ -74,7 +74,8 @@ def disk_full(directory: TaskDirectory, why: str) -> DiskFull:
     """The error for a state directory that cannot grow."""
     return DiskFull(
         f"no space left for the state in {directory.path} ({why}).",
-        action="free space or move the state directory, then start again: what was committed is in the changelog,"
+        action="free space or move the state directory, then start again: what was committed is in the"
+        " changelog,"
         " and is replayed from the last position on disk.",
         path=str(directory.path),
     )

@@ -77,7 +77,7 @@ class MemoryTaskStores:
                 self._readers[store].change(changes)
             now_ms = self._clock.now_ms()
             for store, position in positions.items():
-                self._positions[store] = replace(position, applied_ms=now_ms)
+                self._positions[store] = replace(position, applied_ms=position.applied_ms or now_ms)
 
     def load(self, store: str, changes: Sequence[Change], position: StorePosition) -> None:
         """``apply`` of one store."""

@@ -9,8 +9,8 @@ DEFAULT_WRITE_BUFFER_BYTES = 64 << 20
 _FAMILY_WRITE_BUFFER_BYTES = 32 << 20
 _BLOOM_BITS_PER_KEY = 10
 _ARENA_BLOCK_BYTES = 128 << 10
-"""What a memtable takes at least. RocksDB's own choice, 1 MiB, lets the empty memtables of many small stores use
-up the shared bound, and then every write is followed by a flush."""
+"""What a memtable takes at least. RocksDB's own choice, 1 MiB, lets the empty memtables of many small stores
+use up the shared bound, and then every write is followed by a flush."""
 DEFAULT_DISK_RESERVE_BYTES = 64 << 20
 _INFO_LOG_BYTES = 1 << 20
 
@@ -18,8 +18,9 @@ _INFO_LOG_BYTES = 1 << 20
 class RocksResources:
     """One block cache and one bound on memtables, whatever the number of tasks and stores.
 
-    Memtables are charged to ``write_buffer_bytes``; when they exceed it the fullest is flushed. Writes are refused
-    while less than ``disk_reserve_bytes`` are free, so that what was written before can still be flushed.
+    Memtables are charged to ``write_buffer_bytes``; when they exceed it the fullest is flushed. Writes are
+    refused while less than ``disk_reserve_bytes`` are free, so that what was written before can still be
+    flushed.
     """
 
     def __init__(

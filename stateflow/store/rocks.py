@@ -272,7 +272,8 @@ class RocksTaskStores:
         return batch
 
     def _position_change(self, store: str, position: StorePosition) -> Change:
-        return store.encode(), encode_position(replace(position, applied_ms=self._clock.now_ms()))
+        applied_ms = position.applied_ms or self._clock.now_ms()
+        return store.encode(), encode_position(replace(position, applied_ms=applied_ms))
 
     def _recreate(self, store: str) -> None:
         database = self._open_database()

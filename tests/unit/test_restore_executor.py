@@ -239,6 +239,52 @@ def test_standing_still_is_told() -> None:
         restoration.step()
 
 
+def test_a_partly_read_tail_keeps_the_age_of_what_it_is_read_onto() -> None:
+    scene = Scene()
+    scene.write(rows(0, 10))
+    scene.restore()
+    restored = scene.stores.position("a")
+    for round_ in range(5):
+        scene.write(rows(0, 10, b"%d" % round_))
+    scene.clock.advance(ms=900)
+    restoration = scene.restoration()
+    restoration.step(20)
+    restoration.close()
+    partly = scene.stores.position("a")
+    assert restored is not None
+    assert partly is not None
+    assert partly.offset_next > restored.offset_next
+    assert partly.applied_ms == restored.applied_ms
+    scene.clock.advance(ms=200)
+    assert scene.plan().stores[0].action == "replay"
+    scene.restore()
+    assert scene.content == scene.truth
+
+
+def test_a_tail_that_outlives_the_tombstones_is_replayed_whole() -> None:
+    scene = Scene()
+    scene.write(rows(0, 10))
+    scene.restore()
+    scene.write(rows(10, 40))
+    scene.write([(b"0003", None)])
+    restoration = scene.restoration()
+    restoration.step(10)
+    for _ in range(3):
+        scene.clock.advance(ms=1_100)
+        scene.cluster.compact(TOPIC)
+    restoration.run()
+    assert scene.content == scene.truth
+
+
+def test_a_replay_that_outlives_the_tombstones_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    scene = Scene()
+    scene.write(rows(0, 10))
+    restoration = scene.restoration()
+    scene.clock.advance(ms=1_001)
+    restoration.run()
+    assert "delete.retention.ms" in caplog.text
+
+
 def test_a_recreated_or_missing_topic_is_refused() -> None:
     scene = Scene()
     scene.write(rows(0, 5))
