@@ -138,6 +138,8 @@ def plan_store(facts: StoreFacts) -> StorePlan:
         return _plan(facts, topic_id, "replay", log, why)
     if position.offset_next > log.offset_next:
         why = f"the local state is at {position.offset_next}, ahead of the log's end {log.offset_next}"
+        return _plan(facts, topic_id, "replay", log, why)
+    if position.offset_next == log.offset_next:
         return _plan(facts, topic_id, "reuse", OffsetRange(log.offset_next, log.offset_next), "up to date")
     if position.offset_next < log.offset_first:
         why = f"the log begins at {log.offset_first}, after the local state's end {position.offset_next}"
