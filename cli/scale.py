@@ -11,7 +11,8 @@ import click
 import msgspec
 
 from stateflow.catalog.model import Catalog, RoutingEntry
-from stateflow.cli.options import app_id_option, brokers_option, dry_run_option, json_option, yes_option
+from stateflow.cli.application import brokers_override, connected
+from stateflow.cli.options import app_id_option, dry_run_option, json_option, yes_option
 from stateflow.cli.output import emit_json
 from stateflow.cli.scale_text import (
     ProgressBar,
@@ -21,11 +22,11 @@ from stateflow.cli.scale_text import (
     print_outcome,
     print_plan,
 )
-from stateflow.cli.target import application_id
+from stateflow.cli.target import chosen
 from stateflow.clock import SystemClock
+from stateflow.config import AppOptions
 from stateflow.errors import Interrupted
 from stateflow.log.base import Cluster
-from stateflow.log.kafka import KafkaCluster
 from stateflow.scale import generation as generations
 from stateflow.scale.engine import Engine, InProcess
 from stateflow.scale.plan import Plan, make_plan
@@ -60,7 +61,7 @@ def _stack(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 target_options = _stack(
-    click.argument("target", metavar="[APP]", required=False), app_id_option, brokers_option, json_option
+    click.argument("target", metavar="[APP]", required=False), app_id_option, brokers_override, json_option
 )
 change_options = _stack(
     click.option(
@@ -93,14 +94,14 @@ def command() -> None:
 def plan(
     target: str | None,
     app_id: str | None,
-    brokers: str,
+    brokers: str | None,
     as_json: bool,
     count: bool,
     **change: Any,
 ) -> None:
     """Show what would move, and how long it would take."""
-    app = application_id(target, app_id)
-    with _connected(brokers) as cluster:
+    app, options = _chosen(target, app_id, brokers)
+    with connected(options) as cluster:
         _show_plan(_plan(cluster, app, Change(**change), count_keys=count), as_json=as_json)
 
 
@@ -112,21 +113,22 @@ def plan(
 def start_command(
     target: str | None,
     app_id: str | None,
-    brokers: str,
+    brokers: str | None,
     as_json: bool,
     engine: str,
     dry_run: bool,
     **change: Any,
 ) -> None:
     """Repartition while no worker runs; started again after a failure, it resumes."""
-    app, wanted = application_id(target, app_id), Change(**change)
-    with _connected(brokers) as cluster:
+    wanted = Change(**change)
+    app, options = _chosen(target, app_id, brokers)
+    with connected(options) as cluster:
         if dry_run:
             _show_plan(_plan(cluster, app, wanted, count_keys=False), as_json=as_json)
             return
         routing = wanted.routing(generations.load_catalog(cluster, app))
         generations.refuse_while_running(cluster, app)  # before Spark takes its seconds to start
-        with _engine(engine, cluster, brokers) as runner:
+        with _engine(engine, cluster, options) as runner:
             outcome = start(cluster, app, routing, runner, SystemClock(), on_progress=ProgressBar())
     if as_json:
         emit_json(outcome_data(outcome))
@@ -136,10 +138,10 @@ def start_command(
 
 @command.command()
 @target_options
-def status(target: str | None, app_id: str | None, brokers: str, as_json: bool) -> None:
+def status(target: str | None, app_id: str | None, brokers: str | None, as_json: bool) -> None:
     """Show all generations of an application."""
-    app = application_id(target, app_id)
-    with _connected(brokers) as cluster:
+    app, options = _chosen(target, app_id, brokers)
+    with connected(options) as cluster:
         catalog = generations.load_catalog(cluster, app)
         workers = len(cluster.group_members(app))
     if as_json:
@@ -154,11 +156,11 @@ def status(target: str | None, app_id: str | None, brokers: str, as_json: bool) 
 @dry_run_option
 @yes_option
 def finalize(
-    target: str | None, app_id: str | None, brokers: str, as_json: bool, dry_run: bool, yes: bool
+    target: str | None, app_id: str | None, brokers: str | None, as_json: bool, dry_run: bool, yes: bool
 ) -> None:
     """Delete the topics of generations that are no longer needed."""
-    app = application_id(target, app_id)
-    with _connected(brokers) as cluster:
+    app, options = _chosen(target, app_id, brokers)
+    with connected(options) as cluster:
         topics = generations.finalizable(generations.load_catalog(cluster, app))
         if topics and not dry_run:
             _confirm(f"Delete {len(topics)} topic(s): {', '.join(topics)}?", yes=yes, as_json=as_json)
@@ -177,11 +179,11 @@ def finalize(
 @dry_run_option
 @yes_option
 def abort(
-    target: str | None, app_id: str | None, brokers: str, as_json: bool, dry_run: bool, yes: bool
+    target: str | None, app_id: str | None, brokers: str | None, as_json: bool, dry_run: bool, yes: bool
 ) -> None:
     """Undo an unfinished change; the generation before it was never touched."""
-    app = application_id(target, app_id)
-    with _connected(brokers) as cluster:
+    app, options = _chosen(target, app_id, brokers)
+    with connected(options) as cluster:
         entry = generations.unfinished(generations.load_catalog(cluster, app))
         if not dry_run:
             _confirm(
@@ -196,17 +198,13 @@ def abort(
     click.echo(f"Generation {entry.generation} {'would be' if dry_run else 'is'} aborted.")
 
 
-@contextmanager
-def _connected(brokers: str) -> Iterator[Cluster]:
-    cluster = KafkaCluster(brokers)
-    try:
-        yield cluster
-    finally:
-        cluster.close()
+def _chosen(target: str | None, app_id: str | None, brokers: str | None) -> tuple[str, AppOptions]:
+    found = chosen(target, app_id, brokers)
+    return found.app, found.options
 
 
 @contextmanager
-def _engine(name: str, cluster: Cluster, brokers: str) -> Iterator[Engine]:
+def _engine(name: str, cluster: Cluster, options: AppOptions) -> Iterator[Engine]:
     if name == "local":
         yield InProcess(cluster, LOCAL_LANES)
         return
@@ -215,7 +213,7 @@ def _engine(name: str, cluster: Cluster, brokers: str) -> Iterator[Engine]:
     from stateflow.spark.session import SparkSettings, spark_session
 
     with spark_session(SparkSettings(app_name="stateflow-repartition")) as session:
-        yield SparkEngine(session, Connection(brokers))
+        yield SparkEngine(session, Connection(options.brokers, options.client))
 
 
 def _plan(cluster: Cluster, app: str, change: Change, *, count_keys: bool) -> Plan:

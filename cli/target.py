@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from stateflow.cli.application import configured
+from stateflow.config import AppOptions, resolve
+from stateflow.connectors.broker.running import running_bootstrap
 from stateflow.errors import ConfigError
 
 
-def application_id(target: str | None, app_id: str | None) -> str:
-    """The application's id. Loads the code only when it is named; raises ``ConfigError`` unless exactly one
-    is given.
-    """
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """An application's id, and its settings as code, file, environment and command line have them."""
+
+    app: str
+    options: AppOptions
+
+
+def chosen(target: str | None, app_id: str | None, brokers: str | None) -> Chosen:
+    """The application that APP or ``--app`` names, exactly one of them; the code is loaded only for APP."""
     if (target is None) == (app_id is None):
         raise ConfigError(
             "It is not clear which application is meant.",
             action="give either APP (module:attribute or file.py:attribute) or --app ID.",
         )
-    if app_id is not None:
-        return app_id
-    assert target is not None, "exactly one of the two is given"
-    from stateflow.app import load
-
-    return load(target).id
+    if target is not None:
+        app = configured(target, brokers=brokers)
+        return Chosen(app.id, app.options)
+    assert app_id is not None, "exactly one of the two is given"
+    settings = resolve(app_id, AppOptions(), {} if brokers is None else {"brokers": brokers})
+    if settings.origins["brokers"] == "default" and (running := running_bootstrap()):
+        settings = resolve(app_id, AppOptions(), {"brokers": running})
+    return Chosen(app_id, settings.options)

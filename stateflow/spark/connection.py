@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from stateflow.log.base import Cluster
 
@@ -13,10 +14,10 @@ class Connection:
     """Bootstrap servers and client settings. ``repr`` leaves the settings out: they may hold secrets."""
 
     brokers: str
-    client: Mapping[str, str] = field(default_factory=dict, repr=False)
+    client: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def open(self) -> Cluster:
         """A new connection; the caller closes it. Raises ``BrokerUnreachable``."""
-        from stateflow.log.kafka import KafkaCluster
+        from stateflow.log.kafka import connect
 
-        return KafkaCluster(self.brokers, self.client)
+        return connect(self.brokers, self.client)

@@ -14,7 +14,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -100,6 +100,7 @@ def run_spark(
     all attempts, and any typed error of a task.
     """
     settings, clock = settings or PipelineSettings(), clock or SystemClock()
+    worker = replace(worker, state_dir=worker.state_dir.resolve())
     cluster = connection.open()
     try:
         refuse_while_running(cluster, pipeline.topology.app)

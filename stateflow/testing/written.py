@@ -13,7 +13,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from stateflow.catalog.control import ControlTopic
-from stateflow.catalog.model import AppEntry, Catalog, GenerationEntry, Guarantee, StageEntry, StoreEntry
+from stateflow.catalog.model import (
+    AppEntry,
+    Catalog,
+    GenerationEntry,
+    Guarantee,
+    KeyLayout,
+    StageEntry,
+    StoreEntry,
+)
 from stateflow.catalog.names import changelog_topic, repartition_topic
 from stateflow.changelog.format import TOUCH_KEY, WATERMARK_HEADER, is_reserved
 from stateflow.log.base import Cluster, Committed, TopicSpec
@@ -162,5 +170,5 @@ class WrittenApp:
         return found
 
 
-def _layout(store: str) -> str:
+def _layout(store: str) -> KeyLayout:
     return next(entry.layout for entry in STORES if entry.name == store)

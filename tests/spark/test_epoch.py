@@ -4,85 +4,29 @@ session.
 
 from __future__ import annotations
 
-import random
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
-from stateflow.catalog.model import Guarantee, StoreEntry
+from stateflow.catalog.model import Guarantee
 from stateflow.clock import ManualClock
-from stateflow.log.base import Appended, Cluster, TopicSpec, Writer
+from stateflow.log.base import Appended, Cluster, Writer
 from stateflow.log.memory import MemoryCluster
-from stateflow.operators.context import StageContext
-from stateflow.operators.topology import Stage, Topology
-from stateflow.record import RecordBatch, TopicPartition
+from stateflow.record import TopicPartition
 from stateflow.runtime.lag import is_drained
 from stateflow.runtime.launch import rocks_opener
 from stateflow.runtime.prepare import prepare
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.wiring import Wiring
-from stateflow.scale.reading import read_range
 from stateflow.spark.connection import Connection
 from stateflow.spark.epoch import EpochRange, EpochResult, run_epoch
 from stateflow.spark.ranges import RangeOptions, RangePlanner, TaskInputs
 from stateflow.store.rocks import RocksResources
+from stateflow.testing.words import Words, topology
 
 PARTITIONS = 3
-COUNTS = StoreEntry(
-    name="counts",
-    stage="by-word",
-    kind="value",
-    layout="plain",
-    key_codec={"codec": "string"},
-    value_codec={"codec": "integer", "bits": 64},
-)
-
-
-class Split:
-    """Words of each line, re-keyed."""
-
-    def __init__(self, context: StageContext) -> None:
-        self._context = context
-
-    def process(self, batch: RecordBatch) -> None:
-        for line, timestamp_ms in zip(batch.values, batch.timestamps_ms, strict=True):
-            words = line.split()
-            self._context.rekey_many("by-word", words, words, [timestamp_ms] * len(words))
-
-    def advance(self, watermark_ms: int) -> None: ...
-
-    def statistics(self) -> Iterator[tuple[str, int]]:
-        return iter(())
-
-
-class Count:
-    """A running count per word, each new count sent on."""
-
-    def __init__(self, context: StageContext) -> None:
-        self._context = context
-
-    def process(self, batch: RecordBatch) -> None:
-        store = self._context.store("counts")
-        for word, timestamp_ms in zip(batch.keys, batch.timestamps_ms, strict=True):
-            count = int.from_bytes(store.get(word) or b"\0" * 8, "big") + 1
-            store.put(word, count.to_bytes(8, "big"))
-            self._context.send_many("out", [word], [b"%d" % count], [timestamp_ms])
-
-    def advance(self, watermark_ms: int) -> None: ...
-
-    def statistics(self) -> Iterator[tuple[str, int]]:
-        return iter(())
-
-
-TOPOLOGY = Topology(
-    "words",
-    (
-        Stage("lines", ("in",), None, None, (), (), ("by-word",), Split),
-        Stage("by-word", (), "by-word", "lines", (COUNTS,), ("out",), (), Count),
-    ),
-)
+TOPOLOGY = topology("words")
 
 
 class Killed(BaseException):
@@ -178,80 +122,46 @@ def _targets(targets: Mapping[str, int]) -> dict[TopicPartition, int]:
 @pytest.fixture
 def cluster() -> Iterator[MemoryCluster]:
     made = MemoryCluster()
-    made.create([TopicSpec("in", 2), TopicSpec("out", 1)])
     yield made
     made.close()
 
 
-def feed(cluster: Cluster, seed: int = 1, lines: int = 60) -> Counter[bytes]:
-    rng = random.Random(seed)
-    expected: Counter[bytes] = Counter()
-    writer = cluster.writer()
-    writer.begin()
-    for number in range(lines):
-        words = [b"w%d" % rng.randrange(20) for _ in range(5)]
-        expected.update(words)
-        writer.send("in", None, b" ".join(words), partition=number % 2, timestamp_ms=number)
-    writer.commit()
-    writer.close()
-    return expected
-
-
-def counts(cluster: Cluster) -> Counter[bytes]:
-    """The store's state, out of its changelog."""
-    topic = "words-counts-changelog"
-    found: Counter[bytes] = Counter()
-    for source, log in cluster.ranges(TopicPartition(topic, p) for p in range(PARTITIONS)).items():
-        for batch in read_range(cluster, source, log):
-            found.update(dict.fromkeys(batch.keys, 0))
-            for key, value in zip(batch.keys, batch.values, strict=True):
-                found[key] = int.from_bytes(value, "big")
-    return found
-
-
-def outputs(cluster: Cluster) -> list[tuple[bytes, bytes]]:
-    ((source, log),) = cluster.ranges([TopicPartition("out", 0)]).items()
-    return [(r.key, r.value) for batch in read_range(cluster, source, log) for r in batch.records()]
-
-
-def assert_counted_once(cluster: Cluster, expected: Counter[bytes]) -> None:
-    assert counts(cluster) == expected
-    every_count = [(word, b"%d" % n) for word, total in expected.items() for n in range(1, total + 1)]
-    assert sorted(outputs(cluster)) == sorted(every_count)
+@pytest.fixture
+def words(cluster: MemoryCluster) -> Words:
+    made = Words.create(cluster, "words")
+    made.feed(60)
+    return made
 
 
 @pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
 def test_micro_batches_count_everything_once(
-    cluster: MemoryCluster, tmp_path: Path, guarantee: Guarantee
+    cluster: MemoryCluster, words: Words, tmp_path: Path, guarantee: Guarantee
 ) -> None:
     query = Query(cluster, tmp_path, guarantee)
-    expected = feed(cluster)
     query.run_to_the_end()
-    assert_counted_once(cluster, expected)
-    expected += feed(cluster, seed=2)
+    words.assert_counted_once()
+    words.feed(60, seed=2)
     query.run_to_the_end()
-    assert_counted_once(cluster, expected)
+    words.assert_counted_once()
 
 
-def test_an_epoch_that_is_run_twice_counts_once(cluster: MemoryCluster, tmp_path: Path) -> None:
+def test_an_epoch_that_is_run_twice_counts_once(cluster: MemoryCluster, words: Words, tmp_path: Path) -> None:
     query = Query(cluster, tmp_path)
-    expected = feed(cluster)
     for _ in range(30):
         for todo in query.next_rows():
             query.run(todo)
             assert query.run(todo).records_total == 0
             assert query.run(todo, machine="b").records_total == 0
     assert is_drained(cluster, query.wiring.catalog)
-    assert_counted_once(cluster, expected)
+    words.assert_counted_once()
 
 
 @pytest.mark.parametrize("step", ["before commit", "after commit"])
 @pytest.mark.parametrize("stage", ["lines", "by-word"])
 def test_an_executor_killed_at_its_commit(
-    cluster: MemoryCluster, tmp_path: Path, step: str, stage: str
+    cluster: MemoryCluster, words: Words, tmp_path: Path, step: str, stage: str
 ) -> None:
     query = Query(cluster, tmp_path)
-    expected = feed(cluster)
     killed = 0
     for number in range(30):
         for todo in query.next_rows():
@@ -262,34 +172,34 @@ def test_an_executor_killed_at_its_commit(
             query.run(todo, machine="b")
     assert killed >= 2
     assert is_drained(cluster, query.wiring.catalog)
-    assert_counted_once(cluster, expected)
+    words.assert_counted_once()
 
 
-def test_a_query_without_its_checkpoint_goes_on_from_kafka(cluster: MemoryCluster, tmp_path: Path) -> None:
-    expected = feed(cluster)
+def test_a_query_without_its_checkpoint_goes_on_from_kafka(
+    cluster: MemoryCluster, words: Words, tmp_path: Path
+) -> None:
     Query(cluster, tmp_path).run_to_the_end()
-    expected += feed(cluster, seed=3)
+    words.feed(60, seed=3)
     records = Query(cluster, tmp_path).run_to_the_end(machine="another")
     assert records == 60 + 300
-    assert_counted_once(cluster, expected)
+    words.assert_counted_once()
 
 
-def test_a_query_with_an_old_checkpoint_repeats_nothing(cluster: MemoryCluster, tmp_path: Path) -> None:
+def test_a_query_with_an_old_checkpoint_repeats_nothing(
+    cluster: MemoryCluster, words: Words, tmp_path: Path
+) -> None:
     query = Query(cluster, tmp_path)
     old = dict(query.offsets)
-    expected = feed(cluster)
     query.run_to_the_end()
     query.offsets = old
     assert query.run_to_the_end() == 0
-    assert_counted_once(cluster, expected)
+    words.assert_counted_once()
 
 
-def test_a_silent_input_is_announced_to_the_stage_behind(cluster: MemoryCluster, tmp_path: Path) -> None:
+def test_a_silent_input_is_announced_to_the_stage_behind(
+    cluster: MemoryCluster, words: Words, tmp_path: Path
+) -> None:
     query = Query(cluster, tmp_path)
-    writer = cluster.writer()
-    writer.begin()
-    writer.send("in", None, b"only here", partition=0, timestamp_ms=5_000)
-    writer.commit()
     query.run_to_the_end()
     query.clock.advance(seconds=6)
     idle = query.next_rows()
