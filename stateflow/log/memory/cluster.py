@@ -18,9 +18,9 @@ from stateflow.record import OffsetRange, TopicPartition
 class MemoryCluster:
     """Implements :class:`stateflow.log.base.Cluster`; deterministic, without threads, with Kafka's rules.
 
-    Nothing happens by itself: time passes when ``clock`` is moved and is noticed by the next call, members of
-    a group hand over partitions in their own polls, and the cleaner runs when :meth:`compact` is called. Calls
-    that would wait on a broker answer at once, or raise what the wait would have ended in.
+    Nothing happens by itself: time passes when ``clock`` is moved and is noticed by the next call, members
+    of a group hand over partitions in their own polls, and the cleaner runs when :meth:`compact` is called.
+    Calls that would wait on a broker answer at once, or raise what the wait would have ended in.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """The group coordinator of the memory log: members, their partitions, cooperative hand-over, expiry.
 
-A partition that changes hands is revoked from its owner in the owner's own poll, and only then offered to its new
-owner, in that one's poll. Which member gets what is decided by a balanced, sticky assignment over sorted names, so
-the same calls give the same history every time. The cluster's lock is held around every call.
+A partition that changes hands is revoked from its owner in the owner's own poll, and only then offered to its
+new owner, in that one's poll. Which member gets what is decided by a balanced, sticky assignment over sorted
+names, so the same calls give the same history every time. The cluster's lock is held around every call.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class GroupState:
         return sorted(member.target - member.owned - held)
 
     def _balance(self, counts: Mapping[str, int]) -> None:
-        """Sticky and even: keep what each had up to its fair share, then give the rest to whoever has least."""
+        """Sticky and even: keep what each had up to its fair share, then give the rest to the poorest."""
         self.generation += 1
         before = {member.member_id: member.target | member.owned for member in self.members.values()}
         for member in self.members.values():

@@ -1,8 +1,8 @@
 """One partition of the memory log: offset slots, transaction markers, the last stable offset, the cleaner.
 
-Follows Kafka's rules: a marker takes an offset of its own; a read-committed reader sees nothing at or past the
-first offset of the oldest open transaction; aborted records are never shown; compaction leaves gaps and never
-moves the end. Not thread-safe: the cluster's lock is held around every call.
+Follows Kafka's rules: a marker takes an offset of its own; a read-committed reader sees nothing at or past
+the first offset of the oldest open transaction; aborted records are never shown; compaction leaves gaps and
+never moves the end. Not thread-safe: the cluster's lock is held around every call.
 """
 
 from __future__ import annotations
@@ -111,10 +111,10 @@ class PartitionLog:
     def compact(self, *, now_ms: int, delete_retention_ms: int, active_slots: int) -> int:
         """One pass of the cleaner; returns the number of slots removed.
 
-        The cleaned part ends at the last stable offset and ``active_slots`` before the end, whichever is first.
-        In it the newest record per key stays. A tombstone or marker that this pass meets for the first time gets
-        a horizon of now + ``delete_retention_ms`` and goes in the first pass at or after it (a marker only once no
-        record of its transaction is left).
+        The cleaned part ends at the last stable offset, or ``active_slots`` before the end if that is first.
+        In it the newest record per key stays. A tombstone or marker that this pass meets for the first time
+        gets a horizon of now + ``delete_retention_ms`` and goes in the first pass at or after it (a marker
+        only once no record of its transaction is left).
         """
         active_first = self.slots[-active_slots].offset if 0 < active_slots <= len(self.slots) else self.end
         if active_slots > len(self.slots):

@@ -72,7 +72,7 @@ class MemoryReader:
         return len(fetched.slots)
 
     def position(self, partition: TopicPartition) -> int:
-        """The next offset; it jumps past markers and gaps in the read *after* the last record, as on a broker."""
+        """The next offset; the read *after* the last record moves it past markers and gaps."""
         return self._positions[partition]
 
     def add(self, offsets: Mapping[TopicPartition, int]) -> None:

@@ -29,7 +29,7 @@ class _Producer:
 
 
 class TransactionCoordinator:
-    """One producer at a time per transactional id: the newest. The cluster's lock is held around every call."""
+    """One producer per transactional id: the newest. The cluster's lock is held around every call."""
 
     def __init__(
         self,
@@ -91,8 +91,8 @@ class TransactionCoordinator:
         producer = self._producers[transactional_id]
         if producer.epoch != epoch:
             raise ProducerFenced(
-                f"The producer {transactional_id!r} was fenced: a newer one took its place, or its transaction"
-                " ran past its timeout.",
+                f"The producer {transactional_id!r} was fenced: a newer one took its place, or its"
+                " transaction ran past its timeout.",
                 action="stop this instance; the newer one goes on from the last commit.",
                 transactional_id=transactional_id,
             )

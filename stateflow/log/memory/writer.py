@@ -18,8 +18,8 @@ from stateflow.record import Headers, TopicPartition
 class MemoryWriter:
     """Implements :class:`stateflow.log.base.Writer`.
 
-    Without a transactional id, up to ``linger_records`` records wait in the writer until ``commit``, and die with it
-    in :meth:`kill`: what a process loses that never flushed.
+    Without a transactional id, up to ``linger_records`` records wait in the writer until ``commit``, and die
+    with it in :meth:`kill`: what a process loses that never flushed.
     """
 
     def __init__(self, broker: MemoryBroker, transactional_id: str | None, linger_records: int) -> None:
@@ -58,14 +58,13 @@ class MemoryWriter:
         with self._broker.lock:
             self._broker.expire()
             found = self._broker.topic(topic)
-            chosen = TopicPartition(
-                topic, self._choose(key, len(found.partitions)) if partition < 0 else partition
-            )
-            self._broker.partition(chosen)
+            if partition < 0:
+                partition = self._choose(key, len(found.partitions))
+            target = TopicPartition(topic, partition)
+            self._broker.partition(target)
             stamp_ms = self._broker.clock.now_ms() if timestamp_ms is None else timestamp_ms
-            self._waiting.append(
-                (chosen, found.payload(key, value, stamp_ms, tuple(headers), self._broker.clock))
-            )
+            payload = found.payload(key, value, stamp_ms, tuple(headers), self._broker.clock)
+            self._waiting.append((target, payload))
             if self._transactional_id is not None or len(self._waiting) > self._linger_records:
                 self._append_waiting()
 

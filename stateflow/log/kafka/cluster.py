@@ -1,0 +1,181 @@
+"""A Kafka cluster: the door to it, and what hangs on it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+
+from confluent_kafka import Consumer
+
+from stateflow.clock import Clock, SystemClock
+from stateflow.errors import TopicMissing
+from stateflow.log.base import Committed, GroupListener, TopicInfo, TopicSpec
+from stateflow.log.kafka.admin import Admin
+from stateflow.log.kafka.consumer import KafkaGroupConsumer
+from stateflow.log.kafka.offsets import Offsets
+from stateflow.log.kafka.reader import KafkaReader
+from stateflow.log.kafka.settings import (
+    KafkaOptions,
+    admin_settings,
+    checked,
+    member_settings,
+    reader_settings,
+    writer_settings,
+)
+from stateflow.log.kafka.topics import Topics
+from stateflow.log.kafka.writer import KafkaWriter
+from stateflow.record import OffsetRange, TopicPartition
+
+_CONNECT_SECONDS = 5.0
+
+
+class KafkaCluster:
+    """Implements :class:`stateflow.log.base.Cluster`.
+
+    ``client_settings`` are librdkafka's (security above all) and reach every client; they are never logged.
+    Nothing is sent before the first call; :func:`connect` asks at once whether a broker answers.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        client_settings: Mapping[str, object] | None = None,
+        options: KafkaOptions | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.bootstrap = bootstrap
+        self._settings = checked(client_settings or {})
+        self._options = options or KafkaOptions()
+        self._clock = clock or SystemClock()
+        self._admin = Admin(
+            bootstrap,
+            admin_settings(bootstrap, self._settings),
+            self._clock,
+            self._options.request_timeout_seconds,
+        )
+        self._topics = Topics(self._admin)
+        self._offsets = Offsets(self._admin)
+
+    def __repr__(self) -> str:
+        return f"KafkaCluster({self.bootstrap!r})"
+
+    @functools.cached_property
+    def cluster_id(self) -> str:
+        """The cluster's own id."""
+        return self._ask_cluster_id(self._options.request_timeout_seconds)
+
+    def _ask_cluster_id(self, timeout_seconds: float) -> str:
+        found = self._admin.call(
+            "asking for the cluster's id",
+            lambda left: self._admin.client.list_topics(timeout=left),
+            timeout_seconds,
+        )
+        return str(found.cluster_id)
+
+    def describe(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
+        """The topics that exist, of those asked for."""
+        return self._topics.describe(topics)
+
+    def list_topics(self) -> list[str]:
+        """Names of all topics, sorted, internal ones left out."""
+        return self._topics.list_names()
+
+    def create(self, topics: Iterable[TopicSpec]) -> dict[str, TopicInfo]:
+        """Create topics and wait until every partition has a leader."""
+        return self._topics.create(topics)
+
+    def delete(self, topics: Iterable[str]) -> None:
+        """Delete topics and wait until they are gone."""
+        self._topics.delete(topics)
+
+    def topic_config(self, topic: str) -> dict[str, str]:
+        """Effective settings of a topic."""
+        return self._topics.config(topic)
+
+    def alter_topic_config(self, topic: str, changes: Mapping[str, str | None]) -> None:
+        """Set topic settings; None removes an override."""
+        self._topics.alter_config(topic, changes)
+
+    def trim(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Drop everything before these offsets; −1 means all that is there."""
+        self._offsets.trim(offsets)
+
+    def ranges(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetRange]:
+        """Log start and last stable offset of each partition."""
+        return self._offsets.ranges(partitions)
+
+    def committed(
+        self, group: str, partitions: Iterable[TopicPartition], *, stable: bool = True
+    ) -> dict[TopicPartition, Committed]:
+        """Committed offsets of a group."""
+        return self._offsets.committed(group, partitions, stable=stable)
+
+    def commit(self, group: str, offsets: Mapping[TopicPartition, Committed]) -> None:
+        """Set a group's offsets from outside. Raises ``StillRunning`` when it has members."""
+        self._offsets.commit(group, offsets)
+
+    def group_members(self, group: str) -> list[str]:
+        """Ids of the members of a group right now."""
+        return self._offsets.group_members(group)
+
+    def reader(self) -> KafkaReader:
+        """A new reader."""
+        return KafkaReader(
+            reader_settings(self.bootstrap, self._settings, self._options),
+            self.bootstrap,
+            self._offsets,
+            self._clock,
+            self._options.unreachable_seconds,
+        )
+
+    def writer(self, transactional_id: str | None = None) -> KafkaWriter:
+        """A new writer. With a transactional id, every older writer of that id is fenced on return."""
+        return KafkaWriter(
+            writer_settings(self.bootstrap, self._settings, self._options, transactional_id),
+            self._admin,
+            self._topics,
+            self._outsider_metadata,
+        )
+
+    def group_consumer(
+        self, group: str, topics: Sequence[str], listener: GroupListener, *, member: str | None = None
+    ) -> KafkaGroupConsumer:
+        """Join a group. Raises ``TopicMissing`` when one of the topics does not exist."""
+        missing = sorted(set(topics) - set(self.describe(topics)))
+        if missing:
+            raise TopicMissing(
+                f"The topics {', '.join(missing)} do not exist at {self.bootstrap}.",
+                action="create them, or check their names in the application.",
+                topics=missing,
+            )
+        return KafkaGroupConsumer(
+            member_settings(self.bootstrap, self._settings, self._options, group, member),
+            topics,
+            listener,
+            admin=self._admin,
+            unreachable_seconds=self._options.unreachable_seconds,
+        )
+
+    def close(self) -> None:
+        """The administrative connection ends with this object."""
+
+    def _outsider_metadata(self, group: str) -> object:
+        """What ``send_offsets_to_transaction`` takes from one who is not a member: the group's name alone."""
+        outsider = Consumer(member_settings(self.bootstrap, self._settings, self._options, group, None))
+        try:
+            return outsider.consumer_group_metadata()
+        finally:
+            outsider.close()
+
+
+def connect(
+    brokers: str,
+    settings: Mapping[str, object] | None = None,
+    options: KafkaOptions | None = None,
+    *,
+    timeout_seconds: float = _CONNECT_SECONDS,
+) -> KafkaCluster:
+    """A cluster that answered. Raises ``BrokerUnreachable``, which names the address, within the timeout."""
+    cluster = KafkaCluster(brokers, settings, options)
+    cluster.__dict__["cluster_id"] = cluster._ask_cluster_id(timeout_seconds)
+    return cluster

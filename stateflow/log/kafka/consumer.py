@@ -1,0 +1,169 @@
+"""A member of a consumer group on a Kafka cluster, with cooperative rebalance and delayed start.
+
+In the assignment callback nothing is assigned to the client library: a partition is read only after ``start``
+names its offset, by an incremental assignment, and so restore comes first. The group's protocol does not mind:
+what a member owns is the group's assignment, not what the library reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as ClientPartition
+
+from stateflow.errors import MembershipLost, StateflowError
+from stateflow.log.base import Committed, GroupListener, GroupMetadata
+from stateflow.log.kafka.admin import Admin, client_log
+from stateflow.log.kafka.failures import is_membership, is_passing, typed
+from stateflow.log.kafka.fetching import Fetching, started
+from stateflow.log.kafka.offsets import Offsets, client_offsets
+from stateflow.log.kafka.settings import Settings
+from stateflow.record import RecordBatch, TopicPartition
+
+
+class KafkaGroupConsumer:
+    """Implements :class:`stateflow.log.base.GroupConsumer`."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        topics: Sequence[str],
+        listener: GroupListener,
+        *,
+        admin: Admin,
+        unreachable_seconds: float,
+    ) -> None:
+        self._group = str(settings["group.id"])
+        self._listener = listener
+        self._admin = admin
+        self._offsets = Offsets(admin)
+        self._fetching = Fetching(admin.clock, admin.bootstrap, unreachable_seconds, self._failed)
+        self._in_callback = False
+        self._raised: BaseException | None = None
+        self._kept: list[RecordBatch] = []
+        self._closed = False
+        self._consumer = Consumer({**settings, "error_cb": self._fetching.broker_event}, logger=client_log)
+        self._consumer.subscribe(
+            list(topics),
+            on_assign=lambda _, partitions: self._assigned(partitions),
+            on_revoke=lambda _, partitions: self._released(partitions, listener.on_revoked),
+            on_lost=lambda _, partitions: self._released(partitions, listener.on_lost),
+        )
+
+    def poll(self, max_records: int, timeout_seconds: float) -> list[RecordBatch]:
+        """Serve the group and read. Raises what the listener raised, and ``MembershipLost`` when replaced."""
+        if self._kept:
+            kept, self._kept = self._kept, []
+            return kept
+        batches = self._fetching.consume(self._consumer, max_records, timeout_seconds)
+        if self._raised is not None:
+            self._kept = batches
+            self._raise_listener_error()
+        return batches
+
+    def start(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Begin reading at these offsets."""
+        if not offsets:
+            return
+        again = [partition for partition in offsets if partition in self._fetching.positions]
+        if again:
+            self.stop(again)
+        self._fetching.positions.update(offsets)
+        if not self._in_callback:
+            self._consumer.incremental_assign(started(offsets))
+
+    def stop(self, partitions: Iterable[TopicPartition]) -> None:
+        """Stop reading; unknown partitions are ignored."""
+        gone = [
+            partition for partition in partitions if self._fetching.positions.pop(partition, None) is not None
+        ]
+        self._kept = [batch for batch in self._kept if batch.source not in gone]
+        if gone and not self._in_callback:
+            self._consumer.incremental_unassign([ClientPartition(*partition) for partition in gone])
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Hold back started partitions without losing their place."""
+        self._consumer.pause([ClientPartition(*partition) for partition in partitions])
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """Undo ``pause``."""
+        self._consumer.resume([ClientPartition(*partition) for partition in partitions])
+
+    def position(self, partition: TopicPartition) -> int:
+        """The next offset to be read of a started partition."""
+        return self._fetching.positions[partition]
+
+    def commit(self, offsets: Mapping[TopicPartition, Committed]) -> None:
+        """Commit input offsets. Raises ``MembershipLost`` when the group went on without this member."""
+        if not offsets:
+            return
+
+        def request(_: float) -> None:
+            done = self._consumer.commit(offsets=client_offsets(offsets), asynchronous=False)
+            for partition in done or []:
+                if partition.error is not None:
+                    raise KafkaException(partition.error)
+
+        self._admin.call(f"committing offsets of group {self._group!r}", request)
+
+    def metadata(self) -> GroupMetadata:
+        """Current proof of membership; a rebalance makes it stale, so ask again for every commit."""
+        proof: GroupMetadata = self._consumer.consumer_group_metadata()
+        return proof
+
+    def close(self) -> None:
+        """Give everything up, leave, and release the connection."""
+        if self._closed:
+            return
+        self._closed = True
+        self._consumer.close()
+        self._raise_listener_error()
+
+    def _assigned(self, partitions: list[Any]) -> None:
+        before = dict(self._fetching.positions)
+        self._tell(self._listener.on_assigned, partitions)
+        added = {p: offset for p, offset in self._fetching.positions.items() if p not in before}
+        self._consumer.incremental_assign(started(added))
+
+    def _released(self, partitions: list[Any], tell: Callable[[Sequence[TopicPartition]], None]) -> None:
+        before = set(self._fetching.positions)
+        self._tell(tell, partitions)
+        for partition in partitions:
+            self._fetching.positions.pop(TopicPartition(partition.topic, partition.partition), None)
+        gone = before - set(self._fetching.positions)
+        self._consumer.incremental_unassign([ClientPartition(*partition) for partition in gone])
+
+    def _tell(self, tell: Callable[[Sequence[TopicPartition]], None], partitions: list[Any]) -> None:
+        """Run the listener; what it raises waits until the client library has returned."""
+        told = sorted(TopicPartition(partition.topic, partition.partition) for partition in partitions)
+        if not told:
+            return
+        self._in_callback = True
+        try:
+            tell(told)
+        except BaseException as raised:  # noqa: BLE001 - kept for _raise_listener_error, never dropped
+            self._raised = self._raised or raised
+        finally:
+            self._in_callback = False
+
+    def _raise_listener_error(self) -> None:
+        raised, self._raised = self._raised, None
+        if raised is not None:
+            raise raised
+
+    def _failed(
+        self, error: KafkaError, partition: TopicPartition | None, offset: int
+    ) -> StateflowError | None:
+        if is_passing(error) or error.code() == KafkaError._MAX_POLL_EXCEEDED:
+            return None  # the library joins again by itself; the listener has been told of what was lost
+        if error.code() == KafkaError._AUTO_OFFSET_RESET and partition is not None:
+            return self._offsets.out_of_range(partition, self._fetching.positions.get(partition, offset))
+        if error.fatal() or is_membership(error):
+            return MembershipLost(
+                f"This member of group {self._group!r} was replaced ({error.name()}: {error.str()}).",
+                action="stop this instance, or give each worker a member name of its own.",
+                group=self._group,
+            )
+        return typed(error, f"reading as a member of group {self._group!r}", self._admin.bootstrap)

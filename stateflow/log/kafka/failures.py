@@ -1,0 +1,117 @@
+"""From librdkafka's errors to ours."""
+
+from __future__ import annotations
+
+from confluent_kafka import KafkaError, KafkaException
+
+from stateflow.errors import (
+    BrokerRefused,
+    BrokerUnreachable,
+    MembershipLost,
+    ProducerFenced,
+    StateflowError,
+    TopicMissing,
+)
+
+_FENCED = {
+    KafkaError._FENCED,
+    KafkaError.PRODUCER_FENCED,
+    KafkaError.INVALID_PRODUCER_EPOCH,
+}
+_MISSING = {
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError._UNKNOWN_PARTITION,
+    KafkaError.TOPIC_EXCEPTION,
+}
+_MEMBERSHIP = {
+    KafkaError.UNKNOWN_MEMBER_ID,
+    KafkaError.ILLEGAL_GENERATION,
+    KafkaError.FENCED_INSTANCE_ID,
+    KafkaError.REBALANCE_IN_PROGRESS,
+    KafkaError._ASSIGNMENT_LOST,
+}
+_UNREACHABLE = {
+    KafkaError._TIMED_OUT,
+    KafkaError._TIMED_OUT_QUEUE,
+    KafkaError._MSG_TIMED_OUT,
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._RESOLVE,
+    KafkaError._WAIT_COORD,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.KAFKA_STORAGE_ERROR,
+    KafkaError.NOT_ENOUGH_REPLICAS,
+    KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    KafkaError.BROKER_NOT_AVAILABLE,
+    KafkaError.NETWORK_EXCEPTION,
+}
+
+
+def error_of(raised: KafkaException) -> KafkaError:
+    """The client library's error inside its exception."""
+    error = raised.args[0]
+    assert isinstance(error, KafkaError), f"unexpected exception from the Kafka client: {raised!r}"
+    return error
+
+
+def is_passing(error: KafkaError) -> bool:
+    """Whether waiting may help: the cluster is out of reach or busy choosing a leader or coordinator."""
+    return bool(error.code() in _UNREACHABLE or (error.retriable() and not error.fatal()))
+
+
+def is_fenced(error: KafkaError) -> bool:
+    """Whether a newer producer took over, or the broker ended this one's transaction."""
+    return error.code() in _FENCED
+
+
+def is_missing(error: KafkaError) -> bool:
+    """Whether a topic or partition does not exist."""
+    return error.code() in _MISSING
+
+
+def is_membership(error: KafkaError) -> bool:
+    """Whether the group went on without this member."""
+    return error.code() in _MEMBERSHIP
+
+
+def typed(error: KafkaError, doing: str, bootstrap: str, **fields: object) -> StateflowError:
+    """Our error for a failure while ``doing`` something (“committing offsets of group 'x'”)."""
+    said = f"{error.name()}: {error.str()}"
+    if is_fenced(error):
+        return ProducerFenced(
+            f"This producer was fenced while {doing} ({said}): a newer one took its place, or its transaction"
+            " ran past its timeout.",
+            action="stop this instance; the newer one goes on from the last commit.",
+            **fields,
+        )
+    if is_missing(error):
+        return TopicMissing(
+            f"A topic or partition does not exist, noticed while {doing} ({said}).",
+            action="create it, or check its name and partition count in the application.",
+            **fields,
+        )
+    if is_membership(error):
+        return MembershipLost(
+            f"The consumer group went on without this member, noticed while {doing} ({said}).",
+            action="drop what was not committed; the partitions' present owner reads it again.",
+            **fields,
+        )
+    if is_passing(error):
+        return BrokerUnreachable(
+            f"No answer from Kafka at {bootstrap} while {doing} ({said}).",
+            action="check the address, that the broker is running, and the security settings.",
+            bootstrap=bootstrap,
+            **fields,
+        )
+    return BrokerRefused(
+        f"Kafka at {bootstrap} refused {doing} ({said}).",
+        action="check the permissions of the client, the topic's policy, and the setting named above.",
+        code=error.name(),
+        **fields,
+    )

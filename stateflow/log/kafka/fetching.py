@@ -1,0 +1,153 @@
+"""From what the client library hands over to batches in columns, and the position of each partition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as ClientPartition
+
+from stateflow.clock import Clock
+from stateflow.errors import BrokerUnreachable, StateflowError
+from stateflow.log.kafka.admin import client_log
+from stateflow.log.kafka.failures import is_passing
+from stateflow.record import RecordBatch, TopicPartition
+
+_CONSUME_MAX = 10_000  # larger calls are no faster and hold more memory
+_ANSWER_SECONDS = 5.0
+_NO_HEADERS: tuple[tuple[str, bytes], ...] = ()
+
+
+class Fetching:
+    """Positions of the partitions being read, moved by what :meth:`consume` brings.
+
+    ``failed`` makes the typed error of a partition-level failure, or None when it can be passed over. An error
+    that arrives together with records is raised by the next call, so the records are not lost.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        bootstrap: str,
+        unreachable_seconds: float,
+        failed: Callable[[KafkaError, TopicPartition | None, int], StateflowError | None],
+    ) -> None:
+        self.positions: dict[TopicPartition, int] = {}
+        self._clock = clock
+        self._bootstrap = bootstrap
+        self._unreachable_seconds = unreachable_seconds
+        self._failed = failed
+        self._down_since: float | None = None
+        self._failures: list[StateflowError] = []
+        self._ends: dict[TopicPartition, int] = {}
+
+    def consume(self, consumer: Consumer, max_records: int, timeout_seconds: float) -> list[RecordBatch]:
+        """One call of the client library, as batches; ends of partitions move positions."""
+        self.raise_failure()
+        messages = consumer.consume(min(max_records, _CONSUME_MAX), timeout_seconds)
+        if not messages:
+            self._check_outage(consumer)
+            return []
+        self._down_since = None
+        batches = [
+            batch_of(partition, rows)
+            for partition, rows in self._sort_out(messages).items()
+            if partition in self.positions
+        ]
+        for batch in batches:
+            self.positions[batch.source] = batch.offsets[-1] + 1
+        self._settle_ends()
+        if not batches:
+            self.raise_failure()
+        return batches
+
+    def raise_failure(self) -> None:
+        """Raise the failure that came with the records handed out last."""
+        if self._failures:
+            raise self._failures.pop(0)
+
+    def broker_event(self, error: KafkaError) -> None:
+        """The client library's word on the connection as a whole; an outage is borne for a while."""
+        client_log.warning("The Kafka client reports %s: %s.", error.name(), error.str())
+        if error.code() == KafkaError._ALL_BROKERS_DOWN and self._down_since is None:
+            self._down_since = self._clock.monotonic_seconds()
+        elif not is_passing(error):
+            self._note(error, None, -1)
+
+    def _sort_out(self, messages: list[Any]) -> dict[TopicPartition, list[Any]]:
+        rows: dict[TopicPartition, list[Any]] = {}
+        self._ends.clear()
+        last_topic, last_partition, append = None, -1, None
+        for message in messages:
+            if message.error() is not None:
+                self._take_event(message)
+                continue
+            topic, partition = message.topic(), message.partition()
+            if append is None or partition != last_partition or topic != last_topic:
+                last_topic, last_partition = topic, partition
+                append = rows.setdefault(TopicPartition(topic, partition), []).append
+            append(message)
+        return rows
+
+    def _take_event(self, message: Any) -> None:
+        error = message.error()
+        topic = message.topic()
+        partition = TopicPartition(topic, message.partition()) if topic is not None else None
+        if error.code() == KafkaError._PARTITION_EOF and partition is not None:
+            self._ends[partition] = message.offset()
+        else:
+            self._note(error, partition, message.offset() if message.offset() is not None else -1)
+
+    def _settle_ends(self) -> None:
+        for partition, offset in self._ends.items():
+            if partition in self.positions:
+                self.positions[partition] = max(self.positions[partition], offset)
+
+    def _note(self, error: KafkaError, partition: TopicPartition | None, offset: int) -> None:
+        failure = self._failed(error, partition, offset)
+        if failure is None:
+            client_log.warning("Reading %s: %s: %s.", partition, error.name(), error.str())
+        else:
+            self._failures.append(failure)
+
+    def _check_outage(self, consumer: Consumer) -> None:
+        """After a long silence of all brokers ask once more, and give up if there is still no answer."""
+        if self._down_since is None:
+            return
+        if self._clock.monotonic_seconds() - self._down_since < self._unreachable_seconds:
+            return
+        if not answers(consumer):
+            raise BrokerUnreachable(
+                f"No broker at {self._bootstrap} answered for {self._unreachable_seconds:g} s.",
+                action="check that the brokers are running and can be reached from here.",
+                bootstrap=self._bootstrap,
+            )
+        self._down_since = None
+
+
+def answers(client: Any) -> bool:
+    """Whether any broker answers this client now."""
+    try:
+        client.list_topics(timeout=_ANSWER_SECONDS)
+    except KafkaException:
+        return False
+    return True
+
+
+def batch_of(source: TopicPartition, messages: list[Any]) -> RecordBatch:
+    """Messages of one partition, in columns."""
+    headers = [message.headers() for message in messages]
+    return RecordBatch(
+        source,
+        offsets=[message.offset() for message in messages],
+        timestamps_ms=[message.timestamp()[1] for message in messages],
+        keys=[message.key() for message in messages],
+        values=[message.value() for message in messages],
+        headers=[tuple(header) if header else _NO_HEADERS for header in headers] if any(headers) else [],
+    )
+
+
+def started(offsets: Mapping[TopicPartition, int]) -> list[Any]:
+    """Starting points as the client library takes them."""
+    return [ClientPartition(p.topic, p.partition, offset) for p, offset in offsets.items()]

@@ -1,0 +1,177 @@
+"""Offsets on a Kafka cluster: where logs begin and end, trimming, what groups have committed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as ClientPartition
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
+
+from stateflow.errors import OffsetOutOfRange, OffsetsPending, StillRunning
+from stateflow.log.base import Committed
+from stateflow.log.kafka.admin import Admin
+from stateflow.log.kafka.failures import error_of
+from stateflow.record import OffsetRange, TopicPartition
+
+_EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+_LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+
+
+class Offsets:
+    """The offset half of :class:`stateflow.log.kafka.KafkaCluster`."""
+
+    def __init__(self, admin: Admin) -> None:
+        self._admin = admin
+
+    def ranges(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetRange]:
+        """Log start and last stable offset of each partition."""
+        wanted = list(partitions)
+        if not wanted:
+            return {}
+        first = self._list(wanted, _EARLIEST)
+        after = self._list(wanted, _LATEST)
+        return {p: OffsetRange(first[p], max(first[p], after[p])) for p in wanted}
+
+    def _list(self, partitions: list[TopicPartition], spec: OffsetSpec) -> dict[TopicPartition, int]:
+        def request(left_seconds: float) -> dict[TopicPartition, int]:
+            futures = self._admin.client.list_offsets(
+                {ClientPartition(*partition): spec for partition in partitions},
+                isolation_level=IsolationLevel.READ_COMMITTED,
+                request_timeout=left_seconds,
+            )
+            return {TopicPartition(p.topic, p.partition): f.result().offset for p, f in futures.items()}
+
+        return self._admin.call(f"asking for the offsets of {_names(partitions)}", request)
+
+    def trim(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Drop everything before these offsets. Raises ``BrokerRefused`` on a compact-only topic."""
+
+        def request(left_seconds: float) -> None:
+            futures = self._admin.client.delete_records(
+                [ClientPartition(p.topic, p.partition, offset) for p, offset in offsets.items()],
+                request_timeout=left_seconds,
+            )
+            for partition, future in futures.items():
+                try:
+                    future.result()
+                except KafkaException as raised:
+                    if error_of(raised).code() != KafkaError.OFFSET_OUT_OF_RANGE:
+                        raise
+                    raise self.out_of_range(
+                        TopicPartition(partition.topic, partition.partition), partition.offset
+                    ) from raised
+
+        if offsets:
+            self._admin.call(f"trimming {_names(offsets)}", request)
+
+    def out_of_range(self, partition: TopicPartition, offset: int) -> OffsetOutOfRange:
+        """The error for an offset outside a log, with the log's ends as they are now."""
+        low, high = self.ranges([partition])[partition]
+        return OffsetOutOfRange(
+            f"Offset {offset} is not in the log of {partition}, which holds {low} to {high}.",
+            action="restore from the start of the log, or from an image within it.",
+            topic=partition.topic,
+            partition=partition.partition,
+            offset=offset,
+            low=low,
+            high=high,
+        )
+
+    def committed(
+        self, group: str, partitions: Iterable[TopicPartition], *, stable: bool
+    ) -> dict[TopicPartition, Committed]:
+        """Committed offsets. Raises ``OffsetsPending`` when a transaction outlasts the request timeout."""
+        wanted = [ClientPartition(*partition) for partition in partitions]
+        if not wanted:
+            return {}
+        doing = f"reading the offsets of group {group!r}"
+        found: list[ClientPartition] = []
+
+        def request(left_seconds: float) -> list[ClientPartition]:
+            (future,) = self._admin.client.list_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions(group, wanted)],
+                require_stable=stable,
+                request_timeout=left_seconds,
+            ).values()
+            return _checked(future.result().topic_partitions, lambda error: error.code() != _UNSTABLE)
+
+        def is_stable() -> bool:
+            found[:] = self._admin.call(doing, request)
+            return not any(p.error is not None for p in found)
+
+        self._admin.wait_until(doing, is_stable, lambda: _pending(group))
+        return {
+            TopicPartition(p.topic, p.partition): Committed(p.offset, p.metadata or "")
+            for p in found
+            if p.offset >= 0
+        }
+
+    def commit(self, group: str, offsets: Mapping[TopicPartition, Committed]) -> None:
+        """Set a group's offsets from outside. Raises ``StillRunning`` when it has members."""
+
+        def request(left_seconds: float) -> None:
+            (future,) = self._admin.client.alter_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions(group, client_offsets(offsets))], request_timeout=left_seconds
+            ).values()
+            try:
+                _checked(future.result().topic_partitions)
+            except KafkaException as raised:
+                if error_of(raised).code() not in (KafkaError.UNKNOWN_MEMBER_ID, KafkaError.NON_EMPTY_GROUP):
+                    raise
+                raise StillRunning(
+                    f"Group {group!r} has running members; its offsets cannot be set from outside.",
+                    action="stop the workers of the application, then try again.",
+                    group=group,
+                ) from raised
+
+        if offsets:
+            self._admin.call(f"committing offsets of group {group!r}", request)
+
+    def group_members(self, group: str) -> list[str]:
+        """Ids of the members of a group right now."""
+
+        def request(left_seconds: float) -> list[str]:
+            (future,) = self._admin.client.describe_consumer_groups(
+                [group], request_timeout=left_seconds
+            ).values()
+            try:
+                return sorted(member.member_id for member in future.result().members)
+            except KafkaException as raised:
+                if error_of(raised).code() != KafkaError.GROUP_ID_NOT_FOUND:
+                    raise
+                return []
+
+        return self._admin.call(f"describing group {group!r}", request)
+
+
+_UNSTABLE = KafkaError.UNSTABLE_OFFSET_COMMIT
+
+
+def client_offsets(offsets: Mapping[TopicPartition, Committed]) -> list[ClientPartition]:
+    """Committed positions as the client library takes them."""
+    return [
+        ClientPartition(p.topic, p.partition, committed.offset_next, committed.metadata)
+        for p, committed in offsets.items()
+    ]
+
+
+def _checked(
+    partitions: list[ClientPartition], matters: Callable[[KafkaError], bool] = lambda _: True
+) -> list[ClientPartition]:
+    for partition in partitions:
+        if partition.error is not None and matters(partition.error):
+            raise KafkaException(partition.error)
+    return partitions
+
+
+def _pending(group: str) -> OffsetsPending:
+    return OffsetsPending(
+        f"An open transaction holds offsets of group {group!r}.",
+        action="start the writer with its transactional id first, or wait for its timeout.",
+        group=group,
+    )
+
+
+def _names(partitions: Iterable[TopicPartition]) -> str:
+    return ", ".join(sorted({str(partition) for partition in partitions}))

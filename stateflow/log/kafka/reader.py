@@ -1,0 +1,54 @@
+"""Reading partitions of a Kafka cluster by assignment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from confluent_kafka import Consumer, KafkaError
+
+from stateflow.clock import Clock
+from stateflow.errors import StateflowError
+from stateflow.log.kafka.admin import client_log
+from stateflow.log.kafka.failures import is_passing, typed
+from stateflow.log.kafka.fetching import Fetching, started
+from stateflow.log.kafka.offsets import Offsets
+from stateflow.log.kafka.settings import Settings
+from stateflow.record import RecordBatch, TopicPartition
+
+
+class KafkaReader:
+    """Implements :class:`stateflow.log.base.Reader`."""
+
+    def __init__(
+        self, settings: Settings, bootstrap: str, offsets: Offsets, clock: Clock, unreachable_seconds: float
+    ) -> None:
+        self._bootstrap = bootstrap
+        self._offsets = offsets
+        self._fetching = Fetching(clock, bootstrap, unreachable_seconds, self._failed)
+        self._consumer = Consumer({**settings, "error_cb": self._fetching.broker_event}, logger=client_log)
+
+    def assign(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Replace the assignment."""
+        self._fetching.positions = dict(offsets)
+        self._consumer.assign(started(offsets))
+
+    def read(self, max_records: int, timeout_seconds: float) -> list[RecordBatch]:
+        """Up to ``max_records``; raises ``OffsetOutOfRange``, ``TopicMissing``, ``BrokerUnreachable``."""
+        return self._fetching.consume(self._consumer, max_records, timeout_seconds)
+
+    def position(self, partition: TopicPartition) -> int:
+        """The next offset; the end, once the client library reported the end of the partition."""
+        return self._fetching.positions[partition]
+
+    def close(self) -> None:
+        """Release the connection."""
+        self._consumer.close()
+
+    def _failed(
+        self, error: KafkaError, partition: TopicPartition | None, offset: int
+    ) -> StateflowError | None:
+        if is_passing(error):
+            return None
+        if error.code() == KafkaError._AUTO_OFFSET_RESET and partition is not None:
+            return self._offsets.out_of_range(partition, self._fetching.positions.get(partition, offset))
+        return typed(error, f"reading {partition}", self._bootstrap)

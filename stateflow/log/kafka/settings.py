@@ -1,0 +1,156 @@
+"""Settings of the Kafka clients: the ones that correctness and speed rest on, and the user's own beside them.
+
+The user's settings (security, timeouts of the network, …) pass through untouched and are never logged in clear;
+the ones that this library's promises rest on cannot be overridden.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from stateflow.errors import ConfigError
+
+Settings = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaOptions:
+    """How the clients of one cluster behave. Times in the unit of their name.
+
+    ``request_timeout_seconds`` bounds every administrative call; ``unreachable_seconds`` is how long a reader or
+    group member bears a cluster that does not answer before it raises ``BrokerUnreachable``. An open transaction
+    whose writer died holds readers back for ``transaction_timeout_ms``. ``queued_kbytes`` bounds what a reader
+    fetches ahead, over all its partitions.
+    """
+
+    request_timeout_seconds: float = 30.0
+    unreachable_seconds: float = 60.0
+    transaction_timeout_ms: int = 60_000
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 3_000
+    max_poll_interval_ms: int = 300_000
+    linger_ms: int = 10
+    queued_kbytes: int = 65_536
+    missing_topic_after_ms: int = 3_000
+
+
+_READING: Mapping[str, object] = {
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "enable.partition.eof": True,
+    "isolation.level": "read_committed",
+    "auto.offset.reset": "error",
+    "allow.auto.create.topics": False,
+}
+_WRITING: Mapping[str, object] = {
+    "enable.idempotence": True,
+    "acks": "all",
+    "partitioner": "murmur2_random",
+}
+_GROUP: Mapping[str, object] = {
+    "partition.assignment.strategy": "cooperative-sticky",
+    "group.protocol": "classic",
+}
+_OWN = ("bootstrap.servers", "group.id", "group.instance.id", "transactional.id", "on_delivery", "error_cb")
+
+
+def checked(settings: Mapping[str, object]) -> Settings:
+    """The user's settings. Raises ``ConfigError`` for one that this library sets itself to something else."""
+    fixed = {**_READING, **_WRITING, **_GROUP}
+    for name, value in settings.items():
+        wanted = fixed.get(name)
+        differs = name in fixed and str(value).lower() != str(wanted).lower()
+        if name in _OWN or differs:
+            raise ConfigError(
+                f"The client setting {name!r} is not free: "
+                + (f"it is always {wanted!r}." if differs else "stateflow sets it itself."),
+                action="remove it from the client settings.",
+                setting=name,
+            )
+    return dict(settings)
+
+
+def admin_settings(bootstrap: str, settings: Mapping[str, object]) -> Settings:
+    """For the administrative client."""
+    return {**settings, "bootstrap.servers": bootstrap}
+
+
+def reader_settings(bootstrap: str, settings: Mapping[str, object], options: KafkaOptions) -> Settings:
+    """For a reader by assignment. The group id is required by the library and never used."""
+    return {
+        # A full local queue is looked at again after this pause; the default of 1 s costs a bulk reader 85 %.
+        "fetch.queue.backoff.ms": 5,
+        "queued.min.messages": 1_000_000,
+        "queued.max.messages.kbytes": options.queued_kbytes,
+        "fetch.max.bytes": 16_777_216,
+        "max.partition.fetch.bytes": 8_388_608,
+        "fetch.message.max.bytes": 8_388_608,
+        "topic.metadata.propagation.max.ms": options.missing_topic_after_ms,
+        **settings,
+        **_READING,
+        "bootstrap.servers": bootstrap,
+        "group.id": "stateflow-reader",
+    }
+
+
+def member_settings(
+    bootstrap: str, settings: Mapping[str, object], options: KafkaOptions, group: str, instance: str | None
+) -> Settings:
+    """For a member of a consumer group."""
+    made = {
+        **reader_settings(bootstrap, settings, options),
+        **_GROUP,
+        "group.id": group,
+        "session.timeout.ms": options.session_timeout_ms,
+        "heartbeat.interval.ms": options.heartbeat_interval_ms,
+        "max.poll.interval.ms": max(options.max_poll_interval_ms, options.session_timeout_ms),
+    }
+    if instance is not None:
+        made["group.instance.id"] = instance
+    return made
+
+
+def writer_settings(
+    bootstrap: str, settings: Mapping[str, object], options: KafkaOptions, transactional_id: str | None
+) -> Settings:
+    """For a producer; with a transactional id, a transactional one."""
+    made = {
+        "compression.type": "lz4",
+        "linger.ms": options.linger_ms,
+        "batch.size": 1_000_000,
+        "queue.buffering.max.messages": 500_000,
+        "queue.buffering.max.kbytes": 262_144,
+        "topic.metadata.propagation.max.ms": options.missing_topic_after_ms,
+        **settings,
+        **_WRITING,
+        "bootstrap.servers": bootstrap,
+    }
+    if transactional_id is not None:
+        made["transactional.id"] = transactional_id
+        made["transaction.timeout.ms"] = options.transaction_timeout_ms
+        # Records must not outlive their transaction, and the default of 5 minutes is refused beside less.
+        made["message.timeout.ms"] = options.transaction_timeout_ms
+    return made
+
+
+_SECRET_WORDS = (
+    "password",
+    "secret",
+    "token",
+    "credential",
+    "jaas",
+    "private",
+    "key.pem",
+    "oauthbearer.config",
+)
+_HIDDEN = "[hidden]"
+
+
+def redacted(settings: Mapping[str, object]) -> dict[str, object]:
+    """The settings as they may be shown: whatever could be a secret, by its name, is hidden."""
+    return {
+        name: _HIDDEN if any(word in name.lower() for word in _SECRET_WORDS) else value
+        for name, value in settings.items()
+    }

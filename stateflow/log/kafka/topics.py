@@ -1,0 +1,141 @@
+"""Topics of a Kafka cluster: describing, creating, deleting, settings."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
+
+from stateflow.log.base import TopicInfo, TopicSpec
+from stateflow.log.kafka.admin import Admin
+from stateflow.log.kafka.failures import error_of, is_missing
+
+
+class Topics:
+    """The topic half of :class:`stateflow.log.kafka.KafkaCluster`."""
+
+    def __init__(self, admin: Admin) -> None:
+        self._admin = admin
+
+    def describe(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
+        """The topics that exist, of those asked for."""
+        return {name: _info(found) for name, found in self._describe(topics).items()}
+
+    def list_names(self) -> list[str]:
+        """All topics but internal ones, sorted."""
+        found = self._admin.call("listing topics", lambda left: self._admin.client.list_topics(timeout=left))
+        return sorted(name for name in found.topics if not name.startswith("__"))
+
+    def create(self, topics: Iterable[TopicSpec]) -> dict[str, TopicInfo]:
+        """Create what does not exist, and wait until every partition has a leader."""
+        specs = list(topics)
+        names = [spec.name for spec in specs]
+        for spec in specs:
+            self._admin.call(f"creating topic {spec.name!r}", functools.partial(self._create, spec))
+        self._admin.wait_until(f"creating {', '.join(names)}", lambda: self._usable(names))
+        return self.describe(names)
+
+    def delete(self, topics: Iterable[str]) -> None:
+        """Delete topics and wait until they are gone."""
+        names = list(topics)
+        for name in names:
+            self._admin.call(f"deleting topic {name!r}", functools.partial(self._delete, name))
+        self._admin.wait_until(f"deleting {', '.join(names)}", lambda: not self._describe(names))
+
+    def config(self, topic: str) -> dict[str, str]:
+        """Effective settings of a topic."""
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+
+        def request(left_seconds: float) -> dict[str, Any]:
+            (future,) = self._admin.client.describe_configs([resource], request_timeout=left_seconds).values()
+            return dict(future.result())
+
+        entries = self._admin.call(f"reading the settings of topic {topic!r}", request)
+        return {name: entry.value for name, entry in sorted(entries.items()) if entry.value is not None}
+
+    def alter_config(self, topic: str, changes: Mapping[str, str | None]) -> None:
+        """Set or remove overrides, leaving the others as they are."""
+        entries = [
+            ConfigEntry(
+                name,
+                value or "",
+                incremental_operation=AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET,
+            )
+            for name, value in changes.items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+
+        def request(left_seconds: float) -> None:
+            (future,) = self._admin.client.incremental_alter_configs(
+                [resource], request_timeout=left_seconds
+            ).values()
+            future.result()
+
+        if changes:
+            self._admin.call(f"changing the settings of topic {topic!r}", request)
+
+    def _describe(self, topics: Iterable[str]) -> dict[str, Any]:
+        names = sorted(set(topics))
+        if not names:
+            return {}
+
+        def request(left_seconds: float) -> dict[str, Any]:
+            found: dict[str, Any] = {}
+            futures = self._admin.client.describe_topics(TopicCollection(names), request_timeout=left_seconds)
+            for name, future in futures.items():
+                try:
+                    found[name] = future.result()
+                except KafkaException as raised:
+                    if not is_missing(error_of(raised)):
+                        raise
+            return found
+
+        return self._admin.call(f"describing {', '.join(names)}", request)
+
+    def _usable(self, names: list[str]) -> bool:
+        found = self._describe(names)
+        return len(found) == len(set(names)) and all(
+            partition.leader is not None and partition.leader.id >= 0
+            for topic in found.values()
+            for partition in topic.partitions
+        )
+
+    def _create(self, spec: TopicSpec, left_seconds: float) -> None:
+        new = NewTopic(
+            spec.name,
+            num_partitions=spec.partitions,
+            replication_factor=spec.replication,
+            config=dict(spec.config),
+        )
+        (future,) = self._admin.client.create_topics([new], request_timeout=left_seconds).values()
+        try:
+            future.result()
+        except KafkaException as raised:
+            if error_of(raised).code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+
+    def _delete(self, name: str, left_seconds: float) -> None:
+        (future,) = self._admin.client.delete_topics([name], request_timeout=left_seconds).values()
+        try:
+            future.result()
+        except KafkaException as raised:
+            if not is_missing(error_of(raised)):
+                raise
+
+
+def _info(found: Any) -> TopicInfo:
+    return TopicInfo(
+        name=found.name,
+        topic_id=str(found.topic_id),
+        partitions=len(found.partitions),
+        replication=len(found.partitions[0].replicas),
+    )
