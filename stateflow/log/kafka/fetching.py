@@ -11,7 +11,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 from stateflow.clock import Clock
 from stateflow.errors import BrokerUnreachable, StateflowError
 from stateflow.log.kafka.admin import client_log
-from stateflow.log.kafka.failures import is_passing
+from stateflow.log.kafka.failures import error_of, is_passing
 from stateflow.record import RecordBatch, TopicPartition
 
 _CONSUME_MAX = 10_000  # larger calls are no faster and hold more memory
@@ -45,7 +45,12 @@ class Fetching:
     def consume(self, consumer: Consumer, max_records: int, timeout_seconds: float) -> list[RecordBatch]:
         """One call of the client library, as batches; ends of partitions move positions."""
         self.raise_failure()
-        messages = consumer.consume(min(max_records, _CONSUME_MAX), timeout_seconds)
+        try:
+            messages = consumer.consume(min(max_records, _CONSUME_MAX), timeout_seconds)
+        except KafkaException as raised:  # fatal errors come out this way
+            self._note(error_of(raised), None, -1)
+            self.raise_failure()
+            return []
         if not messages:
             self._check_outage(consumer)
             return []

@@ -176,7 +176,7 @@ class KafkaWriter:
                 deadline = deadline or now + self._admin.timeout_seconds
                 if now >= deadline:
                     raise self._unreachable(f"producing to {topic!r}") from full
-                self._producer.poll(_QUEUE_FULL_POLL_SECONDS)
+                self._serve_reports(self._producer.poll, _QUEUE_FULL_POLL_SECONDS)
             except KafkaException as raised:
                 raise self._writer_error(error_of(raised), f"producing to {topic!r}") from raised
         self._serve(1)
@@ -202,7 +202,7 @@ class KafkaWriter:
             self._produce(topic, partition, record, self._delivered)
         self._held.clear()
         deadline = self._admin.clock.monotonic_seconds() + timeout_seconds
-        waiting = self._producer.flush(timeout_seconds)
+        waiting = self._serve_reports(self._producer.flush, timeout_seconds)
         if self._transactional_id is not None:
             left_seconds = deadline - self._admin.clock.monotonic_seconds()
             self._transact("committing a transaction", self._producer.commit_transaction, left_seconds)
@@ -312,7 +312,18 @@ class KafkaWriter:
         self._unserved += records
         if self._unserved >= _SERVE_EVERY:
             self._unserved = 0
-            self._producer.poll(0)
+            self._serve_reports(self._producer.poll, 0)
+
+    def _serve_reports(self, serve: Callable[[float], int], seconds: float) -> int:
+        """Run delivery reports. The client library raises a fatal error out of here, through a report if any."""
+        try:
+            return serve(seconds)
+        except KafkaException as raised:
+            raise self._writer_error(error_of(raised), "producing") from raised
+        except SystemError as broken:
+            if not isinstance(broken.__cause__, KafkaException):
+                raise
+            raise self._writer_error(error_of(broken.__cause__), "producing") from broken
 
     def _check_open(self) -> None:
         assert not self._closed, "the writer is closed"
