@@ -178,8 +178,7 @@ class Restoration:
             return
         _LOG.warning(
             "The replay of store %s took %d s, longer than %s keeps deletions (%d s): keys deleted meanwhile"
-            " may be"
-            " back. Raise delete.retention.ms of the topic and restore again.",
+            " may be back. Raise delete.retention.ms of the topic and restore again.",
             part.plan.store,
             age_ms // 1000,
             part.plan.changelog.topic,
@@ -224,7 +223,7 @@ class _StoreRestore:
 
     def prepare(self) -> None:
         """Drop the local content when it is to be replaced."""
-        if self.plan.from_empty and not self.done:
+        if self.plan.from_empty:
             self._stores.clear(self.plan.store)
 
     def start_over(self, log: OffsetRange, why: str, now_ms: int) -> None:
