@@ -22,7 +22,7 @@ from stateflow.compaction.objective import DEFAULT_TRANSACTION_TIMEOUT_MS, Objec
 from stateflow.compaction.topics import changelogs_of
 from stateflow.compaction.workload import RestoreRate
 from stateflow.errors import ConfigError
-from stateflow.log.kafka import KafkaCluster
+from stateflow.log.kafka import KafkaCluster, connect
 
 _UNITS_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _GIVEN_RATE_ERROR = 0.1
@@ -87,7 +87,7 @@ class Session:
 @contextmanager
 def session(brokers: str) -> Iterator[Session]:
     """Connect, and close at the end."""
-    cluster = KafkaCluster(brokers)
+    cluster = connect(brokers)
     admin = ClusterAdmin(brokers)
     try:
         yield Session(brokers, cluster, admin, Journal(cluster.cluster_id))

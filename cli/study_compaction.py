@@ -20,7 +20,7 @@ from stateflow.compaction.study_page import study_page
 from stateflow.compaction.study_plan import StudyOptions, quick_options
 from stateflow.compaction.study_result import Study
 from stateflow.connectors.broker import EmbeddedKafka
-from stateflow.log.kafka import KafkaCluster
+from stateflow.log.kafka import connect
 
 BROKER_SETTINGS = {
     # The cleaner's stock pause of 15 s would hide segment.ms and the dirty ratio, which the study varies.
@@ -40,7 +40,7 @@ def _bootstrap(brokers: str | None) -> Iterator[str]:
 
 @contextmanager
 def _bench(bootstrap: str, folder: Path) -> Iterator[Bench]:
-    clock, cluster = SystemClock(), KafkaCluster(bootstrap)
+    clock, cluster = SystemClock(), connect(bootstrap)
     start = clock.monotonic_seconds()
     admins = (ClusterAdmin(bootstrap), ClusterAdmin(bootstrap), ClusterAdmin(bootstrap))
 

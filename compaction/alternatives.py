@@ -100,14 +100,7 @@ def _broker_settings(
     """Cleaner settings that are wrong for this topic: a long sleep, or a dedupe buffer far larger than its
     keys.
     """
-    cleaner = measurement.cleaner
-    keys = max(1, measurement.live_records / measurement.partitions)
-    buffer_bytes = max(1 << 20, 2 ** math.ceil(math.log2(keys * 24 / cleaner.load_factor * 2)))
-    better = replace(
-        cleaner,
-        backoff_ms=min(cleaner.backoff_ms, 250),
-        dedupe_buffer_bytes=min(cleaner.dedupe_buffer_bytes, buffer_bytes * cleaner.threads),
-    )
+    cleaner, better = measurement.cleaner, fitting_cleaner(measurement)
     if better == cleaner:
         return []
     factor = measurement.partitions / math.ceil(measurement.partitions / objective.restorers)
@@ -132,6 +125,18 @@ def _broker_settings(
             "the buffer must hold the dirty keys of the largest of them",
         )
     ]
+
+
+def fitting_cleaner(measurement: Measurement) -> CleanerSettings:
+    """Cleaner settings that suit this topic alone: a short sleep, a dedupe buffer twice what its keys need."""
+    cleaner = measurement.cleaner
+    keys = max(1, measurement.live_records / measurement.partitions)
+    buffer_bytes = max(1 << 20, 2 ** math.ceil(math.log2(keys * 24 / cleaner.load_factor * 2)))
+    return replace(
+        cleaner,
+        backoff_ms=min(cleaner.backoff_ms, 250),
+        dedupe_buffer_bytes=min(cleaner.dedupe_buffer_bytes, buffer_bytes * cleaner.threads),
+    )
 
 
 def _image_and_tail(measurement: Measurement, objective: Objective) -> Alternative:

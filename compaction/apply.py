@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 
 from stateflow.clock import Clock, SystemClock
-from stateflow.compaction.admin import ClusterAdmin
 from stateflow.compaction.journal import Journal, JournalEntry
 from stateflow.compaction.recommendation import Recommendation
+from stateflow.compaction.topic_admin import TopicAdmin
 from stateflow.errors import BrokerRefused, ConfigError, ObjectiveUnreachable
 
 
@@ -45,7 +45,7 @@ class Applied:
         return data
 
 
-def refusals(admin: ClusterAdmin, topic: str, changes: Mapping[str, str | None]) -> dict[str, str]:
+def refusals(admin: TopicAdmin, topic: str, changes: Mapping[str, str | None]) -> dict[str, str]:
     """The settings that the broker would refuse, with its reasons; nothing is changed."""
     if not changes:
         return {}
@@ -63,7 +63,7 @@ def refusals(admin: ClusterAdmin, topic: str, changes: Mapping[str, str | None])
 
 
 def apply(
-    admin: ClusterAdmin,
+    admin: TopicAdmin,
     recommendation: Recommendation,
     journal: Journal,
     *,
@@ -92,7 +92,7 @@ def apply(
 
 
 def change(
-    admin: ClusterAdmin,
+    admin: TopicAdmin,
     topic: str,
     wanted: Mapping[str, str | None],
     journal: Journal,
@@ -129,7 +129,7 @@ def change(
 
 
 def rollback(
-    admin: ClusterAdmin,
+    admin: TopicAdmin,
     topic: str,
     journal: Journal,
     *,

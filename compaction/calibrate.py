@@ -157,9 +157,7 @@ def save(calibration: Calibration, path: Path) -> None:
     """Write a calibration as JSON, atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".tmp")
-    data = asdict(calibration)
-    data["cleaner"]["io_max_bytes_per_second"] = min(calibration.cleaner.io_max_bytes_per_second, 1e300)
-    temporary.write_text(json.dumps(data, indent=1))
+    temporary.write_text(json.dumps(asdict(calibration), indent=1))
     temporary.replace(path)
 
 

@@ -15,6 +15,7 @@ from stateflow.compaction.measurement import Measurement, SizeSample
 from stateflow.compaction.policy import Policy
 from stateflow.compaction.sensors import BrokerCpu, broker_cpu, broker_pid
 from stateflow.compaction.sketch import KeySketch
+from stateflow.compaction.topic_admin import TopicAdmin
 from stateflow.compaction.workload import RestoreRate
 from stateflow.errors import BrokerUnreachable
 from stateflow.log.base import Cluster, Reader
@@ -124,7 +125,7 @@ def measure(
     )
 
 
-def partition_bytes(admin: ClusterAdmin, topic: str) -> dict[int, int]:
+def partition_bytes(admin: TopicAdmin, topic: str) -> dict[int, int]:
     """Log bytes of each partition: of its largest replica, as one that lags behind holds less."""
     sizes: dict[int, int] = {}
     for replica in admin.replica_sizes([topic]):
@@ -133,7 +134,7 @@ def partition_bytes(admin: ClusterAdmin, topic: str) -> dict[int, int]:
     return sizes
 
 
-def changelog_bytes(admin: ClusterAdmin, topic: str) -> int:
+def changelog_bytes(admin: TopicAdmin, topic: str) -> int:
     """Log bytes of a topic now, one replica of every partition."""
     return sum(partition_bytes(admin, topic).values())
 

@@ -6,17 +6,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from stateflow.compaction.admin import ClusterAdmin
 from stateflow.compaction.apply import refusals
 from stateflow.compaction.measurement import Measurement
 from stateflow.compaction.model import Costs
 from stateflow.compaction.objective import Objective
 from stateflow.compaction.recommend import recommend
 from stateflow.compaction.recommendation import Recommendation
+from stateflow.compaction.topic_admin import TopicAdmin
 
 
 def recommend_allowed(
-    admin: ClusterAdmin,
+    admin: TopicAdmin,
     measurement: Measurement,
     objective: Objective,
     *,

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stateflow.errors import ConfigError
+from stateflow.log.kafka import KafkaOptions
 
-DEFAULT_TRANSACTION_TIMEOUT_MS = 10_000
+DEFAULT_TRANSACTION_TIMEOUT_MS = KafkaOptions().transaction_timeout_ms
+"""What this library's own writers use unless told otherwise."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ figure{margin:.8rem 0;background:var(--card);border:1px solid var(--rule);border
 .7rem .5rem}
 figcaption{color:var(--soft);font-size:.88rem;text-align:center}
 .grid{display:grid;grid-template-columns:repeat(auto-fill,minmax(300px,1fr));gap:.8rem}.grid figure{margin:0}
+.grid svg text{font-size:21px}.grid svg .axis{display:none}
 svg{display:block;width:100%;height:auto;overflow:visible}svg text{fill:var(--soft);font-size:11px}
 svg .axis{font-size:12px}svg .name{fill:var(--ink)}svg .plot{fill:none;stroke:var(--rule)}
 svg line.grid{stroke:var(--rule);stroke-width:.6}svg .line{fill:none;stroke-width:1.6;stroke-linejoin:round}
@@ -36,5 +37,6 @@ svg .mark.s0{fill:var(--c0)}svg .mark.s1{fill:var(--c1)}svg .mark.s2{fill:var(--
 table{border-collapse:collapse;width:100%;font-size:.9rem;font-variant-numeric:tabular-nums}
 th,td{padding:.45rem .7rem;text-align:left;border-bottom:1px solid var(--rule);white-space:nowrap}
 th{color:var(--soft);font-weight:600}tbody tr:last-child td{border-bottom:0}
+@media(max-width:640px){svg text{font-size:17px}svg .axis{font-size:18px}}
 li{margin:.3rem 0;max-width:50rem}
 """

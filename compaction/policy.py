@@ -10,6 +10,9 @@ from dataclasses import dataclass, fields, replace
 from stateflow.compaction.knobs import NEVER_MS
 from stateflow.errors import ConfigError
 
+UNTHROTTLED = 1e300
+"""No limit in bytes per second: finite, because JSON has no infinity."""
+
 CONFIG_NAMES: dict[str, str] = {
     "segment_ms": "segment.ms",
     "segment_bytes": "segment.bytes",
@@ -88,7 +91,7 @@ class CleanerSettings:
     dedupe_buffer_bytes: int = 134_217_728
     """Shared by all threads, zero-filled before every pass; 24 bytes per key, used up to the load factor."""
     load_factor: float = 0.9
-    io_max_bytes_per_second: float = float("inf")
+    io_max_bytes_per_second: float = UNTHROTTLED
     index_interval_bytes: int = 4096
     transaction_max_timeout_ms: int = 900_000
 
@@ -96,13 +99,13 @@ class CleanerSettings:
     def from_config(cls, config: Mapping[str, str]) -> CleanerSettings:
         """From a broker's effective settings; settings that are missing count as Kafka's defaults."""
         base = cls()
-        io_max = float(config.get("log.cleaner.io.max.bytes.per.second", "inf"))
+        io_max = float(config.get("log.cleaner.io.max.bytes.per.second", UNTHROTTLED))
         return cls(
             threads=int(config.get("log.cleaner.threads", base.threads)),
             backoff_ms=int(config.get("log.cleaner.backoff.ms", base.backoff_ms)),
             dedupe_buffer_bytes=int(config.get("log.cleaner.dedupe.buffer.size", base.dedupe_buffer_bytes)),
             load_factor=float(config.get("log.cleaner.io.buffer.load.factor", base.load_factor)),
-            io_max_bytes_per_second=float("inf") if io_max > 1e300 else io_max,
+            io_max_bytes_per_second=min(io_max, UNTHROTTLED),
             index_interval_bytes=int(config.get("log.index.interval.bytes", base.index_interval_bytes)),
             transaction_max_timeout_ms=int(
                 config.get("transaction.max.timeout.ms", base.transaction_max_timeout_ms)

@@ -33,6 +33,7 @@ def recommend(
     costs: Costs | None = None,
     provider: str = "apache",
     fixed: frozenset[str] = frozenset(),
+    with_alternatives: bool = True,
 ) -> Recommendation:
     """The policy that restores the measured topic within the time, at the least broker CPU.
 
@@ -78,7 +79,7 @@ def recommend(
         guards=guards,
         reasons=reasons(setting, closest, chosen is not None),
         limits=limits(setting, closest) if chosen is not None else (),
-        alternatives=alternatives(measurement, objective, setting.costs, base),
+        alternatives=alternatives(measurement, objective, setting.costs, base) if with_alternatives else (),
         unknown=measurement.unknown,
         ranges={name: (knob.low, knob.high) for name, knob in setting.knobs.items() if knob.tunable},
     )

@@ -147,6 +147,9 @@ class Simulation:
         self._threads: list[tuple[float, int]] = [(0.0, number) for number in range(cleaner.threads)]
         self._finishing: dict[int, tuple[_Log, list[_Segment]]] = {}
         self._work = Work()
+        self._next_tick = self._options.linger_seconds
+        self.appended_total = 0
+        """Updates taken so far: the end offsets of all partitions together."""
         self._seconds = 0.0
         self._integral = self._size_max = 0.0
         self._records_max = 0
@@ -156,15 +159,32 @@ class Simulation:
 
     def run(self, updates: Iterable[Update]) -> SimulatedRun:
         """Feed all updates and return the result."""
-        tick = self._options.linger_seconds
-        now = tick
         for update in updates:
-            while update.seconds >= now:
-                self._tick(now)
-                now += tick
-            self._pending[update.partition].append(update)
-        self._tick(now)
+            self.feed(update)
+        self._tick(self._next_tick)
         return self._result()
+
+    def feed(self, update: Update) -> None:
+        """Take one update; time moves on to it."""
+        while update.seconds >= self._next_tick:
+            self._tick(self._next_tick)
+            self._next_tick += self._options.linger_seconds
+        self._pending[update.partition].append(update)
+        self.appended_total += 1
+
+    @property
+    def size_bytes(self) -> int:
+        """Log bytes now, all partitions together."""
+        return sum(log.size_bytes for log in self._logs)
+
+    @property
+    def policy(self) -> Policy:
+        """The policy in force; another one applies at once, as a topic's settings do."""
+        return self._policy
+
+    @policy.setter
+    def policy(self, policy: Policy) -> None:
+        self._policy = policy
 
     def _tick(self, now: float) -> None:
         """Append what lingered as one batch per partition, then let the cleaner threads work until now."""
@@ -307,7 +327,7 @@ class Simulation:
     # --- observing ----------------------------------------------------------------------------------
 
     def _observe(self, now: float) -> None:
-        size = float(sum(log.size_bytes for log in self._logs))
+        size = float(self.size_bytes)
         self._ticks += 1
         if self._ticks % self._trace_step == 0:
             self._trace.append((round(now, 3), size))
@@ -335,7 +355,7 @@ class Simulation:
             records_max=self._records_max,
             records_end=self._records(),
             live_end=len(live),
-            size_end_bytes=float(sum(log.size_bytes for log in self._logs)),
+            size_end_bytes=float(self.size_bytes),
             cleaner_cores=self._work.cleaner_seconds / seconds,
             roll_cores=self._work.roll_seconds / seconds,
             seconds=seconds,

@@ -12,7 +12,8 @@ import hashlib
 import json
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TypeVar
@@ -20,6 +21,7 @@ from typing import TypeVar
 import msgspec
 
 from stateflow.compaction.admin import ClusterAdmin
+from stateflow.compaction.alternatives import fitting_cleaner
 from stateflow.compaction.calibrate import Calibration, calibrate
 from stateflow.compaction.cell import Cell, CellResult, run_cell
 from stateflow.compaction.journal import Journal
@@ -85,7 +87,7 @@ def run_study(bench: Bench, options: StudyOptions) -> Study:
     cleaner = bench.cleaner
     calibration = bench.kept(
         "calibration",
-        asdict(replace(cleaner, io_max_bytes_per_second=0.0)),
+        asdict(cleaner),
         Calibration,
         lambda: calibrate(bench.cluster, bench.admins[0], bench.admins[1], progress=bench.progress),
     )
@@ -97,14 +99,14 @@ def run_study(bench: Bench, options: StudyOptions) -> Study:
         cells += measured
         tuned = _objectives(bench, options, setup, calibration.costs, cleaner, measured)
         objectives += [objective for objective, _ in tuned]
-        cells += [cell for _, cell in tuned if cell is not None]
+        cells += [cell for _, measured_ours in tuned for cell in measured_ours]
         if setup.state == "fold-left":
             trims += _trims(bench, options, setup, measured)
     loops = _loops(bench, options, calibration.costs, cells)
     return Study(
         options=options,
         broker=".".join(map(str, bench.admins[0].version()[0])),
-        cleaner=replace(cleaner, io_max_bytes_per_second=min(cleaner.io_max_bytes_per_second, 1e300)),
+        cleaner=cleaner,
         calibration=calibration,
         cells=tuple(cells),
         objectives=tuple(objectives),
@@ -198,7 +200,7 @@ def _objectives(
     costs: Costs,
     cleaner: CleanerSettings,
     measured: list[CellFigures],
-) -> list[tuple[ObjectiveFigures, CellFigures | None]]:
+) -> list[tuple[ObjectiveFigures, list[CellFigures]]]:
     """For every objective: the grid's cheapest cell that holds it, and ours, recommended and then
     measured.
     """
@@ -218,7 +220,7 @@ def _objective(
     measured: list[CellFigures],
     rate: RestoreRate,
     factor: float,
-) -> tuple[ObjectiveFigures, CellFigures | None]:
+) -> tuple[ObjectiveFigures, list[CellFigures]]:
     live = max(cell.live_end for cell in measured)
     record_bytes = statistics.median(cell.record_bytes for cell in measured)
     records_max = factor * live
@@ -233,10 +235,15 @@ def _objective(
         ),
         costs=costs,
     )
-    ours = None
+    ours = with_buffer = None
     if found.reachable:
-        policy = found.best.policy
-        ours = _cell(bench, options, setup, f"tuned for {factor:g}x live", policy, costs, cleaner, ours=True)
+        policy, name = found.best.policy, f"tuned for {factor:g}x live"
+        ours = _cell(bench, options, setup, name, policy, costs, cleaner, ours=True)
+        better = fitting_cleaner(known)
+        with _cleaner_settings(bench, cleaner, better):
+            with_buffer = _cell(
+                bench, options, setup, f"{name}, small buffer", policy, costs, better, ours=True
+            )
     figures = ObjectiveFigures(
         setup=setup.name,
         factor=factor,
@@ -250,9 +257,34 @@ def _objective(
         ours_size_max_bytes=ours.size_max_bytes if ours else None,
         ours_restore_seconds=ours.restore_seconds if ours else None,
         ours_restore_predicted_seconds=rate.seconds(ours.records_end) if ours else None,
+        with_buffer_cleaner_cores=with_buffer.cleaner_cores if with_buffer else None,
         held=ours is not None and ours.size_max_bytes <= records_max * record_bytes,
     )
-    return figures, ours
+    return figures, [cell for cell in (ours, with_buffer) if cell is not None]
+
+
+@contextmanager
+def _cleaner_settings(bench: Bench, now: CleanerSettings, wanted: CleanerSettings) -> Iterator[None]:
+    """Other cleaner settings on the broker for the time of the block; they restart the cleaner threads."""
+    admin = bench.admins[0]
+    broker = next(iter(admin.broker_addresses()))
+    changes = {
+        "log.cleaner.dedupe.buffer.size": str(wanted.dedupe_buffer_bytes),
+        "log.cleaner.backoff.ms": str(wanted.backoff_ms),
+    }
+    admin.alter_broker(broker, changes)
+    try:
+        yield
+    finally:
+        admin.alter_broker(broker, dict.fromkeys(changes))
+        if admin.cleaner_settings(broker) != now:  # somebody had set them dynamically before
+            admin.alter_broker(
+                broker,
+                {
+                    "log.cleaner.dedupe.buffer.size": str(now.dedupe_buffer_bytes),
+                    "log.cleaner.backoff.ms": str(now.backoff_ms),
+                },
+            )
 
 
 def _margin(rate: RestoreRate, seconds: float, records_max: float) -> float:

@@ -78,7 +78,16 @@ class ObjectiveFigures:
     ours_size_max_bytes: float | None
     ours_restore_seconds: float | None
     ours_restore_predicted_seconds: float | None
+    with_buffer_cleaner_cores: float | None
+    """Ours with a dedupe buffer that fits the topic, a setting of the whole broker."""
     held: bool
+
+    @property
+    def ratio_with_buffer(self) -> float | None:
+        """The same with a dedupe buffer that fits the topic."""
+        if not self.grid_cleaner_cores or self.with_buffer_cleaner_cores is None:
+            return None
+        return self.with_buffer_cleaner_cores / self.grid_cleaner_cores
 
     @property
     def ratio(self) -> float | None:
@@ -220,6 +229,8 @@ def _objective_summary(objective: ObjectiveFigures) -> dict[str, Any]:
         "grid_cleaner_cores": objective.grid_cleaner_cores,
         "ours_cleaner_cores": objective.ours_cleaner_cores,
         "ratio": objective.ratio,
+        "ours_with_fitting_buffer_cleaner_cores": objective.with_buffer_cleaner_cores,
+        "ratio_with_fitting_buffer": objective.ratio_with_buffer,
         "held": objective.held,
         "ours_restore_seconds": objective.ours_restore_seconds,
         "ours_restore_predicted_seconds": objective.ours_restore_predicted_seconds,

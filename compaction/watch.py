@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from stateflow.clock import Clock, SystemClock
-from stateflow.compaction.admin import ClusterAdmin
 from stateflow.compaction.apply import change
 from stateflow.compaction.journal import Journal
 from stateflow.compaction.measure import changelog_bytes
@@ -25,6 +24,7 @@ from stateflow.compaction.objective import Objective
 from stateflow.compaction.policy import Policy
 from stateflow.compaction.recommend import recommend
 from stateflow.compaction.recommendation import Recommendation
+from stateflow.compaction.topic_admin import TopicAdmin
 from stateflow.errors import BrokerRefused, BrokerUnreachable, ConfigError, TopicMissing
 from stateflow.log.base import Cluster
 from stateflow.record import TopicPartition
@@ -43,6 +43,8 @@ class WatchOptions:
     """Shortest time between changes that protect the objective."""
     save_interval_seconds: float = 60.0
     """Shortest time between changes that only save CPU."""
+    search_interval_seconds: float = 5.0
+    """How often to look for a cheaper policy while the present one holds."""
     saving_min: float = 0.3
     """A cheaper policy is worth a change when it saves more than this share of the CPU."""
     rate_headroom_min: float = 1.1
@@ -98,7 +100,7 @@ class Watcher:
     def __init__(
         self,
         cluster: Cluster,
-        admin: ClusterAdmin,
+        admin: TopicAdmin,
         measurement: Measurement,
         objective: Objective,
         journal: Journal,
@@ -114,7 +116,7 @@ class Watcher:
         self._count_live = live_records
         self._now = measurement
         self._session = uuid.uuid4().hex
-        self._changed_seconds = float("-inf")
+        self._changed_seconds = self._searched_seconds = float("-inf")
         self._senses = _Senses(
             ends=deque(maxlen=_LOOKS_KEPT),
             sizes=deque(maxlen=_LOOKS_KEPT),
@@ -202,7 +204,11 @@ class Watcher:
             return self._decision("idle", "Nothing is written, so nothing can be compacted.", size_bytes, {})
         holds = self._holds()
         self._learn()
-        found = recommend(self._now, objective=self._tightened(), costs=self._costs)
+        now = self._clock.monotonic_seconds()
+        if holds and now - self._searched_seconds < self._options.search_interval_seconds:
+            return self._decision("hold", "The policy holds.", size_bytes, {})
+        self._searched_seconds = now
+        found = recommend(self._now, objective=self._tightened(), costs=self._costs, with_alternatives=False)
         if not found.reachable and not self._closer(found):
             why = "No policy meets the objective now; the closest is in force."
             return self._decision("hold", why, size_bytes, {})

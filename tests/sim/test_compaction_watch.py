@@ -1,0 +1,223 @@
+"""The closed loop over a simulated broker and a hand-moved clock: bound held, few changes, safe when blind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from stateflow.clock import ManualClock
+from stateflow.compaction.journal import Journal
+from stateflow.compaction.knobs import check, knobs_for
+from stateflow.compaction.logdirs import ReplicaSize
+from stateflow.compaction.measurement import Measurement
+from stateflow.compaction.model import Costs
+from stateflow.compaction.objective import Objective
+from stateflow.compaction.policy import CleanerSettings, Policy
+from stateflow.compaction.simulate import Simulation
+from stateflow.compaction.streams import RateStep, Stream
+from stateflow.compaction.watch import Decision, Watcher, WatchOptions
+from stateflow.compaction.workload import RestoreRate
+from stateflow.errors import BrokerRefused, BrokerUnreachable
+from stateflow.log.base import Cluster
+from stateflow.record import OffsetRange, TopicPartition
+
+RECORD_BYTES = 571.0
+CLEANER = CleanerSettings(backoff_ms=100)
+BUDGET = 17_500
+RESTORE = RestoreRate(100_000, 0.0, "given", 0.1)
+
+
+class SimulatedTopic:
+    """One topic whose log is simulated: the ends, the sizes and the settings that a watcher sees."""
+
+    def __init__(self, stream: Stream, policy: Policy) -> None:
+        self.simulation = Simulation(stream.partitions, policy, CLEANER, Costs())
+        self.overrides = policy.changes_from(Policy())
+        self.alterations = 0
+        self.broken: Exception | None = None
+        self.sizes: list[tuple[float, int]] = []
+
+    def ranges(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetRange]:
+        self._fail()
+        first = next(iter(partitions))
+        return {first: OffsetRange(0, self.simulation.appended_total)}
+
+    def replica_sizes(self, topics: Iterable[str]) -> list[ReplicaSize]:
+        self._fail()
+        return [ReplicaSize(1, TopicPartition(next(iter(topics)), 0), self.simulation.size_bytes)]
+
+    def topic_config(self, topic: str) -> dict[str, str]:
+        return Policy().to_config() | self.overrides
+
+    def topic_overrides(self, topic: str) -> dict[str, str]:
+        return dict(self.overrides)
+
+    def alter_topic(
+        self, topic: str, changes: Mapping[str, str | None], *, validate_only: bool = False
+    ) -> None:
+        check({name: value for name, value in changes.items() if value is not None}, knobs_for())
+        if validate_only:
+            return
+        self.alterations += 1
+        for name, value in changes.items():
+            if value is None:
+                self.overrides.pop(name, None)
+            else:
+                self.overrides[name] = value
+        self.simulation.policy = Policy.from_config(self.topic_config(topic))
+
+    def _fail(self) -> None:
+        if self.broken is not None:
+            raise self.broken
+
+
+def measurement(policy: Policy, rate: float, live: int) -> Measurement:
+    return Measurement(
+        topic="t",
+        partitions=1,
+        replication=1,
+        broker_version=(4, 3),
+        broker_newer_than_known=False,
+        policy=policy,
+        cleaner=CLEANER,
+        size_bytes=0,
+        disk_bytes=0,
+        records=live,
+        live_keys=live,
+        tombstones=0,
+        distinct_relative_error=0.0,
+        record_bytes=RECORD_BYTES,
+        updates_per_second=rate,
+        rate_source="observed",
+        transactional=False,
+        restore=RESTORE,
+    )
+
+
+def watch(
+    stream: Stream,
+    policy: Policy,
+    folder: Path,
+    *,
+    warm_seconds: float = 5.0,
+    options: WatchOptions | None = None,
+    breakage: Mapping[float, Exception | None] | None = None,
+) -> tuple[SimulatedTopic, Watcher]:
+    """Feed a stream, looking every half second once warm; ``breakage`` breaks (or mends) the sensors at a time."""
+    topic, clock = SimulatedTopic(stream, policy), ManualClock()
+    watcher: Watcher | None = None
+    next_look, due = warm_seconds, dict(breakage or {})
+    for update in stream.updates():
+        topic.simulation.feed(update)
+        if update.seconds < next_look:
+            continue
+        clock.advance(seconds=next_look - clock.monotonic_seconds())
+        for moment in [moment for moment in due if moment <= next_look]:
+            topic.broken = due.pop(moment)
+        if watcher is None:
+            found = measurement(policy, stream.rates[0].updates_per_second, 4000)
+            watcher = Watcher(
+                cluster_of(topic),
+                topic,
+                found,
+                Objective(BUDGET / RESTORE.records_per_second),
+                Journal("sim", folder),
+                costs=Costs(),
+                options=options,
+                clock=clock,
+            )
+        watcher.look()
+        topic.sizes.append((next_look, topic.simulation.size_bytes))
+        next_look += 0.5
+    assert watcher is not None
+    return topic, watcher
+
+
+def cluster_of(topic: SimulatedTopic) -> Cluster:
+    return topic  # type: ignore[return-value]  # a watcher asks a cluster for ranges alone
+
+
+TRIPLED = Stream(
+    seconds=60, rates=(RateStep(0, 3000), RateStep(20, 9000), RateStep(40, 3000)), zipf_exponent=0.99
+)
+RELAXED = Policy(segment_ms=1000, dirty_ratio=0.5)
+
+
+def test_the_bound_holds_while_the_rate_triples_and_falls_back(tmp_path: Path) -> None:
+    topic, watcher = watch(TRIPLED, RELAXED, tmp_path)
+    over = [size for _, size in topic.sizes if size > BUDGET * RECORD_BYTES]
+    assert len(over) / len(topic.sizes) < 0.01
+    assert 1 <= topic.alterations <= 10
+    assert all(decision.reason for decision in watcher.decisions)
+
+
+def test_a_fixed_relaxed_policy_does_not_hold_the_same_bound() -> None:
+    simulation, over, count = Simulation(1, RELAXED, CLEANER, Costs()), 0, 0
+    for index, update in enumerate(TRIPLED.updates()):
+        simulation.feed(update)
+        if index % 500 == 0 and update.seconds > 5:
+            count += 1
+            over += simulation.size_bytes > BUDGET * RECORD_BYTES
+    assert over / count > 0.1
+
+
+def test_one_rollback_goes_back_to_before_the_watch_began(tmp_path: Path) -> None:
+    topic, _ = watch(TRIPLED, RELAXED, tmp_path)
+    entry = Journal("sim", tmp_path).last_applied("t")
+    assert entry is not None
+    topic.alter_topic("t", entry.before)
+    assert Policy.from_config(topic.topic_config("t")) == RELAXED
+    assert len(Journal("sim", tmp_path).entries("t")) == 1
+
+
+@pytest.mark.parametrize(
+    "error", [BrokerUnreachable("gone", action="wait"), BrokerRefused("not allowed", action="ask")]
+)
+def test_blind_sensors_change_nothing_and_sight_comes_back(tmp_path: Path, error: Exception) -> None:
+    _, watcher = watch(TRIPLED, RELAXED, tmp_path, breakage={10.0: error, 15.0: None})
+    blind = [decision for decision in watcher.decisions if decision.action == "blind"]
+    assert len(blind) == 10
+    assert all(not decision.changes for decision in blind)
+    assert watcher.decisions[-1].action != "blind"
+
+
+def test_a_dry_run_says_what_it_would_do_and_does_nothing(tmp_path: Path) -> None:
+    topic, watcher = watch(
+        replace(TRIPLED, seconds=20), RELAXED, tmp_path, options=WatchOptions(dry_run=True)
+    )
+    assert topic.alterations == 0
+    assert "would change" in {decision.action for decision in watcher.decisions}
+
+
+def test_changes_that_only_save_wait_for_their_turn(tmp_path: Path) -> None:
+    hard = Policy(segment_ms=100, dirty_ratio=0.01)
+    options = WatchOptions(save_interval_seconds=30.0)
+    _, watcher = watch(replace(TRIPLED, seconds=18), hard, tmp_path, options=options)
+    made = [decision for decision in watcher.decisions if decision.action == "change"]
+    assert len(made) >= 1
+    assert "less CPU" in made[0].reason
+    savings = [decision for decision in made if "less CPU" in decision.reason]
+    assert len(savings) == 1
+
+
+def test_an_idle_topic_is_left_alone(tmp_path: Path) -> None:
+    trickle = Stream(seconds=3000, rates=(RateStep(0.0, 0.005),), keys=10)
+    clock = ManualClock()
+    topic = SimulatedTopic(trickle, RELAXED)
+    watcher = Watcher(
+        cluster_of(topic),
+        topic,
+        measurement(RELAXED, 0.0, 10),
+        Objective(1.0),
+        Journal("sim", tmp_path),
+        clock=clock,
+    )
+    decisions: list[Decision] = []
+    for _ in range(5):
+        clock.advance(seconds=2)
+        decisions.append(watcher.look())
+    assert {decision.action for decision in decisions} == {"idle"}
+    assert topic.alterations == 0
