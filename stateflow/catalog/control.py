@@ -25,6 +25,7 @@ from stateflow.errors import (
     TransactionAborted,
 )
 from stateflow.log.base import Cluster, TopicSpec
+from stateflow.log.settling import settled_ranges
 from stateflow.record import TopicPartition
 
 _LOG = logging.getLogger(__name__)
@@ -136,6 +137,7 @@ class ControlTopic:
                 writer.commit()
         finally:
             writer.close()
+        settled_ranges(self._cluster, [self._partition])  # so that we read what we have just written
         return self._required(self.read())
 
     def _create(self) -> None:

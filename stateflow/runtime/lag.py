@@ -54,13 +54,13 @@ def application_lag(cluster: Cluster, catalog: Catalog) -> list[InputLag]:
     """The lag of every input partition, upstream stages first.
 
     Each stage is looked at after the one before it, so if all are at their end, the application has drained:
-    a stage's output is committed together with its input. Open transactions are not waited for.
+    a stage's output is committed together with its input. Records of transactions that are still open count.
     """
     lags = []
     for stage in upstream_first(catalog):
         inputs = stage_inputs(catalog, stage)
         committed = cluster.committed(catalog.app.app, inputs, stable=False)
-        for source, log in cluster.ranges(inputs).items():
+        for source, log in cluster.ranges(inputs, stable=False).items():
             position = committed.get(source)
             offset_next = position.offset_next if position else log.offset_first
             lags.append(InputLag(task_id(stage, source.partition), source, offset_next, log))
