@@ -164,11 +164,5 @@ def merge(
             yield new_key, new_value
 
 
-def prefix_end(prefix: bytes) -> bytes | None:
-    """The first key after all keys that begin with ``prefix``; None when there is none."""
-    stem = prefix.rstrip(b"\xff")
-    return stem[:-1] + bytes([stem[-1] + 1]) if stem else None
-
-
 def _size(key: bytes, value: bytes | None) -> int:
     return len(key) + (0 if value is None else len(value))

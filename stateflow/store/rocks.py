@@ -15,7 +15,7 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import cast
 
 from rocksdict import AccessType, Options, Rdict, WriteBatch, WriteOptions
@@ -37,6 +37,15 @@ _LOG = logging.getLogger(__name__)
 POSITIONS_FAMILY = "sf:positions"
 """No store can be called so: a colon is not allowed in the topic name that a store's name becomes part of."""
 _DEFAULT_FAMILY = "default"  # RocksDB insists on it; it stays empty unless a store has that name
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSize:
+    """Content of one store: keys (an estimate), bytes in table files, bytes not flushed yet."""
+
+    keys_estimated: int
+    files_bytes: int
+    memory_bytes: int
 
 
 class RocksReader:
@@ -174,6 +183,15 @@ class RocksTaskStores:
     def stores(self) -> list[str]:
         """Names of the stores that have a family, sorted."""
         return sorted(name for name in self._families if name not in (POSITIONS_FAMILY, _DEFAULT_FAMILY))
+
+    def size(self, store: str) -> StoreSize:
+        """How much a store holds, as RocksDB estimates it."""
+        family = self.family(store)
+        return StoreSize(
+            keys_estimated=family.property_int_value("rocksdb.estimate-num-keys") or 0,
+            files_bytes=family.property_int_value("rocksdb.live-sst-files-size") or 0,
+            memory_bytes=family.property_int_value("rocksdb.cur-size-all-mem-tables") or 0,
+        )
 
     def reader(self, store: str) -> RocksReader:
         """The committed content of one store."""

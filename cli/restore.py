@@ -1,0 +1,133 @@
+"""`stateflow restore`: rebuild local state from the changelogs, by the catalog alone."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from stateflow.catalog.control import ControlTopic
+from stateflow.checkpoint.planner import TaskPlan
+from stateflow.checkpoint.progress import Progress, ProgressBar
+from stateflow.checkpoint.recovery import Outcome, jobs_of, plan_job, restore_all
+from stateflow.cli.options import app_id_option, dry_run_option, json_option
+from stateflow.cli.output import emit_json, emit_table
+from stateflow.cli.target import chosen
+from stateflow.errors import ConfigError
+
+
+@click.command()
+@click.argument("target", metavar="[APP]", required=False)
+@app_id_option
+@click.option("--brokers", metavar="HOST:PORT", help="Bootstrap servers; overrides every setting.")
+@click.option(
+    "--to",
+    "state_dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="State directory to restore into; the application's own by default.",
+)
+@click.option(
+    "--workers", type=click.IntRange(1, 64), help="Tasks at a time; as many as processors by default."
+)
+@click.option(
+    "--partition", "partitions", type=click.IntRange(0), multiple=True, help="Only these partitions."
+)
+@dry_run_option
+@json_option
+def command(
+    target: str | None,
+    app_id: str | None,
+    brokers: str | None,
+    state_dir: Path | None,
+    workers: int | None,
+    partitions: tuple[int, ...],
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Restore the local state of all tasks of APP (or --app ID) from its changelogs.
+
+    Reads only what is missing. Ctrl-C stops cleanly; started again it goes on where it was. A damaged local
+    store is moved aside (`<task>.damaged`) and replayed whole. A task that a running worker has open is
+    refused.
+    """
+    from stateflow.log.kafka import connect
+
+    application = chosen(target, app_id, brokers)
+    options = application.options
+    reach = functools.partial(connect, options.brokers, options.client)
+    cluster = reach()
+    try:
+        catalog = ControlTopic(cluster, application.app).load()
+        jobs = jobs_of(catalog, cluster.cluster_id, state_dir or options.state_dir, partitions)
+        if partitions and not jobs:
+            raise ConfigError(
+                f"{application.app!r} has no stateful task of partition {', '.join(map(str, partitions))}.",
+                action=f"its generation {catalog.active.generation} has partitions 0 to"
+                f" {catalog.active.partitions - 1}.",
+            )
+        plans = [plan_job(cluster, job) for job in jobs]
+    finally:
+        cluster.close()
+    if dry_run:
+        _show_plans(application.app, catalog.active.generation, plans, as_json=as_json)
+        return
+    bar = ProgressBar(sys.stderr)
+    last: list[Progress] = []
+
+    def report(progress: Progress) -> None:
+        last[:] = [progress]
+        bar.update(progress)
+
+    outcomes = restore_all(reach, jobs, plans, workers or os.cpu_count() or 1, report)
+    if last:
+        bar.finish(last[0])
+    _show_outcomes(application.app, outcomes, last[0] if last else None, as_json=as_json)
+
+
+def _show_plans(app: str, generation: int, plans: list[TaskPlan], *, as_json: bool) -> None:
+    rows = [_plan_row(plan) for plan in plans]
+    flat = [row for rows_of_task in rows for row in rows_of_task]
+    if as_json:
+        emit_json({"app": app, "generation": generation, "slots": sum(p.slots for p in plans), "plan": flat})
+        return
+    header = ("task", "store", "action", "offsets", "first", "next", "reason")
+    emit_table(header, [tuple(row.values()) for row in flat])
+
+
+def _plan_row(plan: TaskPlan) -> list[dict[str, object]]:
+    return [
+        {
+            "task": plan.task,
+            "store": store.store,
+            "action": store.action,
+            "slots": store.offsets.slots,
+            "offset_first": store.offsets.offset_first,
+            "offset_next": store.offsets.offset_next,
+            "reason": store.reason,
+        }
+        for store in plan.stores
+    ]
+
+
+def _show_outcomes(app: str, outcomes: list[Outcome], total: Progress | None, *, as_json: bool) -> None:
+    records = sum(outcome.progress.records_total for outcome in outcomes)
+    seconds = total.seconds if total else 0.0
+    if as_json:
+        emit_json(
+            {
+                "app": app,
+                "tasks": len(outcomes),
+                "records": records,
+                "bytes": sum(outcome.progress.bytes_total for outcome in outcomes),
+                "slots": sum(outcome.progress.slots_total for outcome in outcomes),
+                "seconds": round(seconds, 3),
+                "plan": [row for outcome in outcomes for row in _plan_row(outcome.plan)],
+            }
+        )
+        return
+    rate = f", {records / seconds:,.0f} records/s" if seconds > 0 and records else ""
+    done = f"{records:,} records in {seconds:.1f} s{rate}"
+    click.echo(f"{len(outcomes)} tasks of {app} are up to date: {done}.")

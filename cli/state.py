@@ -1,0 +1,143 @@
+"""`stateflow state`: read an application's state on this machine, beside its workers or without them."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import click
+
+from stateflow.catalog.control import ControlTopic
+from stateflow.cli.options import app_id_option, json_option
+from stateflow.cli.output import emit_json, emit_table, human_bytes
+from stateflow.cli.target import chosen
+from stateflow.config import AppOptions
+from stateflow.errors import ConfigError
+from stateflow.query.local import LocalState, TaskRow, list_stores
+
+_PARTS = ("window_start_ms", "index", "map_key", "written_ms")
+
+target_option = click.option(
+    "--target", "-t", "target", metavar="APP", help="module:attribute or file.py:attribute."
+)
+brokers_option = click.option("--brokers", metavar="HOST:PORT", help="Where the catalog is.")
+state_dir_option = click.option(
+    "--state-dir", type=click.Path(path_type=Path, file_okay=False), help="The workers' state directory."
+)
+
+
+@click.group()
+def command() -> None:
+    """Read state from the local stores.
+
+    Works while workers run: what they flushed last is seen (every 30 s by default), not their newest commits.
+    """
+
+
+@command.command("list")
+@state_dir_option
+@app_id_option
+@json_option
+def list_(state_dir: Path | None, app_id: str | None, as_json: bool) -> None:
+    """List the stores in a state directory: task, size, position. Needs no broker."""
+    root = state_dir or AppOptions().state_dir
+    if not root.is_dir():
+        raise ConfigError(
+            f"{root} is not a directory.", action="name the workers' state directory with --state-dir."
+        )
+    rows = [
+        {
+            "app": found.app,
+            "generation": found.generation,
+            "task": found.task,
+            "store": found.store,
+            "keys": found.size.keys_estimated,
+            "bytes": found.size.files_bytes,
+            "offset_next": None if found.position is None else found.position.offset_next,
+            "pid": found.held_by_pid,
+        }
+        for found in list_stores(root, app_id)
+    ]
+    if as_json:
+        emit_json({"state_dir": root, "stores": rows})
+        return
+    header = ("app", "gen", "task", "store", "keys ≈", "size", "offset_next", "pid")
+    emit_table(header, [_text_row({**row, "bytes": human_bytes(int(str(row["bytes"])))}) for row in rows])
+
+
+@command.command()
+@click.argument("store")
+@click.argument("key")
+@target_option
+@app_id_option
+@brokers_option
+@state_dir_option
+@json_option
+def get(store: str, key: str, as_json: bool, **where: Any) -> None:
+    """Show all that STORE holds for KEY: a value, windows, list elements or map entries.
+
+    KEY is text for string keys and JSON for all others.
+    """
+    found = _local_state(**where).get(store, key)
+    if as_json:
+        emit_json({"store": store, "key": key, "rows": [_as_dict(row) for row in found]})
+    elif found:
+        _show(found)
+    else:
+        click.echo(f"{store} holds nothing for {key!r} on this disk.")
+
+
+@command.command()
+@click.argument("store")
+@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="Rows at most.")
+@click.option(
+    "--partition", "partitions", type=click.IntRange(0), multiple=True, help="Only these partitions."
+)
+@target_option
+@app_id_option
+@brokers_option
+@state_dir_option
+@json_option
+def scan(store: str, limit: int, partitions: tuple[int, ...], as_json: bool, **where: Any) -> None:
+    """Show the rows of STORE in store order, task by task."""
+    rows = _local_state(**where).scan(store, partitions)
+    shown = list(islice(rows, limit))
+    more = next(rows, None) is not None
+    if as_json:
+        emit_json({"store": store, "rows": [_as_dict(row) for row in shown], "more": more})
+        return
+    _show(shown)
+    if more:
+        click.echo(f"… and more; --limit {limit} reached.", err=True)
+
+
+def _local_state(
+    target: str | None, app_id: str | None, brokers: str | None, state_dir: Path | None
+) -> LocalState:
+    from stateflow.log.kafka import connect
+
+    application = chosen(target, app_id, brokers)
+    cluster = connect(application.options.brokers, application.options.client)
+    try:
+        catalog = ControlTopic(cluster, application.app).load()
+    finally:
+        cluster.close()
+    return LocalState(state_dir or application.options.state_dir, catalog)
+
+
+def _as_dict(found: TaskRow) -> dict[str, Any]:
+    row = found.row
+    parts = {name: getattr(row, name) for name in _PARTS if getattr(row, name) is not None}
+    return {"task": found.task, "key": row.key, **parts, "value": row.value}
+
+
+def _show(rows: list[TaskRow]) -> None:
+    """A table; columns of parts that the store does not have are left out."""
+    dicts = [_as_dict(row) for row in rows]
+    columns = ["task", "key", *(part for part in _PARTS if any(part in row for row in dicts)), "value"]
+    emit_table(columns, [_text_row({column: row.get(column) for column in columns}) for row in dicts])
+
+
+def _text_row(row: dict[str, Any]) -> list[object]:
+    return ["" if cell is None else cell for cell in row.values()]

@@ -1,0 +1,231 @@
+"""Restoring many tasks from the catalog alone: no user code, several at a time, stopped and resumed at will.
+
+Each task is restored by one process: what Python does per record is the bound, and processes share no lock.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import queue
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from stateflow.catalog.model import Catalog
+from stateflow.catalog.names import changelog_topic, task_id
+from stateflow.checkpoint.planner import TaskPlan, plan_task
+from stateflow.checkpoint.progress import Progress, combined
+from stateflow.checkpoint.restore import Restoration
+from stateflow.clock import Clock, SystemClock
+from stateflow.errors import Interrupted
+from stateflow.log.base import Cluster
+from stateflow.record import TopicPartition
+from stateflow.store.base import TaskStores
+from stateflow.store.directory import IDENTITY_FILE, TaskDirectory, task_directory
+from stateflow.store.memory import MemoryTaskStores
+from stateflow.store.resources import RocksResources
+from stateflow.store.rocks import RocksTaskStores
+
+Connect = Callable[[], Cluster]
+Report = Callable[[Progress], None]
+
+_LISTEN_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreJob:
+    """One task to restore, as data that another process can take."""
+
+    task: str
+    directory: TaskDirectory
+    changelogs: dict[str, TopicPartition]
+    topic_ids: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What was done for one task."""
+
+    plan: TaskPlan
+    progress: Progress
+
+
+def jobs_of(
+    catalog: Catalog, cluster_id: str, state_dir: Path, partitions: Sequence[int] = ()
+) -> list[RestoreJob]:
+    """A job for every task of the active generation that keeps state, or for those of some partitions."""
+    app, generation = catalog.app.app, catalog.active.generation
+    ids = catalog.active.topic_ids
+    jobs = []
+    for stage in catalog.stages:
+        stores = sorted(store.name for store in catalog.stores.values() if store.stage == stage)
+        own_generation = generation if catalog.is_rekeyed(stage) else 0
+        topics = {store: changelog_topic(app, store, own_generation) for store in stores}
+        if not stores or not all(topic in ids for topic in topics.values()):
+            continue  # stateless, or in the catalog but never started: there is nothing to restore
+        for partition in range(catalog.partitions(stage)):
+            if partitions and partition not in partitions:
+                continue
+            task = task_id(stage, partition)
+            jobs.append(
+                RestoreJob(
+                    task=task,
+                    directory=task_directory(state_dir, app, cluster_id, generation, task),
+                    changelogs={store: TopicPartition(topic, partition) for store, topic in topics.items()},
+                    topic_ids={topic: ids[topic] for topic in topics.values()},
+                )
+            )
+    return jobs
+
+
+def plan_job(cluster: Cluster, job: RestoreJob, clock: Clock | None = None) -> TaskPlan:
+    """What restoring this task would do now; creates and locks nothing."""
+    with _looking_at(job) as stores:
+        return plan_task(cluster, job.task, job.changelogs, job.topic_ids, stores, clock)
+
+
+def run_job(
+    cluster: Cluster,
+    job: RestoreJob,
+    resources: RocksResources,
+    report: Report,
+    cancelled: Callable[[], bool],
+    clock: Clock | None = None,
+) -> Outcome:
+    """Restore one task in its directory.
+
+    Raises ``Interrupted`` soon after ``cancelled`` turns true, ``StateLocked`` while a worker has the task,
+    and what ``Restoration`` raises. What was written stays, and the next attempt goes on from there.
+    """
+    clock = clock or SystemClock()
+    stores = RocksTaskStores.open(job.directory, job.changelogs, resources, clock)
+    try:
+        plan = plan_task(cluster, job.task, job.changelogs, job.topic_ids, stores, clock)
+        restoration = Restoration(cluster, plan, stores, clock)
+        try:
+            while not restoration.done:
+                if cancelled():
+                    raise interrupted()
+                report(restoration.step())
+        finally:
+            restoration.close()
+        report(restoration.progress)
+        return Outcome(plan, restoration.progress)
+    finally:
+        stores.close()
+
+
+def interrupted() -> Interrupted:
+    """The error of a restore that was stopped by the user."""
+    return Interrupted("The restore was stopped.", action="start it again: it goes on from where it was.")
+
+
+def restore_all(
+    connect: Connect, jobs: Sequence[RestoreJob], plans: Sequence[TaskPlan], workers: int, report: Report
+) -> list[Outcome]:
+    """Restore all tasks, ``workers`` at a time, each in a process of its own when there is more than one.
+
+    ``connect`` and ``jobs`` must be such that another process can take them. ``report`` is told the sum over
+    all tasks. The first error stops the others and is raised; Ctrl-C likewise, as ``Interrupted``.
+    """
+    total = _Total(plans, report)
+    if workers > 1 and len(jobs) > 1:
+        return _restore_in_processes(connect, jobs, min(workers, len(jobs)), total)
+    cluster = connect()
+    try:
+        resources = RocksResources()
+        return [run_job(cluster, job, resources, total.update, lambda: False) for job in jobs]
+    except KeyboardInterrupt:
+        raise interrupted() from None
+    finally:
+        cluster.close()
+
+
+class _Total:
+    """The sum over tasks: those not begun count as planned."""
+
+    def __init__(self, plans: Sequence[TaskPlan], report: Report) -> None:
+        self._clock = SystemClock()
+        self._started_seconds = self._clock.monotonic_seconds()
+        self._latest = {plan.task: Progress(plan.task, 0, plan.slots, 0, 0, 0.0) for plan in plans}
+        self._report = report
+
+    def update(self, progress: Progress) -> None:
+        """One task has advanced."""
+        self._latest[progress.name] = progress
+        seconds = self._clock.monotonic_seconds() - self._started_seconds
+        self._report(combined(f"{len(self._latest)} tasks", list(self._latest.values()), seconds))
+
+
+# --- several processes ----------------------------------------------------------------------------------
+
+_lane: dict[str, Any] = {}
+"""What a child process keeps between its jobs: connection, resources, queue, flag. Empty in the parent."""
+
+
+def _restore_in_processes(
+    connect: Connect, jobs: Sequence[RestoreJob], workers: int, total: _Total
+) -> list[Outcome]:
+    context = multiprocessing.get_context("spawn")  # librdkafka's and RocksDB's threads do not survive a fork
+    news, stop = context.Queue(), context.Event()
+    with ProcessPoolExecutor(workers, context, _begin_lane, (connect, news, stop)) as pool:
+        futures = [pool.submit(_run_in_lane, job) for job in jobs]
+        try:
+            while not all(future.done() for future in futures):
+                _drain(news, total)
+                _raise_first_error(futures)
+            return [future.result() for future in futures]
+        except KeyboardInterrupt:
+            raise interrupted() from None
+        finally:
+            stop.set()
+            for future in futures:
+                future.cancel()
+
+
+def _raise_first_error(futures: Sequence[Future[Outcome]]) -> None:
+    for future in futures:
+        if future.done():
+            future.result()
+
+
+def _drain(news: Any, total: _Total) -> None:
+    try:
+        total.update(news.get(timeout=_LISTEN_SECONDS))
+    except queue.Empty:
+        return
+
+
+def _begin_lane(connect: Connect, news: Any, stop: Any) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends Ctrl-C to us too: the parent decides
+    parent = os.getppid()
+    _lane.update(cluster=connect(), resources=RocksResources(), news=news)
+    _lane["stopped"] = lambda: stop.is_set() or os.getppid() != parent
+
+
+def _run_in_lane(job: RestoreJob) -> Outcome:
+    return run_job(_lane["cluster"], job, _lane["resources"], _lane["news"].put, _lane["stopped"])
+
+
+@contextmanager
+def _looking_at(job: RestoreJob) -> Iterator[TaskStores]:
+    """The positions of a task's local stores, without creating or locking anything."""
+    if not (job.directory.path / IDENTITY_FILE).exists() or job.directory.is_damaged:
+        yield MemoryTaskStores(job.changelogs)
+        return
+    job.directory.claim()
+    if not (job.directory.database / "CURRENT").exists():
+        yield MemoryTaskStores(job.changelogs)
+        return
+    with TemporaryDirectory(prefix="stateflow-") as scratch:
+        stores = RocksTaskStores.open_secondary(job.directory, scratch, RocksResources())
+        try:
+            yield stores
+        finally:
+            stores.close()

@@ -1,0 +1,108 @@
+"""Rows of a store as a person reads them, by the catalog's description alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from stateflow.catalog.model import StoreEntry
+from stateflow.codec.base import Codec
+from stateflow.codec.describe import from_description
+from stateflow.codec.timed import Timed
+from stateflow.errors import ConfigError, EncodeError
+from stateflow.state.layout import (
+    index_of,
+    prefix_end,
+    prefixed_key,
+    split_prefixed,
+    split_window,
+    window_key,
+)
+from stateflow.store.base import StoreReader
+
+_WINDOW_STARTS_END = b"\x80"
+"""Window starts are not negative, so no suffix begins with this byte."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One entry of a store, decoded. Exactly one of the optional fields is set where the store has parts."""
+
+    key: Any
+    value: Any
+    window_start_ms: int | None = None
+    index: int | None = None
+    map_key: Any = None
+    written_ms: int | None = None
+    """Event time of the write, in stores with a time to live."""
+
+
+class StoreDecoder:
+    """Reads the bytes of one store as its catalog entry describes them.
+
+    Raises ``ConfigError`` for a codec that only the application has.
+    """
+
+    def __init__(self, entry: StoreEntry) -> None:
+        self.entry = entry
+        self._key: Codec[Any] = from_description(entry.key_codec)
+        self._value: Codec[Any] = from_description(entry.value_codec)
+        described = entry.value_codec.get("map_key")
+        self._map_key: Codec[Any] | None = None if described is None else from_description(described)
+
+    def key_bytes(self, text: str) -> bytes:
+        """A routing key that a person wrote: plain text for strings and bytes, JSON for all else."""
+        if self.entry.key_codec["codec"] in ("string", "bytes"):
+            return text.encode()
+        try:
+            return self._key.encode(json.loads(text))
+        except (json.JSONDecodeError, EncodeError) as error:
+            raise ConfigError(
+                f"{text!r} is not a key of {self.entry.name} ({error}).",
+                action=f"its keys are {self.entry.key_codec}: write one as JSON.",
+            ) from error
+
+    def rows_of(self, reader: StoreReader, routing_key: bytes) -> Iterator[Row]:
+        """Everything that a store holds for one routing key, in store order."""
+        if self.entry.layout == "plain":
+            value = reader.get(routing_key)
+            entries = iter([] if value is None else [(routing_key, value)])
+        elif self.entry.layout == "window":
+            entries = reader.scan(window_key(routing_key, 0), routing_key + _WINDOW_STARTS_END)
+            entries = ((key, value) for key, value in entries if split_window(key)[0] == routing_key)
+        else:
+            prefix = prefixed_key(routing_key)
+            entries = reader.scan(prefix, prefix_end(prefix))
+        return self._rows(entries)
+
+    def rows(self, reader: StoreReader) -> Iterator[Row]:
+        """The whole store, in store order."""
+        return self._rows(reader.scan())
+
+    def _rows(self, entries: Iterator[tuple[bytes, bytes]]) -> Iterator[Row]:
+        for key, value in entries:
+            row = self._row(key, value)
+            if row is not None:
+                yield row
+
+    def _row(self, store_key: bytes, data: bytes) -> Row | None:
+        if self.entry.layout == "plain":
+            return self._timed(Row(self._key.decode(store_key), None), data)
+        if self.entry.layout == "window":
+            key, start_ms = split_window(store_key)
+            return self._timed(Row(self._key.decode(key), None, window_start_ms=start_ms), data)
+        key, rest = split_prefixed(store_key)
+        if self.entry.kind == "list":
+            if not rest:
+                return None  # the list's ends, not an element
+            return self._timed(Row(self._key.decode(key), None, index=index_of(rest)), data)
+        map_key = rest if self._map_key is None else self._map_key.decode(rest)
+        return self._timed(Row(self._key.decode(key), None, map_key=map_key), data)
+
+    def _timed(self, row: Row, data: bytes) -> Row:
+        value, written_ms = self._value.decode(data), None
+        if isinstance(value, Timed):
+            value, written_ms = value.value, value.timestamp_ms
+        return Row(row.key, value, row.window_start_ms, row.index, row.map_key, written_ms)

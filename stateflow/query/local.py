@@ -1,0 +1,141 @@
+"""Reading local state from outside: beside a running worker, or when nothing runs.
+
+The databases are opened as RocksDB *secondaries*: nothing is locked and nothing is changed. What is seen is
+what the worker last flushed (``flush_interval_seconds``, 30 s by default), not yet its newest commits. A
+directory may hold tasks that another machine runs by now; each row names its task, and each task its
+position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from stateflow.catalog.model import Catalog, StoreEntry
+from stateflow.errors import ConfigError, StateCorrupt
+from stateflow.query.decoding import Row, StoreDecoder
+from stateflow.store.base import StorePosition
+from stateflow.store.directory import TaskDirectory, find_task_directories
+from stateflow.store.faults import lock_holder
+from stateflow.store.resources import RocksResources
+from stateflow.store.rocks import RocksTaskStores, StoreSize
+
+_CACHE_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class LocalStore:
+    """One store of one task on this disk."""
+
+    app: str
+    generation: int
+    task: str
+    store: str
+    position: StorePosition | None
+    size: StoreSize
+    held_by_pid: int | None
+    """The worker that has the task open; None when none has, or it cannot be told."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRow:
+    """A row, and the task whose local store it is from."""
+
+    task: str
+    row: Row
+
+
+def list_stores(state_dir: Path, app: str | None = None) -> Iterator[LocalStore]:
+    """Every store below a state directory. Needs no broker. Raises ``StateForeign``, ``StateCorrupt``."""
+    for directory in find_task_directories(state_dir, app):
+        pid = lock_holder(directory.database / "LOCK")
+        with opened_beside(directory) as stores:
+            for store in stores.stores:
+                yield LocalStore(
+                    app=directory.identity.app,
+                    generation=directory.identity.generation,
+                    task=directory.identity.task,
+                    store=store,
+                    position=stores.position(store),
+                    size=stores.size(store),
+                    held_by_pid=pid,
+                )
+
+
+class LocalState:
+    """The state of one application on this disk, decoded by its catalog."""
+
+    def __init__(self, state_dir: Path, catalog: Catalog) -> None:
+        self._state_dir = state_dir
+        self._catalog = catalog
+
+    def entry(self, store: str) -> StoreEntry:
+        """The catalog's entry of a store; ``ConfigError`` names those that there are."""
+        found = self._catalog.stores.get(store)
+        if found is None:
+            raise ConfigError(
+                f"{self._catalog.app.app!r} has no store {store!r}.",
+                action=f"its stores are: {', '.join(sorted(self._catalog.stores)) or 'none'}.",
+            )
+        return found
+
+    def get(self, store: str, key: str) -> list[TaskRow]:
+        """Everything held for one key, written as a person writes it (see ``StoreDecoder.key_bytes``)."""
+        decoder = StoreDecoder(self.entry(store))
+        routing_key = decoder.key_bytes(key)
+        found: list[TaskRow] = []
+        for directory in self._directories(store):
+            with opened_beside(directory) as stores:
+                if store in stores.stores:
+                    rows = decoder.rows_of(stores.reader(store), routing_key)
+                    found += [TaskRow(directory.identity.task, row) for row in rows]
+        return found
+
+    def scan(self, store: str, partitions: Sequence[int] = ()) -> Iterator[TaskRow]:
+        """All rows of a store, task by task, in store order within a task."""
+        decoder = StoreDecoder(self.entry(store))
+        for directory in self._directories(store):
+            partition = int(directory.identity.task.rpartition("-")[2])
+            if partitions and partition not in partitions:
+                continue
+            with opened_beside(directory) as stores:
+                if store in stores.stores:
+                    for row in decoder.rows(stores.reader(store)):
+                        yield TaskRow(directory.identity.task, row)
+
+    def _directories(self, store: str) -> list[TaskDirectory]:
+        """Task directories of the store's stage in the active generation."""
+        stage, generation = self.entry(store).stage, self._catalog.active.generation
+        found = [
+            directory
+            for directory in find_task_directories(self._state_dir, self._catalog.app.app)
+            if directory.identity.generation == generation
+            and directory.identity.task.rpartition("-")[0] == stage
+        ]
+        if not found:
+            raise ConfigError(
+                f"{self._state_dir} holds no task of stage {stage!r}, generation {generation}.",
+                action="name the directory that the workers use with --state-dir, or fill this one with"
+                f" `stateflow restore --app {self._catalog.app.app} --to {self._state_dir}`.",
+            )
+        return sorted(found, key=lambda directory: int(directory.identity.task.rpartition("-")[2]))
+
+
+@contextmanager
+def opened_beside(directory: TaskDirectory) -> Iterator[RocksTaskStores]:
+    """A task's stores for reading, whoever else has them open."""
+    if directory.is_damaged:
+        raise StateCorrupt(
+            f"the store in {directory.path} was found damaged.",
+            action="start a worker on it or run `stateflow restore`: it is then rebuilt from the changelog.",
+            path=str(directory.path),
+        )
+    with TemporaryDirectory(prefix="stateflow-") as scratch:
+        stores = RocksTaskStores.open_secondary(directory, scratch, RocksResources(cache_bytes=_CACHE_BYTES))
+        try:
+            yield stores
+        finally:
+            stores.close()
