@@ -227,7 +227,7 @@ def _wait(opened: Session, found: Recommendation, deadline_seconds: float, as_js
         opened.cluster,
         opened.admin,
         found.topic,
-        bytes_at_most=found.best.size_max_bytes * 1.05,
+        bytes_at_most=found.best.size_max_stressed_bytes,
         deadline_seconds=deadline_seconds,
         touch_every_seconds=touch_every if is_ours(opened.cluster, found.topic) else None,
         progress=lambda seconds, size: click.echo(f"{seconds:6.1f} s  {size:,} bytes", err=True),

@@ -36,7 +36,7 @@ def print_measurement(found: Measurement) -> None:
             (
                 "log",
                 f"{human_bytes(found.size_bytes)} now, {found.records:,} records of "
-                f"{found.record_bytes:.0f} bytes",
+                f"{found.record_bytes:.0f} bytes as appended",
             ),
             ("watched", f"{human_bytes(min(sizes))} … {human_bytes(max(sizes))}" if sizes else None),
             (

@@ -142,7 +142,10 @@ def fitting_cleaner(measurement: Measurement) -> CleanerSettings:
 def _image_and_tail(measurement: Measurement, objective: Objective) -> Alternative:
     """An image every half of what the rest of the objective can replay, and only the log behind it."""
     image_seconds = (
-        _IMAGE_FIXED_SECONDS + measurement.live_records * measurement.record_bytes / IMAGE_BYTES_PER_SECOND
+        _IMAGE_FIXED_SECONDS
+        + measurement.live_records
+        * (measurement.live_record_bytes or measurement.record_bytes)
+        / IMAGE_BYTES_PER_SECOND
     )
     spare = objective.restore_within_seconds * (1 - objective.margin) - image_seconds
     tail = measurement.restore.records_within(spare)

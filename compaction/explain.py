@@ -118,7 +118,7 @@ def limits(setting: Setting, chosen: Candidate) -> tuple[str, ...]:
     cleaner, costs = setting.measurement.cleaner, setting.costs
 
     def holds(rate: float = 1.0, live: float = 1.0) -> bool:
-        outcome = predict(workload.scaled(rate, live), chosen.policy, cleaner, costs, worst=True)
+        outcome = predict(workload.stressed(rate, live), chosen.policy, cleaner, costs, worst=True)
         return outcome.records_max <= setting.records_max and not outcome.saturated
 
     rate = _largest(lambda factor: holds(rate=factor))

@@ -13,6 +13,7 @@ from stateflow.clock import Clock, SystemClock
 from stateflow.compaction.admin import ClusterAdmin
 from stateflow.compaction.measurement import Measurement, SizeSample
 from stateflow.compaction.policy import Policy
+from stateflow.compaction.record_sizes import RecordBytes, estimate
 from stateflow.compaction.sensors import BrokerCpu, broker_cpu, broker_pid
 from stateflow.compaction.sketch import KeySketch
 from stateflow.compaction.topic_admin import TopicAdmin
@@ -52,6 +53,8 @@ class _Scan:
 
     sketch: KeySketch
     records: int = 0
+    plain_bytes: int = 0
+    """Keys and values as read, uncompressed."""
     offsets_read: int = 0
     partitions_read: int = 0
     offset_last: int = -1
@@ -67,6 +70,8 @@ class _Watch:
     """What watching the topic for a while told."""
 
     samples: list[SizeSample]
+    ends: list[int]
+    """End offsets of all partitions together, at the moment of every sample."""
     appended: int = 0
     seconds: float = 0.0
     cleaner: BrokerCpu | None = None
@@ -97,6 +102,7 @@ def measure(
     sizes = partition_bytes(admin, topic)
     size_bytes = sum(sizes.values())
     scale = count / max(1, scan.partitions_read)
+    per_record = _record_sizes(size_bytes, watch, scan, scale)
     rate, rate_source = _rate(options, watch, scan, scale)
     return Measurement(
         topic=topic,
@@ -112,7 +118,9 @@ def measure(
         live_keys=round((scan.sketch.distinct() - scan.sketch.tombstones()) * scale),
         tombstones=round(scan.sketch.tombstones() * scale),
         distinct_relative_error=scan.sketch.relative_error,
-        record_bytes=_record_bytes(size_bytes, scan, scale),
+        record_bytes=per_record.appended,
+        live_record_bytes=per_record.live,
+        live_record_bytes_high=per_record.live_high,
         updates_per_second=rate,
         rate_source=rate_source,
         transactional=scan.markers,
@@ -149,14 +157,14 @@ def _watch(
 ) -> _Watch:
     pid = local_broker(admin)
     before = broker_cpu(pid) if pid is not None else None
-    first = _end_offsets(cluster.ranges(partitions))
     start = clock.monotonic_seconds()
-    watch = _Watch([])
+    watch = _Watch([], [])
     while (watch.seconds < options.seconds) or not watch.samples:
         watch.samples.append(SizeSample(round(watch.seconds, 3), changelog_bytes(admin, topic)))
+        watch.ends.append(_end_offsets(cluster.ranges(partitions)))
         time.sleep(min(options.sample_seconds, max(0.0, options.seconds - watch.seconds)))
         watch.seconds = clock.monotonic_seconds() - start
-    watch.appended = _end_offsets(cluster.ranges(partitions)) - first
+    watch.appended = _end_offsets(cluster.ranges(partitions)) - watch.ends[0]
     if pid is not None and before is not None:
         watch.cleaner = broker_cpu(pid) - before
     return watch
@@ -228,6 +236,7 @@ def _take(scan: _Scan, batch: RecordBatch) -> None:
     else:
         scan.sketch.add([batch.keys[i] for i in state], [batch.values[i] for i in state])
     scan.records += len(batch)
+    scan.plain_bytes += sum(map(len, filter(None, batch.keys))) + sum(map(len, filter(None, batch.values)))
     scan.offset_last = batch.offsets[-1]
     scan.first_ms = min(scan.first_ms, batch.timestamps_ms[0])
     scan.last_ms = max(scan.last_ms, batch.timestamps_ms[-1])
@@ -247,10 +256,16 @@ def _rate(options: MeasureOptions, watch: _Watch, scan: _Scan, scale: float) -> 
     return 0.0, "nothing was written"
 
 
-def _record_bytes(size_bytes: int, scan: _Scan, scale: float) -> float:
+def _record_sizes(size_bytes: int, watch: _Watch, scan: _Scan, scale: float) -> RecordBytes:
     if scan.records == 0:
-        return 100.0
-    return max(1.0, size_bytes / (scan.records * scale))
+        return RecordBytes(100.0, 100.0, 200.0)
+    return estimate(
+        [sample.size_bytes for sample in watch.samples],
+        watch.ends,
+        average=max(1.0, size_bytes / (scan.records * scale)),
+        uncompressed=scan.plain_bytes / scan.records,
+        live_records=scan.sketch.distinct() * scale,
+    )
 
 
 def _restore_rate(scan: _Scan) -> RestoreRate:

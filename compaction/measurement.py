@@ -43,13 +43,17 @@ class Measurement:
     distinct_relative_error: float
     """Of the two counts above; 0 when every key was seen."""
     record_bytes: float
-    """Bytes on disk per record, over the whole log."""
+    """Bytes on disk per record as appended, its share of a compressed batch."""
     updates_per_second: float
     rate_source: str
     """Where the update rate comes from: observed, the log's history, or given."""
     transactional: bool
     """True when the log carries transaction markers."""
     restore: RestoreRate
+    live_record_bytes: float | None = None
+    """Bytes on disk per record that survived compaction; as appended when not known."""
+    live_record_bytes_high: float | None = None
+    """The most that it may be."""
     cleaner_cores: float | None = None
     """CPU of the cleaner threads while watching, all topics together; None when the broker is not on this
     machine.
@@ -79,7 +83,8 @@ class Measurement:
             live_records=max(1.0, float(self.live_records)),
             updates_per_second=self.updates_per_second,
             record_bytes=self.record_bytes,
-            live_record_bytes=self.record_bytes,
+            live_record_bytes=self.live_record_bytes or self.record_bytes,
+            live_record_bytes_high=self.live_record_bytes_high,
         )
 
     def to_data(self) -> dict[str, Any]:

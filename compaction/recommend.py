@@ -87,7 +87,7 @@ def recommend(
 
 def _candidate(setting: Setting, space: SearchSpace, policy: Policy) -> Candidate:
     workload = setting.measurement.workload()
-    stressed = workload.scaled(space.rate_headroom, space.live_headroom)
+    stressed = workload.stressed(space.rate_headroom, space.live_headroom)
     cleaner = setting.measurement.cleaner
     return Candidate(
         policy,
@@ -108,6 +108,7 @@ def _outcome(setting: Setting, candidate: Candidate) -> Outcome:
         policy=candidate.policy,
         size_mean_bytes=expected.size_mean_bytes,
         size_max_bytes=expected.size_max_bytes,
+        size_max_stressed_bytes=stressed.size_max_bytes,
         disk_max_bytes=expected.disk_max_bytes,
         records_max=expected.records_max,
         restore_seconds=seconds,

@@ -23,6 +23,8 @@ class Outcome:
     size_mean_bytes: float
     size_max_bytes: float
     """Of the saw-tooth, at the measured update rate."""
+    size_max_stressed_bytes: float
+    """With the rate and key headroom of the objective, and survivors as large as they may be."""
     disk_max_bytes: float
     records_max: float
     restore_seconds: float

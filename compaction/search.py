@@ -50,7 +50,7 @@ class SearchSpace:
 
 def candidates(workload: Workload, space: SearchSpace) -> list[Candidate]:
     """All candidates, predicted. A few thousand at most."""
-    stressed = workload.scaled(space.rate_headroom, space.live_headroom)
+    stressed = workload.stressed(space.rate_headroom, space.live_headroom)
     found = []
     for policy, rolling in dict(_policies(workload, space)).items():
         expected = predict(workload, policy, space.cleaner, space.costs)

@@ -195,7 +195,10 @@ class Watcher:
         now = senses.sizes[-1][0]
         if senses.sizes[0][0] > now - window:
             return senses.live_records  # not watched for long enough
-        return min(size for seconds, size in senses.sizes if seconds >= now - window) / self._now.record_bytes
+        return (
+            min(size for seconds, size in senses.sizes if seconds >= now - window)
+            / self._now.workload().live_record_bytes
+        )
 
     # --- deciding -----------------------------------------------------------------------------------
 
@@ -224,7 +227,7 @@ class Watcher:
 
     def _holds(self) -> bool:
         """True when the policy in force keeps the budget, a little headroom included, by prediction."""
-        workload = self._now.workload().scaled(rate=self._options.rate_headroom_min)
+        workload = self._now.workload().stressed(self._options.rate_headroom_min, 1.0)
         outcome = predict(workload, self._now.policy, self._now.cleaner, self._costs, worst=True)
         return outcome.records_max * self._senses.bias <= self._budget() and not outcome.saturated
 
@@ -270,7 +273,11 @@ class Watcher:
         self, action: Action, reason: str, size_bytes: int, changes: dict[str, str | None]
     ) -> Decision:
         senses = self._senses
-        records = size_bytes / self._now.record_bytes
+        load = self._now.workload()
+        dirty_bytes = max(0.0, size_bytes - senses.live_records * load.live_record_bytes)
+        records = (
+            min(senses.live_records, size_bytes / load.live_record_bytes) + dirty_bytes / load.record_bytes
+        )
         most = -(-self._now.partitions // self._objective.restorers)
         return Decision(
             at_ms=self._clock.now_ms(),

@@ -26,6 +26,8 @@ class Workload:
     """Bytes on disk per record that survived compaction; more than ``record_bytes`` where batches thin
     out.
     """
+    live_record_bytes_high: float | None = None
+    """The most that ``live_record_bytes`` may be, where it is not known well."""
     append_interval_seconds: float = 0.02
     """Mean time between appends to one partition: rolling happens only then."""
 
@@ -34,6 +36,11 @@ class Workload:
         return replace(
             self, updates_per_second=self.updates_per_second * rate, live_records=self.live_records * live
         )
+
+    def stressed(self, rate: float, live: float) -> Workload:
+        """A higher load, with survivors as large as they may be: what a bound must hold under."""
+        high = self.live_record_bytes_high or self.live_record_bytes
+        return replace(self.scaled(rate, live), live_record_bytes=max(high, self.live_record_bytes))
 
 
 @dataclass(frozen=True, slots=True)
