@@ -21,7 +21,7 @@ from stateflow.cli.output import emit_json, emit_pairs
 from stateflow.log.base import Cluster, Committed
 from stateflow.record import TopicPartition
 from stateflow.runtime.lag import stage_inputs
-from stateflow.scale.generation import refuse_while_running
+from stateflow.scale.generation import await_stopped
 
 
 @click.command()
@@ -50,7 +50,7 @@ def command(
     app = configured(target, brokers=brokers, state_dir=state_dir)
     with connected(app.options) as cluster:
         catalog = ControlTopic(cluster, app.id).load()
-        refuse_while_running(cluster, app.id)
+        await_stopped(cluster, app.id)
         sources = _source_partitions(catalog)
         local = app.options.state_dir / app.id
         topics = [] if to_earliest else _own_topics(cluster, catalog)

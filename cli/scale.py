@@ -127,7 +127,7 @@ def start_command(
             _show_plan(_plan(cluster, app, wanted, count_keys=False), as_json=as_json)
             return
         routing = wanted.routing(generations.load_catalog(cluster, app))
-        generations.refuse_while_running(cluster, app)  # before Spark takes its seconds to start
+        generations.await_stopped(cluster, app)  # before Spark takes its seconds to start
         with _engine(engine, cluster, options) as runner:
             outcome = start(cluster, app, routing, runner, SystemClock(), on_progress=ProgressBar())
     if as_json:

@@ -7,6 +7,7 @@ undoes it.
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
@@ -22,6 +23,10 @@ from stateflow.scale.repartition import progress_group
 from stateflow.scale.scope import MovedTopic, moved_topics
 
 FENCE_LANES = 8
+
+STOPPED_WITHIN_SECONDS = 15.0
+"""Longer than a session, so that whoever was stopped just now does not count as running."""
+_PAUSE_SECONDS = 0.2
 
 
 def load_catalog(cluster: Cluster, app: str) -> Catalog:
@@ -51,11 +56,27 @@ def refuse_while_running(cluster: Cluster, app: str) -> None:
     if members or queries:
         raise StillRunning(
             f"{len(members)} worker(s) and {len(queries)} Spark query(s) of {app!r} are running.",
-            action="stop them first; one that was killed leaves the group when its session times out"
-            " (45 s by default).",
+            action="stop them first; one that was killed, or had a name of its own, leaves the group when its"
+            " session times out (10 s by default).",
             app=app,
             members=[*members, *queries],
         )
+
+
+def await_stopped(cluster: Cluster, app: str, timeout_seconds: float = STOPPED_WITHIN_SECONDS) -> None:
+    """Return once no member is left; a member with a name of its own is known to the broker a while after it left.
+
+    Raises ``StillRunning`` when one is still there after ``timeout_seconds``.
+    """
+    deadline = time.monotonic() + timeout_seconds
+    while True:
+        try:
+            refuse_while_running(cluster, app)
+            return
+        except StillRunning:
+            if time.monotonic() >= deadline:
+                raise
+        time.sleep(_PAUSE_SECONDS)
 
 
 def preparing(catalog: Catalog) -> GenerationEntry | None:

@@ -29,7 +29,7 @@ from stateflow.runtime.prepare import prepare
 from stateflow.runtime.purge import Purge
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.wiring import Wiring
-from stateflow.scale.generation import refuse_while_running
+from stateflow.scale.generation import await_stopped
 from stateflow.spark.connection import Connection
 from stateflow.spark.engine import Failure, last_line
 from stateflow.spark.epoch import EpochResult
@@ -103,7 +103,7 @@ def run_spark(
     worker = replace(worker, state_dir=worker.state_dir.resolve())
     cluster = connection.open()
     try:
-        refuse_while_running(cluster, pipeline.topology.app)
+        await_stopped(cluster, pipeline.topology.app)
         prepare(cluster, pipeline.topology, pipeline.guarantee, pipeline.partitions, clock)
         with presence(cluster, pipeline.topology.app), spark_session(settings.spark) as session:
             # Again, now that nobody can begin a repartition any more without seeing us.

@@ -6,15 +6,16 @@ that log passes the same conformance suite as Kafka. One thread, no waiting: the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stateflow.catalog.model import RoutingEntry
+from stateflow.catalog.names import task_id
 from stateflow.clock import ManualClock
 from stateflow.codec import from_description
 from stateflow.log.base import TopicSpec
 from stateflow.log.memory import MemoryCluster
+from stateflow.partitioner import partition_of
 from stateflow.record import Record, TopicPartition
 from stateflow.runtime.lag import is_drained
 from stateflow.runtime.prepare import prepare
@@ -24,6 +25,7 @@ from stateflow.runtime.wiring import TaskWiring, Wiring
 from stateflow.runtime.worker import Worker
 from stateflow.scale.engine import InProcess
 from stateflow.scale.start import start
+from stateflow.state.view import StoreView
 from stateflow.store.memory import MemoryTaskStores
 
 if TYPE_CHECKING:
@@ -83,15 +85,15 @@ class TestDriver:
         ]
 
     def state(self, operator: str, state: str | None = None, *, key: Any) -> Any:
-        """The value that a store holds for a key, decoded; None when it holds none.
+        """What a store holds for a key, decoded: value, list, map, or window start (ms) → value; None for nothing.
 
-        ``state`` is the attribute of an operator class; leave it out for an aggregate. Windows: see ``windows``.
+        ``state`` is the attribute of an operator class; leave it out for an aggregate.
         """
         store = operator if state is None else f"{operator}-{state}"
         entry = self._wiring.catalog.stores[store]
-        task = self._owner(store, from_description(entry.key_codec).encode(key))
-        found = task.context.store(store).get(from_description(entry.key_codec).encode(key))
-        return None if found is None else from_description(entry.value_codec).decode(found)
+        routing_key = from_description(entry.key_codec).encode(key)
+        task = self._owner(entry.stage, routing_key)
+        return StoreView(entry, task.context.store(store)).get(key)
 
     # --- time ----------------------------------------------------------------------------------------
 
@@ -123,6 +125,7 @@ class TestDriver:
     def repartition(self, partitions: int) -> None:
         """Stop, change the partition count of the re-keyed stages as `stateflow scale start` does, start again."""
         self.stop()
+        self.cluster.end_sessions(self._topology.app)
         routing = RoutingEntry(kind="modulo", partitions=partitions)
         start(self.cluster, self._topology.app, routing, InProcess(self.cluster), self.clock)
         self.restore()
@@ -162,13 +165,13 @@ class TestDriver:
             self._disks[place] = MemoryTaskStores([store.name for store in wiring.stage.stores], self.clock)
         return self._disks[place]
 
-    def _owner(self, store: str, routing_key: bytes) -> Task:
-        stage = self._wiring.catalog.stores[store].stage
-        tasks: Mapping[str, Task] = self._worker.tasks
-        partition = self._wiring.routing.partition_of(routing_key)
-        if not self._wiring.catalog.is_rekeyed(stage):
-            partition %= self._wiring.catalog.partitions(stage)
-        return tasks[f"{stage}-{partition}"]
+    def _owner(self, stage: str, routing_key: bytes) -> Task:
+        catalog = self._wiring.catalog
+        if catalog.is_rekeyed(stage):
+            partition = self._wiring.routing.partition_of(routing_key)
+        else:
+            partition = partition_of(routing_key, catalog.partitions(stage))
+        return self._worker.tasks[task_id(stage, partition)]
 
     def _read(self, topic: str) -> list[Record]:
         info = self.cluster.describe([topic])[topic]

@@ -28,7 +28,7 @@ class KafkaOptions:
     request_timeout_seconds: float = 30.0
     unreachable_seconds: float = 60.0
     transaction_timeout_ms: int = 60_000
-    session_timeout_ms: int = 45_000
+    session_timeout_ms: int = 10_000
     heartbeat_interval_ms: int = 3_000
     max_poll_interval_ms: int = 300_000
     linger_ms: int = 10

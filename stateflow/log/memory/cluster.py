@@ -137,11 +137,17 @@ class MemoryCluster:
                 for log in found.partitions
             )
 
-    def ranges(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetRange]:
-        """Log start and last stable offset of each partition."""
+    def ranges(
+        self, partitions: Iterable[TopicPartition], *, stable: bool = True
+    ) -> dict[TopicPartition, OffsetRange]:
+        """Log start and last stable offset, or end of the log, of each partition."""
         with self._broker.lock:
             self._broker.expire()
-            return {partition: self._broker.partition(partition).range for partition in partitions}
+            found = {partition: self._broker.partition(partition) for partition in partitions}
+            return {
+                partition: log.range if stable else log.range._replace(offset_next=log.end)
+                for partition, log in found.items()
+            }
 
     def committed(
         self, group: str, partitions: Iterable[TopicPartition], *, stable: bool = True
@@ -178,6 +184,13 @@ class MemoryCluster:
         with self._broker.lock:
             self._broker.expire()
             return sorted(self._broker.group(group).members)
+
+    def end_sessions(self, group: str) -> None:
+        """Take all members out of a group, as if their session timeouts had passed."""
+        with self._broker.lock:
+            state = self._broker.group(group)
+            for member in list(state.members.values()):
+                state.leave(member)
 
     def reader(self) -> MemoryReader:
         """A new reader."""

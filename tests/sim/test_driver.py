@@ -1,0 +1,112 @@
+"""The test driver as its users meet it: typed operators and windows through crash, lost disk and repartition."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+import pytest
+
+import stateflow as sf
+from stateflow.testing.driver import TestDriver
+
+MINUTE_MS = 60_000
+
+
+@dataclass
+class Payment:
+    card: str
+    cents: int
+    shop: str
+
+
+@dataclass
+class Alert:
+    card: str
+    total: int
+
+
+def fraud_app() -> tuple[sf.App, sf.Topic[bytes, Payment], sf.Topic[str, Alert]]:
+    app = sf.App("shop")
+    payments = app.topic("payments", value=Payment)
+    alerts = app.topic("alerts", key=str, value=Alert)
+
+    @app.operator("fraud", source=payments, key=lambda p: p.card, sink=alerts)
+    class Fraud(sf.Operator[str, Payment, Alert]):
+        total: sf.Value[int] = sf.state(default=0)
+        recent: sf.ListOf[Payment] = sf.state(max_length=2)
+        by_shop: sf.MapOf[str, int] = sf.state()
+
+        def on_record(self, payment: Payment, ctx: sf.Context[Alert]) -> None:
+            self.total.set(self.total.get() + payment.cents)
+            self.recent.append(payment)
+            self.by_shop.merge(payment.shop, payment.cents, int.__add__)
+            if self.total.get() > 1_000_000:
+                ctx.emit(Alert(ctx.key, self.total.get()))
+
+    return app, payments, alerts
+
+
+@pytest.mark.parametrize("disk_lost", [False, True])
+def test_typed_state_survives_crash_and_repartition(disk_lost: bool) -> None:
+    app, payments, alerts = fraud_app()
+    driver = TestDriver(app, partitions=4)
+    cards = [f"c{number}" for number in range(20)]
+    for card in cards:
+        driver.send(payments, Payment(card, 600_000, "x"))
+    driver.crash(disk_lost=disk_lost)
+    driver.restore()
+    for partitions in (7, 3):
+        driver.repartition(partitions)
+        for card in cards:
+            driver.send(payments, Payment(card, 300_000, f"at-{partitions}"))
+    for card in cards:
+        assert driver.state("fraud", "total", key=card) == 1_200_000
+        assert [payment["shop"] for payment in driver.state("fraud", "recent", key=card)] == ["at-7", "at-3"]
+        assert driver.state("fraud", "by_shop", key=card) == {"x": 600_000, "at-7": 300_000, "at-3": 300_000}
+    assert sorted(record.key for record in driver.output(alerts)) == sorted(cards), (
+        "one alert each, none twice"
+    )
+
+
+def hourly_app() -> tuple[sf.App, sf.Topic[bytes, str], sf.Topic[str, int]]:
+    app = sf.App("hourly")
+    words = app.topic("words", value=sf.String)
+    counts = app.topic("counts", key=str, value=int)
+    (
+        app.stream(words)
+        .key_by(str.lower, name="by-word")
+        .window(sf.Tumbling(timedelta(minutes=1), grace=timedelta(seconds=10)))
+        .count(name="per-minute", ttl=timedelta(hours=1))
+        .to(counts)
+    )
+    return app, words, counts
+
+
+def test_windows_keep_apart_what_belongs_apart() -> None:
+    app, words, _ = hourly_app()
+    driver = TestDriver(app, partitions=2, now_ms=0)
+    for stamp_ms in (0, 59_999, 60_000, 30_000):
+        driver.send(words, "Go", timestamp_ms=stamp_ms)
+    assert driver.state("per-minute", key="go") == {0: 3, MINUTE_MS: 1}
+    driver.crash(disk_lost=True)
+    driver.restore()
+    driver.compact()
+    driver.repartition(5)
+    driver.send(words, "Go", timestamp_ms=61_000)
+    assert driver.state("per-minute", key="go") == {0: 3, MINUTE_MS: 2}
+
+
+def test_a_partition_read_faster_makes_nothing_late() -> None:
+    app, _words, _ = hourly_app()
+    driver = TestDriver(app, partitions=2, now_ms=0)
+    writer = driver.cluster.writer()
+    for minute in range(30):  # partition 1 is half an hour ahead before partition 0 has said anything
+        writer.send("words", None, b"ahead", partition=1, timestamp_ms=minute * MINUTE_MS)
+    writer.commit()
+    driver.run()
+    for minute in range(30):
+        writer.send("words", None, b"behind", partition=0, timestamp_ms=minute * MINUTE_MS)
+    writer.commit()
+    driver.run()
+    assert driver.state("per-minute", key="behind") == {minute * MINUTE_MS: 1 for minute in range(30)}
