@@ -33,8 +33,14 @@ class ClusterAdmin:
     Not thread-safe. Close it after use.
     """
 
-    def __init__(self, brokers: str, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        brokers: str,
+        settings: Mapping[str, str] | None = None,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+    ) -> None:
         self._settings = dict(settings or {})
+        self._timeout_seconds = timeout_seconds
         self._admin = AdminClient({**self._settings, "bootstrap.servers": brokers})
         self._brokers = brokers
         self._connections: dict[int, WireConnection] = {}
@@ -123,7 +129,7 @@ class ClusterAdmin:
 
     def _list_topics(self) -> Any:
         try:
-            return self._admin.list_topics(timeout=TIMEOUT_SECONDS)
+            return self._admin.list_topics(timeout=self._timeout_seconds)
         except KafkaException as error:
             raise _unreachable(self._brokers, error) from error
 
@@ -148,7 +154,7 @@ class ClusterAdmin:
         resource = ConfigResource(kind, name, incremental_configs=[_entry(*item) for item in changes.items()])
         try:
             answers = self._admin.incremental_alter_configs([resource], validate_only=validate_only)
-            answers[resource].result(TIMEOUT_SECONDS)
+            answers[resource].result(self._timeout_seconds)
         except KafkaException as error:
             raise _refused(f"The broker refused to change {name}", error) from error
 
