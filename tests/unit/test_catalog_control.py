@@ -194,13 +194,13 @@ class Interfering(MemoryCluster):
         super().__init__()
         self.times = times
 
-    def ranges(self, partitions: Any) -> Any:
+    def ranges(self, partitions: Any, *, stable: bool = True) -> Any:
         if self.times and "wc-control" in self.list_topics():
             self.times -= 1
             again, self.times = self.times, 0
             ControlTopic(self, "wc").ensure(catalog(SEEN))
             self.times = again
-        return super().ranges(partitions)
+        return super().ranges(partitions, stable=stable)
 
 
 def test_two_workers_starting_at_once_agree() -> None:
