@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from stateflow.catalog.model import Catalog, RoutingEntry
 from stateflow.log.base import Cluster
+from stateflow.log.settling import settled_ranges
 from stateflow.record import OffsetRange, TopicPartition
 from stateflow.scale.audit import AuditJob, audit_partition
 from stateflow.scale.generation import preparing
@@ -102,8 +103,10 @@ def source_ranges(
 ) -> dict[TopicPartition, OffsetRange]:
     """What is to be read of each partition: a changelog whole, a repartition topic from the committed input
     on.
+
+    ``stable`` waits for transactions that still hold offsets or records: for when it must be the last word.
     """
-    ranges = cluster.ranges(sources)
+    ranges = settled_ranges(cluster, sources) if stable else cluster.ranges(sources)
     if topic.layout is not None:
         return ranges
     committed = cluster.committed(catalog.app.app, sources, stable=stable)

@@ -21,6 +21,7 @@ from stateflow.changelog.format import is_reserved
 from stateflow.clock import Clock
 from stateflow.errors import AuditFailed, GenerationUnfinished
 from stateflow.log.base import Cluster, Committed
+from stateflow.log.settling import settled_ranges
 from stateflow.record import OffsetRange, TopicPartition
 from stateflow.runtime.watermarks import Watermarks
 from stateflow.scale.audit import AuditJob, audit_partition, compare
@@ -204,7 +205,7 @@ def _audit(
     after = [
         _audit_job(topic, entry, source, offsets, settings)
         for topic in moved_topics(catalog)
-        for source, offsets in cluster.ranges(topic.partitions(catalog, entry.generation)).items()
+        for source, offsets in settled_ranges(cluster, topic.partitions(catalog, entry.generation)).items()
     ]
     results = engine.run(audit_partition, before + after)
     rows = compare(results[: len(before)], results[len(before) :])
@@ -247,7 +248,7 @@ def _check_untouched(cluster: Cluster, app: str, jobs: list[MoveJob]) -> None:
     Touch records, with which the tuner makes idle partitions roll, are not state and are allowed.
     """
     refuse_while_running(cluster, app)
-    ends = cluster.ranges([job.source for job in jobs])
+    ends = settled_ranges(cluster, [job.source for job in jobs])
     for job in jobs:
         added = OffsetRange(job.offsets.offset_next, ends[job.source].offset_next)
         for batch in read_range(cluster, job.source, added):

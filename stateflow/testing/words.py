@@ -15,6 +15,7 @@ from stateflow.catalog.model import StoreEntry
 from stateflow.catalog.names import changelog_topic
 from stateflow.changelog.format import is_reserved
 from stateflow.log.base import Cluster, TopicSpec
+from stateflow.log.settling import settled_ranges
 from stateflow.operators.context import StageContext
 from stateflow.operators.topology import Stage, Topology
 from stateflow.record import RecordBatch, TopicPartition
@@ -120,7 +121,7 @@ class Words:
         topic = changelog_topic(self.app, "counts", generation)
         sources = [TopicPartition(topic, p) for p in range(self.cluster.describe([topic])[topic].partitions)]
         found: dict[int, Counter[bytes]] = {}
-        for source, log in self.cluster.ranges(sources).items():
+        for source, log in settled_ranges(self.cluster, sources).items():
             state: Counter[bytes] = Counter()
             for batch in read_range(self.cluster, source, log):
                 for key, value in zip(batch.keys, batch.values, strict=True):
@@ -131,7 +132,7 @@ class Words:
 
     def sent(self) -> list[tuple[bytes, bytes]]:
         """Word and count of each output record."""
-        ((source, log),) = self.cluster.ranges([TopicPartition(f"{self.app}-out", 0)]).items()
+        ((source, log),) = settled_ranges(self.cluster, [TopicPartition(f"{self.app}-out", 0)]).items()
         batches = read_range(self.cluster, source, log)
         return [(record.key, record.value) for batch in batches for record in batch.records()]
 

@@ -25,6 +25,7 @@ from stateflow.catalog.model import (
 from stateflow.catalog.names import changelog_topic, repartition_topic
 from stateflow.changelog.format import TOUCH_KEY, WATERMARK_HEADER, is_reserved
 from stateflow.log.base import Cluster, Committed, TopicSpec
+from stateflow.log.settling import settled_ranges
 from stateflow.record import Headers, Record, TopicPartition
 from stateflow.routing import RoutingTable
 from stateflow.runtime.prepare import CHANGELOG_CONFIG, REPARTITION_CONFIG
@@ -127,7 +128,7 @@ class WrittenApp:
         reached.
         """
         topic = repartition_topic(self.app, STEP)
-        ends = self.cluster.ranges(TopicPartition(topic, partition) for partition in marks_ms)
+        ends = settled_ranges(self.cluster, [TopicPartition(topic, partition) for partition in marks_ms])
         offsets = {}
         for source, log in ends.items():
             marks = Watermarks(SOURCE_PARTITIONS)
@@ -163,7 +164,7 @@ class WrittenApp:
         sources = [TopicPartition(topic, p) for p in range(self.cluster.describe([topic])[topic].partitions)]
         committed = self.cluster.committed(self.app, sources) if from_committed else {}
         found = {}
-        for source, log in self.cluster.ranges(sources).items():
+        for source, log in settled_ranges(self.cluster, sources).items():
             first = committed[source].offset_next if source in committed else log.offset_first
             batches = read_range(self.cluster, source, log._replace(offset_first=first))
             found[source.partition] = [record for batch in batches for record in batch.records()]
