@@ -84,7 +84,8 @@ class Codec(ABC, Generic[T]):
     def _decode_error(self, data: bytes, cause: Exception) -> DecodeError:
         return DecodeError(
             f"{len(data)} bytes cannot be decoded by {self!r}: {type(cause).__name__}: {cause}.",
-            action="Check the codec declared for the topic, or give the step a policy for bad records.",
+            action="Check the codec declared for the topic, or give what reads it on_error=Skip() or"
+            " DeadLetter(topic).",
             beginning=data[:_SHOWN_BYTES].hex(),
         )
 

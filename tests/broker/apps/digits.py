@@ -1,0 +1,39 @@
+"""Numbers in, a count per last digit out. What differs between tests comes from the environment.
+
+``DIGITS_APP`` is the application's id; ``DIGITS_ON_ERROR`` the policy for numbers that cannot be decoded;
+``DIGITS_CHANGE`` one of the ways in which code can differ from the code that left the state.
+"""
+
+from __future__ import annotations
+
+import os
+
+import stateflow as sf
+
+ID = os.environ["DIGITS_APP"]
+CHANGE = os.environ.get("DIGITS_CHANGE", "")
+POLICY: sf.Fail | sf.Skip | sf.DeadLetter = {
+    "fail": sf.Fail(),
+    "skip": sf.Skip(),
+    "dead-letter": sf.DeadLetter(f"{ID}-dead"),
+}[os.environ.get("DIGITS_ON_ERROR", "fail")]
+
+
+def last_digit(number: int) -> int:
+    """The key: state is kept per digit."""
+    if number == 13 and CHANGE == "raises":
+        raise LookupError("no thirteens here")
+    return number % 10
+
+
+app = sf.App(ID, partitions=1)
+numbers = app.topic(f"{ID}-in", value=sf.Integer, partitions=1)
+counts = app.topic(f"{ID}-out", key=sf.Integer, value=sf.Json, partitions=1)
+
+digits = app.stream(numbers, on_error=POLICY).key_by(last_digit, name="by-digit", key=sf.Integer)
+if CHANGE == "another codec":
+    digits.aggregate(sf.mean(), name="seen").to(counts)
+elif CHANGE == "another store":
+    digits.count(name="counted").to(counts)
+else:
+    digits.count(name="seen").to(counts)

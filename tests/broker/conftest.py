@@ -1,0 +1,29 @@
+"""What the tests on a real broker share: a place to type commands in."""
+
+from __future__ import annotations
+
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # test folders are not packages
+
+from command_site import Site  # noqa: E402 - found through the line above
+
+from stateflow.testing.broker import TestBroker  # noqa: E402
+
+
+@pytest.fixture
+def site(
+    broker: TestBroker,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Iterator[Site]:
+    """An application of the test's own; its topics are not made yet."""
+    made = Site(broker.bootstrap, tmp_path, f"t{uuid.uuid4().hex[:8]}", monkeypatch, capsys)
+    yield made
+    made.cluster.close()
