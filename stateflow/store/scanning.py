@@ -20,6 +20,9 @@ class Cursor:
         if after is not None:
             options.set_iterate_upper_bound(after)
         self._iterator: RdictIter | None = family.iter(options)
+        # The iterator looks at the bound inside these options and does not keep them alive: freed, the bound is
+        # whatever comes to lie there, and the scan ends early without an error.
+        self._options = options
         self._iterator.seek(first)
 
     def next_chunk(self) -> list[tuple[bytes, bytes]]:

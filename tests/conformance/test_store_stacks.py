@@ -110,6 +110,18 @@ def test_scan_takes_half_open_ranges_in_byte_order(stores: TaskStores) -> None:
     assert list(reader.scan(b"b", b"a")) == []
 
 
+def test_many_short_scans_each_keep_their_own_bounds(stores: TaskStores) -> None:
+    keys = [b"key-%04d-%d" % (i, j) for i in range(500) for j in range(5)]
+    stores.apply({"a": [(key, b"v") for key in keys]}, {})
+    stores.flush()
+    reader = stores.reader("a")
+    scans = [reader.scan(b"key-%04d" % i, b"key-%04d\xff" % i) for i in range(500)]
+    assert [len(list(scan)) for scan in scans] == [5] * 500
+    for i in range(500):
+        first, after = b"key-%04d" % i, b"key-%04d\xff" % i
+        assert len(list(reader.scan(first, after))) == 5
+
+
 def test_a_scan_sees_the_moment_it_was_asked_for(stores: TaskStores) -> None:
     stores.apply({"a": [(b"%06d" % i, b"old") for i in range(2_000)]}, {})
     scan = stores.reader("a").scan()
