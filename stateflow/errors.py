@@ -24,6 +24,14 @@ class StateflowError(Exception):
     def __str__(self) -> str:
         return f"{self.message} What to do: {self.action}"
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # Errors travel between the processes of a restore and from Spark's executors, fields and all.
+        return _rebuilt, (type(self), self.message, self.action, self.fields)
+
+
+def _rebuilt(kind: type[StateflowError], message: str, action: str, fields: dict[str, object]) -> StateflowError:
+    return kind(message, action=action, **fields)
+
 
 class ConfigError(StateflowError):
     """A setting is missing, unknown, of the wrong type or out of range."""
