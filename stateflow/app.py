@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+import traceback
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -14,14 +15,14 @@ from stateflow.codec.base import Codec
 from stateflow.codec.infer import codec_for, codec_or_none
 from stateflow.codec.scalar import Bytes
 from stateflow.config import AppOptions, Guarantee, Settings, resolve
-from stateflow.errors import ConfigError, GraphError
+from stateflow.errors import ConfigError, GraphError, StateflowError
 from stateflow.operators.cut import cut
 from stateflow.operators.describe import describe, describe_text
 from stateflow.operators.graph import Graph, Keyed, check_name
 from stateflow.operators.operator import Operator, OperatorClass
 from stateflow.operators.policy import Fail, Policy
 from stateflow.operators.stream import Stream
-from stateflow.operators.topics import Topic
+from stateflow.operators.topics import Topic as Topic
 from stateflow.operators.topology import Topology
 from stateflow.operators.verbs import source_node
 
@@ -201,7 +202,7 @@ def _with(options: AppOptions, given: dict[str, Any]) -> AppOptions:
 def load(target: str) -> App:
     """The application that ``module:attribute`` or ``file.py:attribute`` names.
 
-    Raises ``ConfigError`` when there is none; an error inside the module comes out as it is.
+    Raises ``ConfigError`` when there is none, or when the module itself raises: then it names the place.
     """
     place, colon, attribute = target.rpartition(":")
     if not colon or not place or not attribute:
@@ -224,9 +225,21 @@ def _load_file(target: str, path: Path) -> Any:
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))  # so that its neighbours can be imported, as when it is run
     module = importlib.util.module_from_spec(spec)
+    before = sys.modules.get(spec.name)
     sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as cause:
+        _put_back(spec.name, before)
+        raise _broken(target, cause, f"python {path}") from cause
     return module
+
+
+def _put_back(name: str, module: Any) -> None:
+    if module is None:
+        del sys.modules[name]
+    else:
+        sys.modules[name] = module
 
 
 def _import(target: str, name: str) -> Any:
@@ -236,10 +249,28 @@ def _import(target: str, name: str) -> Any:
         return importlib.import_module(name)
     except ModuleNotFoundError as cause:
         if cause.name is None or not (name == cause.name or name.startswith(f"{cause.name}.")):
-            raise
+            raise _broken(target, cause, f"python -m {name}") from cause
         raise _no_app(
             target, f"names the module {name!r}, which cannot be found from {Path.cwd()}"
         ) from cause
+    except (Exception, SystemExit) as cause:
+        raise _broken(target, cause, f"python -m {name}") from cause
+
+
+def _broken(target: str, cause: BaseException, whole: str) -> StateflowError:
+    """The error for a module that raises while it is imported: where, and how to see all of it."""
+    if isinstance(cause, StateflowError):
+        return cause
+    if isinstance(cause, SyntaxError):
+        place, line, why = cause.filename, cause.lineno, cause.msg
+    else:
+        frame = traceback.extract_tb(cause.__traceback__)[-1]
+        place, line, why = frame.filename, frame.lineno, str(cause)
+    return ConfigError(
+        f"{target!r} cannot be loaded: {type(cause).__name__}: {why} ({place}, line {line}).",
+        action=f"Correct the code; `{whole}` shows the whole traceback.",
+        target=target,
+    )
 
 
 def _no_app(target: str, why: str) -> ConfigError:

@@ -11,6 +11,7 @@ the client's ``sasl.password``.
 
 from __future__ import annotations
 
+import difflib
 import os
 import tomllib
 import typing
@@ -29,6 +30,7 @@ FILE_VARIABLE = "STATEFLOW_CONFIG"
 _PREFIX = "STATEFLOW_"
 _CLIENT = "client"
 _CLIENT_PREFIX = f"{_PREFIX}CLIENT__"
+_MISSPELLED_SIMILARITY = 0.9
 _SECRET_WORDS = ("password", "secret", "token", "jaas", "private", ".key", "oauth")
 
 Guarantee = Literal["at-least-once", "exactly-once"]
@@ -157,12 +159,33 @@ def _from_file(app: str, environment: Mapping[str, str]) -> list[_Layer]:
             f"The settings file {path} cannot be read: {cause}.",
             action=f"Correct it, or unset {FILE_VARIABLE}." if named else "Correct or remove it.",
         ) from cause
-    own = content.pop("app", {}).get(app, {})
+    own = _table(_table(content, "app", f"file {path}"), app, f"file {path} [app]")
     layers = []
     for origin, table in ((f"file {path}", content), (f"file {path} [app.{app}]", own)):
-        client = table.pop(_CLIENT, {})
+        client = _dotted(_table(table, _CLIENT, origin))
         layers.append((origin, table, client))
     return layers
+
+
+def _table(content: dict[str, Any], name: str, origin: str) -> dict[str, Any]:
+    """Take a table out of a table; an empty one when it is not there."""
+    found = content.pop(name, {})
+    if not isinstance(found, dict):
+        raise ConfigError(
+            f"{name!r} is no table ({origin}).", action=f"Write [{name}] above what belongs to it."
+        )
+    return found
+
+
+def _dotted(table: Mapping[str, Any]) -> dict[str, Any]:
+    """A client's settings by their full names: TOML reads an unquoted ``sasl.password`` as two nested tables."""
+    flat: dict[str, Any] = {}
+    for name, value in table.items():
+        if isinstance(value, Mapping):
+            flat |= {f"{name}.{inner}": leaf for inner, leaf in _dotted(value).items()}
+        else:
+            flat[name] = value
+    return flat
 
 
 def _from_environment(environment: Mapping[str, str]) -> list[_Layer]:
@@ -174,7 +197,20 @@ def _from_environment(environment: Mapping[str, str]) -> list[_Layer]:
         elif variable.startswith(_CLIENT_PREFIX):
             name = variable.removeprefix(_CLIENT_PREFIX).lower().replace("_", ".")
             layers.append((f"environment {variable}", {}, {name: environment[variable]}))
+        elif variable.startswith(_PREFIX):
+            _refuse_misspelled(variable, known)
     return layers
+
+
+def _refuse_misspelled(variable: str, known: Mapping[str, str]) -> None:
+    """Raise for a variable that is nearly a setting; others with our prefix belong to other parts."""
+    meant = difflib.get_close_matches(variable, known, 1, _MISSPELLED_SIMILARITY)
+    if meant:
+        raise ConfigError(
+            f"There is no setting of the name {variable} (environment).",
+            action=f"It looks like {meant[0]} ({known[meant[0]]}): correct or unset it.",
+            setting=variable,
+        )
 
 
 def _applied(

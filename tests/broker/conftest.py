@@ -11,9 +11,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # test folders are not packages
 
-from command_site import Site  # noqa: E402 - found through the line above
+from command_site import Site
 
-from stateflow.testing.broker import TestBroker  # noqa: E402
+from stateflow.testing.broker import TestBroker
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from stateflow.clock import Clock
 from stateflow.errors import BrokerUnreachable, StateflowError
-from stateflow.log.kafka.failures import error_of, is_passing, typed
+from stateflow.log.kafka.failures import error_of, is_passing, refused_settings, typed
 from stateflow.log.kafka.settings import Settings
 
 T = TypeVar("T")
@@ -29,7 +29,10 @@ class Admin:
         self.bootstrap = bootstrap
         self.clock = clock
         self.timeout_seconds = timeout_seconds
-        self.client = AdminClient(settings, logger=client_log)
+        try:
+            self.client = AdminClient(settings, logger=client_log)
+        except KafkaException as raised:
+            raise refused_settings(error_of(raised), settings) from raised
 
     def call(self, doing: str, request: Callable[[float], T], timeout_seconds: float | None = None) -> T:
         """The result of a request, which is given the seconds left. Failures come out typed."""

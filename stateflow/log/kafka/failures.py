@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from confluent_kafka import KafkaError, KafkaException
 
 from stateflow.errors import (
     BrokerRefused,
     BrokerUnreachable,
+    ConfigError,
     MembershipLost,
     ProducerFenced,
     StateflowError,
     TopicMissing,
 )
+from stateflow.log.kafka.settings import redacted
 
 _FENCED = {
     KafkaError._FENCED,
@@ -23,6 +27,7 @@ _MISSING = {
     KafkaError._UNKNOWN_TOPIC,
     KafkaError._UNKNOWN_PARTITION,
     KafkaError.TOPIC_EXCEPTION,
+    KafkaError._NOENT,  # “no leaders found”, for offsets of a topic that is not there
 }
 _MEMBERSHIP = {
     KafkaError.UNKNOWN_MEMBER_ID,
@@ -78,6 +83,19 @@ def is_missing(error: KafkaError) -> bool:
 def is_membership(error: KafkaError) -> bool:
     """Whether the group went on without this member."""
     return error.code() in _MEMBERSHIP
+
+
+def refused_settings(error: KafkaError, settings: Mapping[str, object]) -> ConfigError:
+    """Our error for client settings that the client library does not take; secrets are kept out of it."""
+    said = str(error.str())
+    for name, shown in redacted(settings).items():
+        if shown != settings[name]:
+            said = said.replace(str(settings[name]), str(shown))
+    return ConfigError(
+        f"The Kafka client refuses its settings: {said}.",
+        action="correct the client settings ([client] in stateflow.toml, STATEFLOW_CLIENT__… in the environment, or"
+        " the application's code); their names are librdkafka's.",
+    )
 
 
 def typed(error: KafkaError, doing: str, bootstrap: str, **fields: object) -> StateflowError:
