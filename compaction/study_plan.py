@@ -37,15 +37,15 @@ class StudyOptions:
 
 
 def quick_options() -> StudyOptions:
-    """A study of a few minutes: one state, one partition, every cell once."""
+    """A study of less than ten minutes: one state, one partition, every cell once."""
     return StudyOptions(
         states=("fold-left",),
         partitions=(1,),
         repeats=1,
-        seconds=25.0,
-        warm_seconds=10.0,
+        seconds=21.0,
+        warm_seconds=9.0,
         restores=3,
-        loop_seconds=60.0,
+        loop_seconds=48.0,
     )
 
 
