@@ -230,8 +230,14 @@ class Cluster(Protocol):
         """DeleteRecords: drop everything before these offsets. Refused on a compact-only topic."""
         ...
 
-    def ranges(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetRange]:
-        """Log start and last stable offset (where a read-committed reader ends) of each partition."""
+    def ranges(
+        self, partitions: Iterable[TopicPartition], *, stable: bool = True
+    ) -> dict[TopicPartition, OffsetRange]:
+        """Log start and last stable offset (where a read-committed reader ends) of each partition.
+
+        A transaction that was just committed may still be below the last stable offset for some milliseconds: its
+        markers follow its acknowledgement. With ``stable`` False the end is the log's, open transactions included.
+        """
         ...
 
     def committed(

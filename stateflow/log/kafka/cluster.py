@@ -100,9 +100,11 @@ class KafkaCluster:
         """Drop everything before these offsets; −1 means all that is there."""
         self._offsets.trim(offsets)
 
-    def ranges(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetRange]:
-        """Log start and last stable offset of each partition."""
-        return self._offsets.ranges(partitions)
+    def ranges(
+        self, partitions: Iterable[TopicPartition], *, stable: bool = True
+    ) -> dict[TopicPartition, OffsetRange]:
+        """Log start and last stable offset, or end of the log, of each partition."""
+        return self._offsets.ranges(partitions, stable=stable)
 
     def committed(
         self, group: str, partitions: Iterable[TopicPartition], *, stable: bool = True

@@ -16,7 +16,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 from stateflow.errors import MembershipLost, StateflowError
 from stateflow.log.base import Committed, GroupListener, GroupMetadata
 from stateflow.log.kafka.admin import Admin, client_log
-from stateflow.log.kafka.failures import is_membership, is_passing, typed
+from stateflow.log.kafka.failures import error_of, is_membership, is_passing, typed
 from stateflow.log.kafka.fetching import Fetching, started
 from stateflow.log.kafka.offsets import Offsets, client_offsets
 from stateflow.log.kafka.settings import Settings
@@ -101,7 +101,12 @@ class KafkaGroupConsumer:
             return
 
         def request(_: float) -> None:
-            done = self._consumer.commit(offsets=client_offsets(offsets), asynchronous=False)
+            try:
+                done = self._consumer.commit(offsets=client_offsets(offsets), asynchronous=False)
+            except KafkaException as raised:
+                if error_of(raised).code() != KafkaError._FATAL:
+                    raise
+                raise self._replaced(error_of(raised)) from raised
             for partition in done or []:
                 if partition.error is not None:
                     raise KafkaException(partition.error)
@@ -160,10 +165,13 @@ class KafkaGroupConsumer:
             return None  # the library joins again by itself; the listener has been told of what was lost
         if error.code() == KafkaError._AUTO_OFFSET_RESET and partition is not None:
             return self._offsets.out_of_range(partition, self._fetching.positions.get(partition, offset))
-        if error.fatal() or is_membership(error):
-            return MembershipLost(
-                f"This member of group {self._group!r} was replaced ({error.name()}: {error.str()}).",
-                action="stop this instance, or give each worker a member name of its own.",
-                group=self._group,
-            )
+        if error.fatal() or error.code() == KafkaError._FATAL or is_membership(error):
+            return self._replaced(error)
         return typed(error, f"reading as a member of group {self._group!r}", self._admin.bootstrap)
+
+    def _replaced(self, error: KafkaError) -> MembershipLost:
+        return MembershipLost(
+            f"This member of group {self._group!r} was replaced ({error.name()}: {error.str()}).",
+            action="stop this instance, or give each worker a member name of its own.",
+            group=self._group,
+        )

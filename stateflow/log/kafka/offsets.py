@@ -24,20 +24,25 @@ class Offsets:
     def __init__(self, admin: Admin) -> None:
         self._admin = admin
 
-    def ranges(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetRange]:
-        """Log start and last stable offset of each partition."""
+    def ranges(
+        self, partitions: Iterable[TopicPartition], *, stable: bool = True
+    ) -> dict[TopicPartition, OffsetRange]:
+        """Log start and last stable offset, or end of the log, of each partition."""
         wanted = list(partitions)
         if not wanted:
             return {}
-        first = self._list(wanted, _EARLIEST)
-        after = self._list(wanted, _LATEST)
+        level = IsolationLevel.READ_COMMITTED if stable else IsolationLevel.READ_UNCOMMITTED
+        first = self._list(wanted, _EARLIEST, level)
+        after = self._list(wanted, _LATEST, level)
         return {p: OffsetRange(first[p], max(first[p], after[p])) for p in wanted}
 
-    def _list(self, partitions: list[TopicPartition], spec: OffsetSpec) -> dict[TopicPartition, int]:
+    def _list(
+        self, partitions: list[TopicPartition], spec: OffsetSpec, level: IsolationLevel
+    ) -> dict[TopicPartition, int]:
         def request(left_seconds: float) -> dict[TopicPartition, int]:
             futures = self._admin.client.list_offsets(
                 {ClientPartition(*partition): spec for partition in partitions},
-                isolation_level=IsolationLevel.READ_COMMITTED,
+                isolation_level=level,
                 request_timeout=left_seconds,
             )
             return {TopicPartition(p.topic, p.partition): f.result().offset for p, f in futures.items()}

@@ -241,9 +241,9 @@ class KafkaWriter:
         except ProducerFenced:
             client_log.info("%s was fenced before it was closed.", self._transactional_id)
         if self._transactional_id is None:
-            self._producer.flush(self._admin.timeout_seconds)
+            self._serve_reports(self._producer.flush, self._admin.timeout_seconds)
         self._producer.purge()  # what could not be delivered by now must not hold up the end
-        self._producer.close()
+        del self._producer  # ends the client; its close() would try the transaction of a fenced one once more
 
     def _transact(self, doing: str, request: Callable[[float], object], timeout_seconds: float) -> None:
         """A request of the transaction, repeated while that may help."""

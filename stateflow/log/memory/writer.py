@@ -11,6 +11,7 @@ from stateflow.log.base import Appended, Committed, GroupMetadata
 from stateflow.log.memory.broker import MemoryBroker
 from stateflow.log.memory.group import MemoryMembership
 from stateflow.log.memory.partition import Payload
+from stateflow.log.memory.transactions import OpenTransaction
 from stateflow.partitioner import partition_of
 from stateflow.record import Headers, TopicPartition
 
@@ -94,13 +95,17 @@ class MemoryWriter:
         self._keyless_total += 1  # a real client draws lots; taking turns keeps every run the same
         return self._keyless_total % partitions
 
+    def _current(self, transactional_id: str) -> OpenTransaction:
+        try:
+            return self._broker.transactions.current(transactional_id, self._epoch)
+        except ProducerFenced:
+            self._in_transaction = False
+            self._waiting.clear()
+            raise
+
     def _append_waiting(self) -> None:
         waiting, self._waiting = self._waiting, []
-        transaction = (
-            self._broker.transactions.current(self._transactional_id, self._epoch)
-            if self._transactional_id is not None
-            else None
-        )
+        transaction = self._current(self._transactional_id) if self._transactional_id is not None else None
         for partition, payload in waiting:
             log = self._broker.partition(partition)
             offset = log.append(payload, transaction.mark if transaction else None)
@@ -116,7 +121,7 @@ class MemoryWriter:
         assert self._transactional_id is not None, "offsets belong to a transaction"
         with self._broker.lock:
             self._broker.expire()
-            transaction = self._broker.transactions.current(self._transactional_id, self._epoch)
+            transaction = self._current(self._transactional_id)
             if member is not None:
                 try:
                     self._broker.group(group).check(cast(MemoryMembership, member))
@@ -138,8 +143,8 @@ class MemoryWriter:
                 self._append_waiting()
             else:
                 assert self._in_transaction, "begin a transaction first"
-                self._broker.transactions.end(self._transactional_id, self._epoch, commit=True)
                 self._in_transaction = False
+                self._broker.transactions.end(self._transactional_id, self._epoch, commit=True)
         appended, self._appended = self._appended, {}
         return appended
 

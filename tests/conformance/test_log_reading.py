@@ -1,0 +1,230 @@
+"""Reading by assignment: positions, ends, gaps, and what is never passed over in silence."""
+
+from __future__ import annotations
+
+import pytest
+from log_world import STEP_SECONDS, World, records
+
+from stateflow.errors import BrokerRefused, OffsetOutOfRange, TopicMissing
+from stateflow.log.base import Reader, TopicSpec
+from stateflow.record import OffsetRange, Record, TopicPartition
+
+
+def committed(world: World, topic: str, count: int, writer_id: str) -> None:
+    writer = world.cluster.writer(writer_id)
+    writer.begin()
+    for n in range(count):
+        writer.send(topic, b"k%d" % n, b"v", partition=0)
+    writer.commit()
+    writer.close()
+
+
+def test_an_empty_partition(world: World) -> None:
+    place = TopicPartition(world.topic(), 0)
+    assert world.cluster.ranges([place]) == {place: OffsetRange(0, 0)}
+    reader = world.cluster.reader()
+    reader.assign({place: 0})
+    assert reader.read(10, STEP_SECONDS) == []
+    assert reader.position(place) == 0
+    reader.close()
+
+
+def test_the_marker_of_a_transaction_takes_a_slot(world: World) -> None:
+    topic = world.topic()
+    place = TopicPartition(topic, 0)
+    committed(world, topic, 5, world.name("tx"))
+    reader = world.cluster.reader()
+    found = world.read_to_end(reader, place, 0)
+    assert [record.offset for record in found] == [0, 1, 2, 3, 4]
+    assert reader.position(place) == 6
+    assert world.cluster.ranges([place]) == {place: OffsetRange(0, 6)}
+    reader.close()
+
+
+def test_aborted_records_are_passed_over_and_counted_in_the_position(world: World) -> None:
+    topic = world.topic()
+    place = TopicPartition(topic, 0)
+    committed(world, topic, 5, world.name("tx"))
+    world.open_transaction(topic, world.name("tx")).close()
+    reader = world.cluster.reader()
+    found = world.read_to_end(reader, place, 0)
+    assert {record.value for record in found} == {b"v", b"probe"}
+    assert reader.position(place) == world.cluster.ranges([place])[place].offset_next
+    hidden = reader.position(place) - len(found)
+    assert hidden >= 1 + 5 + 1, "a commit marker, the aborted records, an abort marker"
+    reader.close()
+
+
+def test_an_emptied_partition_is_at_its_end(world: World) -> None:
+    topic = world.topic()
+    place = TopicPartition(topic, 0)
+    world.produce(topic, *[(b"k", b"v")] * 10)
+    world.cluster.trim({place: 10})
+    assert world.cluster.ranges([place]) == {place: OffsetRange(10, 10)}
+    reader = world.cluster.reader()
+    reader.assign({place: 10})
+    assert reader.read(10, STEP_SECONDS) == []
+    assert reader.position(place) == 10
+    reader.close()
+
+
+def test_a_start_at_the_end_waits_for_what_comes(world: World) -> None:
+    topic = world.topic()
+    place = TopicPartition(topic, 0)
+    world.produce(topic, (b"k", b"old"))
+    reader = world.cluster.reader()
+    reader.assign({place: 1})
+    assert reader.read(10, STEP_SECONDS) == []
+    assert reader.position(place) == 1
+    world.produce(topic, (b"k", b"new"))
+    found: list[Record] = []
+    world.until(lambda: len(found) == 1, lambda: found.extend(records(reader.read(10, STEP_SECONDS))))
+    assert found[0].value == b"new"
+    reader.close()
+
+
+def read_until_refused(world: World, reader: Reader) -> None:
+    world.until(lambda: False, lambda: reader.read(10, STEP_SECONDS))
+
+
+@pytest.mark.parametrize(("trimmed", "start"), [(10, 3), (0, 99_999)])
+def test_an_offset_outside_the_log_is_an_error(world: World, trimmed: int, start: int) -> None:
+    topic = world.topic()
+    place = TopicPartition(topic, 0)
+    world.produce(topic, *[(b"k", b"v")] * 20)
+    if trimmed:
+        world.cluster.trim({place: trimmed})
+    reader = world.cluster.reader()
+    reader.assign({place: start})
+    with pytest.raises(OffsetOutOfRange) as raised:
+        read_until_refused(world, reader)
+    assert raised.value.fields == {
+        "topic": topic,
+        "partition": 0,
+        "offset": start,
+        "low": trimmed,
+        "high": 20,
+    }
+    reader.close()
+
+
+def test_a_log_that_starts_past_the_reader_is_an_error(world: World) -> None:
+    topic = world.topic()
+    place = TopicPartition(topic, 0)
+    world.produce(topic, *[(b"k", b"v")] * 5)
+    reader = world.cluster.reader()
+    world.read_to_end(reader, place, 0)
+    reader.assign({})
+    world.produce(topic, *[(b"k", b"v")] * 5)
+    world.cluster.trim({place: 8})
+    reader.assign({place: 5})
+    with pytest.raises(OffsetOutOfRange):
+        read_until_refused(world, reader)
+    reader.close()
+
+
+def test_trimming_to_minus_one_drops_everything(world: World) -> None:
+    topic = world.topic()
+    place = TopicPartition(topic, 0)
+    world.produce(topic, *[(b"k", b"v")] * 4)
+    world.cluster.trim({place: -1})
+    assert world.cluster.ranges([place]) == {place: OffsetRange(4, 4)}
+
+
+def test_trimming_past_the_end_is_refused(world: World) -> None:
+    place = TopicPartition(world.topic(), 0)
+    with pytest.raises(OffsetOutOfRange):
+        world.cluster.trim({place: 5})
+
+
+def test_trimming_a_compacted_topic_is_refused(world: World) -> None:
+    topic = world.topic(config={"cleanup.policy": "compact"})
+    place = TopicPartition(topic, 0)
+    world.produce(topic, (b"k", b"v"), (b"k", b"v"))
+    with pytest.raises(BrokerRefused):
+        world.cluster.trim({place: 1})
+    world.cluster.alter_topic_config(topic, {"cleanup.policy": "compact,delete"})
+    world.cluster.trim({place: 1})
+    assert world.cluster.ranges([place]) == {place: OffsetRange(1, 2)}
+
+
+def test_a_recreated_topic_has_another_id(world: World) -> None:
+    topic = world.topic()
+    world.produce(topic, (b"k", b"first life"))
+    before = world.cluster.describe([topic])[topic]
+    world.cluster.delete([topic])
+    assert world.cluster.describe([topic]) == {}
+    world.cluster.create([TopicSpec(topic, 1)])
+    after = world.cluster.describe([topic])[topic]
+    assert before.topic_id != after.topic_id
+    assert world.values(topic) == []
+
+
+def test_a_topic_that_is_missing_is_an_error(world: World) -> None:
+    place = TopicPartition(world.name("missing"), 0)
+    reader = world.cluster.reader()
+    reader.assign({place: 0})
+    with pytest.raises(TopicMissing):
+        read_until_refused(world, reader)
+    reader.close()
+    with pytest.raises(TopicMissing):
+        world.cluster.ranges([place])
+
+
+def test_bytes_arrive_as_they_were_sent(world: World) -> None:
+    topic = world.topic()
+    writer = world.cluster.writer()
+    headers = (("a", b"1"), ("a", b"\x00\xff"), ("empty", b""))
+    writer.send(topic, b"", b"", partition=0, timestamp_ms=1_600_000_000_123, headers=headers)
+    writer.send(topic, None, None, partition=0, timestamp_ms=1_600_000_000_001)
+    writer.commit()
+    writer.close()
+    stamp_ms = 1_600_000_000_123
+    assert world.read_all(topic) == [
+        Record(topic, 0, 0, stamp_ms, b"", b"", headers),
+        Record(topic, 0, 1, 1_600_000_000_001, None, None, ()),
+    ]
+
+
+def test_a_batch_without_headers_has_no_header_column(world: World) -> None:
+    topic = world.topic()
+    world.produce(topic, (b"k", b"v"))
+    reader = world.cluster.reader()
+    reader.assign({TopicPartition(topic, 0): 0})
+    found = []
+    world.until(lambda: bool(found), lambda: found.extend(reader.read(10, STEP_SECONDS)))
+    assert found[0].headers == []
+    assert found[0].source == TopicPartition(topic, 0)
+    reader.close()
+
+
+def test_no_more_than_asked_for_and_none_twice(world: World) -> None:
+    topic = world.topic(partitions=3)
+    for partition in range(3):
+        world.produce(topic, *[(b"%d" % n, b"v") for n in range(50)], partition=partition)
+    reader = world.cluster.reader()
+    reader.assign({TopicPartition(topic, partition): 10 * partition for partition in range(3)})
+    found: list[tuple[int, int]] = []
+
+    def read() -> None:
+        batches = reader.read(7, STEP_SECONDS)
+        assert sum(map(len, batches)) <= 7
+        assert len({batch.source for batch in batches}) == len(batches), "one batch per partition"
+        found.extend((record.partition, record.offset) for record in records(batches))
+
+    world.until(lambda: len(found) == 120, read)
+    assert sorted(found) == [(p, offset) for p in range(3) for offset in range(10 * p, 50)]
+    reader.close()
+
+
+def test_a_new_assignment_forgets_the_old_one(world: World) -> None:
+    topic = world.topic(partitions=2)
+    world.produce(topic, (b"k", b"zero"), partition=0)
+    world.produce(topic, (b"k", b"one"), partition=1)
+    reader = world.cluster.reader()
+    world.read_to_end(reader, TopicPartition(topic, 0), 0)
+    found = world.read_to_end(reader, TopicPartition(topic, 1), 0)
+    assert [record.value for record in found] == [b"one"]
+    again = world.read_to_end(reader, TopicPartition(topic, 0), 0)
+    assert [record.value for record in again] == [b"zero"]
+    reader.close()
