@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from stateflow.clock import Clock
-from stateflow.errors import StateflowError
+from stateflow.errors import MembershipLost, ProducerFenced, StateflowError
 
 _LOG = logging.getLogger(__name__)
 
@@ -23,6 +23,8 @@ PARENT_PIPE_OPTION = "--stop-with-parent"
 _RESTARTS_MAX = 5
 _RESTART_WINDOW_SECONDS = 60.0
 _CHECK_SECONDS = 0.1
+# What a worker ends with that hung so long that others took its tasks: it holds nothing any more and may start anew.
+_TAKEN_OVER = (ProducerFenced.exit_code, MembershipLost.exit_code)
 _STOP_TIMEOUT_SECONDS = 60.0
 
 
@@ -86,7 +88,7 @@ class Supervisor:
         code = child.process.poll()
         if code is None:
             return
-        if code >= 0:  # it ended on purpose, with an error that another start would meet again
+        if code >= 0 and code not in _TAKEN_OVER:  # an error that another start would meet again
             raise WorkerFailed(child.name, code)
         now_seconds = self._clock.monotonic_seconds()
         child.crashes_seconds.append(now_seconds)
@@ -94,7 +96,8 @@ class Supervisor:
             child.crashes_seconds.popleft()
         if len(child.crashes_seconds) > _RESTARTS_MAX:
             raise WorkerFailed(child.name, code)
-        _LOG.warning("Worker %s was killed by signal %d; starting it again.", child.name, -code)
+        how = f"was killed by signal {-code}" if code < 0 else f"was taken over while it hung (code {code})"
+        _LOG.warning("Worker %s %s; starting it again.", child.name, how)
         _close_pipe(child.process)
         child.process = self._spawn(child.name).process
 

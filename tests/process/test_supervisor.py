@@ -70,6 +70,22 @@ def test_a_killed_worker_is_started_again(tmp_path: Path) -> None:
     thread.join(20)
 
 
+def test_a_worker_that_was_taken_over_is_started_again(tmp_path: Path) -> None:
+    fenced_once = f"""
+import sys
+from pathlib import Path
+if not Path(sys.argv[1] + ".fenced").exists():
+    Path(sys.argv[1] + ".fenced").touch()
+    sys.exit(15)
+{CHILD}"""
+    supervisor = Supervisor(command(tmp_path, fenced_once), 1, SystemClock())
+    thread = running(supervisor)
+    wait_until(lambda: says(tmp_path / "w0", "started"), "the second start")
+    supervisor.stop()
+    thread.join(20)
+    assert (tmp_path / "w0").read_text() == "stopped cleanly"
+
+
 def test_a_worker_that_ends_with_an_error_ends_all(tmp_path: Path) -> None:
     failing = "import sys; sys.exit(22)"
     supervisor = Supervisor(
