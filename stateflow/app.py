@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from stateflow.codec.base import Codec
 from stateflow.codec.infer import codec_for, codec_or_none
@@ -82,15 +82,51 @@ class App:
 
     # --- the graph --------------------------------------------------------------------------------------
 
+    @overload
     def topic(
         self,
         name: str,
         *,
-        key: Codec[K] | type[K] = Bytes,  # type: ignore[assignment]  # K is bytes where nothing is said
-        value: Codec[V] | type[V] = Bytes,  # type: ignore[assignment]  # so is V
+        key: Codec[K] | type[K],
+        value: Codec[V] | type[V],
         partitions: int | None = None,
         timestamp: Callable[[V], int | datetime] | None = None,
-    ) -> Topic[K, V]:
+    ) -> Topic[K, V]: ...
+    @overload
+    def topic(
+        self,
+        name: str,
+        *,
+        value: Codec[V] | type[V],
+        partitions: int | None = None,
+        timestamp: Callable[[V], int | datetime] | None = None,
+    ) -> Topic[bytes, V]: ...
+    @overload
+    def topic(
+        self,
+        name: str,
+        *,
+        key: Codec[K] | type[K],
+        partitions: int | None = None,
+        timestamp: Callable[[bytes], int | datetime] | None = None,
+    ) -> Topic[K, bytes]: ...
+    @overload
+    def topic(
+        self,
+        name: str,
+        *,
+        partitions: int | None = None,
+        timestamp: Callable[[bytes], int | datetime] | None = None,
+    ) -> Topic[bytes, bytes]: ...
+    def topic(
+        self,
+        name: str,
+        *,
+        key: Codec[Any] | type[Any] = Bytes,
+        value: Codec[Any] | type[Any] = Bytes,
+        partitions: int | None = None,
+        timestamp: Callable[[Any], int | datetime] | None = None,
+    ) -> Topic[Any, Any]:
         """Declare a topic that other programs write or read.
 
         ``key`` and ``value`` are codecs, or types (str, int, a dataclass as JSON …). ``timestamp`` takes

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from stateflow.codec.base import Codec
+from stateflow.codec.scalar import BytesCodec
 from stateflow.codec.windowed import WindowedCodec, split_windowed
 from stateflow.operators.context import StageContext
 from stateflow.operators.guard import Guard
@@ -134,14 +135,14 @@ class SinkStep(Step):
         return self._key(key), None if value is None else self._value.encode(value)
 
 
-def key_converter(inside: Codec[Any], outside: Codec[Any] | None) -> Callable[[bytes | None], bytes | None]:
+def key_converter(inside: Codec[Any], outside: Codec[Any]) -> Callable[[bytes | None], bytes | None]:
     """How a stream's key bytes become a topic's.
 
-    As they are when both are written alike; a windowed key becomes its inner key where the topic declares
-    that one (the record's timestamp, the window's start, then tells the window); else decoded and encoded
-    anew.
+    As they are when both are written alike or the topic's are plain bytes; a windowed key becomes its inner
+    key where the topic declares that one (the record's timestamp, the window's start, then tells the
+    window); else decoded and encoded anew.
     """
-    if outside is None or outside == inside:
+    if isinstance(outside, BytesCodec) or outside == inside:
         return lambda key: key
     if isinstance(inside, WindowedCodec) and not isinstance(outside, WindowedCodec):
         convert = key_converter(inside.key, outside)

@@ -57,7 +57,7 @@ class Graph:
     def __init__(self, app: str) -> None:
         self.app = check_name("application", app)
         self.nodes: list[Node] = []
-        self._names: dict[str, str] = {}
+        self._names: set[tuple[str, str]] = set()
 
     def add(self, node: Node) -> Node:
         """Append a node; its parents are in the graph already."""
@@ -67,12 +67,12 @@ class Graph:
     def claim(self, what: str, name: str) -> str:
         """Take a name for a stateful or re-key step; raises ``GraphError`` when it is invalid or taken."""
         check_name(what, name)
-        if name in self._names:
+        if (what, name) in self._names:
             raise GraphError(
-                f"The name {name!r} is used by a {self._names[name]} and a {what}.",
+                f"The name {name!r} is used by two {what}s.",
                 action="Give each stateful and re-key step its own name: their topics are named after it.",
             )
-        self._names[name] = what
+        self._names.add((what, name))
         return name
 
     def numbered(self, kind: str) -> str:

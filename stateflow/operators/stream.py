@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, overload
 
 from stateflow.codec.base import Codec
 from stateflow.codec.infer import codec_for, codec_or_none, item_type, result_type
@@ -228,15 +228,38 @@ class Stream(Aggregations[K, V]):
         value = self._node.value if len({node.value for node in nodes}) == 1 else None
         return Stream(self._graph, verb_node(self._graph, nodes, "merge", _pass_on, value, FAIL))
 
+    @overload
     def key_by(
         self,
         pick: Callable[[V], K2] | str,
         *,
         name: str,
-        key: Codec[K2] | type[K2] | None = None,
+        key: Codec[K2] | type[K2],
         value: Codec[V] | type[V] | None = None,
         on_error: Policy = FAIL,
-    ) -> Stream[K2, V]:
+    ) -> Stream[K2, V]: ...
+    @overload
+    def key_by(
+        self,
+        pick: Callable[[V], K2],
+        *,
+        name: str,
+        value: Codec[V] | type[V] | None = None,
+        on_error: Policy = FAIL,
+    ) -> Stream[K2, V]: ...
+    @overload
+    def key_by(
+        self, pick: str, *, name: str, value: Codec[V] | type[V] | None = None, on_error: Policy = FAIL
+    ) -> Stream[Any, V]: ...
+    def key_by(
+        self,
+        pick: Callable[[V], Any] | str,
+        *,
+        name: str,
+        key: Codec[Any] | type[Any] | None = None,
+        value: Codec[V] | type[V] | None = None,
+        on_error: Policy = FAIL,
+    ) -> Stream[Any, V]:
         """Give each record a new key and bring equal keys together: one stage ends, the next begins.
 
         Records go through the topic ``<app>-<name>-repartition``. ``pick`` is a function of the value or a

@@ -1,0 +1,133 @@
+"""Where settings come from, which one wins, and what is never shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stateflow.config import AppOptions, redacted, resolve
+from stateflow.errors import ConfigError
+
+SECRET = "canary-hunter2"
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_later_sources_win(here: Path) -> None:
+    (here / "stateflow.toml").write_text(
+        """
+        partitions = 2
+        replication = 3
+        brokers = "file:1"
+        [app.shop]
+        replication = 4
+        brokers = "own:1"
+        [app.other]
+        partitions = 99
+        """
+    )
+    code = AppOptions(partitions=1, member="m", poll_records_max=7)
+    settings = resolve(
+        "shop", code, {"brokers": "line:1"}, {"STATEFLOW_BROKERS": "env:1", "STATEFLOW_PARTITIONS": "6"}
+    )
+    options, origins = settings.options, settings.origins
+    assert (options.brokers, origins["brokers"]) == ("line:1", "command line")
+    assert (options.partitions, origins["partitions"]) == (6, "environment STATEFLOW_PARTITIONS")
+    assert (options.replication, origins["replication"]) == (4, "file stateflow.toml [app.shop]")
+    assert (options.poll_records_max, origins["poll_records_max"]) == (7, "code")
+    assert (options.idle_seconds, origins["idle_seconds"]) == (5.0, "default")
+
+
+def test_client_settings_are_brought_together_and_handed_on(here: Path) -> None:
+    (here / "named.toml").write_text('[client]\n"security.protocol" = "SASL_SSL"\n"sasl.username" = "file"\n')
+    environment = {
+        "STATEFLOW_CONFIG": "named.toml",
+        "STATEFLOW_CLIENT__SASL_USERNAME": "env",
+        "STATEFLOW_CLIENT__SASL_PASSWORD": SECRET,
+    }
+    settings = resolve("shop", AppOptions(client={"linger.ms": 5}), {}, environment)
+    assert settings.options.client == {
+        "linger.ms": 5,
+        "security.protocol": "SASL_SSL",
+        "sasl.username": "env",
+        "sasl.password": SECRET,
+    }
+    shown = {setting.name: setting for setting in settings.shown()}
+    assert shown["client.sasl.password"].value == "********"
+    assert shown["client.sasl.username"].origin == "environment STATEFLOW_CLIENT__SASL_USERNAME"
+    assert SECRET not in repr(settings.options) + repr(settings.shown())
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sasl.password",
+        "ssl.key.password",
+        "sasl.jaas.config",
+        "sasl.oauthbearer.client.secret",
+        "ssl.key.pem",
+    ],
+)
+def test_secrets_are_known_by_name(name: str) -> None:
+    assert redacted(name, SECRET) == "********"
+
+
+def test_plain_client_settings_are_shown() -> None:
+    assert redacted("client.id", "me") == "me"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("partitions = 0", "partitions"),
+        ('partitions = "many"', "partitions"),
+        ("partitons = 3", "no setting 'partitons'"),
+        ('guarantee = "maybe"', "guarantee"),
+        ("commit_interval_seconds = -1", "commit_interval_seconds"),
+        ("partitions = ", "cannot be read"),
+    ],
+)
+def test_a_bad_file_is_refused_and_named(here: Path, text: str, why: str) -> None:
+    (here / "stateflow.toml").write_text(text)
+    with pytest.raises(ConfigError, match=why) as caught:
+        resolve("shop", AppOptions(), {}, {})
+    assert "stateflow.toml" in str(caught.value)
+
+
+def test_a_named_file_must_exist(here: Path) -> None:
+    with pytest.raises(ConfigError, match=r"absent\.toml"):
+        resolve("shop", AppOptions(), {}, {"STATEFLOW_CONFIG": "absent.toml"})
+    assert resolve("shop", AppOptions(), {}, {}).options == AppOptions()
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"), [("STATEFLOW_PARTITIONS", "x"), ("STATEFLOW_IDLE_SECONDS", "0")]
+)
+def test_a_bad_variable_is_refused_and_named(here: Path, variable: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=variable):
+        resolve("shop", AppOptions(), {}, {variable: value})
+
+
+def test_variables_of_others_are_left_alone(here: Path) -> None:
+    settings = resolve(
+        "shop", AppOptions(), {}, {"STATEFLOW_TEST_BROKER": "embedded", "STATEFLOW_JAVA": "/x"}
+    )
+    assert settings.options == AppOptions()
+
+
+@pytest.mark.parametrize("wrong", [{"partitions": -1}, {"read_cache_bytes": -1}, {"start_from": "middle"}])
+def test_options_are_checked_when_made(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(wrong))):
+        AppOptions(**wrong)
+
+
+def test_a_client_setting_of_the_wrong_shape_does_not_show_its_value() -> None:
+    with pytest.raises(ConfigError) as caught:
+        AppOptions(client=[SECRET])  # type: ignore[arg-type]
+    assert SECRET not in str(caught.value)
