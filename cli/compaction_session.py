@@ -127,7 +127,7 @@ measure_options = _stack(
     ),
     click.option("--rate", type=float, help="Updates per second, when the application is not running now."),
     click.option(
-        "--restore-rate", type=float, help="Records per second of a real restore; else reading is timed."
+        "--restore-rate", type=float, help="Records per second of a real restore; else one is made on trial."
     ),
 )
 objective_options = _stack(

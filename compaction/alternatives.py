@@ -18,6 +18,8 @@ IMAGE_BYTES_PER_SECOND = 200e6
 """Copying an image from a local disk or object store: a cautious figure, stated beside every use."""
 _IMAGE_FIXED_SECONDS = 0.2
 _STANDBY_LAG_SECONDS = 1.0
+_BUFFER_BYTES_MIN = 2 << 20
+"""Kafka wants strictly more than 1 MiB of dedupe buffer per cleaner thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +133,7 @@ def fitting_cleaner(measurement: Measurement) -> CleanerSettings:
     """Cleaner settings that suit this topic alone: a short sleep, a dedupe buffer twice what its keys need."""
     cleaner = measurement.cleaner
     keys = max(1, measurement.live_records / measurement.partitions)
-    buffer_bytes = max(1 << 20, 2 ** math.ceil(math.log2(keys * 24 / cleaner.load_factor * 2)))
+    buffer_bytes = max(_BUFFER_BYTES_MIN, 2 ** math.ceil(math.log2(keys * 24 / cleaner.load_factor * 2)))
     return replace(
         cleaner,
         backoff_ms=min(cleaner.backoff_ms, 250),

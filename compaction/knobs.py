@@ -73,7 +73,7 @@ _BASE: tuple[Knob, ...] = (
     Knob(
         "log.cleaner.dedupe.buffer.size",
         "broker",
-        1_048_576,
+        1_048_577,
         NEVER_MS,
         134_217_728,
         "bytes",

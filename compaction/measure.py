@@ -14,6 +14,7 @@ from stateflow.compaction.admin import ClusterAdmin
 from stateflow.compaction.measurement import Measurement, SizeSample
 from stateflow.compaction.policy import Policy
 from stateflow.compaction.record_sizes import RecordBytes, estimate
+from stateflow.compaction.restore_probe import probe_restore
 from stateflow.compaction.sensors import BrokerCpu, broker_cpu, broker_pid
 from stateflow.compaction.sketch import KeySketch
 from stateflow.compaction.topic_admin import TopicAdmin
@@ -40,7 +41,9 @@ class MeasureOptions:
     updates_per_second: float | None = None
     """Given by hand when the application is not running."""
     restore: RestoreRate | None = None
-    """Learnt from real restores; else the reading of the log is timed."""
+    """Learnt from real restores; else one restore into a temporary store is timed."""
+    probe_records_max: int = 5_000_000
+    """A longer log is not restored on trial: the reading of it is timed instead."""
     keys_max: int = 65_536
     """Keys counted exactly; more are estimated to within a percent."""
     read_timeout_seconds: float = 120.0
@@ -124,7 +127,7 @@ def measure(
         updates_per_second=rate,
         rate_source=rate_source,
         transactional=scan.markers,
-        restore=options.restore or _restore_rate(scan),
+        restore=options.restore or _restore_rate(cluster, topic, scan, count, options, progress, clock),
         cleaner_cores=None if watch.cleaner is None else watch.cleaner.cleaner_seconds / watch.seconds,
         sizes=tuple(watch.samples),
         unknown=_unknown(options, watch, scan, count, newer),
@@ -268,10 +271,23 @@ def _record_sizes(size_bytes: int, watch: _Watch, scan: _Scan, scale: float) -> 
     )
 
 
-def _restore_rate(scan: _Scan) -> RestoreRate:
+def _restore_rate(
+    cluster: Cluster,
+    topic: str,
+    scan: _Scan,
+    partitions: int,
+    options: MeasureOptions,
+    progress: Callable[[str], None],
+    clock: Clock,
+) -> RestoreRate:
+    """From one restore on trial; from reading alone for a long log; assumed for a short one."""
     if scan.records < _MIN_RECORDS_FOR_RATE:
         return DEFAULT_RESTORE_RATE
-    return RestoreRate(scan.records / scan.seconds, 0.1, "one reading of the log, timed here", 0.3)
+    if scan.records > options.probe_records_max or scan.partitions_read < partitions:
+        return RestoreRate(scan.records / scan.seconds, 0.1, "reading the log, timed here", 0.4)
+    progress(f"restoring {topic} on trial")
+    probe = probe_restore(cluster, topic, clock=clock)
+    return RestoreRate(probe.records / probe.seconds, 0.0, "one restore on trial, timed here", 0.25)
 
 
 def _unknown(options: MeasureOptions, watch: _Watch, scan: _Scan, count: int, newer: bool) -> tuple[str, ...]:
@@ -288,8 +304,8 @@ def _unknown(options: MeasureOptions, watch: _Watch, scan: _Scan, count: int, ne
         )
     if not scan.sketch.is_exact:
         told.append(f"Keys were estimated from a sketch, to ±{scan.sketch.relative_error:.1%}.")
-    if options.restore is None:
-        told.append("The restore rate is that of reading alone; writing the store may make a restore slower.")
+    if options.restore is None and scan.records > options.probe_records_max:
+        told.append("The restore rate is that of reading alone; writing the store makes a restore slower.")
     if newer:
         told.append("The broker is newer than Kafka 4.3; the strictest known ranges were used.")
     return tuple(told)

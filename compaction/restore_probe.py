@@ -1,73 +1,78 @@
-"""A timed restore of a topic: read to a target fixed before, keep the newest record of every key."""
+"""A timed restore of a topic: the very code that restores a task, into a store that is thrown away."""
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from stateflow.changelog.format import is_reserved
+from stateflow.checkpoint.planner import plan_task
+from stateflow.checkpoint.restore import Restoration
 from stateflow.clock import Clock, SystemClock
 from stateflow.compaction.workload import RestoreRate
-from stateflow.errors import BrokerUnreachable
 from stateflow.log.base import Cluster
 from stateflow.record import TopicPartition
+from stateflow.store.directory import Identity, TaskDirectory
+from stateflow.store.resources import RocksResources
+from stateflow.store.rocks import RocksTaskStores
 
-READ_BATCH_RECORDS = 10_000
-_QUIET_SECONDS_MAX = 60.0
+_STORE = "probe"
+_SPREAD_MIN = 0.1
+"""Logs that differ less than this in size tell a rate, but not what part of the time is fixed."""
 
 
 @dataclass(frozen=True, slots=True)
 class RestoreProbe:
-    """What one restore took, from opening the connection to the last key."""
+    """What one restore took, from opening the store to its last flush, all partitions one after another."""
 
     seconds: float
     records: int
     live_keys: int
 
 
-def probe_restore(cluster: Cluster, topic: str, *, clock: Clock | None = None) -> RestoreProbe:
-    """Restore all partitions into memory with one reader, and time it."""
-    clock = clock or SystemClock()
-    count = cluster.describe([topic])[topic].partitions
-    targets = {
-        partition: found
-        for partition, found in cluster.ranges(TopicPartition(topic, n) for n in range(count)).items()
-        if not found.is_empty
-    }
-    started = heard = clock.monotonic_seconds()
-    newest: dict[bytes, bytes | None] = {}
-    records = 0
-    reader = cluster.reader()
-    try:
-        reader.assign({partition: found.offset_first for partition, found in targets.items()})
-        while any(reader.position(partition) < found.offset_next for partition, found in targets.items()):
-            batches = reader.read(READ_BATCH_RECORDS, 0.2)
-            for batch in batches:
-                newest.update(zip(batch.keys, batch.values, strict=True))
-                records += len(batch)
-            now = clock.monotonic_seconds()
-            heard = now if batches else heard
-            if now - heard > _QUIET_SECONDS_MAX:
-                raise BrokerUnreachable(
-                    f"{topic} sent nothing for {_QUIET_SECONDS_MAX:g} s.",
-                    action="Check that all its partitions have leaders, then try again.",
-                )
-        live = sorted(key for key, value in newest.items() if value is not None and not is_reserved(key))
-        return RestoreProbe(clock.monotonic_seconds() - started, records, len(live))
-    finally:
-        reader.close()
+def probe_restore(
+    cluster: Cluster, topic: str, *, clock: Clock | None = None, folder: Path | None = None
+) -> RestoreProbe:
+    """Restore all partitions of a topic by one restorer into temporary stores, and time it.
 
-
-def fit_rate(probes: list[RestoreProbe], source: str = "real restores") -> RestoreRate:
-    """Fixed time and rate of several restores, by least squares; the mean rate when their sizes hardly
-    differ.
+    Needs as much free disk as the live state, under ``folder`` or the system's temporary folder.
     """
+    clock = clock or SystemClock()
+    info = cluster.describe([topic])[topic]
+    resources = RocksResources()
+    seconds, records, live = 0.0, 0, 0
+    with tempfile.TemporaryDirectory(dir=folder, prefix="stateflow-probe-") as scratch:
+        for number in range(info.partitions):
+            task = f"probe-{number}"
+            identity = Identity("stateflow-probe", cluster.cluster_id, 0, task)
+            directory = TaskDirectory(Path(scratch) / task, identity)
+            started = clock.monotonic_seconds()
+            stores = RocksTaskStores.open(directory, [_STORE], resources, clock)
+            try:
+                changelogs = {_STORE: TopicPartition(topic, number)}
+                plan = plan_task(cluster, task, changelogs, {topic: info.topic_id}, stores, clock)
+                restoration = Restoration(cluster, plan, stores, clock)
+                try:
+                    records += restoration.run().records_total
+                finally:
+                    restoration.close()
+                seconds += clock.monotonic_seconds() - started
+                live += sum(1 for _ in stores.reader(_STORE).scan())
+            finally:
+                stores.close()
+    return RestoreProbe(seconds, records, live)
+
+
+def fit_rate(probes: Sequence[RestoreProbe], source: str = "real restores") -> RestoreRate:
+    """Fixed time and rate of several restores, by least squares; the mean rate when their sizes hardly differ."""
     assert probes
     count = len(probes)
     mean_records = sum(probe.records for probe in probes) / count
     mean_seconds = sum(probe.seconds for probe in probes) / count
     spread = sum((probe.records - mean_records) ** 2 for probe in probes)
     slope = 0.0
-    if spread > (0.1 * mean_records) ** 2 * count:
+    if spread > (_SPREAD_MIN * mean_records) ** 2 * count:
         slope = sum((p.records - mean_records) * (p.seconds - mean_seconds) for p in probes) / spread
     fixed = mean_seconds - slope * mean_records
     if slope <= 0 or fixed < 0:
