@@ -13,7 +13,7 @@ from typing import Any, TypeVar, overload
 
 from stateflow.codec.base import Codec
 from stateflow.codec.infer import codec_for, codec_or_none
-from stateflow.codec.scalar import Bytes
+from stateflow.codec.scalar import Bytes, String
 from stateflow.config import AppOptions, Guarantee, Settings, resolve
 from stateflow.errors import ConfigError, GraphError, StateflowError
 from stateflow.operators.cut import cut
@@ -186,7 +186,9 @@ class App:
                     codec_or_none(declared.value_type, "msgpack"),
                 )
                 value = None if stream.has_value_codec else codecs[1]
-                stream = stream.key_by(key, name=name, key=codecs[0], value=value, on_error=on_error)
+                stream = stream.key_by(
+                    key, name=name, key=codecs[0] or String, value=value, on_error=on_error
+                )
             out: Stream[Any, Any] = stream.process(owner, name=name, on_error=on_error)
             if sink is not None:
                 out.to(sink, on_error=on_error)
