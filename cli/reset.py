@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import click
+import msgspec
 
 from stateflow.catalog.control import ControlTopic
 from stateflow.catalog.model import Catalog
@@ -67,7 +68,9 @@ def command(
                     f"Forget {len(topics)} topics and {len(sources)} positions of {app.id!r}?", abort=True
                 )
             _move_to_start(cluster, app.id, sources)
-            if not to_earliest:
+            if to_earliest:
+                _accept_sources(cluster, catalog)
+            else:
                 cluster.delete(topics)
                 shutil.rmtree(local, ignore_errors=False) if local.exists() else None
     if as_json:
@@ -95,3 +98,14 @@ def _own_topics(cluster: Cluster, catalog: Catalog) -> list[str]:
 def _move_to_start(cluster: Cluster, app: str, sources: list[TopicPartition]) -> None:
     starts = cluster.ranges(sources)
     cluster.commit(app, {source: Committed(log.offset_first) for source, log in starts.items()})
+
+
+def _accept_sources(cluster: Cluster, catalog: Catalog) -> None:
+    """Note the sources' present ids: that they may have been created anew is known, and wanted."""
+    found = cluster.describe(topic for stage in catalog.stages.values() for topic in stage.sources)
+    stages = [
+        msgspec.structs.replace(stage, source_ids={topic: found[topic].topic_id for topic in stage.sources})
+        for stage in catalog.stages.values()
+        if stage.sources
+    ]
+    ControlTopic(cluster, catalog.app.app).write(stages)

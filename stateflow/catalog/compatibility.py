@@ -9,7 +9,12 @@ import msgspec
 
 from stateflow.catalog.encoding import CatalogItem
 from stateflow.catalog.model import Catalog, GenerationEntry, GenerationState, StageEntry, StoreEntry
-from stateflow.errors import CatalogIncompatible, GenerationUnfinished, PartitionCountChanged
+from stateflow.errors import (
+    CatalogIncompatible,
+    GenerationUnfinished,
+    PartitionCountChanged,
+    TopicRecreated,
+)
 
 _LOG = logging.getLogger(__name__)
 
@@ -28,8 +33,8 @@ def additions(expected: Catalog, found: Catalog | None) -> list[CatalogItem]:
     """Entries to write so that the catalog holds what the code expects; none when it does already.
 
     Generations are written only with the first catalog: afterwards they are repartition's. Raises
-    ``CatalogIncompatible`` naming every difference that state would not survive, or
-    ``PartitionCountChanged``.
+    ``CatalogIncompatible`` naming every difference that state would not survive, ``TopicRecreated`` for a source
+    that is another topic now, or ``PartitionCountChanged``.
     """
     if found is None:
         return [
@@ -47,6 +52,7 @@ def additions(expected: Catalog, found: Catalog | None) -> list[CatalogItem]:
             app=expected.app.app,
             differences=differences,
         )
+    _check_source_ids(expected, found)
     _check_partition_counts(expected, found)
     changed: list[CatalogItem] = []
     if expected.app != found.app:
@@ -104,6 +110,21 @@ def _difference(what: str, field: str, wanted: object, found: object) -> Iterato
 
 def _json(value: object) -> str:
     return msgspec.json.encode(value, order="sorted").decode()
+
+
+def _check_source_ids(expected: Catalog, found: Catalog) -> None:
+    """A source that was deleted and created again has lost its place: the state holds what the old one said."""
+    for name, stage in found.stages.items():
+        for topic, then in stage.source_ids.items():
+            now = expected.stages[name].source_ids.get(topic, then)
+            if now != then:
+                raise TopicRecreated(
+                    f"the source {topic} was deleted and created again (topic id {now}, the catalog says {then}).",
+                    action="if its content continues the old one's, keep the state and read it from its start with"
+                    " `stateflow reset APP --to-earliest`; to begin anew with empty state, `stateflow reset APP`.",
+                    topic=topic,
+                    stage=name,
+                )
 
 
 def _check_partition_counts(expected: Catalog, found: Catalog) -> None:

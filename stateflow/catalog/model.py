@@ -48,6 +48,8 @@ class StageEntry(msgspec.Struct, frozen=True, kw_only=True):
     """The stage that writes that repartition topic."""
     source_partitions: int | None = None
     """Partition count of the sources when the state was built; None for a re-keyed stage."""
+    source_ids: dict[str, str] = {}
+    """Source topic → Kafka topic id when it was first read: another topic of that name is not its continuation."""
 
 
 class AppEntry(msgspec.Struct, frozen=True, kw_only=True):

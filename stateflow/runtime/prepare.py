@@ -103,6 +103,7 @@ def _expected(
             repartition=stage.repartition,
             upstream=stage.upstream,
             source_partitions=sources[stage.sources[0]].partitions if stage.sources else None,
+            source_ids={topic: sources[topic].topic_id for topic in stage.sources},
         )
         for stage in topology.stages
     }

@@ -111,6 +111,15 @@ class Site:
             int.from_bytes(key, "big"): json.loads(value) for key, value in keyed if key is not None and value
         }
 
+    def see(self, topic: str, partitions: int) -> None:
+        """Wait until the broker tells of so many partitions."""
+
+        def there() -> bool:
+            found = self.cluster.describe([topic])
+            return topic in found and found[topic].partitions == partitions
+
+        wait_until(there, lambda: f"{topic} with {partitions} partitions")
+
     # --- commands -------------------------------------------------------------------------------------
 
     def type(self, *arguments: str) -> Ended:
