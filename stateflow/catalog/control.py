@@ -8,6 +8,8 @@ the same moment agree on one catalog, and what is written was decided on what is
 from __future__ import annotations
 
 import logging
+import random
+import time
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
@@ -31,6 +33,8 @@ from stateflow.record import TopicPartition
 _LOG = logging.getLogger(__name__)
 
 _ATTEMPTS_MAX = 20
+_PAUSE_SECONDS = 0.2
+_PAUSE_SECONDS_MAX = 10.0
 _READ_TIMEOUT_SECONDS = 1.0
 _EMPTY_READS_MAX = 30
 _READ_RECORDS_MAX = 10_000
@@ -43,11 +47,14 @@ Decision = Callable[[Catalog | None], Sequence[CatalogItem]]
 class ControlTopic:
     """The catalog of one application on one cluster. Keeps no connection between calls."""
 
-    def __init__(self, cluster: Cluster, app: str, replication: int = 1) -> None:
+    def __init__(
+        self, cluster: Cluster, app: str, replication: int = 1, pause: Callable[[float], None] = time.sleep
+    ) -> None:
         self._cluster = cluster
         self._app = app
         self._partition = TopicPartition(control_topic(app), 0)
         self._replication = replication
+        self._pause = pause
 
     @property
     def topic(self) -> str:
@@ -118,6 +125,8 @@ class ControlTopic:
                 _LOG.info(
                     "Another process changed %s at the same time (%d): %s", self.topic, attempt + 1, error
                 )
+            # Those who fence each other would do so for ever if all came back at once.
+            self._pause(random.uniform(0, min(_PAUSE_SECONDS_MAX, _PAUSE_SECONDS * 2**attempt)))  # noqa: S311
         raise TransactionAborted(
             f"{_ATTEMPTS_MAX} attempts to change {self.topic} were overtaken by other processes.",
             action="start again; if it lasts, look for a process that starts and fails in a loop.",
@@ -125,6 +134,9 @@ class ControlTopic:
         )
 
     def _try_change(self, decide: Decision) -> Catalog:
+        found = self.read()
+        if found is not None and not decide(found):
+            return found
         writer = self._cluster.writer(self.topic)
         try:
             current = self.read()  # after the fence: nobody before us can change it any more

@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import queue
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
@@ -23,7 +24,7 @@ from stateflow.checkpoint.planner import TaskPlan, plan_task
 from stateflow.checkpoint.progress import Progress, combined
 from stateflow.checkpoint.restore import Restoration
 from stateflow.clock import Clock, SystemClock
-from stateflow.errors import Interrupted
+from stateflow.errors import Interrupted, StateCorrupt
 from stateflow.log.base import Cluster
 from stateflow.record import TopicPartition
 from stateflow.store.base import TaskStores
@@ -111,6 +112,7 @@ def run_job(
         try:
             while not restoration.done:
                 if cancelled():
+                    restoration.pause()
                     raise interrupted()
                 report(restoration.step())
         finally:
@@ -140,11 +142,24 @@ def restore_all(
     cluster = connect()
     try:
         resources = RocksResources()
-        return [run_job(cluster, job, resources, total.update, lambda: False) for job in jobs]
-    except KeyboardInterrupt:
-        raise interrupted() from None
+        with _interrupts_noted() as is_interrupted:
+            return [run_job(cluster, job, resources, total.update, is_interrupted) for job in jobs]
     finally:
         cluster.close()
+
+
+@contextmanager
+def _interrupts_noted() -> Iterator[Callable[[], bool]]:
+    """Inside, Ctrl-C only sets what the yielded function tells; elsewhere than on the main thread it is not ours."""
+    noted = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield noted.is_set
+        return
+    before = signal.signal(signal.SIGINT, lambda *_: noted.set())
+    try:
+        yield noted.is_set
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 class _Total:
@@ -175,7 +190,8 @@ def _restore_in_processes(
     context = multiprocessing.get_context("spawn")  # librdkafka's and RocksDB's threads do not survive a fork
     news, stop = context.Queue(), context.Event()
     with ProcessPoolExecutor(workers, context, _begin_lane, (connect, news, stop)) as pool:
-        futures = [pool.submit(_run_in_lane, job) for job in jobs]
+        with _interrupts_held():  # this starts the processes
+            futures = [pool.submit(_run_in_lane, job) for job in jobs]
         try:
             while not all(future.done() for future in futures):
                 _drain(news, total)
@@ -202,8 +218,20 @@ def _drain(news: Any, total: _Total) -> None:
         return
 
 
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Children begun in here never see Ctrl-C, which a terminal sends to all: this process decides.
+
+    Blocking is inherited and holds from a child's first instruction on; here the signal is delivered at the end.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _begin_lane(connect: Connect, news: Any, stop: Any) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends Ctrl-C to us too: the parent decides
     parent = os.getppid()
     _lane.update(cluster=connect(), resources=RocksResources(), news=news)
     _lane["stopped"] = lambda: stop.is_set() or os.getppid() != parent
@@ -224,7 +252,13 @@ def _looking_at(job: RestoreJob) -> Iterator[TaskStores]:
         yield MemoryTaskStores(job.changelogs)
         return
     with TemporaryDirectory(prefix="stateflow-") as scratch:
-        stores = RocksTaskStores.open_secondary(job.directory, scratch, RocksResources())
+        try:
+            stores = RocksTaskStores.open_secondary(job.directory, scratch, RocksResources())
+        except StateCorrupt as error:
+            if not error.fields["replaceable"]:
+                raise
+            yield MemoryTaskStores(job.changelogs)  # it is set aside when it is opened for writing
+            return
         try:
             yield stores
         finally:

@@ -111,6 +111,12 @@ class Restoration:
             self.step()
         return self.progress
 
+    def pause(self) -> None:
+        """Write what was read, so that the next attempt goes on from here. Without it an epoch is read again."""
+        if self._reader is not None:
+            for part in self._parts.values():
+                part.write_pending()
+
     def close(self) -> None:
         """Stop reading."""
         if self._reader is not None:
@@ -258,6 +264,11 @@ class _StoreRestore:
         ):
             self._write()
         return moved
+
+    def write_pending(self) -> None:
+        """Write what was read and is not written yet."""
+        if not self.done:
+            self._write()
 
     def _write(self) -> None:
         changes = _epoch(self._pending)

@@ -52,13 +52,7 @@ def state_error(error: Exception, directory: TaskDirectory) -> StateflowError:
     if any(mark in text for mark in _FULL):
         return disk_full(directory, text)
     if any(mark in text for mark in _LOCKED):
-        pid = lock_holder(directory.database / "LOCK")
-        return StateLocked(
-            f"the state directory {path} is in use by {f'process {pid}' if pid else 'another process'}.",
-            action="stop that process, or give this one another --state-dir.",
-            path=path,
-            pid=pid,
-        )
+        return _locked(directory, lock_holder(directory.database / "LOCK"))
     if not text.startswith(_DAMAGED):
         raise error
     return StateCorrupt(
@@ -67,6 +61,22 @@ def state_error(error: Exception, directory: TaskDirectory) -> StateflowError:
         " was committed. If this happens again, check the disk and the rights to the directory.",
         path=path,
         replaceable=any(mark in text for mark in _REPLACEABLE),
+    )
+
+
+def refuse_locked(directory: TaskDirectory) -> None:
+    """Raise ``StateLocked`` when a process, this one included, has the database open."""
+    pid = lock_holder(directory.database / "LOCK")
+    if pid is not None:
+        raise _locked(directory, pid)
+
+
+def _locked(directory: TaskDirectory, pid: int | None) -> StateLocked:
+    return StateLocked(
+        f"the state directory {directory.path} is in use by {f'process {pid}' if pid else 'another process'}.",
+        action="stop that process, or give this one another --state-dir.",
+        path=str(directory.path),
+        pid=pid,
     )
 
 

@@ -25,7 +25,7 @@ from stateflow.errors import StateCorrupt, StateflowError
 from stateflow.store.base import Change, StorePosition, assert_sorted
 from stateflow.store.directory import DAMAGED_FILE, TaskDirectory
 from stateflow.store.diskwatch import DiskWatch, Stall
-from stateflow.store.faults import check_raw_mode, is_rocksdb_error, is_stall, state_error
+from stateflow.store.faults import check_raw_mode, is_rocksdb_error, is_stall, refuse_locked, state_error
 from stateflow.store.position import decode_position, encode_position
 from stateflow.store.resources import RocksResources as RocksResources
 from stateflow.store.resources import family_options
@@ -125,6 +125,7 @@ class RocksTaskStores:
         """
         directory.claim()
         if directory.is_damaged:
+            refuse_locked(directory)
             _replace(directory, (directory.path / DAMAGED_FILE).read_text().strip())
         try:
             return cls._open(directory, stores, resources, clock or SystemClock())

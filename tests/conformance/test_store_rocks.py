@@ -196,8 +196,7 @@ def test_a_damaged_table_is_told_by_every_way_of_reading(filled: Path) -> None:
     with pytest.raises(StateCorrupt, match="damaged"):
         list(reader.scan())
     with pytest.raises(StateCorrupt):
-        for i in range(ROWS):
-            reader.get(b"%08d" % i)
+        [reader.get(b"%08d" % i) for i in range(ROWS)]
     with pytest.raises(StateCorrupt):
         reader.get_many([b"%08d" % i for i in range(ROWS)])
     stores.close()
@@ -222,6 +221,16 @@ def test_a_store_found_damaged_is_set_aside_at_the_next_open(
     stores.close()
     opened(filled).close()
     assert not (place(filled).path / DAMAGED_FILE).exists()
+
+
+def test_a_damaged_store_is_not_taken_from_under_a_process_that_has_it_open(filled: Path) -> None:
+    stores = opened(filled)
+    place(filled).mark_damaged("for the test")
+    with pytest.raises(StateLocked, match=f"process {os.getpid()}"):
+        opened(filled)
+    assert sum(1 for _ in stores.reader("a").scan()) == ROWS
+    stores.close()
+    opened(filled).close()
 
 
 @pytest.mark.parametrize("pattern", ["CURRENT", "MANIFEST-*", "*.sst"])

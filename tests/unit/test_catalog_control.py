@@ -211,7 +211,8 @@ def test_two_workers_starting_at_once_agree() -> None:
 
 def test_being_overtaken_for_ever_is_an_error() -> None:
     cluster = MemoryCluster()
-    control = ControlTopic(cluster, "wc")
+    pauses: list[float] = []
+    control = ControlTopic(cluster, "wc", pause=pauses.append)
     control.ensure(catalog())
 
     def overtaken(_: Catalog | None) -> list[StoreEntry]:
@@ -220,6 +221,8 @@ def test_being_overtaken_for_ever_is_an_error() -> None:
 
     with pytest.raises(TransactionAborted, match="overtaken"):
         control._change(overtaken)
+    assert len(pauses) == 20
+    assert max(pauses) <= 10
     assert control.load() == catalog()
 
 

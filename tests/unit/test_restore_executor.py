@@ -162,6 +162,19 @@ def test_it_stops_anywhere_and_goes_on_from_there() -> None:
     assert scene.content == scene.truth
 
 
+def test_pausing_keeps_what_was_read() -> None:
+    scene = Scene()
+    scene.write(rows(0, 100))
+    restoration = scene.restoration(RestoreSettings())
+    restoration.step(40)
+    restoration.pause()
+    restoration.close()
+    plan = scene.plan().stores[0]
+    assert (plan.action, plan.offsets.offset_first) == ("tail", 40)
+    scene.restore()
+    assert scene.content == scene.truth
+
+
 def test_residue_without_a_position_is_dropped_before_a_replay() -> None:
     scene = Scene()
     scene.write(rows(0, 5))
