@@ -135,8 +135,11 @@ app = sf.App(
     options=sf.AppOptions(
         partitions=4,
         guarantee="exactly-once",
+        commit_interval_seconds=0.25,
         # A year is replayed in minutes here: a partition that is silent for 5 s would let weeks of event time pass.
         idle_seconds=600,
+        # A killed worker's open transaction is given up after 10 s: the cleaner must not touch what is younger.
+        client={"transaction.timeout.ms": 10_000},
     ),
 )
 flights = app.topic("flights", key=str, value=Flight)

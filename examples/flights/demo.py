@@ -55,7 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         report.failure = "it was interrupted."
     except (CommandFailed, StateflowError, RuntimeError) as error:
-        report.failure = f"{type(error).__name__}: {error}"
+        print(f"\n{error}", flush=True)
+        report.failure = f"{type(error).__name__}: {str(error).splitlines()[0]}"
     finally:
         if not options.keep:
             shutil.rmtree(folder, ignore_errors=True)

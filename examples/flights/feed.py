@@ -148,6 +148,7 @@ def produce(
             "linger.ms": 20,
             "partitioner": "murmur2_random",  # Java's choice of partition, not librdkafka's
             "queue.buffering.max.messages": 1_000_000,
+            "log_level": 3,  # what passes by itself is not worth a line
         }
     )
     failures: list[str] = []

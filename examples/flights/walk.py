@@ -18,13 +18,14 @@ import results
 from placement import placements
 from report import Report, Step, TopicBytes
 from shell import Background, Failing, Shell
-from workers import running_tasks, worker_pids
+from tuning import changelog_sizes, measured, tune
+from workers import all_work, running_tasks, worker_pids
 
 from stateflow.catalog.control import ControlTopic
 from stateflow.catalog.model import Catalog
 from stateflow.catalog.names import changelog_topic
 from stateflow.log.kafka import connect
-from stateflow.record import TopicPartition
+from stateflow.record import OffsetRange, TopicPartition
 from stateflow.runtime.lag import is_drained
 
 APP = "examples/flights/app.py:app"
@@ -33,9 +34,8 @@ WORKERS = 2
 VICTIM = "w1"
 FIRST_SHARE = 0.55
 KILL_SHARE = 0.4
+FEED_SECONDS = 20.0
 PARTITIONS_AFTER = 6
-RESTORE_WITHIN = "1s"
-SETTLE_WITHIN = "45s"
 WAIT_SECONDS = 240.0
 # Results carry event time: retention by time would delete what happened in 2013 as soon as it is written.
 OUTPUT_CONFIG = {"cleanup.policy": "compact", "segment.ms": feed.TOPIC_CONFIG["segment.ms"]}
@@ -55,8 +55,7 @@ class Walk:
         self._report = report
         self._cluster = connect(brokers)
         self._stopping = threading.Event()
-        self._updates_per_second = 0.0
-        self._restore_per_second = 0.0
+        self._updates_per_second: dict[str, float] = {}
 
     def close(self) -> None:
         """Stop feeding and release the connection."""
@@ -94,18 +93,25 @@ class Walk:
     def first_part(self) -> None:
         """Feed the first part to two workers; kill one in the middle and erase its disk."""
         with self._step(f"Feed the first flights to {WORKERS} workers, kill one, erase its disk") as step:
-            run, started = self._run("workers-1"), time.monotonic()
+            run = self._run("workers-1")
+            ready_seconds = run.wait_until(
+                lambda: all_work(run.text(), WORKERS), "a start of all", WAIT_SECONDS
+            )
+            started = time.monotonic()
             feeding = self._feeding(self._first)
-            wanted = KILL_SHARE * len(self._first)
-            run.wait_until(lambda: self._committed() >= wanted, "enough commits", WAIT_SECONDS)
+            run.wait_until(self._is_in_the_middle, "the middle of the work", WAIT_SECONDS)
             committed = self._committed()
             lost, back_seconds = self._kill_and_wait(run)
             feeding.finish()
             self._wait_drained(run)
             seconds = time.monotonic() - started
-            self._updates_per_second = self._changelog_slots() / seconds
+            self._updates_per_second = {
+                topic: max(1.0, sum(log.slots for log in logs) / seconds)
+                for topic, logs in self._changelog_ranges().items()
+            }
             run.stop()
             step.numbers = [
+                ("until both workers shared the tasks", f"{ready_seconds:.1f} s"),
                 ("flights", f"{len(self._first):,}"),
                 ("flights per second, the crash included", f"{len(self._first) / seconds:,.0f}"),
                 ("committed when the worker was killed", f"{committed:,}"),
@@ -122,39 +128,42 @@ class Walk:
         """Lose the whole machine; see the plan, then restore everything with the bar."""
         with self._step("Lose every disk, restore from the changelogs") as step:
             shutil.rmtree(self._state)
-            self._shell.run("restore", APP, "--state-dir", str(self._state), "--dry-run")
-            (found,) = self._shell.json("restore", APP, "--state-dir", str(self._state))
+            self._shell.run("restore", APP, "--to", str(self._state), "--dry-run")
+            (found,) = self._shell.json("restore", APP, "--to", str(self._state))
             self._report.restore_seconds = found["seconds"]
-            self._restore_per_second = found["records_total"] / found["seconds"]
+            per_second = found["records"] / found["seconds"]
             step.numbers = [
-                ("changelog records", f"{found['records_total']:,}"),
-                ("records per second", f"{self._restore_per_second:,.0f}"),
+                ("changelog records", f"{found['records']:,}"),
+                ("tasks", f"{found['tasks']}"),
+                ("records per second", f"{per_second:,.0f}"),
             ]
             step.sentence = (
-                f"All local state was deleted, and rebuilt from {found['records_total']:,} changelog records in "
+                f"All local state was deleted, and rebuilt from {found['records']:,} changelog records in "
                 f"{found['seconds']:.2f} s."
             )
 
     def compaction(self) -> None:
-        """Measure, recommend and apply; wait until the broker's cleaner has done it."""
-        with self._step(f"Tune compaction so that a restore takes at most {RESTORE_WITHIN}") as step:
-            measured = [
-                "--rate", f"{self._updates_per_second / len(self._catalog().stores):.0f}",
-                "--restore-rate", f"{self._restore_per_second:.0f}",
-                "--seconds", "0.5",
-            ]  # fmt: skip
-            goal = ["--app", APP_ID, "--restore-within", RESTORE_WITHIN]
-            lines = self._shell.json("compaction", "apply", *goal, *measured, "--wait", SETTLE_WITHIN)
-            settled = [line["settled"] for line in lines if "settled" in line]
-            self._report.changelogs = [
-                TopicBytes(found["topic"], found["bytes_before"], found["bytes_after"]) for found in settled
+        """Measure the changelogs, apply the recommended policy to the worst, wait for the broker's cleaner."""
+        with self._step("Tune compaction for a restore time") as step:
+            before = changelog_sizes(self._brokers, list(self._updates_per_second))
+            found = measured(self._shell, self._updates_per_second)
+            tuned = tune(self._shell, found, self._state.parent)
+            after = changelog_sizes(self._brokers, list(before))
+            self._report.changelogs = [TopicBytes(topic, before[topic], after[topic]) for topic in before]
+            step.numbers = [
+                ("superseded in that changelog", f"{tuned.superseded_share:.0%}"),
+                ("its restore as it was", f"{tuned.now_seconds:.2f} s"),
+                ("asked for", f"{tuned.asked_seconds:.2f} s"),
+                ("its bytes before", page.human_bytes(before[tuned.topic])),
+                ("after", page.human_bytes(after[tuned.topic])),
+                ("until the cleaner had done it", f"{tuned.settled['seconds']:.1f} s"),
             ]
-            before = sum(topic.before for topic in self._report.changelogs)
-            after = sum(topic.after for topic in self._report.changelogs)
-            step.numbers = [("before", page.human_bytes(before)), ("after", page.human_bytes(after))]
             step.sentence = (
-                f"The {len(settled)} changelogs went from {page.human_bytes(before)} to {page.human_bytes(after)} "
-                f"under the recommended policy."
+                f"{tuned.superseded_share:.0%} of the {tuned.records:,} records in {tuned.topic} were superseded. "
+                f"Asked for a restore within {tuned.asked_seconds:.2f} s, the tuner set "
+                f"{', '.join(f'{name}={value}' for name, value in sorted(tuned.changes.items())) or 'nothing'}; "
+                f"the log went from {page.human_bytes(before[tuned.topic])} to "
+                f"{page.human_bytes(after[tuned.topic])}."
             )
 
     def repartition(self) -> None:
@@ -223,11 +232,19 @@ class Walk:
 
     def _feeding(self, records: Sequence[feed.Departure]) -> Failing:
         def work() -> int:
-            return feed.produce(self._brokers, records, stopped=self._stopping.is_set)
+            return feed.produce(self._brokers, records, len(records) / FEED_SECONDS, self._stopping.is_set)
 
         thread = Failing(work, "feed")
         thread.start()
         return thread
+
+    def _is_in_the_middle(self) -> bool:
+        """True when state of every stage has been committed, and enough of the input."""
+        return self._committed() >= KILL_SHARE * len(self._first) and self._has_state()
+
+    def _has_state(self) -> bool:
+        """True when every store has something in its changelog."""
+        return all(any(found.slots for found in ranges) for ranges in self._changelog_ranges().values())
 
     def _kill_and_wait(self, run: Background) -> tuple[list[str], float]:
         """Kill the victim and delete its state; returns its tasks and the seconds until all ran again."""
@@ -253,11 +270,12 @@ class Walk:
             found.offset_next for found in self._cluster.committed(APP_ID, source, stable=False).values()
         )
 
-    def _changelog_slots(self) -> int:
+    def _changelog_ranges(self) -> dict[str, list[OffsetRange]]:
+        """Changelog → the log of each of its partitions."""
         catalog = self._catalog()
-        partitions = [
-            TopicPartition(changelog_topic(APP_ID, store.name, catalog.active.generation), number)
-            for store in catalog.stores.values()
-            for number in range(catalog.partitions(store.stage))
-        ]
-        return sum(found.offset_next for found in self._cluster.ranges(partitions).values())
+        logs = {}
+        for store in catalog.stores.values():
+            topic = changelog_topic(APP_ID, store.name, catalog.active.generation)
+            partitions = [TopicPartition(topic, number) for number in range(catalog.partitions(store.stage))]
+            logs[topic] = list(self._cluster.ranges(partitions).values())
+        return logs

@@ -22,3 +22,8 @@ def running_tasks(log: str, worker: str | None = None) -> list[str]:
         elif owners.get(task) == name:
             del owners[task]
     return sorted(task for task, name in owners.items() if worker in (None, name))
+
+
+def all_work(log: str, workers: int) -> bool:
+    """True when so many workers have tasks."""
+    return len({name for name, _, _ in _TASK.findall(log) if running_tasks(log, name)}) == workers
