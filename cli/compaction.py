@@ -40,6 +40,7 @@ from stateflow.compaction.model import predict
 from stateflow.compaction.negotiate import recommend_allowed
 from stateflow.compaction.recommendation import Recommendation
 from stateflow.compaction.settle import settle
+from stateflow.compaction.share import shared_objectives
 from stateflow.compaction.topic_page import topic_page
 from stateflow.compaction.topics import is_ours
 from stateflow.compaction.watch import Watcher, WatchOptions
@@ -143,25 +144,20 @@ def _setting(text: str) -> tuple[str, str]:
 
 
 def _recommendations(
-    opened: Session, chosen: list[str], options: dict[str, Any]
+    opened: Session, chosen: list[str], options: dict[str, Any], *, together: bool
 ) -> Iterator[tuple[Measurement, Recommendation]]:
+    """Measure and recommend; ``together`` divides the restore time among the topics."""
     path = options.get("measurement")
-    for topic in chosen:
-        found = (
-            Measurement.from_data(json.loads(Path(path).read_text()))
-            if path
-            else opened.measure(topic, options)
-        )
-        yield (
-            found,
-            recommend_allowed(
-                opened.admin,
-                found,
-                objective_of(options),
-                costs=opened.costs(found),
-                provider=options["provider"],
-            ),
-        )
+    measured = [
+        Measurement.from_data(json.loads(Path(path).read_text())) if path else opened.measure(topic, options)
+        for topic in chosen
+    ]
+    costs = [opened.costs(found) for found in measured]
+    objective = objective_of(options)
+    objectives = shared_objectives(measured, objective, costs) if together else [objective] * len(measured)
+    for found, cost, wanted in zip(measured, costs, objectives, strict=True):
+        provider = options["provider"]
+        yield found, recommend_allowed(opened.admin, found, wanted, costs=cost, provider=provider)
 
 
 @command.command("recommend")
@@ -180,7 +176,8 @@ def recommend_command(
     """Say which settings restore a topic in time at the least broker CPU. Changes nothing."""
     with session(brokers) as opened:
         unreachable = []
-        for _, found in _recommendations(opened, opened.topics(topics, app_id), options):
+        chosen = opened.topics(topics, app_id)
+        for _, found in _recommendations(opened, chosen, options, together=app_id is not None):
             if as_json:
                 emit_json(found.to_data())
             else:
@@ -211,7 +208,8 @@ def apply_command(
 ) -> None:
     """Measure, recommend, and set what was recommended; `rollback` undoes it."""
     with session(brokers) as opened:
-        for _, found in _recommendations(opened, opened.topics(topics, app_id), options):
+        chosen = opened.topics(topics, app_id)
+        for _, found in _recommendations(opened, chosen, options, together=app_id is not None):
             applied = apply(opened.admin, found, opened.journal, dry_run=dry_run)
             if as_json:
                 emit_json({"recommendation": found.to_data(), "applied": applied.to_data()})
@@ -319,6 +317,7 @@ def report_command(
 ) -> None:
     """Write one HTML page about topics: size over time, the trade-off, the recommendation and its reasons."""
     with session(brokers) as opened:
-        found = list(_recommendations(opened, opened.topics(topics, app_id), options))
+        chosen = opened.topics(topics, app_id)
+        found = list(_recommendations(opened, chosen, options, together=app_id is not None))
     out.write_text(topic_page(found), encoding="utf-8")
     click.echo(f"{out}: {len(found)} topic(s)")

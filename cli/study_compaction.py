@@ -7,6 +7,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -71,7 +72,7 @@ def command(quick: bool, folder: Path, brokers: str | None, repeats: int | None,
     """Run the compaction study; ends with where the report is, or with one JSON object."""
     options = quick_options() if quick else StudyOptions()
     if repeats is not None:
-        options = StudyOptions(**{**_fields(options), "repeats": repeats})
+        options = replace(options, repeats=repeats)
     with _bootstrap(brokers) as bootstrap, _bench(bootstrap, folder) as bench:
         study = run_study(bench, options)
     page = folder / "report.html"
@@ -83,10 +84,6 @@ def command(quick: bool, folder: Path, brokers: str | None, repeats: int | None,
     else:
         print_study(study)
         click.echo(f"report: {page}")
-
-
-def _fields(options: StudyOptions) -> dict[str, object]:
-    return {name: getattr(options, name) for name in options.__dataclass_fields__}
 
 
 def print_study(study: Study) -> None:

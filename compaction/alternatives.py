@@ -18,6 +18,7 @@ IMAGE_BYTES_PER_SECOND = 200e6
 """Copying an image from a local disk or object store: a cautious figure, stated beside every use."""
 _IMAGE_FIXED_SECONDS = 0.2
 _STANDBY_LAG_SECONDS = 1.0
+_TRANSACTION_TIMEOUT_MS = 5_000
 _BUFFER_BYTES_MIN = 2 << 20
 """Kafka wants strictly more than 1 MiB of dedupe buffer per cleaner thread."""
 
@@ -41,6 +42,7 @@ def alternatives(
     found = [
         *_more_restorers(measurement, objective, costs, base),
         *_broker_settings(measurement, objective, costs, base),
+        *_shorter_transactions(measurement, objective, costs, base),
         _image_and_tail(measurement, objective),
         _standby(measurement, objective),
     ]
@@ -125,6 +127,37 @@ def _broker_settings(
             after,
             f"{gain}; restarts the cleaner threads and affects every compacted topic of the broker, "
             "the buffer must hold the dirty keys of the largest of them",
+        )
+    ]
+
+
+def _shorter_transactions(
+    measurement: Measurement, objective: Objective, costs: Costs, base: Policy
+) -> list[Alternative]:
+    """A shorter transaction timeout, when its guard keeps much of the log from being cleaned."""
+    if not measurement.transactional or objective.transaction_timeout_ms <= _TRANSACTION_TIMEOUT_MS:
+        return []
+    factor = measurement.partitions / math.ceil(measurement.partitions / objective.restorers)
+    cleaner = measurement.cleaner
+    before = _best_cores(measurement, objective, costs, base, factor, cleaner)
+    shorter = replace(base, min_lag_ms=_TRANSACTION_TIMEOUT_MS + 1000)
+    after = _best_cores(measurement, objective, costs, shorter, factor, cleaner)
+    if after is None or (before is not None and after > 0.9 * before):
+        return []
+    gain = (
+        "makes the objective reachable"
+        if before is None
+        else f"CPU from {before:.2%} to {after:.2%} of a core"
+    )
+    return [
+        Alternative(
+            "shorter transactions",
+            f"run the application with transaction.timeout.ms={_TRANSACTION_TIMEOUT_MS}, and recommend again with "
+            f"--transaction-timeout {_TRANSACTION_TIMEOUT_MS / 1000:g}s",
+            objective.restore_within_seconds,
+            True,
+            after,
+            f"{gain}; a commit that takes longer is then aborted",
         )
     ]
 

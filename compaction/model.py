@@ -174,7 +174,7 @@ def _cycle(
     dirty = shape.dirty
     for _ in range(_ROUNDS):
         outputs = _segments_written(workload, policy, shape.live, dirty)
-        cpu = _pass_cpu(cleaner, costs, shape.live, dirty) + (outputs - 1) * roll_seconds(policy, costs)
+        cpu = pass_cpu(cleaner, costs, shape.live, dirty) + (outputs - 1) * roll_seconds(policy, costs)
         wall = cpu + outputs * costs.sync_seconds
         wall = max(wall, _throttled_seconds(workload, cleaner, shape.live, dirty))
         period = shape.dirty / shape.rate
@@ -206,7 +206,7 @@ def _segments_written(workload: Workload, policy: Policy, live: float, dirty: fl
     return math.ceil(source_bytes / policy.segment_bytes) or 1
 
 
-def _pass_cpu(cleaner: CleanerSettings, costs: Costs, live: float, dirty: float) -> float:
+def pass_cpu(cleaner: CleanerSettings, costs: Costs, live: float, dirty: float) -> float:
     """CPU of compacting one partition; several passes when the dirty keys do not fit the dedupe buffer."""
     passes = math.ceil(min(live, dirty) / max(1, cleaner.keys_per_pass)) or 1
     fixed = costs.pass_seconds + costs.fill_seconds_per_byte * cleaner.dedupe_buffer_bytes / cleaner.threads

@@ -14,6 +14,7 @@ from stateflow.compaction.model import Costs
 from stateflow.compaction.objective import Objective
 from stateflow.compaction.policy import CleanerSettings, Policy
 from stateflow.compaction.recommend import recommend
+from stateflow.compaction.share import shared_objectives
 from stateflow.compaction.workload import RestoreRate
 from stateflow.errors import ConfigError
 
@@ -184,3 +185,27 @@ def test_a_measurement_survives_json() -> None:
     assert Measurement.from_data(BASE.to_data()) == BASE
     with pytest.raises(ConfigError):
         Measurement.from_data({"topic": 1})
+
+
+def test_several_changelogs_share_a_restore_time_at_the_least_total_cost() -> None:
+    busy = replace(BASE, updates_per_second=8000.0)
+    calm = replace(BASE, updates_per_second=500.0, live_keys=2000)
+    whole = Objective(0.3)
+    objectives = shared_objectives([busy, calm], whole, [Costs(), Costs()])
+    assert sum(one.restore_within_seconds for one in objectives) == pytest.approx(0.3)
+    found = [recommend(one, objective=goal) for one, goal in zip([busy, calm], objectives, strict=True)]
+    assert all(one.reachable for one in found)
+    even = [recommend(one, objective=replace(whole, restore_within_seconds=0.15)) for one in (busy, calm)]
+    shared_cost = sum(one.best.cleaner_cores + one.best.roll_cores for one in found)
+    assert shared_cost <= 1.02 * sum(one.best.cleaner_cores + one.best.roll_cores for one in even)
+
+
+def test_a_shared_time_that_is_too_short_is_out_of_reach_for_everyone() -> None:
+    objectives = shared_objectives([BASE, BASE], Objective(0.01), [Costs(), Costs()])
+    assert not any(recommend(BASE, objective=objective).reachable for objective in objectives)
+
+
+def test_a_long_transaction_timeout_in_the_way_is_named() -> None:
+    found = recommend(replace(BASE, transactional=True), 0.3)
+    assert not found.reachable
+    assert "shorter transactions" in {other.name for other in found.alternatives}
