@@ -43,10 +43,13 @@ class Fetching:
         self._ends: dict[TopicPartition, int] = {}
 
     def consume(self, consumer: Consumer, max_records: int, timeout_seconds: float) -> list[RecordBatch]:
-        """One call of the client library, as batches; ends of partitions move positions."""
+        """What is there, as batches, waiting only while there is nothing; ends of partitions move positions."""
         self.raise_failure()
         try:
-            messages = consumer.consume(min(max_records, _CONSUME_MAX), timeout_seconds)
+            # A single call would wait for its last record or the whole timeout, also at the end of a partition.
+            messages = consumer.consume(1, timeout_seconds)
+            if messages and max_records > 1:
+                messages += consumer.consume(min(max_records, _CONSUME_MAX) - 1, 0)
         except KafkaException as raised:  # fatal errors come out this way
             self._note(error_of(raised), None, -1)
             self.raise_failure()
