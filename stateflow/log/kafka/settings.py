@@ -53,6 +53,7 @@ _GROUP: Mapping[str, object] = {
     "partition.assignment.strategy": "cooperative-sticky",
     "group.protocol": "classic",
 }
+_PRODUCER_ONLY = ("transaction.timeout.ms",)  # of the user's settings: other clients would warn about it
 _OWN = ("bootstrap.servers", "group.id", "group.instance.id", "transactional.id", "on_delivery", "error_cb")
 
 
@@ -72,9 +73,13 @@ def checked(settings: Mapping[str, object]) -> Settings:
     return dict(settings)
 
 
+def _without(settings: Mapping[str, object], names: tuple[str, ...]) -> Settings:
+    return {name: value for name, value in settings.items() if name not in names}
+
+
 def admin_settings(bootstrap: str, settings: Mapping[str, object]) -> Settings:
     """For the administrative client."""
-    return {**settings, "bootstrap.servers": bootstrap}
+    return {**_without(settings, _PRODUCER_ONLY), "bootstrap.servers": bootstrap}
 
 
 def reader_settings(bootstrap: str, settings: Mapping[str, object], options: KafkaOptions) -> Settings:
@@ -82,13 +87,15 @@ def reader_settings(bootstrap: str, settings: Mapping[str, object], options: Kaf
     return {
         # A full local queue is looked at again after this pause; the default of 1 s costs a bulk reader 85 %.
         "fetch.queue.backoff.ms": 5,
+        # The end of a partition is told with the first empty answer: the default lets every short read last 0.5 s.
+        "fetch.wait.max.ms": 50,
         "queued.min.messages": 1_000_000,
         "queued.max.messages.kbytes": options.queued_kbytes,
         "fetch.max.bytes": 16_777_216,
         "max.partition.fetch.bytes": 8_388_608,
         "fetch.message.max.bytes": 8_388_608,
         "topic.metadata.propagation.max.ms": options.missing_topic_after_ms,
-        **settings,
+        **_without(settings, _PRODUCER_ONLY),
         **_READING,
         "bootstrap.servers": bootstrap,
         "group.id": "stateflow-reader",
@@ -102,6 +109,7 @@ def member_settings(
     made = {
         **reader_settings(bootstrap, settings, options),
         **_GROUP,
+        "fetch.wait.max.ms": settings.get("fetch.wait.max.ms", 500),
         "group.id": group,
         "session.timeout.ms": options.session_timeout_ms,
         "heartbeat.interval.ms": options.heartbeat_interval_ms,
@@ -129,9 +137,10 @@ def writer_settings(
     }
     if transactional_id is not None:
         made["transactional.id"] = transactional_id
-        made["transaction.timeout.ms"] = options.transaction_timeout_ms
+        timeout_ms = settings.get("transaction.timeout.ms", options.transaction_timeout_ms)
+        made["transaction.timeout.ms"] = timeout_ms
         # Records must not outlive their transaction, and the default of 5 minutes is refused beside less.
-        made["message.timeout.ms"] = options.transaction_timeout_ms
+        made["message.timeout.ms"] = timeout_ms
     return made
 
 
