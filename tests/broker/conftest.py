@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))  # test folders are not packages
-
-from command_site import Site
-
 from stateflow.testing.broker import TestBroker
+from tests.broker.command_site import Site
 
 
 @pytest.fixture

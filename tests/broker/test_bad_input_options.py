@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from command_site import Ended, Site
+
+from tests.broker.command_site import Ended, Site
 
 pytestmark = pytest.mark.broker
 

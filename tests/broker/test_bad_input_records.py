@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from command_site import Site
 
 from stateflow.record import TopicPartition
+from tests.broker.command_site import Site
 
 pytestmark = pytest.mark.broker
 

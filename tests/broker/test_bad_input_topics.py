@@ -7,9 +7,9 @@ import socket
 from collections.abc import Iterator
 
 import pytest
-from command_site import Process, Site
 
 from stateflow.log.base import TopicSpec
+from tests.broker.command_site import Process, Site
 
 pytestmark = pytest.mark.broker
 
@@ -117,7 +117,7 @@ def test_a_source_that_was_recreated_is_not_read_as_if_it_went_on(site: Site) ->
 
     assert site.type("reset", site.digits, "--to-earliest", "--yes").code == 0
     assert site.drained().code == 0
-    assert site.counted() == {digit: 1 for digit in range(1, 8)}
+    assert site.counted() == dict.fromkeys(range(1, 8), 1)
 
 
 def test_a_changelog_whose_partition_count_was_altered(site: Site) -> None:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))  # test folders are not packages; log_world stands beside
-
-from log_world import World, kafka_world, memory_world
+from tests.conformance.log_world import World, kafka_world, memory_world
 
 
 @pytest.fixture(params=["memory", pytest.param("kafka", marks=pytest.mark.broker)])

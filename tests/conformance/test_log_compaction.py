@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from log_world import AGGRESSIVE, World
-
 from stateflow.record import Record, TopicPartition
+from tests.conformance.log_world import AGGRESSIVE, World
 
 
 def newest(records: list[Record]) -> dict[bytes, bytes | None]:

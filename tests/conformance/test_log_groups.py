@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from log_world import MAX_POLL_MS, SESSION_MS, STEP_SECONDS, Member, World
 
 from stateflow.errors import MembershipLost, OffsetOutOfRange, TopicMissing
 from stateflow.log.base import Committed
 from stateflow.record import TopicPartition
+from tests.conformance.log_world import MAX_POLL_MS, SESSION_MS, STEP_SECONDS, Member, World
 
 
 def places(topic: str, *partitions: int) -> set[TopicPartition]:

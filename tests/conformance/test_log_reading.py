@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from log_world import STEP_SECONDS, World, records
 
 from stateflow.errors import BrokerRefused, OffsetOutOfRange, TopicMissing
 from stateflow.log.base import Reader, TopicSpec
 from stateflow.record import OffsetRange, Record, TopicPartition
+from tests.conformance.log_world import STEP_SECONDS, World, records
 
 
 def committed(world: World, topic: str, count: int, writer_id: str) -> None:

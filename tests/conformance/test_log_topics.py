@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 
 import pytest
-from log_world import Member, World
 
 from stateflow.errors import BrokerRefused, StillRunning, TopicMissing
 from stateflow.log.base import Committed, TopicSpec
 from stateflow.record import TopicPartition
+from tests.conformance.log_world import Member, World
 
 
 def test_created_topics_are_described(world: World) -> None:

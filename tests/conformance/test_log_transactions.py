@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from log_world import STEP_SECONDS, Member, World
 
 from stateflow.errors import OffsetsPending, ProducerFenced, TopicMissing, TransactionAborted
 from stateflow.log.base import Appended, Committed
 from stateflow.partitioner import partition_of
 from stateflow.record import TopicPartition
+from tests.conformance.log_world import STEP_SECONDS, Member, World
 
 
 def test_commit_tells_where_the_last_record_of_each_partition_landed(world: World) -> None:

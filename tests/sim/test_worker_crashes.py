@@ -11,8 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from counting import OUTPUT, SOURCE, STORE, number_of, topology
-from crashing import STORE_CALLS, Crash, CrashingCluster, CrashPlan, Watched
 
 from stateflow.catalog.model import Guarantee
 from stateflow.clock import ManualClock
@@ -25,6 +23,8 @@ from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.wiring import TaskWiring
 from stateflow.runtime.worker import Worker
 from stateflow.store.memory import MemoryTaskStores
+from tests.sim.counting import OUTPUT, SOURCE, STORE, number_of, topology
+from tests.sim.crashing import STORE_CALLS, Crash, CrashingCluster, CrashPlan, Watched
 
 WORDS = b"to be or not to be that is the question to be or".split() * 3
 STEPS_MAX = 500

@@ -101,6 +101,15 @@ def test_a_batch_reads_and_writes_each_key_once() -> None:
     assert len(results(stage)) == 2
 
 
+@pytest.mark.parametrize("kind", [int, Any])
+def test_an_extreme_of_nothing_is_none_and_stores_nothing(kind: Any) -> None:
+    stage = bench(lambda s: s.aggregate(sf.min(lambda v: None if v < 0 else v, type=kind), name="low"))
+    stage.feed(row("a", -1), row("b", 5), row("b", -1))
+    assert results(stage) == [("a", None), ("b", 5)]
+    stage.feed(row("a", 7), row("b", 6))
+    assert results(stage) == [("a", 7), ("b", 5)]
+
+
 def test_counting_writes_kafkas_long() -> None:
     stage = bench(lambda stream: stream.count(name="n"))
     stage.feed(row("a", 1), row("a", 1))

@@ -1,0 +1,131 @@
+"""`stateflow compaction` from the command line, against a real broker."""
+
+from __future__ import annotations
+
+import json
+import random
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stateflow.catalog.names import changelog_topic, control_topic
+from stateflow.cli.main import run
+from stateflow.errors import ObjectiveUnreachable, TopicMissing
+from stateflow.log.base import TopicSpec
+from stateflow.log.kafka import connect
+from stateflow.testing.broker import TestBroker
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture
+def app(broker: TestBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """An application's two changelogs, filled, and its control topic."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    cluster, name = connect(broker.bootstrap), f"shop{uuid.uuid4().hex[:6]}"
+    topics = [changelog_topic(name, "totals"), changelog_topic(name, "recent"), control_topic(name)]
+    config = {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"}
+    cluster.create([TopicSpec(topic, 1, 1, config) for topic in topics])
+    writer, source = cluster.writer(), random.Random(1)
+    for topic in topics[:2]:
+        for _ in range(4000):
+            writer.send(topic, b"k%03d" % source.randrange(200), source.randbytes(300), partition=0)
+    writer.commit()
+    writer.close()
+    yield name
+    cluster.delete(topics)
+    cluster.close()
+
+
+def invoke(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, list[dict[str, object]], str]:
+    """Exit code, the JSON objects on stdout, and stdout as it is."""
+    code = run(["compaction", *arguments])
+    out = capsys.readouterr().out
+    return code, [json.loads(line) for line in out.splitlines() if line.startswith("{")], out
+
+
+def test_measure_recommend_apply_and_rollback(
+    broker: TestBroker, app: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ["--brokers", broker.bootstrap, "--app", app]
+    look = ["--seconds", "200ms", "--rate", "1000", "--restore-rate", "100000"]
+    code, found, _ = invoke(capsys, "measure", *where, *look, "--json")
+    assert code == 0
+    assert [one["live_keys"] for one in found] == [200, 200]
+
+    goal = ["--restore-within", "500ms"]
+    code, found, _ = invoke(capsys, "recommend", *where, *look, *goal, "--json")
+    assert code == 0
+    assert [one["reachable"] for one in found] == [True, True]
+
+    code, _, text = invoke(capsys, "apply", *where, *look, *goal, "--dry-run")
+    assert code == 0
+    assert "would change" in text
+    code, found, _ = invoke(capsys, "rollback", *where, "--json")
+    assert found[0]["error"] == "ConfigError"
+
+    code, found, _ = invoke(capsys, "apply", *where, *look, *goal, "--json")
+    assert code == 0
+    assert all(one["applied"]["changes"] for one in found)  # type: ignore[index]
+    code, found, _ = invoke(capsys, "rollback", *where, "--json")
+    assert code == 0
+    assert all(set(one["changes"].values()) == {None} for one in found)  # type: ignore[attr-defined]
+
+
+def test_an_objective_out_of_reach_ends_with_its_code(
+    broker: TestBroker, app: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic = changelog_topic(app, "totals")
+    arguments = [
+        "--brokers",
+        broker.bootstrap,
+        "--topic",
+        topic,
+        "--seconds",
+        "200ms",
+        "--restore-rate",
+        "100",
+    ]
+    code, _, text = invoke(capsys, "recommend", *arguments, "--restore-within", "1s")
+    assert code == ObjectiveUnreachable.exit_code
+    assert "cannot meet it" in text
+    assert "or: " in text
+
+
+def test_a_missing_topic_ends_with_its_code(broker: TestBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    code, found, _ = invoke(
+        capsys, "measure", "--brokers", broker.bootstrap, "--topic", "nothing-here", "--json"
+    )
+    assert code == TopicMissing.exit_code
+    assert found[0]["error"] == "TopicMissing"
+
+
+def test_the_model_answers_what_if(broker: TestBroker, app: str, capsys: pytest.CaptureFixture[str]) -> None:
+    topic = changelog_topic(app, "totals")
+    where = ["--brokers", broker.bootstrap, "--topic", topic, "--seconds", "200ms", "--rate", "1000"]
+    _, slow, _ = invoke(capsys, "model", *where, "--set", "segment.ms=60000", "--json")
+    _, fast, _ = invoke(capsys, "model", *where, "--set", "segment.ms=500", "--json")
+    assert fast[0]["prediction"]["size_max_bytes"] < slow[0]["prediction"]["size_max_bytes"]  # type: ignore[index]
+    code, _, _ = invoke(capsys, "model", *where, "--set", "retention.ms=1", "--json")
+    assert code == 2
+
+
+def test_watching_decides_and_reporting_writes_a_page(
+    broker: TestBroker, app: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    topic = changelog_topic(app, "recent")
+    where = ["--brokers", broker.bootstrap, "--topic", topic, "--seconds", "200ms"]
+    goal = ["--restore-within", "20s"]
+    code, decisions, _ = invoke(
+        capsys, "watch", *where, *goal, "--dry-run", "--interval", "100ms", "--for", "300ms", "--json"
+    )
+    assert code == 0
+    assert len(decisions) == 3
+    assert all(one["reason"] for one in decisions)
+    page = tmp_path / "page.html"
+    code, _, _ = invoke(capsys, "report", *where, *goal, "--out", str(page))
+    assert code == 0
+    assert topic in page.read_text()
+    assert "<script" not in page.read_text()
