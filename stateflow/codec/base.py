@@ -29,6 +29,15 @@ class Codec(ABC, Generic[T]):
     @abstractmethod
     def _decode(self, data: bytes) -> T: ...
 
+    def _encode_all(self, values: Sequence[T | None]) -> list[bytes | None]:
+        """Many at once; a subclass that can do without a call per value overrides it."""
+        encode = self._encode
+        return [None if value is None else encode(value) for value in values]
+
+    def _decode_all(self, rows: Sequence[bytes | None]) -> list[T | None]:
+        decode = self._decode
+        return [None if data is None else decode(data) for data in rows]
+
     @abstractmethod
     def describe(self) -> dict[str, Any]:
         """The codec as JSON-able data, for the catalog: enough for ``from_description`` to build a reader."""
@@ -49,18 +58,16 @@ class Codec(ABC, Generic[T]):
 
     def encode_many(self, values: Sequence[T | None]) -> list[bytes | None]:
         """The bytes of each value. Raises ``EncodeError`` with the index of the first bad one as ``row``."""
-        encode = self._encode
         try:
-            return [None if value is None else encode(value) for value in values]
+            return self._encode_all(values)
         except Exception:
             self._each(values, self.encode)  # raises at the row it is on
             raise
 
     def decode_many(self, rows: Sequence[bytes | None]) -> list[T | None]:
         """The value of each row. Raises ``DecodeError`` with the index of the first bad one as ``row``."""
-        decode = self._decode
         try:
-            return [None if data is None else decode(data) for data in rows]
+            return self._decode_all(rows)
         except Exception:
             self._each(rows, self.decode)  # raises at the row it is on
             raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from stateflow.codec.base import Codec
@@ -38,6 +39,9 @@ class StringCodec(Codec[str]):
     def _decode(self, data: bytes) -> str:
         return data.decode()
 
+    def _decode_all(self, rows: Sequence[bytes | None]) -> list[str | None]:
+        return [None if data is None else data.decode() for data in rows]
+
     def describe(self) -> dict[str, Any]:
         """``{"codec": "string"}``."""
         return {"codec": "string"}
@@ -60,6 +64,14 @@ class IntegerCodec(Codec[int]):
         (value,) = self._format.unpack(data)
         return int(value)
 
+    def _encode_all(self, values: Sequence[int | None]) -> list[bytes | None]:
+        pack = self._format.pack
+        return [None if value is None else pack(value) for value in values]
+
+    def _decode_all(self, rows: Sequence[bytes | None]) -> list[int | None]:
+        unpack = self._format.unpack
+        return [None if data is None else unpack(data)[0] for data in rows]
+
     def describe(self) -> dict[str, Any]:
         """``{"codec": "integer", "bits": …}``."""
         return {"codec": "integer", "bits": self._bits}
@@ -81,6 +93,14 @@ class FloatCodec(Codec[float]):
     def _decode(self, data: bytes) -> float:
         (value,) = self._format.unpack(data)
         return float(value)
+
+    def _encode_all(self, values: Sequence[float | None]) -> list[bytes | None]:
+        pack = self._format.pack
+        return [None if value is None else pack(value) for value in values]
+
+    def _decode_all(self, rows: Sequence[bytes | None]) -> list[float | None]:
+        unpack = self._format.unpack
+        return [None if data is None else unpack(data)[0] for data in rows]
 
     def describe(self) -> dict[str, Any]:
         """``{"codec": "float", "bits": …}``."""

@@ -7,6 +7,7 @@ Both are msgspec's: a declared type is checked while decoding, so a record of an
 from __future__ import annotations
 
 import datetime
+from collections.abc import Sequence
 from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
@@ -37,6 +38,10 @@ class UntypedCodec(Codec[Any]):
 
     def _decode(self, data: bytes) -> Any:
         return self._from_bytes(data)
+
+    def _decode_all(self, rows: Sequence[bytes | None]) -> list[Any]:
+        decode = self._from_bytes
+        return [None if data is None else decode(data) for data in rows]
 
     def describe(self) -> dict[str, Any]:
         """``{"codec": "json"}`` or ``{"codec": "msgpack"}``."""
@@ -78,6 +83,14 @@ class TypedCodec(Codec[T], Generic[T]):
 
     def _decode(self, data: bytes) -> T:
         return self._from_bytes(data)  # type: ignore[no-any-return]
+
+    def _encode_all(self, values: Sequence[T | None]) -> list[bytes | None]:
+        encode = self._to_bytes
+        return [None if value is None else encode(value) for value in values]
+
+    def _decode_all(self, rows: Sequence[bytes | None]) -> list[T | None]:
+        decode = self._from_bytes
+        return [None if data is None else decode(data) for data in rows]
 
     def describe(self) -> dict[str, Any]:
         """``{"codec": "json" or "msgpack", "type": its name, "schema": JSON schema where there is one}``."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from stateflow.codec.base import Codec
@@ -17,9 +18,6 @@ from stateflow.record import RecordBatch
 from stateflow.state.expiry import Expiry
 from stateflow.store.base import StateStore
 
-Group = tuple[int, Sequence[Any], Sequence[int]]
-"""Newest row of a key in the batch, its values, their rows (none where only the number matters)."""
-
 
 @dataclass(frozen=True, slots=True)
 class Updated:
@@ -28,6 +26,8 @@ class Updated:
     rows: list[int]
     """Newest row that contributed to each."""
     store_keys: list[bytes]
+    data: list[bytes | None]
+    """Their accumulators, encoded; None for one that has seen nothing but nothing."""
     results: list[Any]
     is_new: list[bool]
 
@@ -46,76 +46,111 @@ class Accumulators:
         self.store = store
         self.expiry = expiry
         self._aggregate = aggregate
-        self._encode, self._decode = codec.encode, codec.decode
+        self._codec = codec
         self._guard = guard
 
     def result(self, data: bytes) -> Any:
         """What is shown of a stored accumulator."""
-        return self._aggregate.result(self._decode(data))
+        return self._aggregate.result(self._codec.decode(data))
 
     def fold(self, store_keys: Sequence[bytes], batch: RecordBatch, watermark_ms: int) -> Updated:
         """Fold a batch's values into the accumulators of their store keys."""
-        groups = self._grouped(store_keys, batch.values)
-        ordered = sorted(groups)
-        updated = Updated([], [], [], [])
-        changes: list[tuple[bytes, bytes | None]] = []
-        for key, stored in zip(ordered, self.store.get_many(ordered), strict=True):
-            before = stored if self.expiry is None else self.expiry.live(stored, watermark_ms)
-            after = self._folded(before, groups[key], batch)
-            if after is None:
-                continue
-            data, result, row = after
-            if self.expiry is not None:
-                data = self.expiry.stamped(data, batch.timestamps_ms[row])
-            changes.append((key, data))
-            updated.rows.append(row)
-            updated.store_keys.append(key)
-            updated.results.append(result)
-            updated.is_new.append(before is None)
-        self.store.put_many(changes)
+        newest = dict(zip(store_keys, range(len(store_keys)), strict=True))
+        ordered = sorted(newest)
+        before = self._read(ordered, watermark_ms)
+        try:
+            updated = self._folded(ordered, newest, before, self._values(store_keys, ordered, batch.values))
+        except Exception:  # noqa: BLE001 - comes up again at the record that causes it
+            updated = self._folded_one_by_one(ordered, store_keys, before, batch)
+        self._write(updated, batch)
         return updated
 
-    def _grouped(self, store_keys: Sequence[bytes], values: Sequence[Any]) -> dict[bytes, Group]:
-        newest = dict(zip(store_keys, range(len(store_keys)), strict=True))
+    def _read(self, ordered: Sequence[bytes], watermark_ms: int) -> list[bytes | None]:
+        stored = self.store.get_many(ordered)
+        if self.expiry is None:
+            return stored
+        live = self.expiry.live
+        return [live(data, watermark_ms) for data in stored]
+
+    def _write(self, updated: Updated, batch: RecordBatch) -> None:
+        data = updated.data
+        if self.expiry is not None:
+            times_ms = [batch.timestamps_ms[row] for row in updated.rows]
+            stamped = self.expiry.stamped
+            data = [
+                None if each is None else stamped(each, when)
+                for each, when in zip(data, times_ms, strict=True)
+            ]
+        self.store.put_many(list(zip(updated.store_keys, data, strict=True)))
+
+    def _values(
+        self, store_keys: Sequence[bytes], ordered: Sequence[bytes], values: Sequence[Any]
+    ) -> list[Sequence[Any]]:
+        """The values of each key, in their order; as many of anything where only their number matters."""
         if self._aggregate.only_counts:
             counted = Counter(store_keys)
-            return {key: (row, range(counted[key]), ()) for key, row in newest.items()}
-        rows: dict[bytes, list[int]] = {key: [] for key in newest}
-        for row, key in enumerate(store_keys):
-            rows[key].append(row)
-        return {key: (newest[key], [values[row] for row in own], own) for key, own in rows.items()}
+            return [range(counted[key]) for key in ordered]
+        groups: dict[bytes, list[Any]] = {key: [] for key in ordered}
+        for key, value in zip(store_keys, values, strict=True):
+            groups[key].append(value)
+        return list(groups.values())
 
     def _folded(
-        self, before: bytes | None, group: Group, batch: RecordBatch
-    ) -> tuple[bytes, Any, int] | None:
-        newest, values, rows = group
-        try:
-            accumulator = self._start(before)
-            accumulator = self._aggregate.add_many(accumulator, values)
-            return self._encode(accumulator), self._aggregate.result(accumulator), newest
-        except Exception:  # noqa: BLE001 - comes up again below, at the record that causes it
-            return self._folded_one_by_one(before, rows or [newest], values, batch)
-
-    def _start(self, before: bytes | None) -> Any:
-        return self._aggregate.initial() if before is None else self._decode(before)
+        self,
+        ordered: list[bytes],
+        newest: dict[bytes, int],
+        before: Sequence[bytes | None],
+        values: Sequence[Sequence[Any]],
+    ) -> Updated:
+        initial, add_many, result = self._aggregate.initial, self._aggregate.add_many, self._aggregate.result
+        decoded = self._codec.decode_many(before)
+        accumulators = [
+            add_many(initial() if accumulator is None else accumulator, own)
+            for accumulator, own in zip(decoded, values, strict=True)
+        ]
+        return Updated(
+            rows=[newest[key] for key in ordered],
+            store_keys=ordered,
+            data=self._codec.encode_many(accumulators),
+            results=[result(accumulator) for accumulator in accumulators],
+            is_new=[data is None for data in before],
+        )
 
     def _folded_one_by_one(
-        self, before: bytes | None, rows: Sequence[int], values: Sequence[Any], batch: RecordBatch
-    ) -> tuple[bytes, Any, int] | None:
+        self,
+        ordered: Sequence[bytes],
+        store_keys: Sequence[bytes],
+        before: Sequence[bytes | None],
+        batch: RecordBatch,
+    ) -> Updated:
         """The slow way after a failure: each record is in whole or not at all.
 
         An accumulator that ``add`` left half changed is thrown away; the next record starts from bytes.
         """
-        steps = [[value] for value in values] if len(rows) == len(values) else [values]
-        done: list[tuple[bytes, Any, int]] = []
+        rows: dict[bytes, list[int]] = {key: [] for key in ordered}
+        for row, key in enumerate(store_keys):
+            rows[key].append(row)
+        updated = Updated([], [], [], [], [])
+        for key, stored in zip(ordered, before, strict=True):
+            done: list[tuple[bytes | None, Any]] = []
+            for row in rows[key]:
+                add = partial(self._add_one, done, stored, batch.values[row])
+                if self._guard.run(add, batch.offsets[row]):
+                    newest = row
+            if done:
+                updated.rows.append(newest)
+                updated.store_keys.append(key)
+                updated.data.append(done[-1][0])
+                updated.results.append(done[-1][1])
+                updated.is_new.append(stored is None)
+        return updated
 
-        def add(row: int, step: Sequence[Any]) -> None:
-            accumulator = self._aggregate.add_many(self._start(done[-1][0] if done else before), step)
-            done.append((self._encode(accumulator), self._aggregate.result(accumulator), row))
-
-        for row, step in zip(rows, steps, strict=True):
-            self._guard.run(lambda row=row, step=step: add(row, step), batch.offsets[row])  # type: ignore[misc]
-        return done[-1] if done else None
+    def _add_one(self, done: list[tuple[bytes | None, Any]], stored: bytes | None, value: Any) -> None:
+        data = done[-1][0] if done else stored
+        accumulator = self._aggregate.initial() if data is None else self._codec.decode(data)
+        accumulator = self._aggregate.add_many(accumulator, [value])
+        (encoded,) = self._codec.encode_many([accumulator])
+        done.append((encoded, self._aggregate.result(accumulator)))
 
 
 class AggregateStep(Step):

@@ -9,6 +9,7 @@ from typing import Any
 from stateflow.codec.base import Codec
 from stateflow.codec.scalar import BytesCodec
 from stateflow.codec.windowed import WindowedCodec, split_windowed
+from stateflow.errors import DecodeError, EncodeError
 from stateflow.operators.context import StageContext
 from stateflow.operators.guard import Guard
 from stateflow.operators.rows import where, with_values, without
@@ -38,14 +39,19 @@ class SourceStep(Step):
 
         The host reads that column afterwards to tell event time; rows left out count for nothing there.
         """
-        rows = self._with_value(batch)
-        values, failed = self._guard.map(self._value.decode, rows.values, rows.offsets)
-        rows = with_values(without(rows, failed), values)
+        rows = self._decoded(self._with_value(batch))
         if self._event_time is not None:
             rows = self._timed(rows, self._event_time)
             times_ms = dict(zip(rows.offsets, rows.timestamps_ms, strict=True))
             batch.timestamps_ms[:] = [times_ms.get(offset, _LEFT_OUT_MS) for offset in batch.offsets]
         self.forward(rows)
+
+    def _decoded(self, rows: RecordBatch) -> RecordBatch:
+        try:
+            return with_values(rows, self._value.decode_many(rows.values))
+        except DecodeError:  # once more, record by record, for the policy
+            values, failed = self._guard.map(self._value.decode, rows.values, rows.offsets)
+            return with_values(without(rows, failed), values)
 
     def _with_value(self, batch: RecordBatch) -> RecordBatch:
         missing = batch.values.count(None)
@@ -84,16 +90,30 @@ class RekeyStep(Step):
         super().__init__()
         self._name = name
         self._key_of = key_of
-        self._encode_key, self._encode_value = codecs[0].encode, codecs[1].encode
+        self._key, self._value = codecs
         self._context = context
         self._guard = guard
 
     def process(self, batch: RecordBatch) -> None:
         """Encode and hand over."""
+        columns = self._encoded_columns(batch.values)
+        if columns is not None:
+            self._context.rekey_many(self._name, *columns, batch.timestamps_ms)
+            return
         pairs, failed = self._guard.map(self._encoded, batch.values, batch.offsets)
         if pairs:
             keys, values = zip(*pairs, strict=True)
             self._context.rekey_many(self._name, keys, values, without(batch, failed).timestamps_ms)
+
+    def _encoded_columns(self, values: list[Any]) -> tuple[list[bytes], list[bytes | None]] | None:
+        """Keys and values of a batch in which every record can be encoded; None to go record by record."""
+        try:
+            keys = self._key.encode_many(list(map(self._key_of, values)))
+            encoded = self._value.encode_many(values)
+        except Exception:  # noqa: BLE001 - comes up again at the record that causes it
+            return None
+        present = [key for key in keys if key is not None]
+        return None if len(present) < len(values) or None in encoded else (present, encoded)
 
     def _encoded(self, value: Any) -> tuple[bytes, bytes]:
         key = self._key_of(value)
@@ -101,7 +121,7 @@ class RekeyStep(Step):
             raise ValueError("the new key is None: such a record has no partition; filter it out before")
         if value is None:
             raise ValueError("the value is None: filter it out before")
-        return self._encode_key(key), self._encode_value(value)
+        return self._key.encode(key), self._value.encode(value)
 
 
 class SinkStep(Step):
@@ -124,6 +144,15 @@ class SinkStep(Step):
 
     def process(self, batch: RecordBatch) -> None:
         """Encode and send, in order."""
+        try:
+            keys = list(map(self._key, batch.keys))
+            values = self._value.encode_many(batch.values)
+        except (DecodeError, EncodeError):  # once more, record by record, for the policy
+            self._process_one_by_one(batch)
+        else:
+            self._context.send_many(self._topic, keys, values, batch.timestamps_ms)
+
+    def _process_one_by_one(self, batch: RecordBatch) -> None:
         pairs = list(zip(batch.keys, batch.values, strict=True))
         encoded, failed = self._guard.map(self._encoded, pairs, batch.offsets)
         if encoded:

@@ -94,6 +94,12 @@ class Guard:
             return self._again(attempt, error, offset)
         return True
 
+    def failed(self, error: Exception, offset: int) -> bool:
+        """Follow the policy for a record whose work raised, without trying again; False when it is let go."""
+        _pass_on_what_no_record_caused(error)
+        self.refuse(error, offset)
+        return False
+
     def refuse(self, error: Exception, offset: int, attempts: int = 1) -> None:
         """Follow the policy for a record that failed for good: returns when it is let go, else raises."""
         record = self._origin.record(offset)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Callable
-from contextlib import nullcontext
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from stateflow.codec.base import Codec
@@ -87,6 +87,7 @@ class OperatorStep(Step):
         self._context = Context[Any](stage, self._scope, key_codec)
         self._stage = stage
         self._guard = guard
+        self._is_fatal = guard.is_fatal
         self._operator = make()
         self._stores = [
             stage.store(field.store) for field in fields if field.entry("", key_codec).layout == "plain"
@@ -105,12 +106,11 @@ class OperatorStep(Step):
         self._scope.watermark_ms = self._stage.watermark_ms
         self._context.source = batch.source
         out = RecordBatch(batch.source, [], [], [], [])
+        scope, context = self._scope, self._context
         rows = zip(batch.offsets, batch.timestamps_ms, batch.keys, batch.values, strict=True)
-        for offset, timestamp_ms, key, value in rows:
-            self._scope.key, self._scope.timestamp_ms = key, timestamp_ms
-            self._context.offset = offset
-            if self._guard.run(lambda value=value: self._one(value), offset):  # type: ignore[misc]
-                self._collect(out, key, offset)
+        for context.offset, scope.timestamp_ms, scope.key, value in rows:
+            if self._runs(value) and context._emitted:
+                self._collect(out)
         self.forward(out)
 
     def advance(self, watermark_ms: int) -> None:
@@ -118,18 +118,31 @@ class OperatorStep(Step):
         for expiry in self._expiries:
             expiry.advance(watermark_ms)
 
-    def _one(self, value: Any) -> None:
-        """One record, in whole or not at all. Where a failure stops the task, its epoch is dropped anyway."""
+    def _runs(self, value: Any) -> bool:
+        """Call the operator for one record, in whole or not at all; False when it was let go.
+
+        Where a failure stops the task nothing needs to be undone: its epoch is dropped as a whole.
+        """
+        if not self._is_fatal:
+            return self._guard.run(partial(self._undoable, value), self._context.offset)
+        try:
+            self._operator.on_record(value, self._context)
+        except Exception as error:  # noqa: BLE001 - becomes an error that names the record
+            return self._guard.failed(error, self._context.offset)
+        return True
+
+    def _undoable(self, value: Any) -> None:
         self._context._emitted.clear()
-        with nullcontext() if self._guard.is_fatal else self._stage.undoable():
+        with self._stage.undoable():
             self._operator.on_record(value, self._context)
 
-    def _collect(self, out: RecordBatch, key: bytes, offset: int) -> None:
+    def _collect(self, out: RecordBatch) -> None:
         for emitted, timestamp_ms in self._context._emitted:
-            out.offsets.append(offset)
+            out.offsets.append(self._context.offset)
             out.timestamps_ms.append(timestamp_ms)
-            out.keys.append(key)
+            out.keys.append(self._scope.key)
             out.values.append(emitted)
+        self._context._emitted.clear()
 
 
 class OperatorClass:
