@@ -1,1 +1,1 @@
-"""TODO."""
+"""What an application computes: verbs, windows, aggregates, typed operators, and the graph cut into stages."""
