@@ -97,7 +97,11 @@ class Writer(Protocol):
         timestamp_ms: int | None = None,
         headers: Headers = (),
     ) -> None:
-        """Queue one record. ``partition`` −1 lets the pinned default partitioner (murmur2) choose."""
+        """Queue one record. ``partition`` −1 lets the pinned default partitioner (murmur2) choose.
+
+        ``timestamp_ms`` None, or 0, which the client library cannot send, is the time of sending. Brokers delete
+        by these timestamps: a topic of old events needs ``retention.ms=-1``. Raises ``TopicMissing``.
+        """
         ...
 
     def send_many(
@@ -122,7 +126,8 @@ class Writer(Protocol):
         """Commit the transaction, or flush without one: on return every record is acknowledged and durable.
 
         Returns where the last record of each touched partition landed. Raises ``ProducerFenced`` (fatal) or
-        ``TransactionAborted`` (already aborted here; read the input again from the committed offsets).
+        ``TransactionAborted`` (already aborted here; read the input again from the committed offsets). After
+        ``BrokerUnreachable`` the outcome is open: close this writer, make another, and look at what is committed.
         """
         ...
 
@@ -158,7 +163,10 @@ class GroupConsumer(Protocol):
     """
 
     def poll(self, max_records: int, timeout_seconds: float) -> list[RecordBatch]:
-        """Serve the group and return what arrived; runs the listener's callbacks."""
+        """Serve the group and return what arrived; runs the listener's callbacks, and raises what they raise.
+
+        Raises ``MembershipLost`` when this static member was started elsewhere.
+        """
         ...
 
     def start(self, offsets: Mapping[TopicPartition, int]) -> None:
@@ -182,11 +190,14 @@ class GroupConsumer(Protocol):
         ...
 
     def commit(self, offsets: Mapping[TopicPartition, Committed]) -> None:
-        """Commit input offsets synchronously (at-least-once; exactly-once uses ``Writer.send_offsets``)."""
+        """Commit input offsets synchronously (at-least-once; exactly-once uses ``Writer.send_offsets``).
+
+        Raises ``MembershipLost`` when the group went on without this member.
+        """
         ...
 
     def metadata(self) -> GroupMetadata:
-        """Current proof of membership for ``Writer.send_offsets``."""
+        """Current proof of membership for ``Writer.send_offsets``; a rebalance makes an older one stale."""
         ...
 
     def close(self) -> None:
@@ -245,12 +256,13 @@ class Cluster(Protocol):
     ) -> dict[TopicPartition, Committed]:
         """Committed offsets of a group; partitions without one are absent.
 
-        ``stable`` waits for open transactions that hold offsets of these partitions to end.
+        ``stable`` waits for open transactions that hold offsets of these partitions to end, and raises
+        ``OffsetsPending`` when that takes too long (at once in memory, where nothing happens during a wait).
         """
         ...
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, Committed]) -> None:
-        """Set a group's offsets from outside; the group must have no members."""
+        """Set a group's offsets from outside. Raises ``StillRunning`` when the group has members."""
         ...
 
     def group_members(self, group: str) -> list[str]:

@@ -16,6 +16,12 @@ def places(topic: str, *partitions: int) -> set[TopicPartition]:
     return {TopicPartition(topic, partition) for partition in partitions}
 
 
+def poll(*members: Member) -> None:
+    """Poll each once."""
+    for member in members:
+        member.poll()
+
+
 def settle(world: World, topic: str, count: int, *members: Member, each_at_least: int = 1) -> None:
     """Poll everyone until the partitions are all owned, by members that each have a share."""
 
@@ -23,7 +29,7 @@ def settle(world: World, topic: str, count: int, *members: Member, each_at_least
         owned = [member.listener.owned for member in members]
         return sum(map(len, owned)) == count and all(len(own) >= each_at_least for own in owned)
 
-    world.until(settled, lambda: [member.poll() for member in members])
+    world.until(settled, lambda: poll(*members))
     together = [place for member in members for place in member.listener.owned]
     assert sorted(together) == sorted(places(topic, *range(count)))
 
@@ -86,12 +92,11 @@ def test_what_stays_is_read_on_without_a_gap_or_repetition(world: World) -> None
     for partition in range(4):
         world.produce(topic, *[(b"k", b"b%d" % n) for n in range(20)], partition=partition)
 
-    def poll() -> None:
-        first.poll()
-        second.poll()
+    def poll_both() -> None:
+        poll(first, second)
 
-    world.until(lambda: len(first.records) + len(second.records) == 160, poll)
-    world.during(0.3, poll)
+    world.until(lambda: len(first.records) + len(second.records) == 160, poll_both)
+    world.during(0.3, poll_both)
     seen = [(record.partition, record.offset) for record in first.records + second.records]
     assert sorted(seen) == [(partition, offset) for partition in range(4) for offset in range(40)]
     first.consumer.close()
@@ -165,12 +170,11 @@ def test_what_the_listener_raises_comes_out_of_poll(world: World) -> None:
     first.listener.at_revoke = fail
     second = Member(world, group, [topic])
 
-    def poll() -> None:
-        second.poll()
-        first.poll()
+    def poll_both() -> None:
+        poll(second, first)
 
     with pytest.raises(ZeroDivisionError, match="from the listener"):
-        world.until(lambda: False, poll)
+        world.until(lambda: False, poll_both)
     first.listener.at_revoke = lambda _: None
     first.listener.owned -= second.listener.owned
     second.consumer.close()
@@ -204,7 +208,7 @@ def test_a_static_member_that_returns_in_time_disturbs_nobody(world: World) -> N
     leaves.consumer.close()
     assert len(world.cluster.group_members(group)) == 2, "a static member does not say goodbye"
     returns = Member(world, group, [topic], member="leaves")
-    world.until(lambda: returns.listener.owned == had, lambda: [stays.poll(), returns.poll()])
+    world.until(lambda: returns.listener.owned == had, lambda: poll(stays, returns))
     assert stays.listener.events == events, "no rebalance"
     returns.start_all()
     world.produce(topic, (b"k", b"v"), partition=min(had).partition)
@@ -292,7 +296,7 @@ def test_partitions_of_another_topic_are_read_beside(world: World) -> None:
     other = Member(world, group, [lead])
     settle(world, lead, 2, member, other)
     world.produce(beside, (b"k", b"still read"), partition=1)
-    world.until(lambda: len(member.records) == 2, lambda: [member.poll(), other.poll()])
+    world.until(lambda: len(member.records) == 2, lambda: poll(member, other))
     member.consumer.stop([TopicPartition(beside, 1)])
     member.consumer.close()
     other.consumer.close()
@@ -336,7 +340,7 @@ def test_members_of_several_topics_share_each(world: World) -> None:
     def shared() -> bool:
         return len(first.listener.owned) == len(second.listener.owned) == 2
 
-    world.until(shared, lambda: [first.poll(), second.poll()])
+    world.until(shared, lambda: poll(first, second))
     assert first.listener.owned | second.listener.owned == places(one, 0, 1) | places(two, 0, 1)
     first.consumer.close()
     second.consumer.close()

@@ -6,7 +6,7 @@ import pytest
 
 from stateflow.errors import BrokerRefused, OffsetOutOfRange, TopicMissing
 from stateflow.log.base import Reader, TopicSpec
-from stateflow.record import OffsetRange, Record, TopicPartition
+from stateflow.record import OffsetRange, Record, RecordBatch, TopicPartition
 from tests.conformance.log_world import STEP_SECONDS, World, records
 
 
@@ -191,7 +191,7 @@ def test_a_batch_without_headers_has_no_header_column(world: World) -> None:
     world.produce(topic, (b"k", b"v"))
     reader = world.cluster.reader()
     reader.assign({TopicPartition(topic, 0): 0})
-    found = []
+    found: list[RecordBatch] = []
     world.until(lambda: bool(found), lambda: found.extend(reader.read(10, STEP_SECONDS)))
     assert found[0].headers == []
     assert found[0].source == TopicPartition(topic, 0)

@@ -63,7 +63,7 @@ class MemoryWriter:
                 partition = self._choose(key, len(found.partitions))
             target = TopicPartition(topic, partition)
             self._broker.partition(target)
-            stamp_ms = self._broker.clock.now_ms() if timestamp_ms is None else timestamp_ms
+            stamp_ms = timestamp_ms or self._broker.clock.now_ms()
             payload = found.payload(key, value, stamp_ms, tuple(headers), self._broker.clock)
             self._waiting.append((target, payload))
             if self._transactional_id is not None or len(self._waiting) > self._linger_records:

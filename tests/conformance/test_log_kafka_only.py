@@ -1,0 +1,137 @@
+"""What only a real cluster, and its absence, can show."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from stateflow.errors import BrokerUnreachable
+from stateflow.log.base import TopicSpec
+from stateflow.log.kafka import KafkaCluster, KafkaOptions, connect
+from stateflow.record import TopicPartition
+from stateflow.testing.broker import TestBroker
+from tests.conformance.log_world import SESSION_MS, Member, World, kafka_world
+
+CANARY = "canary-secret-41c7"
+
+
+@pytest.fixture
+def kafka(broker: TestBroker) -> World:
+    return kafka_world(broker.bootstrap)
+
+
+def free_address() -> str:
+    """An address where nothing listens."""
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{holder.getsockname()[1]}"
+
+
+def test_a_wrong_address_is_named_within_seconds() -> None:
+    address = free_address()
+    began = time.monotonic()
+    with pytest.raises(BrokerUnreachable, match=address):
+        connect(address, timeout_seconds=2.0)
+    assert time.monotonic() - began < 6.0
+
+
+def test_a_name_that_does_not_resolve_is_named() -> None:
+    with pytest.raises(BrokerUnreachable, match=r"no-such-host\.invalid"):
+        connect("no-such-host.invalid:9092", timeout_seconds=2.0)
+
+
+def test_every_call_gives_up_in_time() -> None:
+    address = free_address()
+    cluster = KafkaCluster(
+        address, options=KafkaOptions(request_timeout_seconds=1.0, unreachable_seconds=1.0)
+    )
+    place = TopicPartition("t", 0)
+    for call in (
+        lambda: cluster.describe(["t"]),
+        lambda: cluster.create([TopicSpec("t", 1)]),
+        lambda: cluster.ranges([place]),
+        lambda: cluster.committed("g", [place]),
+        lambda: cluster.group_members("g"),
+        lambda: cluster.writer(),
+        lambda: cluster.writer("tx"),
+    ):
+        with pytest.raises(BrokerUnreachable, match=address):
+            call()
+
+
+def test_a_reader_gives_up_on_a_cluster_that_stays_away() -> None:
+    address = free_address()
+    reader = KafkaCluster(address, options=KafkaOptions(unreachable_seconds=1.0)).reader()
+    reader.assign({TopicPartition("t", 0): 0})
+    deadline = time.monotonic() + 20
+
+    def read() -> None:
+        while time.monotonic() < deadline:
+            reader.read(1, 0.1)
+
+    with pytest.raises(BrokerUnreachable, match=address):
+        read()
+    reader.close()
+
+
+def test_no_secret_reaches_a_log_or_an_error(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    settings = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "someone",
+        "sasl.password": CANARY,
+        "debug": "conf,security",
+    }
+    with pytest.raises(BrokerUnreachable) as raised:
+        connect(free_address(), settings, timeout_seconds=1.0)
+    assert CANARY not in caplog.text
+    assert CANARY not in str(raised.value)
+
+
+@pytest.mark.broker
+def test_connect_answers_with_the_clusters_id(broker: TestBroker) -> None:
+    cluster = connect(broker.bootstrap)
+    assert cluster.cluster_id
+    cluster.close()
+
+
+MEMBER_UNTIL_KILLED = """
+import sys
+from stateflow.log.kafka import KafkaCluster, KafkaOptions
+
+class Told:
+    def on_assigned(self, partitions): print("assigned", len(partitions), flush=True)
+    def on_revoked(self, partitions): pass
+    def on_lost(self, partitions): pass
+
+bootstrap, group, topic, session_ms = sys.argv[1:]
+options = KafkaOptions(session_timeout_ms=int(session_ms), heartbeat_interval_ms=300)
+member = KafkaCluster(bootstrap, options=options).group_consumer(group, [topic], Told())
+while True:
+    member.poll(100, 0.1)
+"""
+
+
+@pytest.mark.broker
+def test_the_partitions_of_a_killed_process_are_taken_over(kafka: World, broker: TestBroker) -> None:
+    topic, group = kafka.topic(partitions=2), kafka.name("group")
+    arguments = [sys.executable, "-c", MEMBER_UNTIL_KILLED, broker.bootstrap, group, topic, str(SESSION_MS)]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "assigned 2\n"
+            member = Member(kafka, group, [topic])
+            kafka.until(lambda: len(member.listener.owned) == 1, member.poll)
+            process.send_signal(signal.SIGKILL)
+            kafka.until(lambda: len(member.listener.owned) == 2, member.poll)
+        finally:
+            process.kill()
+    assert member.listener.told("revoked") == []
+    member.consumer.close()
