@@ -36,10 +36,10 @@ class ClusterAdmin:
     def __init__(
         self,
         brokers: str,
-        settings: Mapping[str, str] | None = None,
+        settings: Mapping[str, object] | None = None,
         timeout_seconds: float = TIMEOUT_SECONDS,
     ) -> None:
-        self._settings = dict(settings or {})
+        self._settings: dict[str, Any] = dict(settings or {})
         self._timeout_seconds = timeout_seconds
         self._admin = AdminClient({**self._settings, "bootstrap.servers": brokers})
         self._brokers = brokers

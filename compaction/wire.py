@@ -30,10 +30,14 @@ class WireConnection:
     """One authenticated connection to one broker."""
 
     def __init__(
-        self, host: str, port: int, settings: Mapping[str, str] | None = None, timeout_seconds: float = 10.0
+        self,
+        host: str,
+        port: int,
+        settings: Mapping[str, object] | None = None,
+        timeout_seconds: float = 10.0,
     ) -> None:
         self.address = f"{host}:{port}"
-        self._settings = dict(settings or {})
+        self._settings = {name: str(value) for name, value in (settings or {}).items()}
         self._correlation = 0
         try:
             self._socket = self._open(host, port, timeout_seconds)
