@@ -1,1 +1,1 @@
-"""TODO."""
+"""What an application's topics hold, on its control topic."""

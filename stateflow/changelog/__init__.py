@@ -1,1 +1,1 @@
-"""TODO."""
+"""What stands in a changelog beside state."""

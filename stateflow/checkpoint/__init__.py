@@ -1,1 +1,1 @@
-"""TODO."""
+"""Restore: planner, executor, progress; images of local state."""

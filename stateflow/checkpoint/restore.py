@@ -36,9 +36,9 @@ _RESERVED_AFTER = RESERVED_KEY_PREFIX[:-1] + bytes([RESERVED_KEY_PREFIX[-1] + 1]
 class RestoreSettings:
     """Limits of one restore."""
 
-    epoch_records_max: int = 200_000
+    epoch_records_max: int = 500_000
     """Records read before what is pending is written."""
-    epoch_bytes_max: int = 64 << 20
+    epoch_bytes_max: int = 96 << 20
     """Bytes of keys and values read before what is pending is written."""
     load_entries_min: int = 20_000
     """Epochs of a replay with at least so many keys are written as a sorted file."""

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Reading state from outside the worker that owns it."""
