@@ -6,6 +6,7 @@ before the database is created and compared at every open. Bytes: ``docs/formats
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -13,13 +14,14 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from stateflow.errors import StateForeign
+from stateflow.errors import ConfigError, DiskFull, StateflowError, StateForeign
 
 FORMAT_VERSION = 1
 IDENTITY_FILE = "identity.json"
 DATABASE_FOLDER = "db"
 DAMAGED_FILE = "DAMAGED"
 _ASIDE_SUFFIX = ".damaged"
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +55,15 @@ class TaskDirectory:
     def claim(self) -> None:
         """Create the directory if needed and make sure that it is this task's.
 
-        The first to write the identity wins. Raises ``StateForeign`` for anybody else's directory.
+        The first to write the identity wins. Raises ``StateForeign`` for anybody else's directory, ``DiskFull``,
+        and ``ConfigError`` where no directory can be.
         """
+        try:
+            self._claim()
+        except OSError as error:
+            raise _unusable(self.path, error) from error
+
+    def _claim(self) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
         file = self.path / IDENTITY_FILE
         if not file.exists():
@@ -126,6 +135,22 @@ def _write_once(file: Path, text: str) -> None:
         pass  # the other process's identity is compared with ours next
     finally:
         draft.unlink()
+
+
+def _unusable(path: Path, error: OSError) -> StateflowError:
+    if error.errno in _FULL:
+        return DiskFull(
+            f"no space left for the state in {path} ({error.strerror}).",
+            action="free space or move the state directory, then start again: what was committed is in the"
+            " changelog.",
+            path=str(path),
+        )
+    return ConfigError(
+        f"the state directory {path} cannot be used ({error.strerror}).",
+        action="choose another --state-dir (or setting state_dir), or make this one a directory that this user may"
+        " write.",
+        path=str(path),
+    )
 
 
 def _foreign(path: Path, why: str) -> StateForeign:

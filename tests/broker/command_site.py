@@ -90,11 +90,12 @@ class Site:
 
     def feed(self, values: Iterable[int | bytes], *, key: bytes | None = None) -> None:
         """Write numbers, or bytes that are none, to the source."""
+        now_ms = int(time.time() * 1000)  # retention goes by the records' times: old ones would vanish
         writer = self.cluster.writer()
         writer.begin()
         for value in values:
             data = value if isinstance(value, bytes) else struct.pack(">q", value)
-            writer.send(f"{self.name}-in", key, data, partition=0, timestamp_ms=1_000_000)
+            writer.send(f"{self.name}-in", key, data, partition=0, timestamp_ms=now_ms)
         writer.commit()
         writer.close()
 
