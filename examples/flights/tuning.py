@@ -1,4 +1,4 @@
-"""The compaction step: which changelog carries most that is superseded, and a restore time worth asking for."""
+"""The compaction step: the busiest changelog, and the shortest restore time that compaction can hold for it."""
 
 from __future__ import annotations
 
@@ -10,67 +10,81 @@ from shell import Shell
 
 from stateflow.compaction import changelog_bytes
 from stateflow.compaction.admin import ClusterAdmin
+from stateflow.compaction.settle import Settled, settle
+from stateflow.log.base import Cluster
 
-SHARES_OF_NOW = (0.5, 0.6, 0.75, 0.9, 1.0, 1.5, 3.0, 10.0)
-"""Restore times to ask for, as shares of today's: the first that compaction can hold is taken."""
+SHARES_OF_NOW = (0.5, 0.75, 1.0, 2.0, 5.0, 20.0)
+"""Restore times to ask for, as shares of what a restore takes now: the first that can be held is taken."""
 WATCH = ("--seconds", "0.5")
-SETTLE_SECONDS = 60
+SETTLE_SECONDS = 45.0
+SHRUNK = 0.9
+"""The cleaner has been there when so much of the bytes, or less, is left."""
 TRANSACTION_TIMEOUT = "10s"
 
 
 class Tuned(NamedTuple):
     """What was asked for and what came of it."""
 
-    topic: str
-    superseded_share: float
     records: int
     live: int
     now_seconds: float
     asked_seconds: float
     changes: dict[str, str]
-    settled: dict[str, Any]
+    settled: Settled
+
+    @property
+    def superseded_share(self) -> float:
+        """Share of the records that newer ones had superseded."""
+        return 1 - self.live / self.records if self.records else 0.0
 
 
-def measured(shell: Shell, rates: dict[str, float]) -> list[dict[str, Any]]:
-    """Every changelog as the tool measures it, each at the update rate that this run had."""
-    return [
-        found
-        for topic, rate in rates.items()
-        for found in shell.json("compaction", "measure", "--topic", topic, "--rate", f"{rate:.0f}", *WATCH)
-    ]
+def tune(shell: Shell, brokers: str, cluster: Cluster, busiest: tuple[str, float], folder: Path) -> Tuned:
+    """Measure a changelog, apply the recommended policy, and wait for the broker's cleaner.
+
+    ``busiest`` is the topic and the updates per second that it had in this run: nobody writes to it now.
+    """
+    topic, updates_per_second = busiest
+    rate = ["--rate", f"{updates_per_second:.0f}", *WATCH]
+    (found,) = shell.json("compaction", "measure", "--topic", topic, *rate)
+    restore = found["restore"]
+    now = restore["fixed_seconds"] + found["records"] / restore["records_per_second"]
+    goal = ["--topic", topic, "--transaction-timeout", TRANSACTION_TIMEOUT]
+    asked = shortest(shell, now, goal, found, folder)
+    given = [*rate, "--restore-rate", f"{restore['records_per_second']:.0f}"]
+    (applied,) = shell.json("compaction", "apply", *goal, "--restore-within", f"{asked:.2f}s", *given)
+    changes: dict[str, str] = applied["applied"]["changes"]
+    settled = cleaned(brokers, cluster, topic, found["size_bytes"], changes)
+    return Tuned(found["records"], found["live_keys"] + found["tombstones"], now, asked, changes, settled)
 
 
-def restore_seconds(found: dict[str, Any]) -> float:
-    """How long a measured changelog takes to restore as it is."""
-    rate = found["restore"]
-    return float(rate["fixed_seconds"] + found["records"] / rate["records_per_second"])
-
-
-def live_records(found: dict[str, Any]) -> int:
-    """Records that a finished compaction keeps."""
-    return int(found["live_keys"] + found["tombstones"])
-
-
-def tune(shell: Shell, found: list[dict[str, Any]], folder: Path) -> Tuned:
-    """Apply the recommended policy to the changelog with the most superseded records, and wait for it."""
-    worst = max(found, key=lambda topic: topic["records"] - live_records(topic))
+def shortest(shell: Shell, now: float, goal: list[str], found: dict[str, Any], folder: Path) -> float:
+    """The shortest of some restore times that compaction can hold, in seconds; the longest if none."""
     file = folder / "measurement.json"
-    file.write_text(json.dumps(worst), encoding="utf-8")
-    now = restore_seconds(worst)
-    goal = ["--transaction-timeout", TRANSACTION_TIMEOUT, "--topic", worst["topic"]]
+    file.write_text(json.dumps(found), encoding="utf-8")
+    asked = now
     for share in SHARES_OF_NOW:
-        asked = now * share
-        within = ["--restore-within", f"{asked:.2f}s"]
-        (recommended,) = shell.json("compaction", "recommend", *goal, *within, "--measurement", str(file))
+        asked = max(0.01, now * share)
+        within = ["--restore-within", f"{asked:.2f}s", "--measurement", str(file)]
+        (recommended,) = shell.json("compaction", "recommend", *goal, *within)
         if recommended["reachable"]:
             break
-    rate = worst["restore"]["records_per_second"]
-    given = ["--rate", f"{worst['updates_per_second']:.0f}", "--restore-rate", f"{rate:.0f}", *WATCH]
-    lines = shell.json("compaction", "apply", *goal, *within, *given, "--wait", f"{SETTLE_SECONDS}s")
-    changes: dict[str, str] = next(line["applied"]["changes"] for line in lines if "applied" in line)
-    settled: dict[str, Any] = next(line["settled"] for line in lines if "settled" in line)
-    share = 1 - live_records(worst) / max(1, worst["records"])
-    return Tuned(worst["topic"], share, worst["records"], live_records(worst), now, asked, changes, settled)
+    return asked
+
+
+def cleaned(brokers: str, cluster: Cluster, topic: str, size_bytes: int, changes: dict[str, str]) -> Settled:
+    """Wait for the cleaner. An idle changelog rolls no segment by itself, so it is touched now and then."""
+    admin = ClusterAdmin(brokers)
+    try:
+        return settle(
+            cluster,
+            admin,
+            topic,
+            bytes_at_most=size_bytes * SHRUNK,
+            deadline_seconds=SETTLE_SECONDS if changes else 0.0,
+            touch_every_seconds=max(1.0, int(changes.get("segment.ms", 0)) / 1000),
+        )
+    finally:
+        admin.close()
 
 
 def changelog_sizes(brokers: str, topics: list[str]) -> dict[str, int]:

@@ -18,7 +18,7 @@ import results
 from placement import placements
 from report import Report, Step, TopicBytes
 from shell import Background, Failing, Shell
-from tuning import changelog_sizes, measured, tune
+from tuning import changelog_sizes, tune
 from workers import all_work, running_tasks, worker_pids
 
 from stateflow.catalog.control import ControlTopic
@@ -143,28 +143,28 @@ class Walk:
             )
 
     def compaction(self) -> None:
-        """Measure the changelogs, apply the recommended policy to the worst, wait for the broker's cleaner."""
+        """Apply the recommended policy to the busiest changelog, and wait for the broker's cleaner."""
         with self._step("Tune compaction for a restore time") as step:
+            topic, rate = max(self._updates_per_second.items(), key=lambda found: found[1])
             before = changelog_sizes(self._brokers, list(self._updates_per_second))
-            found = measured(self._shell, self._updates_per_second)
-            tuned = tune(self._shell, found, self._state.parent)
+            tuned = tune(self._shell, self._brokers, self._cluster, (topic, rate), self._state.parent)
             after = changelog_sizes(self._brokers, list(before))
-            self._report.changelogs = [TopicBytes(topic, before[topic], after[topic]) for topic in before]
+            self._report.changelogs = [TopicBytes(name, before[name], after[name]) for name in before]
             step.numbers = [
-                ("superseded in that changelog", f"{tuned.superseded_share:.0%}"),
-                ("its restore as it was", f"{tuned.now_seconds:.2f} s"),
+                ("superseded", f"{tuned.superseded_share:.0%}"),
+                ("restore of this changelog as it was", f"{tuned.now_seconds:.2f} s"),
                 ("asked for", f"{tuned.asked_seconds:.2f} s"),
-                ("its bytes before", page.human_bytes(before[tuned.topic])),
-                ("after", page.human_bytes(after[tuned.topic])),
-                ("until the cleaner had done it", f"{tuned.settled['seconds']:.1f} s"),
+                ("before", page.human_bytes(before[topic])),
+                ("after", page.human_bytes(after[topic])),
+                ("until the cleaner had been there", f"{tuned.settled.seconds:.1f} s"),
             ]
+            settings = ", ".join(f"{name}={value}" for name, value in sorted(tuned.changes.items()))
             step.sentence = (
-                f"{tuned.superseded_share:.0%} of the {tuned.records:,} records in {tuned.topic} were superseded. "
-                f"Asked for a restore within {tuned.asked_seconds:.2f} s, the tuner set "
-                f"{', '.join(f'{name}={value}' for name, value in sorted(tuned.changes.items())) or 'nothing'}; "
-                f"the log went from {page.human_bytes(before[tuned.topic])} to "
-                f"{page.human_bytes(after[tuned.topic])}."
-            )
+                f"Of the {tuned.records:,} records in {topic}, {tuned.superseded_share:.0%} were superseded. "
+                f"For a restore within {tuned.asked_seconds:.2f} s the tuner set {settings or 'nothing'}; the log "
+                f"went from {page.human_bytes(before[topic])} to {page.human_bytes(after[topic])}. "
+                f"{tuned.settled.why}"
+            ).rstrip()
 
     def repartition(self) -> None:
         """Move all state to more partitions with the Spark job."""
