@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 
 from stateflow.catalog.model import Catalog, StoreEntry
 from stateflow.errors import ConfigError, StateCorrupt
-from stateflow.query.decoding import Row, StoreDecoder
+from stateflow.state.decoding import Row, StoreDecoder
 from stateflow.store.base import StorePosition
 from stateflow.store.directory import TaskDirectory, find_task_directories
 from stateflow.store.faults import lock_holder

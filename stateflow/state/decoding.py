@@ -52,12 +52,16 @@ class StoreDecoder:
         described = entry.value_codec.get("map_key")
         self._map_key: Codec[Any] | None = None if described is None else from_description(described)
 
+    def routing_key(self, key: Any) -> bytes:
+        """The bytes of a key: what the routing table is asked about."""
+        return self._key.encode(key)
+
     def key_bytes(self, text: str) -> bytes:
         """A routing key that a person wrote: plain text for strings and bytes, JSON for all else."""
         if self.entry.key_codec["codec"] in ("string", "bytes"):
             return text.encode()
         try:
-            return self._key.encode(json.loads(text))
+            return self.routing_key(json.loads(text))
         except (json.JSONDecodeError, EncodeError) as error:
             raise ConfigError(
                 f"{text!r} is not a key of {self.entry.name} ({error}).",

@@ -10,7 +10,7 @@ from stateflow.codec.scalar import Bytes, Integer, String
 from stateflow.codec.structured import Json
 from stateflow.codec.timed import Timed, TimedCodec
 from stateflow.errors import ConfigError
-from stateflow.query.decoding import Row, StoreDecoder
+from stateflow.state.decoding import Row, StoreDecoder
 from stateflow.state.layout import index_bytes, prefixed_key, window_key
 from stateflow.store.base import Change
 from stateflow.store.memory import MemoryReader
