@@ -29,7 +29,9 @@ class StateflowError(Exception):
         return _rebuilt, (type(self), self.message, self.action, self.fields)
 
 
-def _rebuilt(kind: type[StateflowError], message: str, action: str, fields: dict[str, object]) -> StateflowError:
+def _rebuilt(
+    kind: type[StateflowError], message: str, action: str, fields: dict[str, object]
+) -> StateflowError:
     return kind(message, action=action, **fields)
 
 
