@@ -56,6 +56,8 @@ class CellResult:
     request_cores: float
     """Request and network threads: what appends cost, rolling included."""
     broker_cores: float
+    cleaner_wait_cores: float
+    """Seconds per second that cleaner threads were ready and had no core: much of it, and the run is disturbed."""
     records_end: int
     live_end: int
     size_end_bytes: int
@@ -218,6 +220,7 @@ def _result(
         cleaner_cores=cpu.cleaner_seconds / seconds,
         request_cores=cpu.request_seconds / seconds,
         broker_cores=cpu.total_seconds / seconds,
+        cleaner_wait_cores=cpu.cleaner_wait_seconds / seconds,
         records_end=probes[0].records,
         live_end=probes[0].live_keys,
         size_end_bytes=size_end,

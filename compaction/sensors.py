@@ -20,12 +20,15 @@ class BrokerCpu:
     request_seconds: float
     """Request handlers and network threads: appends, and with them the rolling of segments."""
     total_seconds: float
+    cleaner_wait_seconds: float
+    """Time that cleaner threads were ready to run and did not get a core: the machine was busy otherwise."""
 
     def __sub__(self, earlier: BrokerCpu) -> BrokerCpu:
         return BrokerCpu(
             self.cleaner_seconds - earlier.cleaner_seconds,
             self.request_seconds - earlier.request_seconds,
             self.total_seconds - earlier.total_seconds,
+            self.cleaner_wait_seconds - earlier.cleaner_wait_seconds,
         )
 
 
@@ -42,7 +45,7 @@ def broker_pid(host: str, port: int) -> int | None:
 
 def broker_cpu(pid: int) -> BrokerCpu:
     """CPU used by the broker's threads until now. Raises ``ProcessLookupError`` when it is gone."""
-    cleaner = requests = total = 0
+    cleaner = requests = total = waited = 0
     try:
         tasks = list((_PROC / str(pid) / "task").iterdir())
     except FileNotFoundError as error:
@@ -50,15 +53,17 @@ def broker_cpu(pid: int) -> BrokerCpu:
     for task in tasks:
         try:
             name = (task / "comm").read_text()
-            nanoseconds = int((task / "schedstat").read_text().split()[0])
+            ran, waiting, _ = (task / "schedstat").read_text().split()
         except (FileNotFoundError, ProcessLookupError):
             continue  # a thread that ended meanwhile
+        nanoseconds = int(ran)
         total += nanoseconds
         if name.startswith(_CLEANER):
             cleaner += nanoseconds
+            waited += int(waiting)
         elif name.startswith(_REQUESTS):
             requests += nanoseconds
-    return BrokerCpu(cleaner / 1e9, requests / 1e9, total / 1e9)
+    return BrokerCpu(cleaner / 1e9, requests / 1e9, total / 1e9, waited / 1e9)
 
 
 def _is_local(host: str) -> bool:

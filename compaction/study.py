@@ -159,6 +159,7 @@ def _cell(
         cleaner_cores=statistics.fmean(run.cleaner_cores for run in runs),
         request_cores=statistics.fmean(run.request_cores for run in runs),
         broker_cores=statistics.fmean(run.broker_cores for run in runs),
+        cleaner_wait_cores=statistics.fmean(run.cleaner_wait_cores for run in runs),
         records_end=round(statistics.fmean(run.records_end for run in runs)),
         live_end=round(mean_live),
         record_bytes=_record_bytes(runs[0]),

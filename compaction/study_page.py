@@ -9,7 +9,7 @@ from stateflow.compaction.charts import Axis, Mark, Series, line_chart, scatter,
 from stateflow.compaction.model import predict
 from stateflow.compaction.page_style import STYLE
 from stateflow.compaction.policy import Policy
-from stateflow.compaction.study_result import LATE_SECONDS_MAX, CellFigures, LoopFigures, Study, mean_abs
+from stateflow.compaction.study_result import CellFigures, LoopFigures, Study, mean_abs
 from stateflow.compaction.workload import Workload
 
 _MB = 1e6
@@ -223,7 +223,7 @@ def _accuracy(study: Study) -> str:
     rows = [
         [
             cell.setup,
-            cell.name + (" ⚠ producer late" if cell.late_seconds > LATE_SECONDS_MAX else ""),
+            cell.name + (" (disturbed)" if cell.disturbed else ""),
             f"{cell.size_max_bytes / _MB:.2f}",
             f"{cell.simulated_size_max_bytes / _MB:.2f} ({cell.size_error:+.1%})",
             "–" if cell.closed_size_max_bytes is None else f"{cell.closed_size_max_bytes / _MB:.2f}",
@@ -245,7 +245,11 @@ def _accuracy(study: Study) -> str:
         "closed form",
         "restore, s",
     ]
-    return "<h2>Measured and predicted</h2>" + _table(head, rows)
+    note = (
+        "<p>A cell is disturbed when its cleaner waited for a core that other work on the machine held, or the "
+        "producer fell behind: it then cleaned less often than its settings say.</p>"
+    )
+    return "<h2>Measured and predicted</h2>" + note + _table(head, rows)
 
 
 def _trims(study: Study) -> str:

@@ -5,7 +5,7 @@ bound.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,8 @@ from stateflow.compaction.watch import Decision
 
 LATE_SECONDS_MAX = 1.0
 """A producer that fell further behind did not write at the rate that the cell names."""
+WAIT_SHARE_MAX = 0.15
+"""A cleaner that waited for a core for longer than this share of its own CPU time was held up by other work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,7 @@ class CellFigures:
     cleaner_cores: float
     request_cores: float
     broker_cores: float
+    cleaner_wait_cores: float
     records_end: int
     live_end: int
     record_bytes: float
@@ -47,6 +50,12 @@ class CellFigures:
     closed_size_max_bytes: float | None
     closed_cleaner_cores: float
     sizes: tuple[tuple[float, int], ...]
+
+    @property
+    def disturbed(self) -> bool:
+        """True when the cleaner waited for a core, or the producer was late: the cell shows the machine's load."""
+        waited = self.cleaner_wait_cores > WAIT_SHARE_MAX * max(self.cleaner_cores, 0.01)
+        return waited or self.late_seconds > LATE_SECONDS_MAX
 
     @property
     def size_error(self) -> float:
@@ -155,12 +164,11 @@ class Study:
             "cells": [_cell_summary(cell) for cell in self.cells],
             "objectives": [_objective_summary(objective) for objective in self.objectives],
             "ratio_at_tightest": self.ratio_at_tightest(),
-            "prediction_errors": {
-                "size_mean_abs": mean_abs(cell.size_error for cell in self.cells),
-                "size_max_abs": max((abs(cell.size_error) for cell in self.cells), default=None),
-                "cleaner_cpu_mean_abs": mean_abs(cell.cpu_error for cell in self.cells),
-                "cleaner_cpu_max_abs": max((abs(cell.cpu_error) for cell in self.cells), default=None),
-            },
+            "prediction_errors": prediction_errors(self.cells),
+            "prediction_errors_undisturbed": prediction_errors(
+                [cell for cell in self.cells if not cell.disturbed]
+            ),
+            "disturbed_cells": [cell.name for cell in self.cells if cell.disturbed],
             "trims": [
                 {
                     "setup": trim.setup,
@@ -185,7 +193,6 @@ class Study:
                 for loop in self.loops
             ],
             "loop_share_over_bound": watched.share_over_bound if watched else None,
-            "late_cells": [cell.name for cell in self.cells if cell.late_seconds > LATE_SECONDS_MAX],
         }
 
     def ratio_at_tightest(self) -> float | None:
@@ -200,6 +207,17 @@ def mean_abs(values: Iterable[float]) -> float | None:
     return statistics.fmean(found) if found else None
 
 
+def prediction_errors(cells: Sequence[CellFigures]) -> dict[str, Any]:
+    """Mean and largest absolute errors of the simulator's predictions; None of no cells."""
+    return {
+        "cells": len(cells),
+        "size_mean_abs": mean_abs(cell.size_error for cell in cells),
+        "size_max_abs": max((abs(cell.size_error) for cell in cells), default=None),
+        "cleaner_cpu_mean_abs": mean_abs(cell.cpu_error for cell in cells),
+        "cleaner_cpu_max_abs": max((abs(cell.cpu_error) for cell in cells), default=None),
+    }
+
+
 def _cell_summary(cell: CellFigures) -> dict[str, Any]:
     return {
         "setup": cell.setup,
@@ -212,6 +230,8 @@ def _cell_summary(cell: CellFigures) -> dict[str, Any]:
         "cleaner_cores_predicted": cell.simulated_cleaner_cores,
         "cleaner_cores_closed_form": cell.closed_cleaner_cores,
         "broker_cores": cell.broker_cores,
+        "cleaner_wait_cores": cell.cleaner_wait_cores,
+        "disturbed": cell.disturbed,
         "restore_seconds": cell.restore_seconds,
         "restore_spread": cell.restore_spread,
         "records_end": cell.records_end,

@@ -1,0 +1,124 @@
+"""The study's figures and its page, from made-up results."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from stateflow.compaction.calibrate import Calibration
+from stateflow.compaction.model import Costs
+from stateflow.compaction.policy import CleanerSettings, Policy
+from stateflow.compaction.study_page import study_page
+from stateflow.compaction.study_plan import StudyOptions, grid, loop_stream, quick_options, setups
+from stateflow.compaction.study_result import CellFigures, LoopFigures, ObjectiveFigures, Study
+from stateflow.compaction.watch import Decision
+
+CELL = CellFigures(
+    setup="fold-left-1p",
+    name="100ms-0.01",
+    ours=False,
+    policy=Policy(segment_ms=100, dirty_ratio=0.01),
+    size_mean_bytes=5e6,
+    size_max_bytes=6e6,
+    size_max_spread=0.0,
+    cleaner_cores=0.6,
+    request_cores=0.05,
+    broker_cores=0.7,
+    cleaner_wait_cores=0.01,
+    records_end=10_000,
+    live_end=9000,
+    record_bytes=571.0,
+    restore_seconds=0.3,
+    restore_spread=0.1,
+    late_seconds=0.0,
+    simulated_size_mean_bytes=5e6,
+    simulated_size_max_bytes=5.7e6,
+    simulated_cleaner_cores=0.66,
+    closed_size_max_bytes=5.8e6,
+    closed_cleaner_cores=0.7,
+    sizes=((0.0, 0), (1.0, 3_000_000), (2.0, 6_000_000)),
+)
+OURS = replace(CELL, name="tuned for 1.3x live", ours=True, cleaner_cores=0.15, simulated_cleaner_cores=0.15)
+OBJECTIVE = ObjectiveFigures(
+    setup="fold-left-1p",
+    factor=1.3,
+    bound_bytes=6.5e6,
+    restore_seconds=0.4,
+    grid_best="100ms-0.01",
+    grid_cleaner_cores=0.6,
+    grid_broker_cores=0.7,
+    ours_cleaner_cores=0.15,
+    ours_broker_cores=0.2,
+    ours_size_max_bytes=6e6,
+    ours_restore_seconds=0.3,
+    ours_restore_predicted_seconds=0.31,
+    with_buffer_cleaner_cores=0.06,
+    held=True,
+)
+DECISION = Decision(
+    1000, "change", "the bound would <not> hold", 1, 1.0, 3000.0, 1.0, 0.3, {"segment.ms": "23"}
+)
+LOOP = LoopFigures("loop watched", 9e6, 0.01, 8e6, 0.2, 1, ((0.0, 1), (1.0, 8_000_000)), (DECISION,))
+
+
+def study(*cells: CellFigures) -> Study:
+    return Study(
+        options=quick_options(),
+        broker="4.3",
+        cleaner=CleanerSettings(),
+        calibration=Calibration(Costs(), CleanerSettings(), {"mixed": 0.02}),
+        cells=cells,
+        objectives=(OBJECTIVE, replace(OBJECTIVE, factor=1.1, grid_best=None, grid_cleaner_cores=None)),
+        trims=(),
+        loops=(LOOP,),
+    )
+
+
+def test_the_summary_has_ratios_errors_and_the_loop() -> None:
+    found = study(CELL, OURS).summary()
+    assert found["ratio_at_tightest"] == pytest.approx(0.25)
+    assert found["objectives"][0]["ratio_with_fitting_buffer"] == pytest.approx(0.1)
+    assert found["loop_share_over_bound"] == 0.01
+    assert found["prediction_errors"]["size_mean_abs"] == pytest.approx(0.05)
+    assert found["prediction_errors"]["cleaner_cpu_max_abs"] == pytest.approx(0.1)
+    json.dumps(found, allow_nan=False)
+
+
+def test_a_cell_whose_cleaner_waited_for_a_core_counts_apart() -> None:
+    held_up = replace(CELL, name="held up", cleaner_wait_cores=0.3, simulated_cleaner_cores=1.2)
+    found = study(OURS, held_up).summary()
+    assert found["disturbed_cells"] == ["held up"]
+    assert found["prediction_errors"]["cells"] == 2
+    assert found["prediction_errors_undisturbed"]["cells"] == 1
+    assert found["prediction_errors_undisturbed"]["cleaner_cpu_max_abs"] == pytest.approx(0.0)
+
+
+def test_the_page_stands_alone_and_escapes_what_it_shows() -> None:
+    page = study_page(study(CELL, OURS))
+    assert page.startswith("<!doctype html>")
+    assert "&lt;not&gt;" in page
+    for forbidden in ("<script", "http://", "https://", "<link", "@import"):
+        assert forbidden not in page
+    assert page.count("<svg") == 4  # trade-off, loop, two saw-teeth
+
+
+def test_results_survive_a_file() -> None:
+    before = study(CELL, OURS)
+    assert msgspec.json.decode(msgspec.json.encode(before), type=Study) == before
+
+
+def test_the_grid_is_the_papers_and_the_full_study_has_every_workload() -> None:
+    assert [name for name, _ in grid()] == [
+        f"{ms}ms-{ratio}" for ms in (100, 1000) for ratio in (0.01, 0.33, 0.66)
+    ]
+    assert [setup.name for setup in setups(StudyOptions())] == [
+        "fold-left-1p",
+        "fold-left-4p",
+        "retain-all-1p",
+        "retain-all-4p",
+    ]
+    rates = [step.updates_per_second for step in loop_stream(quick_options()).rates]
+    assert rates == [3000, 9000, 3000]
