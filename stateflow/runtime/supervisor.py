@@ -7,8 +7,8 @@ they see the end of the pipe and stop cleanly, so no worker outlives it.
 from __future__ import annotations
 
 import logging
+import os
 import subprocess
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -124,7 +124,8 @@ def stop_with_parent(stop: Callable[[], None]) -> None:
     """In a worker: call ``stop`` when the supervisor closes its end of the pipe, or dies."""
 
     def watch() -> None:
-        while sys.stdin.buffer.read(1):
+        # Not through sys.stdin: at exit the interpreter wants its lock, and aborts when this thread still reads.
+        while os.read(0, 1):
             pass
         stop()
 

@@ -119,3 +119,14 @@ def test_workers_stop_when_the_supervisor_is_killed(tmp_path: Path) -> None:
     process.kill()
     process.wait()
     wait_until(lambda: says(tmp_path / "w0", "stopped cleanly"), "the worker to notice")
+
+
+def test_a_worker_that_watches_its_parent_ends_with_its_own_exit_code(tmp_path: Path) -> None:
+    """The thread that waits for the parent's end must not be in the way of the interpreter's."""
+    failing = (
+        "import sys\nfrom stateflow.runtime.supervisor import stop_with_parent\n"
+        "stop_with_parent(lambda: None)\nsys.exit(20)"
+    )
+    with pytest.raises(WorkerFailed) as raised:
+        Supervisor(lambda _: [sys.executable, "-c", failing], 1, SystemClock()).run()
+    assert raised.value.exit_code == 20
