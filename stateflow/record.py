@@ -33,6 +33,11 @@ class OffsetRange(NamedTuple):
         """Offset slots covered; compaction and markers make the number of records smaller."""
         return max(0, self.offset_next - self.offset_first)
 
+    def until(self, offset_next: int) -> OffsetRange:
+        """The part before ``offset_next``; empty when it begins behind that."""
+        end = min(self.offset_next, offset_next)
+        return OffsetRange(min(self.offset_first, end), end)
+
     @property
     def is_empty(self) -> bool:
         """True when there is nothing between the two ends."""
@@ -69,6 +74,17 @@ class RecordBatch:
 
     def __len__(self) -> int:
         return len(self.offsets)
+
+    def first(self, rows: int) -> RecordBatch:
+        """The first ``rows`` rows."""
+        return RecordBatch(
+            self.source,
+            self.offsets[:rows],
+            self.timestamps_ms[:rows],
+            self.keys[:rows],
+            self.values[:rows],
+            self.headers[:rows],
+        )
 
     def records(self) -> Iterator[Record]:
         """The rows, one by one."""

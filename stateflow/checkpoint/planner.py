@@ -87,9 +87,12 @@ def plan_task(
     topic_ids: Mapping[str, str],
     stores: TaskStores,
     clock: Clock | None = None,
+    *,
+    ends: Mapping[str, int] | None = None,
 ) -> TaskPlan:
     """The plan of one task. ``topic_ids`` are the ids that the catalog recorded, by topic.
 
+    ``ends`` is, by store, the offset up to which the changelog counts, where that is not its last stable offset.
     Raises ``TopicMissing``, or ``TopicRecreated`` when a changelog is not the one that was recorded.
     """
     now_ms = (clock or SystemClock()).now_ms()
@@ -100,6 +103,8 @@ def plan_task(
         info = topics.get(changelog.topic)
         position = stores.position(store)
         log = ranges.get(changelog, OffsetRange(0, 0))
+        if ends is not None and store in ends:
+            log = log.until(ends[store])
         is_behind = info is not None and (position is None or position.offset_next != log.offset_next)
         facts.append(
             StoreFacts(

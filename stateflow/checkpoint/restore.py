@@ -164,7 +164,7 @@ class Restoration:
             changelog,
             why,
         )
-        part.start_over(log, why, self._clock.now_ms())
+        part.start_over(log.until(part.plan.offsets.offset_next), why, self._clock.now_ms())
         assert self._reader is not None, "whoever starts over has been reading"
         self._reader.assign(self._wanted())
 
@@ -244,7 +244,9 @@ class _StoreRestore:
         self.done = log.is_empty
 
     def add(self, batch: RecordBatch) -> None:
-        """Take in records; a later value of a key replaces the one before."""
+        """Take in records; a later value of a key replaces the one before. Nothing behind the target counts."""
+        if batch.offsets and batch.offsets[-1] >= self.plan.offsets.offset_next:
+            batch = batch.first(bisect_left(batch.offsets, self.plan.offsets.offset_next))
         self._pending.update(zip(batch.keys, batch.values, strict=True))
         size_bytes = sum(map(len, filter(None, batch.keys))) + sum(map(len, filter(None, batch.values)))
         self._pending_records += len(batch)
@@ -254,6 +256,7 @@ class _StoreRestore:
 
     def reach(self, offset_next: int) -> bool:
         """The reader has come so far: write what is due. True when that is further than before."""
+        offset_next = min(offset_next, self.plan.offsets.offset_next)
         moved = offset_next > self.offset_next
         self.offset_next = max(self.offset_next, offset_next)
         self.done = self.offset_next >= self.plan.offsets.offset_next

@@ -122,6 +122,10 @@ class Writer(Protocol):
         """Add a group's input offsets to the transaction; ``member`` None proves nothing."""
         ...
 
+    def flush(self, timeout_seconds: float = 60.0) -> None:
+        """Wait until everything sent so far is acknowledged. Raises what ``commit`` raises."""
+        ...
+
     def commit(self, timeout_seconds: float = 60.0) -> dict[TopicPartition, Appended]:
         """Commit the transaction, or flush without one: on return every record is acknowledged and durable.
 

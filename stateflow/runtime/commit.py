@@ -3,7 +3,8 @@
 Under exactly-once steps 2 and 3 are one Kafka transaction that step 4 commits. RocksDB follows in step 5, so it
 never stands for an offset that the log has not committed, and a crash anywhere is repaired by reading a tail:
 
-* before step 4: nothing is visible; the next owner reads the same input again.
+* before step 4: nothing is visible; the next owner reads the same input again. (Kafka can make half of it visible;
+  the commit records tell, see ``docs/exactly-once.md``.)
 * between 4 and 5: the log is ahead of RocksDB; restore applies the missing tail (whole values, so a repeated
   application is harmless).
 
@@ -20,9 +21,10 @@ from stateflow.changelog.format import WATERMARK_HEADER
 from stateflow.log.base import Committed, GroupMetadata, Writer
 from stateflow.record import TopicPartition
 from stateflow.runtime.context import TaskContext
+from stateflow.runtime.takeover import Ledger, changelog_positions, send_commit_records
 from stateflow.runtime.watermarks import encode_record
 from stateflow.runtime.wiring import TaskWiring
-from stateflow.store.base import Change, StorePosition, TaskStores
+from stateflow.store.base import Change, TaskStores
 
 
 class InputGroup(Protocol):
@@ -77,6 +79,7 @@ def commit_epoch(
     stores: TaskStores,
     group: InputGroup,
     offsets: Mapping[TopicPartition, Committed],
+    ledger: Ledger,
 ) -> None:
     """Make everything since the last commit durable: outputs, state, input offsets.
 
@@ -90,15 +93,19 @@ def commit_epoch(
     context.begin_once()
     _log_changes(wiring, writer, epoch)  # 2: one record per changed key, beside the outputs already sent
     if exactly_once:
+        if (
+            wiring.changelogs
+        ):  # outputs before commit records, commit records before offsets: see the protocol
+            writer.flush()
+            changes_total = {name: len(changes) for name, changes in epoch.items()}
+            send_commit_records(wiring, writer, ledger, offsets, changes_total)
+            writer.flush()
         writer.send_offsets(offsets, wiring.group, group.metadata())  # 3
     appended = writer.commit()  # 4
+    ledger.sequence += 1
 
-    positions = {
-        name: StorePosition(wiring.topic_ids[changelog.topic], appended[changelog].offset + 1)
-        for name, changelog in wiring.changelogs.items()
-        if name in epoch
-    }
-    if epoch:
+    positions = changelog_positions(wiring, appended)
+    if positions:
         stores.apply(epoch, positions)  # 5
     for store in context.stores.values():
         store.committed()

@@ -3,8 +3,10 @@
 1. The transactional writer fences every predecessor, so what is committed now is final.
 2. The committed input offsets are read, waiting for transactions that still hold them.
 3. The local stores are opened, which needs their directory's lock.
-4. The changelog tail is applied, up to a target fixed after the fence.
-5. The stage is built over the restored stores.
+4. The newest commit records tell what the last commit was, and where its input ended.
+5. The changelog tail is applied, up to a target fixed after the fence.
+6. What a torn commit left visible is set right.
+7. The stage is built over the restored stores.
 
 None of it belongs on a poll thread: it may take as long as the changelog is long.
 """
@@ -16,14 +18,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from stateflow.changelog.sequences import Resolution, resolve
 from stateflow.checkpoint.planner import plan_task
 from stateflow.checkpoint.progress import Progress
 from stateflow.checkpoint.restore import Restoration
+from stateflow.checkpoint.tails import read_tails
 from stateflow.clock import Clock
 from stateflow.errors import Interrupted, OffsetOutOfRange
 from stateflow.log.base import Cluster, Committed, Writer
 from stateflow.record import OffsetRange, TopicPartition
 from stateflow.runtime.settings import WorkerSettings
+from stateflow.runtime.takeover import Ledger, recorded_inputs, set_right
 from stateflow.runtime.task import Task
 from stateflow.runtime.wiring import TaskWiring
 from stateflow.store.base import TaskStores
@@ -72,14 +77,19 @@ class Opener:
         writer = self._cluster.writer(wiring.transactional_id if exactly_once else None)  # 1
         try:
             committed = self._cluster.committed(wiring.group, wiring.inputs)  # 2
-            starts = self._starts(wiring, committed)
             stores = self._open_stores(wiring)  # 3
         except BaseException:
             writer.close()
             raise
         try:
-            self._restore(wiring, stores, cancelled)  # 4
-            return OpenedTask(self._build(wiring, writer, stores, committed), starts)  # 5
+            resolution = self._resolve(wiring)  # 4
+            ledger = Ledger.after(resolution)
+            inputs = recorded_inputs(wiring, resolution, committed)
+            starts = self._starts(wiring, inputs)
+            self._restore(wiring, stores, resolution, cancelled)  # 5
+            if exactly_once:
+                set_right(wiring, writer, stores, ledger, resolution, inputs, committed)  # 6
+            return OpenedTask(self._build(wiring, writer, stores, inputs, ledger), starts)  # 7
         except BaseException:
             _release(writer, stores)
             raise
@@ -89,9 +99,16 @@ class Opener:
         wiring: TaskWiring,
         writer: Writer,
         stores: TaskStores,
-        committed: Mapping[TopicPartition, Committed],
+        inputs: Mapping[TopicPartition, Committed],
+        ledger: Ledger,
     ) -> Task:
-        return Task(wiring, writer, stores, committed, self._clock, self._settings.read_cache_bytes)
+        return Task(wiring, writer, stores, inputs, self._clock, self._settings.read_cache_bytes, ledger)
+
+    def _resolve(self, wiring: TaskWiring) -> Resolution:
+        """What is decided. At least once there are no commit records, and the group's offsets rule."""
+        if wiring.guarantee != "exactly-once":
+            return Resolution(None, {})
+        return resolve(read_tails(self._cluster, wiring.changelogs, self._clock))
 
     def _starts(
         self, wiring: TaskWiring, committed: Mapping[TopicPartition, Committed]
@@ -118,10 +135,17 @@ class Opener:
             )
         return committed.offset_next
 
-    def _restore(self, wiring: TaskWiring, stores: TaskStores, cancelled: Callable[[], bool]) -> None:
+    def _restore(
+        self,
+        wiring: TaskWiring,
+        stores: TaskStores,
+        resolution: Resolution,
+        cancelled: Callable[[], bool],
+    ) -> None:
         if not wiring.changelogs:
             return
-        plan = plan_task(self._cluster, wiring.id, wiring.changelogs, wiring.topic_ids, stores)
+        ends = resolution.restore_next
+        plan = plan_task(self._cluster, wiring.id, wiring.changelogs, wiring.topic_ids, stores, ends=ends)
         restoration = Restoration(self._cluster, plan, stores, self._clock)
         try:
             while not restoration.done:

@@ -13,6 +13,7 @@ from stateflow.log.base import Committed, Writer
 from stateflow.record import RecordBatch, TopicPartition
 from stateflow.runtime.commit import Announcement, InputGroup, commit_epoch
 from stateflow.runtime.context import TaskContext
+from stateflow.runtime.takeover import Ledger
 from stateflow.runtime.watermarks import Watermarks, decode_record, marks_in
 from stateflow.runtime.wiring import TaskWiring
 from stateflow.store.base import TaskStores
@@ -34,10 +35,12 @@ class Task:
         committed: Mapping[TopicPartition, Committed],
         clock: Clock,
         read_cache_bytes: int = 16 << 20,
+        ledger: Ledger | None = None,
     ) -> None:
         self.wiring = wiring
         self._writer = writer
         self._stores = stores
+        self._ledger = ledger or Ledger()
         self._watermarks = _recorded_watermarks(wiring, committed)
         self._offsets = dict(committed)
         self._committed = dict(committed)
@@ -118,7 +121,7 @@ class Task:
         offsets = {
             source: Committed(position.offset_next, metadata) for source, position in self._offsets.items()
         }
-        commit_epoch(self.wiring, self.context, self._writer, self._stores, group, offsets)
+        commit_epoch(self.wiring, self.context, self._writer, self._stores, group, offsets, self._ledger)
         self._offsets = dict(offsets)
         self._committed = dict(offsets)
         self.commits_total += 1

@@ -153,7 +153,11 @@ class Worker:
             return
         running = self._tasks[lead]
         running.heard_seconds = self._clock.monotonic_seconds()
-        running.task.process(batch)
+        try:
+            running.task.process(batch)
+        except TransactionAborted as error:
+            self._start_again(lead, error)
+            return
         if running.task.dirty_bytes > self._settings.dirty_bytes_max:
             self._commit(lead)
 
@@ -185,13 +189,16 @@ class Worker:
         try:
             running.task.commit(self._group)
         except TransactionAborted as error:
-            _LOG.warning("Task %s starts again from its last commit: %s", running.task.wiring.id, error)
-            self._abandon(lead)
-            self._open(lead)
+            self._start_again(lead, error)
             return
         running.committed_seconds = self._clock.monotonic_seconds()
         if running.task.wiring.is_rekeyed:
             self._purge.consumed(running.task.offsets)
+
+    def _start_again(self, lead: TopicPartition, error: TransactionAborted) -> None:
+        _LOG.warning("Task %s starts again from its last commit: %s", self._tasks[lead].task.wiring.id, error)
+        self._abandon(lead)
+        self._open(lead)
 
     def _release(self, lead: TopicPartition) -> None:
         running = self._tasks[lead]

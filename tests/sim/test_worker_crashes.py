@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from stateflow.catalog.model import Guarantee
+from stateflow.changelog.format import is_reserved
 from stateflow.clock import ManualClock
 from stateflow.log.base import TopicSpec
 from stateflow.log.memory import MemoryCluster
@@ -101,7 +102,9 @@ def numbers_by_word(world: World) -> dict[bytes, list[int]]:
 
 def logged_state(world: World) -> dict[bytes, int]:
     changelog = world.wiring.task(world.wiring.topology.stage("number"), 0).changelogs[STORE].topic
-    return {record.key: number_of(record.value) for record in world.read(changelog)}
+    records = [record for record in world.read(changelog) if not is_reserved(record.key)]
+    newest = {record.key: record.value for record in records}
+    return {key: number_of(value) for key, value in newest.items() if value is not None}
 
 
 def local_state(world: World) -> dict[bytes, int]:

@@ -12,7 +12,9 @@ from stateflow.errors import TopicMissing
 from stateflow.log.base import Committed, GroupListener, TopicInfo, TopicSpec
 from stateflow.log.kafka.admin import Admin
 from stateflow.log.kafka.consumer import KafkaGroupConsumer
+from stateflow.log.kafka.end_watch import EndWatch
 from stateflow.log.kafka.offsets import Offsets
+from stateflow.log.kafka.patient import PatientWriter
 from stateflow.log.kafka.reader import KafkaReader
 from stateflow.log.kafka.settings import (
     KafkaOptions,
@@ -130,14 +132,17 @@ class KafkaCluster:
             self._options.unreachable_seconds,
         )
 
-    def writer(self, transactional_id: str | None = None) -> KafkaWriter:
+    def writer(self, transactional_id: str | None = None) -> KafkaWriter | PatientWriter:
         """A new writer. With a transactional id, every older writer of that id is fenced on return."""
-        return KafkaWriter(
+        watch = EndWatch()
+        writer = KafkaWriter(
             writer_settings(self.bootstrap, self._settings, self._options, transactional_id),
             self._admin,
             self._topics,
             self._outsider_metadata,
+            watch.take,
         )
+        return writer if transactional_id is None else PatientWriter(writer, watch, self._admin.clock)
 
     def group_consumer(
         self, group: str, topics: Sequence[str], listener: GroupListener, *, member: str | None = None

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stateflow.errors import ConfigError
+from stateflow.log.kafka.end_watch import STATISTICS_INTERVAL_MS
 
 Settings = dict[str, Any]
 
@@ -106,14 +107,17 @@ def member_settings(
     bootstrap: str, settings: Mapping[str, object], options: KafkaOptions, group: str, instance: str | None
 ) -> Settings:
     """For a member of a consumer group."""
+    session_timeout_ms = settings.get("session.timeout.ms", options.session_timeout_ms)
     made = {
         **reader_settings(bootstrap, settings, options),
         **_GROUP,
         "fetch.wait.max.ms": settings.get("fetch.wait.max.ms", 500),
         "group.id": group,
-        "session.timeout.ms": options.session_timeout_ms,
-        "heartbeat.interval.ms": options.heartbeat_interval_ms,
-        "max.poll.interval.ms": max(options.max_poll_interval_ms, options.session_timeout_ms),
+        "session.timeout.ms": session_timeout_ms,
+        "heartbeat.interval.ms": settings.get("heartbeat.interval.ms", options.heartbeat_interval_ms),
+        "max.poll.interval.ms": settings.get(
+            "max.poll.interval.ms", max(options.max_poll_interval_ms, int(str(session_timeout_ms)))
+        ),
     }
     if instance is not None:
         made["group.instance.id"] = instance
@@ -137,6 +141,7 @@ def writer_settings(
     }
     if transactional_id is not None:
         made["transactional.id"] = transactional_id
+        made["statistics.interval.ms"] = STATISTICS_INTERVAL_MS
         timeout_ms = settings.get("transaction.timeout.ms", options.transaction_timeout_ms)
         made["transaction.timeout.ms"] = timeout_ms
         # Records must not outlive their transaction, and the default of 5 minutes is refused beside less.

@@ -42,6 +42,7 @@ class KafkaWriter:
         admin: Admin,
         topics: Topics,
         outsider_metadata: Callable[[str], object],
+        statistics: Callable[[str], None] | None = None,
     ) -> None:
         self._admin = admin
         self._topics = topics
@@ -54,7 +55,10 @@ class KafkaWriter:
         self._in_transaction = False
         self._closed = False
         self._unserved = 0
-        self._producer = Producer({**settings, "error_cb": self._broker_event}, logger=client_log)
+        own: Settings = {"error_cb": self._broker_event}
+        if statistics is not None:
+            own["stats_cb"] = statistics
+        self._producer = Producer({**settings, **own}, logger=client_log)
         # Without metadata at hand, the first transaction request waits half a second for it.
         admin.call("connecting a writer", lambda left: self._producer.list_topics(timeout=left))
         if self._transactional_id is not None:
@@ -158,6 +162,22 @@ class KafkaWriter:
             self._admin.timeout_seconds,
         )
 
+    def flush(self, timeout_seconds: float = 60.0) -> None:
+        """Wait until everything sent so far is acknowledged. A refused record aborts the transaction."""
+        self._check_open()
+        waiting = self._serve_reports(self._producer.flush, timeout_seconds)
+        refused = next((e for outcomes in self._reports.values() for e in outcomes if e is not None), None)
+        if refused is not None and self._transactional_id is not None and not is_fenced(refused):
+            self.abort()
+            raise TransactionAborted(
+                f"The transaction was aborted, as a record was refused ({refused.name()}: {refused.str()}).",
+                action="read the input again from the committed offsets.",
+                transactional_id=self._transactional_id,
+            )
+        self._check_reports()
+        if waiting:
+            raise self._unreachable(f"producing ({waiting} records not acknowledged)")
+
     def commit(self, timeout_seconds: float = 60.0) -> dict[TopicPartition, Appended]:
         """Commit, or flush. After ``BrokerUnreachable`` the outcome is open: close this writer, make another."""
         self._check_open()
@@ -203,6 +223,10 @@ class KafkaWriter:
         self._forget()
         self._producer.purge()  # what could not be delivered by now must not hold up the end
         del self._producer  # ends the client; its close() would try the transaction of a fenced one once more
+
+    def serve(self, timeout_seconds: float) -> None:
+        """Run what the client library has to tell: delivery reports, statistics, events."""
+        self._serve_reports(self._producer.poll, timeout_seconds)
 
     def _transact(self, doing: str, request: Callable[[float], object], timeout_seconds: float) -> None:
         """A request of the transaction, repeated while that may help."""

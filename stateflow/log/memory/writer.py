@@ -134,6 +134,16 @@ class MemoryWriter:
                     ) from lost
             transaction.offsets.setdefault(group, {}).update(offsets)
 
+    def flush(self, timeout_seconds: float = 60.0) -> None:  # noqa: ARG002 - at once
+        """Wait until everything sent so far is acknowledged."""
+        assert not self._closed, "the writer is closed"
+        with self._broker.lock:
+            self._broker.expire()
+            if self._waiting:
+                self._append_waiting()
+            if self._in_transaction and self._transactional_id is not None:
+                self._broker.transactions.check(self._transactional_id, self._epoch)
+
     def commit(self, timeout_seconds: float = 60.0) -> dict[TopicPartition, Appended]:  # noqa: ARG002 - at once
         """Commit, or flush; see the protocol."""
         assert not self._closed, "the writer is closed"

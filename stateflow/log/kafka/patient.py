@@ -1,0 +1,130 @@
+"""A transactional writer that sends nothing while the end of its last transaction may still be on its way.
+
+The wait is for the client's next statistics, 0.1 s at most, and costs no time: what is sent meanwhile is kept here.
+When they show that the last EndTxn was sent more than once, the first copy may still arrive and end whatever is open
+by then. So nothing is ever sent again: the transaction fails, and its owner opens a new writer, which gets a new
+producer epoch. ``docs/exactly-once.md`` tells what would happen otherwise.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+
+from stateflow.clock import Clock
+from stateflow.errors import TransactionAborted
+from stateflow.log.base import Appended, Committed, GroupMetadata
+from stateflow.log.kafka.end_watch import EndWatch
+from stateflow.log.kafka.writer import KafkaWriter
+from stateflow.record import Headers, TopicPartition
+
+_SERVE_SECONDS = 0.05
+_SETTLE_SECONDS_MAX = 10.0
+
+
+class PatientWriter:
+    """Implements :class:`stateflow.log.base.Writer` on a transactional ``KafkaWriter``.
+
+    ``watch`` must be fed with the statistics of that writer's client.
+    """
+
+    def __init__(self, writer: KafkaWriter, watch: EndWatch, clock: Clock) -> None:
+        self._writer = writer
+        self._watch = watch
+        self._clock = clock
+        self._waiting: list[Callable[[], None]] = []
+
+    def begin(self) -> None:
+        """Begin a transaction; the broker hears of it with the first record."""
+        self._writer.begin()
+
+    def send(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        *,
+        partition: int,
+        timestamp_ms: int | None = None,
+        headers: Headers = (),
+    ) -> None:
+        """Queue one record."""
+        send = functools.partial(self._writer.send, topic, key, value, partition=partition)
+        self._send(functools.partial(send, timestamp_ms=timestamp_ms, headers=headers))
+
+    def send_many(
+        self,
+        topic: str,
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        *,
+        partitions: Sequence[int] | int,
+        timestamps_ms: Sequence[int] | int | None = None,
+    ) -> None:
+        """Queue many records, in order. The sequences must not be changed before the commit."""
+        send = functools.partial(self._writer.send_many, topic, keys, values, partitions=partitions)
+        self._send(functools.partial(send, timestamps_ms=timestamps_ms))
+
+    def send_offsets(
+        self, offsets: Mapping[TopicPartition, Committed], group: str, member: GroupMetadata | None
+    ) -> None:
+        """Add input offsets to the transaction."""
+        self._settle()
+        self._writer.send_offsets(offsets, group, member)
+
+    def flush(self, timeout_seconds: float = 60.0) -> None:
+        """Wait until everything sent so far is acknowledged."""
+        self._settle()
+        self._writer.flush(timeout_seconds)
+
+    def commit(self, timeout_seconds: float = 60.0) -> dict[TopicPartition, Appended]:
+        """Commit the transaction."""
+        self._settle()
+        appended = self._writer.commit(timeout_seconds)
+        self._ended()
+        return appended
+
+    def abort(self) -> None:
+        """Abort the open transaction, if any."""
+        self._waiting.clear()
+        try:
+            self._writer.abort()
+        finally:
+            self._ended()
+
+    def close(self) -> None:
+        """Abort what is open and release the connection."""
+        self._waiting.clear()
+        self._writer.close()
+
+    def _ended(self) -> None:
+        self._writer.serve(0)  # statistics that were drawn up meanwhile are old
+        self._watch.ended()
+
+    def _send(self, send: Callable[[], None]) -> None:
+        if not self._watch.is_settled:
+            self._writer.serve(0)
+        if not self._watch.is_settled or self._watch.is_suspect:
+            self._waiting.append(send)
+            return
+        self._send_waiting()
+        send()
+
+    def _send_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for send in waiting:
+            send()
+
+    def _settle(self) -> None:
+        deadline = self._clock.monotonic_seconds() + _SETTLE_SECONDS_MAX
+        while not self._watch.is_settled and self._clock.monotonic_seconds() < deadline:
+            self._writer.serve(_SERVE_SECONDS)
+        if self._watch.is_settled and not self._watch.is_suspect:
+            self._send_waiting()
+            return
+        self.abort()
+        raise TransactionAborted(
+            "The transaction was aborted before anything of it was sent: the end of the one before had to be"
+            " sent again, and its first copy might still arrive and end this one.",
+            action="open the task again; a new writer makes the late request harmless.",
+        )

@@ -1,0 +1,368 @@
+"""The real worker on a real broker behind a proxy: late and repeated EndTxn requests do no harm.
+
+Words go through a re-key stage to a count per word. Each word's outputs must be 1, 2, 3, …: a gap is a loss, a
+repetition something seen twice.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import stateflow as sf
+from stateflow.clock import SystemClock
+from stateflow.errors import TransactionAborted
+from stateflow.log.base import TopicSpec
+from stateflow.log.kafka.cluster import KafkaCluster
+from stateflow.record import TopicPartition
+from stateflow.runtime.lag import is_drained
+from stateflow.runtime.prepare import prepare
+from stateflow.runtime.settings import WorkerSettings
+from stateflow.runtime.wiring import TaskWiring
+from stateflow.runtime.worker import Worker
+from stateflow.store.memory import MemoryTaskStores
+from stateflow.testing.broker import TestBroker
+from stateflow.testing.proxy import KafkaProxy
+from stateflow.testing.proxy_faults import END_TXN, Action, Caught, Fault
+
+pytestmark = pytest.mark.broker
+
+WORDS = ["to", "be", "or", "not", "to", "be", "that", "is", "the", "question", "to", "be", "or"]
+STEPS_MAX = 2_000
+PARTITIONS = 2
+TIMEOUT_SECONDS = 30.0
+OBEYED, INVALID_PRODUCER_EPOCH, CONCURRENT_TRANSACTIONS = 0, 47, 51
+
+
+class Number(sf.Operator[str, str, int]):
+    """Numbers the records of each word."""
+
+    seen: sf.Value[int] = sf.state(default=0)
+
+    def on_record(self, value: str, ctx: sf.Context[int]) -> None:
+        self.seen.set(self.seen.get() + 1)
+        ctx.emit(self.seen.get())
+
+
+class WordCount:
+    """The application, and the disks of the machine that its worker runs on."""
+
+    def __init__(self, cluster: Any, direct: KafkaCluster) -> None:
+        tag = uuid.uuid4().hex[:8]
+        self.cluster = cluster
+        self.direct = direct
+        self.app = sf.App(f"late-{tag}", guarantee="exactly-once")
+        self.words = self.app.topic(f"late-{tag}-words", value=sf.String)
+        self.counts = self.app.topic(f"late-{tag}-counts", key=sf.String, value=sf.Json)
+        keyed = self.app.stream(self.words).key_by(str, name="by-word")
+        self.app.operator("count", source=keyed, sink=self.counts)(Number)
+        direct.create([TopicSpec(self.words.name, PARTITIONS), TopicSpec(self.counts.name, PARTITIONS)])
+        self.disks: dict[str, MemoryTaskStores] = {}
+        self.fed: Counter[str] = Counter()
+        self.wiring = prepare(direct, self.app.topology(), "exactly-once", PARTITIONS, SystemClock())
+
+    def feed(self, words: list[str]) -> None:
+        writer = self.direct.writer()
+        for word in words:
+            writer.send(self.words.name, None, word.encode(), partition=self.fed.total() % PARTITIONS)
+            self.fed[word] += 1
+        writer.commit()
+        writer.close()
+
+    def worker(self) -> Worker:
+        settings = WorkerSettings(
+            state_dir=Path("in-memory"),
+            commit_interval_seconds=0.05,
+            poll_timeout_seconds=0.02,
+            member="w0",
+        )
+        return Worker(self.cluster, self.wiring, self._stores, settings, SystemClock())
+
+    def _stores(self, wiring: TaskWiring) -> MemoryTaskStores:
+        stores = [store.name for store in wiring.stage.stores]
+        return self.disks.setdefault(wiring.id, MemoryTaskStores(stores, SystemClock()))
+
+    def run_to_the_end(self, worker: Worker, each_step: Callable[[], None] = lambda: None) -> None:
+        for _ in range(STEPS_MAX):
+            worker.step()
+            each_step()
+            if not worker.starting and worker.tasks and is_drained(self.direct, self.wiring.catalog):
+                return
+        raise AssertionError("the worker does not come to an end")
+
+    def outputs(self) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = defaultdict(list)
+        partitions = [TopicPartition(self.counts.name, p) for p in range(PARTITIONS)]
+        ends = self.direct.ranges(partitions)
+        reader = self.direct.reader()
+        reader.assign(dict.fromkeys(partitions, 0))
+        while any(reader.position(p) < ends[p].offset_next for p in partitions):
+            for batch in reader.read(1_000, 0.2):
+                for record in batch.records():
+                    found[self.counts.key.decode(record.key)].append(self.counts.value.decode(record.value))
+        reader.close()
+        return found
+
+    def assert_exactly_once(self) -> None:
+        assert self.outputs() == {word: list(range(1, n + 1)) for word, n in self.fed.items()}
+        assert self.state_total() == self.fed.total()
+
+    def state_total(self) -> int:
+        """Sum of all counts on the disks."""
+        entry = next(iter(self.wiring.catalog.stores.values()))
+        codec = sf.codec.from_description(entry.value_codec)
+        return sum(
+            codec.decode(value)
+            for task, disk in self.disks.items()
+            if task.startswith(entry.stage)
+            for _, value in disk.reader(entry.name).scan()
+        )
+
+
+class Died(BaseException):
+    """The process is gone."""
+
+
+def _nothing(writer: Any) -> None:
+    """The default of a watched writer."""
+
+
+class WatchedWriter:
+    """A real writer that tells where its commits are."""
+
+    def __init__(
+        self, real: Any, acknowledged: Callable[[Any], None], sealing: Callable[[Any], None]
+    ) -> None:
+        self._real = real
+        self._acknowledged = acknowledged
+        self._sealing = sealing
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def flush(self, timeout_seconds: float = 60.0) -> None:
+        self._sealing(self._real)
+        self._real.flush(timeout_seconds)
+        self._acknowledged(self._real)
+
+    def send_offsets(self, *args: Any) -> None:
+        self._sealing(self._real)
+        self._real.send_offsets(*args)
+
+
+class WatchedCluster:
+    """A cluster whose writers of one stage tell."""
+
+    def __init__(
+        self,
+        real: KafkaCluster,
+        stage: str,
+        *,
+        acknowledged: Callable[[Any], None] = _nothing,
+        sealing: Callable[[Any], None] = _nothing,
+    ) -> None:
+        self._real = real
+        self._stage = stage
+        self._told = (acknowledged, sealing)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def writer(self, transactional_id: str | None = None) -> Any:
+        real = self._real.writer(transactional_id)
+        chosen = transactional_id is not None and f"-{self._stage}-" in transactional_id
+        return WatchedWriter(real, *self._told) if chosen else real
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "this never came true"
+
+
+def deliver(caught: Caught) -> int:
+    """Let the late request arrive, at a moment when the coordinator is not busy with markers."""
+    codes: list[int] = []
+
+    def is_answered() -> bool:
+        codes.append(caught.wait().deliver())
+        return codes[-1] != CONCURRENT_TRANSACTIONS
+
+    until(is_answered)
+    return codes[-1]
+
+
+@pytest.fixture
+def proxy(broker: TestBroker) -> Iterator[KafkaProxy]:
+    with KafkaProxy(broker.bootstrap) as running:
+        yield running
+
+
+@pytest.fixture
+def direct(broker: TestBroker) -> Iterator[KafkaCluster]:
+    cluster = KafkaCluster(broker.bootstrap)
+    yield cluster
+    cluster.close()
+
+
+@pytest.fixture
+def behind(proxy: KafkaProxy) -> Iterator[KafkaCluster]:
+    cluster = KafkaCluster(proxy.bootstrap)
+    yield cluster
+    cluster.close()
+
+
+def test_a_writer_sends_nothing_after_a_retried_end(
+    proxy: KafkaProxy, direct: KafkaCluster, behind: KafkaCluster
+) -> None:
+    topic = f"late-{uuid.uuid4().hex[:8]}"
+    direct.create([TopicSpec(topic, 1)])
+    place = TopicPartition(topic, 0)
+    writer = behind.writer(topic)
+    writer.begin()
+    writer.send(topic, b"k", b"1", partition=0)
+    caught = proxy.arm(Fault(Action.HOLD_AND_CUT, transactional_id=topic))
+    writer.commit()
+    until(lambda: direct.ranges([place])[place].slots == 2)  # the record and its marker
+
+    writer.begin()
+    writer.send(topic, b"k", b"2", partition=0)
+    with pytest.raises(TransactionAborted, match="before anything of it was sent"):
+        writer.flush()
+    deliver(caught)
+    assert direct.ranges([place], stable=False)[place].slots == 2, "nothing was sent"
+    writer.close()
+
+    again = behind.writer(topic)
+    again.begin()
+    again.send(topic, b"k", b"2", partition=0)
+    assert deliver(caught) == INVALID_PRODUCER_EPOCH
+    again.commit()
+    again.close()
+    until(lambda: direct.ranges([place])[place].slots == 4)
+
+
+def test_ordinary_commits_go_through_one_after_another(proxy: KafkaProxy, behind: KafkaCluster) -> None:
+    topic = f"late-{uuid.uuid4().hex[:8]}"
+    behind.create([TopicSpec(topic, 1)])
+    writer = behind.writer(topic)
+    for number in range(10):
+        writer.begin()
+        writer.send_many(topic, [b"a", b"b"], [b"1", b"2"], partitions=0)
+        writer.flush()
+        writer.send(topic, b"end", b"%d" % number, partition=0)
+        appended = writer.commit()
+        assert appended[TopicPartition(topic, 0)].offset == number * 4 + 2
+    writer.close()
+    assert proxy.requests_total(END_TXN) == 10
+
+
+@pytest.mark.parametrize("action", [Action.HOLD_AND_CUT, Action.LOSE_ANSWER])
+def test_late_ends_of_a_worker_are_harmless(
+    action: Action, proxy: KafkaProxy, direct: KafkaCluster, behind: KafkaCluster
+) -> None:
+    """Commit after commit is spoilt, whichever task's it is; each late request arrives between two steps."""
+    count = WordCount(behind, direct)
+    armed: list[Caught] = [proxy.arm(Fault(action))]
+    delivered: list[int] = []
+
+    def deliver_between() -> None:
+        if armed[-1].happened:
+            delivered.append(deliver(armed[-1]))
+            if len(delivered) < 6:
+                armed.append(proxy.arm(Fault(action)))
+
+    worker = count.worker()
+    for _ in range(3):
+        count.feed(WORDS)
+        count.run_to_the_end(worker, deliver_between)
+    worker.stop()
+    worker.run()
+    assert len(delivered) >= 3, "too few requests were late"
+    count.assert_exactly_once()
+
+
+@pytest.mark.parametrize("stage", [0, 1], ids=["re-key", "count"])
+def test_a_late_end_never_meets_records_of_the_next_transaction(
+    stage: int, proxy: KafkaProxy, direct: KafkaCluster, behind: KafkaCluster
+) -> None:
+    """The worst moment: outputs and changes are sent, their commit record and offsets are not; and then it dies."""
+    count = WordCount(behind, direct)
+    chosen = next(t for t in count.wiring.tasks() if t.stage is count.wiring.topology.stages[stage])
+    caught = proxy.arm(Fault(Action.HOLD_AND_CUT, transactional_id=chosen.transactional_id))
+    arrived: list[int] = []
+
+    def sealing(writer: Any) -> None:
+        if caught.happened and not arrived:
+            try:
+                writer.flush()
+            finally:
+                arrived.append(deliver(caught))
+            raise Died
+
+    count.cluster = WatchedCluster(behind, chosen.stage.name, sealing=sealing)
+    worker = count.worker()
+    try:
+        for _ in range(3):
+            count.feed(WORDS)
+            count.run_to_the_end(worker)
+    except Died:
+        count.cluster = behind
+        worker = count.worker()
+        count.run_to_the_end(worker)
+    worker.stop()
+    worker.run()
+    assert arrived, "no request was late"
+    count.assert_exactly_once()
+
+
+@pytest.mark.parametrize("dies", [False, True], ids=["goes-on", "dies"])
+@pytest.mark.parametrize("at_flush", [3, 4], ids=["before-commit-records", "before-offsets"])
+def test_a_commit_torn_by_a_repeated_end_leaves_the_state_right(
+    at_flush: int,
+    dies: bool,
+    proxy: KafkaProxy,
+    direct: KafkaCluster,
+    behind: KafkaCluster,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The first defence cannot see who else repeats a request: the commit records keep the state right."""
+    count = WordCount(behind, direct)
+    stage = next(iter(count.wiring.catalog.stores.values())).stage
+    chosen = next(wiring for wiring in count.wiring.tasks() if wiring.stage.name == stage)
+    repeated = proxy.arm(Fault(Action.DUPLICATE, transactional_id=chosen.transactional_id))
+    flushes: list[int] = []
+
+    def acknowledged(_: Any) -> None:
+        if not repeated.happened:
+            return
+        flushes.append(1)
+        if len(flushes) == at_flush - 2:  # of the commit after the one whose end is repeated
+            assert deliver(repeated) == OBEYED, "the commit is torn here"
+            if dies:
+                raise Died
+
+    count.cluster = WatchedCluster(behind, stage, acknowledged=acknowledged)
+    worker = count.worker()
+    with caplog.at_level(logging.WARNING):
+        try:
+            for _ in range(4):
+                count.feed(WORDS)
+                count.run_to_the_end(worker)
+        except Died:
+            count.cluster = behind
+            worker = count.worker()
+            count.run_to_the_end(worker)
+    worker.stop()
+    worker.run()
+    assert len(flushes) >= at_flush - 2, "the second commit never came"
+    assert count.state_total() == count.fed.total()
+    for word, numbers in count.outputs().items():
+        assert sorted(set(numbers)) == list(range(1, count.fed[word] + 1)), word

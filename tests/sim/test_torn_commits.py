@@ -1,0 +1,191 @@
+"""Commits torn by a late EndTxn at every single write: the state stays right.
+
+A late EndTxn commits what the task's transaction holds at that moment. As on a real broker, what the task sends
+afterwards to a partition that was cut is refused, and to another partition it opens a transaction anew. Only the
+stage that keeps state is torn: its commit records protect state, and what it puts out may be seen twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from stateflow.errors import TransactionAborted
+from stateflow.log.memory.writer import MemoryWriter
+from stateflow.record import Headers, TopicPartition
+from tests.sim.crashing import Crash, CrashPlan
+from tests.sim.test_worker_crashes import WORDS, World, local_state, logged_state, numbers_by_word
+
+NO_SURVIVOR_NEEDED = 10_000
+
+
+class Tear:
+    """Lets one late EndTxn arrive before the n-th call of a torn writer, and the process die some calls later."""
+
+    def __init__(self, call: int, dies_after_calls: int) -> None:
+        self.call = call
+        self.dies_at = call + dies_after_calls
+        self.calls = 0
+        self.cut: set[TopicPartition] = set()
+        self.happened = False
+
+    def before_call(self, writer: MemoryWriter, touched: set[TopicPartition]) -> None:
+        self.calls += 1
+        if self.calls == self.call and touched:
+            broker = writer._broker  # the coordinator's side of the log: no client can do this
+            with broker.lock:
+                broker.transactions.end(str(writer._transactional_id), writer._epoch, commit=True)
+            self.cut = set(touched)
+            self.happened = True
+        if self.happened and self.calls >= self.dies_at:
+            raise Crash(f"call {self.calls}")
+
+
+class TornWriter:
+    """A writer of the memory log that lives on a torn network."""
+
+    def __init__(self, real: MemoryWriter, tear: Tear) -> None:
+        self._real = real
+        self._tear = tear
+        self._touched: set[TopicPartition] = set()
+        self._refused = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def begin(self) -> None:
+        self._tear.before_call(self._real, self._touched)
+        self._touched.clear()
+        self._tear.cut.clear()
+        self._real.begin()
+
+    def send(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        *,
+        partition: int,
+        timestamp_ms: int | None = None,
+        headers: Headers = (),
+    ) -> None:
+        self._tear.before_call(self._real, self._touched)
+        target = TopicPartition(topic, partition)
+        self._refused = self._refused or target in self._tear.cut
+        if self._refused:
+            return
+        self._touched.add(target)
+        self._real.send(topic, key, value, partition=partition, timestamp_ms=timestamp_ms, headers=headers)
+
+    def send_many(
+        self,
+        topic: str,
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        *,
+        partitions: Sequence[int] | int,
+        timestamps_ms: Sequence[int] | int | None = None,
+    ) -> None:
+        for index, (key, value) in enumerate(zip(keys, values, strict=True)):
+            self.send(
+                topic,
+                key,
+                value,
+                partition=partitions if isinstance(partitions, int) else partitions[index],
+                timestamp_ms=timestamps_ms[index] if isinstance(timestamps_ms, Sequence) else timestamps_ms,
+            )
+
+    def flush(self, timeout_seconds: float = 60.0) -> None:
+        self._tear.before_call(self._real, self._touched)
+        self._fail_if_refused()
+        self._real.flush(timeout_seconds)
+
+    def send_offsets(self, offsets: Mapping[TopicPartition, Any], group: str, member: Any) -> None:
+        self._tear.before_call(self._real, self._touched)
+        self._fail_if_refused()
+        self._real.send_offsets(offsets, group, member)
+
+    def commit(self, timeout_seconds: float = 60.0) -> Any:
+        self._tear.before_call(self._real, self._touched)
+        self._fail_if_refused()
+        return self._real.commit(timeout_seconds)
+
+    def _fail_if_refused(self) -> None:
+        """A client hears of a refused record when it waits for acknowledgements."""
+        if self._refused:
+            self._real.abort()
+            raise TransactionAborted("the leader knows of no such transaction.", action="read again.")
+
+
+class TornCluster:
+    """The memory cluster, with a torn network before the stage that keeps state."""
+
+    def __init__(self, real: Any, tear: Tear) -> None:
+        self._real = real
+        self._tear = tear
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def writer(self, transactional_id: str | None = None) -> Any:
+        real = self._real.writer(transactional_id)
+        return TornWriter(real, self._tear) if transactional_id and "-number-" in transactional_id else real
+
+
+def live_torn(tear: Tear, *, store_lost: bool) -> World:
+    world = World("exactly-once")
+    world.feed(WORDS)
+    real = world.cluster
+    try:
+        world.cluster = TornCluster(real, tear)  # type: ignore[assignment]
+        world.run_to_the_end(world.worker(CrashPlan()))
+    except Crash:
+        world.cluster = real
+        if store_lost:
+            world.disks.clear()
+        survivor = world.worker(CrashPlan())
+        world.run_to_the_end(survivor)
+        survivor.stop()
+        survivor.run()
+    world.cluster = real
+    return world
+
+
+def expected_state() -> dict[bytes, int]:
+    return {word: WORDS.count(word) for word in WORDS}
+
+
+def assert_state_is_right(world: World) -> None:
+    assert logged_state(world) == expected_state()
+    assert local_state(world) == expected_state()
+    for word, numbers in numbers_by_word(world).items():
+        assert sorted(set(numbers)) == list(range(1, expected_state()[word] + 1)), word
+
+
+def every_tear(dies_after_calls: int, check: Callable[[Tear, World], None], *, store_lost: bool) -> int:
+    """Tear before every call of a life; how many of them met an open transaction."""
+    torn = 0
+    call = 1
+    while True:
+        tear = Tear(call, dies_after_calls)
+        world = live_torn(tear, store_lost=store_lost)
+        if tear.calls < call:
+            return torn
+        torn += tear.happened
+        check(tear, world)
+        call += 1
+
+
+@pytest.mark.parametrize("store_lost", [False, True], ids=["store-kept", "store-lost"])
+@pytest.mark.parametrize("dies_after_calls", [0, 1, 2, 4, NO_SURVIVOR_NEEDED])
+def test_torn_at_every_write(dies_after_calls: int, store_lost: bool) -> None:
+    def check(tear: Tear, world: World) -> None:
+        try:
+            assert_state_is_right(world)
+        except AssertionError as error:
+            raise AssertionError(f"torn before call {tear.call}, died at {tear.dies_at}: {error}") from error
+
+    torn = every_tear(dies_after_calls, check, store_lost=store_lost)
+    assert torn > 20, "most calls must fall into an open transaction, or this test shows little"
