@@ -126,7 +126,9 @@ def start_command(
         if dry_run:
             _show_plan(_plan(cluster, app, wanted, count_keys=False), as_json=as_json)
             return
-        routing = wanted.routing(generations.load_catalog(cluster, app))
+        catalog = generations.load_catalog(cluster, app)
+        routing = wanted.routing(catalog)
+        generations.check_change(catalog, routing)
         generations.await_stopped(cluster, app)  # before Spark takes its seconds to start
         with _engine(engine, cluster, options) as runner:
             outcome = start(cluster, app, routing, runner, SystemClock(), on_progress=ProgressBar())

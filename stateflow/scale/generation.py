@@ -124,16 +124,13 @@ def target_routing(
     return even(partitions).entry()
 
 
-def begin(
-    cluster: Cluster, catalog: Catalog, routing: RoutingEntry, clock: Clock
-) -> tuple[Catalog, GenerationEntry]:
-    """Publish the next generation as *preparing*, or find the one that an earlier attempt left; create its
-    topics.
+def check_change(catalog: Catalog, routing: RoutingEntry) -> GenerationEntry | None:
+    """Whether a change to ``routing`` may begin; returns the unfinished one that it would resume, if any.
 
     Raises ``GenerationUnfinished`` when the unfinished one has another routing, ``ConfigError`` when nothing
-    would change. A crash in here is repaired by calling it again.
+    would change, ``GraphError`` when the application has nothing to repartition.
     """
-    control = ControlTopic(cluster, catalog.app.app)
+    moved_topics(catalog)
     entry = preparing(catalog)
     if entry is not None and entry.routing != routing:
         raise GenerationUnfinished(
@@ -144,13 +141,27 @@ def begin(
             generation=entry.generation,
             partitions=entry.partitions,
         )
+    if entry is None and routing == catalog.active.routing:
+        raise ConfigError(
+            f"the application already has {routing.partitions} partitions.",
+            action="name another number.",
+            partitions=routing.partitions,
+        )
+    return entry
+
+
+def begin(
+    cluster: Cluster, catalog: Catalog, routing: RoutingEntry, clock: Clock
+) -> tuple[Catalog, GenerationEntry]:
+    """Publish the next generation as *preparing*, or find the one that an earlier attempt left; create its
+    topics.
+
+    Raises ``GenerationUnfinished`` when the unfinished one has another routing, ``ConfigError`` when nothing
+    would change. A crash in here is repaired by calling it again.
+    """
+    control = ControlTopic(cluster, catalog.app.app)
+    entry = check_change(catalog, routing)
     if entry is None:
-        if routing == catalog.active.routing:
-            raise ConfigError(
-                f"the application already has {routing.partitions} partitions.",
-                action="name another number.",
-                partitions=routing.partitions,
-            )
         entry = GenerationEntry(
             generation=max(catalog.generations) + 1,
             state="preparing",

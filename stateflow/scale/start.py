@@ -26,7 +26,14 @@ from stateflow.record import OffsetRange, TopicPartition
 from stateflow.runtime.watermarks import Watermarks
 from stateflow.scale.audit import AuditJob, audit_partition, compare
 from stateflow.scale.engine import Engine
-from stateflow.scale.generation import activate, begin, fence_tasks, load_catalog, refuse_while_running
+from stateflow.scale.generation import (
+    activate,
+    begin,
+    check_change,
+    fence_tasks,
+    load_catalog,
+    refuse_while_running,
+)
 from stateflow.scale.plan import make_plan, source_ranges
 from stateflow.scale.progress import Progress, ProgressWatch
 from stateflow.scale.reading import read_range
@@ -91,6 +98,7 @@ def start(
     settings = settings or ScaleSettings()
     started_at = time.monotonic()
     catalog = load_catalog(cluster, app)
+    check_change(catalog, routing)
     refuse_while_running(cluster, app)
     plan = make_plan(cluster, catalog, routing, lanes=engine.lanes)
     catalog, entry = begin(cluster, catalog, routing, clock)

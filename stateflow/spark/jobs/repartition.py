@@ -20,7 +20,7 @@ import msgspec
 
 from stateflow.clock import SystemClock
 from stateflow.errors import StateflowError
-from stateflow.scale.generation import load_catalog, target_routing
+from stateflow.scale.generation import await_stopped, check_change, load_catalog, target_routing
 from stateflow.scale.progress import Progress
 from stateflow.scale.start import Outcome, start
 from stateflow.spark.connection import Connection
@@ -32,7 +32,10 @@ def repartition(app: str, partitions: int, connection: Connection) -> Outcome:
     """Run the job in a Spark session; progress goes to stderr."""
     cluster = connection.open()
     try:
-        routing = target_routing(load_catalog(cluster, app), partitions=partitions)
+        catalog = load_catalog(cluster, app)
+        routing = target_routing(catalog, partitions=partitions)
+        check_change(catalog, routing)
+        await_stopped(cluster, app)  # before Spark takes its seconds to start
         with spark_session(SparkSettings(app_name=f"repartition-{app}")) as session:
             engine = SparkEngine(session, connection)
             return start(cluster, app, routing, engine, SystemClock(), on_progress=print_progress)
