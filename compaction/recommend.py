@@ -21,6 +21,9 @@ from stateflow.compaction.search import Candidate, SearchSpace, candidates, chea
 from stateflow.errors import ConfigError
 
 _CURVE_POINTS = 12
+_SAVING_MIN_CORES, _SAVING_MIN_SHARE = 0.0005, 0.05
+"""A change of settings is not worth a saving of less CPU than this."""
+_KEPT = "The settings in force hold the objective, and no others would save CPU worth a change."
 SIZE_RELATIVE_ERROR = 0.05
 """Of the predicted largest size: the closed form was 4.5 % off on average against 28 measured runs."""
 
@@ -62,7 +65,10 @@ def recommend(
         objective.live_headroom,
     )
     found = candidates(measurement.workload(), space)
+    current = _candidate(setting, space, measurement.policy)
     chosen = cheapest(found, setting.records_max, objective.disk_bytes_max)
+    kept = chosen is not None and base == measurement.policy and _worth_keeping(setting, current, chosen)
+    chosen = current if kept else chosen
     closest = chosen or min(found, key=lambda one: (one.stressed.records_max, one.expected.cores))
     best = _outcome(setting, closest)
     changes = best.policy.changes_from(measurement.policy)
@@ -70,19 +76,29 @@ def recommend(
         topic=measurement.topic,
         objective=objective,
         reachable=chosen is not None,
-        current=_outcome(setting, _candidate(setting, space, measurement.policy)),
+        current=_outcome(setting, current),
         best=best,
         runner_up=_runner_up(setting, found, closest),
         changes=changes,
         before={name: measurement.overrides.get(name) for name in changes},
         curve=_curve(setting, found),
         guards=guards,
-        reasons=reasons(setting, closest, chosen is not None),
+        reasons=(_KEPT,) if kept else reasons(setting, closest, chosen is not None),
         limits=limits(setting, closest) if chosen is not None else (),
         alternatives=alternatives(measurement, objective, setting.costs, base) if with_alternatives else (),
         unknown=measurement.unknown,
         ranges={name: (knob.low, knob.high) for name, knob in setting.knobs.items() if knob.tunable},
     )
+
+
+def _worth_keeping(setting: Setting, current: Candidate, chosen: Candidate) -> bool:
+    """True when the settings in force hold the objective, and the cheapest ones hardly cost less."""
+    if setting.measurement.records > setting.records_max:
+        return False  # what lies there now takes too long already, whatever the steady state will be
+    if cheapest([current], setting.records_max, setting.objective.disk_bytes_max) is None:
+        return False
+    saved = current.expected.cores - chosen.expected.cores
+    return saved <= max(_SAVING_MIN_CORES, _SAVING_MIN_SHARE * current.expected.cores)
 
 
 def _candidate(setting: Setting, space: SearchSpace, policy: Policy) -> Candidate:

@@ -209,3 +209,16 @@ def test_a_long_transaction_timeout_in_the_way_is_named() -> None:
     found = recommend(replace(BASE, transactional=True), 0.3)
     assert not found.reachable
     assert "shorter transactions" in {other.name for other in found.alternatives}
+
+
+def test_settings_that_hold_and_cost_next_to_nothing_are_left_alone() -> None:
+    quiet = replace(BASE, updates_per_second=0.1, live_keys=100, policy=Policy(segment_bytes=1 << 20))
+    found = recommend(quiet, 5.0)
+    assert found.reachable
+    assert found.changes == {}
+    assert "hold the objective" in found.reasons[0]
+
+
+def test_a_log_that_is_too_long_already_is_acted_upon_even_when_nothing_is_written() -> None:
+    left_alone = replace(BASE, updates_per_second=0.0, records=1_000_000)
+    assert recommend(left_alone, 1.0).changes
