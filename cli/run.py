@@ -25,7 +25,12 @@ from stateflow.cli.watching import WorkerLines
 from stateflow.clock import SystemClock
 from stateflow.errors import ConfigError
 from stateflow.log.base import Cluster
-from stateflow.runtime.launch import run_worker, stopped_by_signals, watching_drain
+from stateflow.runtime.launch import (
+    check_not_interrupted,
+    run_worker,
+    stopped_by_signals,
+    watching_drain,
+)
 from stateflow.runtime.prepare import missing_topics, prepare
 from stateflow.runtime.supervisor import PARENT_PIPE_OPTION, Supervisor
 from stateflow.runtime.wiring import Wiring
@@ -66,7 +71,8 @@ def command(
 ) -> None:
     """Run APP (module:attribute or file.py:attribute) until Ctrl-C.
 
-    A worker that is killed is started again and restores its state; Ctrl-C commits and closes.
+    A worker that is killed is started again and restores its state; Ctrl-C commits and closes (exit code 0; with
+    --until-drained 130, as input is left).
     """
     logging.basicConfig(
         level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(levelname)s %(message)s"
@@ -118,12 +124,13 @@ def _run_several(app: App, target: str, workers: int, *, until_drained: bool, ve
     with connected(options) as cluster:
         wiring = _prepared(app, cluster)
         supervisor = Supervisor(command_line, workers, SystemClock())
-        with stopped_by_signals(supervisor.stop):
+        with stopped_by_signals(supervisor.stop) as signalled:
             if not until_drained:
                 supervisor.run()
                 return
             with watching_drain(cluster, wiring, supervisor.stop):
                 supervisor.run()
+        check_not_interrupted(signalled)
 
 
 def _run_on_spark(app: App, target: str, *, until_drained: bool, checkpoint_dir: Path | None) -> None:

@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from types import FrameType
 
 from stateflow.clock import Clock, SystemClock
+from stateflow.errors import BrokerUnreachable, Interrupted, StateflowError
 from stateflow.log.base import Cluster
 from stateflow.runtime.lag import is_drained
 from stateflow.runtime.settings import WorkerSettings
@@ -52,7 +53,8 @@ def run_worker(
     """Run one worker in this thread until SIGINT, SIGTERM or, if asked for, the end of the input.
 
     ``with_parent`` stops it, too, when the supervisor that started it closes its pipe or dies. Whatever stops it,
-    it commits and closes; errors are raised after everything is closed.
+    it commits and closes; errors are raised after everything is closed. Raises ``Interrupted`` when a signal came
+    before the end of the input that was asked for.
     """
     resources = RocksResources()
     worker = Worker(
@@ -66,39 +68,65 @@ def run_worker(
     if with_parent:
         stop_with_parent(worker.stop)
     with ExitStack() as stack:
-        stack.enter_context(stopped_by_signals(worker.stop))
+        signalled = stack.enter_context(stopped_by_signals(worker.stop))
         if until_drained:
             stack.enter_context(watching_drain(cluster, wiring, worker.stop))
         worker.run()
+    if until_drained:
+        check_not_interrupted(signalled)
 
 
 @contextmanager
-def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """SIGINT and SIGTERM call ``stop`` inside this scope; the handlers before it are put back."""
+def stopped_by_signals(stop: Callable[[], None]) -> Iterator[threading.Event]:
+    """SIGINT and SIGTERM call ``stop`` inside this scope and set the event; the handlers before it are put back."""
+    signalled = threading.Event()
 
     def on_signal(number: int, _frame: FrameType | None) -> None:
         _LOG.info("%s: committing and closing.", signal.Signals(number).name)
+        signalled.set()
         stop()
 
     if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may set handlers; whoever runs us elsewhere stops us by other means
+        yield signalled  # only the main thread may set handlers; whoever runs us elsewhere stops us by other means
         return
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield
+        yield signalled
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
+def check_not_interrupted(signalled: threading.Event) -> None:
+    """Raise ``Interrupted`` when a signal ended what should have gone on to the end of the input."""
+    if signalled.is_set():
+        raise Interrupted(
+            "Stopped before all input was processed; everything that was done is committed.",
+            action="start it again to go on.",
+        )
+
+
 @contextmanager
 def watching_drain(cluster: Cluster, wiring: Wiring, stop: Callable[[], None]) -> Iterator[None]:
-    """A thread that calls ``stop`` once every stage has committed the end of its input."""
+    """A thread that calls ``stop`` once every stage has committed the end of its input.
+
+    An outage of the broker is left to the workers, who know how long to bear it; any other error that keeps us from
+    telling the end stops them and is raised when the scope is left.
+    """
     ended = threading.Event()
+    failures: list[StateflowError] = []
 
     def watch() -> None:
         while not ended.wait(_DRAIN_CHECK_SECONDS):
-            if is_drained(cluster, wiring.catalog):
+            try:
+                drained = is_drained(cluster, wiring.catalog)
+            except BrokerUnreachable as error:
+                _LOG.warning("Cannot see how far the input is processed: %s", error)
+                continue
+            except StateflowError as error:
+                failures.append(error)
+                drained = True
+            if drained:
                 stop()
                 return
 
@@ -109,3 +137,5 @@ def watching_drain(cluster: Cluster, wiring: Wiring, stop: Callable[[], None]) -
     finally:
         ended.set()
         thread.join()
+    if failures:
+        raise failures[0]

@@ -1,17 +1,20 @@
 """Numbers in, a count per last digit out. What differs between tests comes from the environment.
 
 ``DIGITS_APP`` is the application's id; ``DIGITS_ON_ERROR`` the policy for numbers that cannot be decoded;
-``DIGITS_CHANGE`` one of the ways in which code can differ from the code that left the state.
+``DIGITS_CHANGE`` one of the ways in which code can differ from the code that left the state; ``DIGITS_TRACE`` a
+file to write every number to that is being processed.
 """
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import stateflow as sf
 
 ID = os.environ["DIGITS_APP"]
 CHANGE = os.environ.get("DIGITS_CHANGE", "")
+TRACE = os.environ.get("DIGITS_TRACE", "")
 POLICY: sf.Fail | sf.Skip | sf.DeadLetter = {
     "fail": sf.Fail(),
     "skip": sf.Skip(),
@@ -21,6 +24,9 @@ POLICY: sf.Fail | sf.Skip | sf.DeadLetter = {
 
 def last_digit(number: int) -> int:
     """The key: state is kept per digit."""
+    if TRACE:
+        with Path(TRACE).open("a") as out:
+            out.write(f"{number}\n")
     if number == 13 and CHANGE == "raises":
         raise LookupError("no thirteens here")
     return number % 10
