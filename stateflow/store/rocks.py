@@ -16,9 +16,10 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import cast
 
-from rocksdict import AccessType, Options, Rdict, WriteBatch, WriteOptions
+from rocksdict import AccessType, Checkpoint, Options, Rdict, WriteBatch, WriteOptions
 
 from stateflow.clock import Clock, SystemClock
 from stateflow.errors import StateCorrupt, StateflowError
@@ -228,9 +229,26 @@ class RocksTaskStores:
     def flush(self) -> None:
         """Make everything applied so far durable: the stores first, what they stand for last."""
         with self._lock:
-            self._watch.check()
-            for name in sorted(self._families, key=lambda name: name == POSITIONS_FAMILY):
-                self._call(self.family(name).flush)
+            self._flush()
+
+    def checkpoint(self, directory: Path) -> None:
+        """Flush, and make ``directory`` a copy of this moment, by hard links where the file system has them.
+
+        It must not exist, nor any files be changed in it later: they may be this database's own. Put under a task
+        directory as its database it opens with equal content and positions. Writes wait until it is made; call it
+        from any thread. A crash leaves no such directory. Raises ``DiskFull``, ``StateCorrupt``.
+        """
+        assert not directory.exists(), f"{directory} exists already"
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        with self._lock:
+            self._flush()  # so RocksDB's own flush, in whatever order it goes, finds nothing to do
+            try:
+                Checkpoint(self._open_database()).create_checkpoint(str(directory))
+            except Exception as error:
+                raise state_error(error, self.directory) from error
+        for log in directory.glob("*.log"):
+            assert log.stat().st_size == 0, f"{log} has content, though nothing is written to it"
+            log.unlink()
 
     def clear(self, store: str) -> None:
         """Drop the content and position of one store, and give its disk space back."""
@@ -269,6 +287,11 @@ class RocksTaskStores:
         return found
 
     # --- inside ---------------------------------------------------------------------------------------
+
+    def _flush(self) -> None:
+        self._watch.check()
+        for name in sorted(self._families, key=lambda name: name == POSITIONS_FAMILY):
+            self._call(self.family(name).flush)
 
     def _open_database(self) -> Rdict:
         assert self._database is not None, f"{self.directory.path} is closed"
