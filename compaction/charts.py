@@ -79,12 +79,20 @@ def line_chart(
 
 
 def scatter(title: str, marks: Sequence[Mark], x: Axis, y: Axis, curves: Sequence[Series] = ()) -> str:
-    """Named points, with curves behind them."""
+    """Numbered points with curves behind them, and what the numbers stand for below."""
     parts = [_frame(x, y), *(_polyline(curve, x, y, "line dashed") for curve in curves)]
-    taken: list[tuple[float, float]] = []
-    ordered = sorted(marks, key=lambda one: one.y, reverse=True)
-    parts += [_mark(mark, _x(x, mark.x), _y(y, mark.y), taken) for mark in ordered]
-    return _svg(title, parts) + _legend([(curve.name, curve.style) for curve in curves])
+    ordered = sorted(marks, key=lambda one: one.x)
+    parts += [
+        _mark(str(number), mark, _x(x, mark.x), _y(y, mark.y)) for number, mark in enumerate(ordered, 1)
+    ]
+    items = "".join(
+        f'<span><b class="number s{mark.style}">{number}</b>{escape(mark.name)}</span>'
+        for number, mark in enumerate(ordered, 1)
+    )
+    lines = "".join(
+        f'<span><i class="key s{curve.style}"></i>{escape(curve.name)}</span>' for curve in curves
+    )
+    return _svg(title, parts) + f'<p class="legend">{items}{lines}</p>'
 
 
 def span(values: Sequence[float], *, logarithmic: bool = False) -> tuple[float, float]:
@@ -103,18 +111,11 @@ def _polyline(one: Series, x: Axis, y: Axis, css: str) -> str:
     )
 
 
-def _mark(mark: Mark, at_x: float, at_y: float, taken: list[tuple[float, float]]) -> str:
-    """A point and its name, on the side where there is room, moved down where another name stands."""
-    left = at_x > WIDTH * 0.66
-    text_x, text_y = at_x + (-9 if left else 9), at_y + 4
-    while any(abs(text_y - other_y) < 12 and abs(text_x - other_x) < 130 for other_x, other_y in taken):
-        text_y += 12
-    taken.append((text_x, text_y))
-    anchor = "end" if left else "start"
+def _mark(label: str, mark: Mark, at_x: float, at_y: float) -> str:
     return (
-        f'<circle class="mark s{mark.style}" cx="{at_x:.1f}" cy="{at_y:.1f}" r="5"/>'
-        f'<text class="name" x="{text_x:.1f}" y="{text_y:.1f}" text-anchor="{anchor}">'
-        f"{escape(mark.name)}</text>"
+        f'<circle class="mark s{mark.style}" cx="{at_x:.1f}" cy="{at_y:.1f}" r="9"/>'
+        f'<text class="on" x="{at_x:.1f}" y="{at_y + 4:.1f}" text-anchor="middle">{escape(label)}'
+        f"<title>{escape(mark.name)}</title></text>"
     )
 
 

@@ -33,10 +33,13 @@ svg .mark.s0{fill:var(--c0)}svg .mark.s1{fill:var(--c1)}svg .mark.s2{fill:var(--
 .legend{display:flex;flex-wrap:wrap;gap:.3rem 1.2rem;margin:.3rem 0;font-size:.88rem;color:var(--soft)}
 .key{display:inline-block;width:1.1rem;height:3px;margin-right:.4rem;vertical-align:middle;background:var(--c0)}
 .key.s1{background:var(--c1)}.key.s2{background:var(--c2)}.key.s3{background:var(--c3)}
+svg text.on{fill:var(--card);font-size:11px;font-weight:600}
+.number{display:inline-block;min-width:1.35rem;border-radius:.7rem;margin-right:.35rem;text-align:center;
+font-size:.78rem;color:var(--card);background:var(--c0)}.number.s1{background:var(--c1)}
 .scroll{overflow-x:auto;background:var(--card);border:1px solid var(--rule);border-radius:10px}
 table{border-collapse:collapse;width:100%;font-size:.9rem;font-variant-numeric:tabular-nums}
 th,td{padding:.45rem .7rem;text-align:left;border-bottom:1px solid var(--rule);white-space:nowrap}
 th{color:var(--soft);font-weight:600}tbody tr:last-child td{border-bottom:0}
-@media(max-width:640px){svg text{font-size:17px}svg .axis{font-size:18px}}
+@media(max-width:640px){svg text{font-size:17px}svg .axis{font-size:18px}svg text.on{font-size:12px}}
 li{margin:.3rem 0;max-width:50rem}
 """

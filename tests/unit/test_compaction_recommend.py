@@ -58,7 +58,7 @@ measurements = st.builds(
 )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(measurements, st.floats(0.05, 600), st.sampled_from([(3, 9), (4, 3), (5, 0)]))
 def test_every_setting_is_legal_and_every_guard_holds(
     measurement: Measurement, seconds: float, version: tuple[int, int]
