@@ -97,6 +97,9 @@ class FaultyWriter:
         self._pass("after commit")
         return appended
 
+    def flush(self, timeout_seconds: float = 60.0) -> None:
+        self._writer.flush(timeout_seconds)
+
     def abort(self) -> None:
         if not self._dead:
             self._writer.abort()

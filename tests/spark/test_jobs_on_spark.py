@@ -44,7 +44,8 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
-cloudpickle.register_pickle_by_value(sys.modules[__name__])  # executors cannot import a test module
+# Executors cannot import a test module.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
 
 
 @pytest.fixture(scope="module")
