@@ -110,9 +110,10 @@ def resolve(tails: Mapping[str, Tail]) -> Resolution:
     is_torn = False
     for name, tail in tails.items():
         is_behind = tail.last is not None and last is not None and tail.last.sequence < last.sequence
-        counts_whole = tail.last is None or is_behind
-        restore_next[name] = tail.offset_next if counts_whole else tail.decided_next
-        if not counts_whole and tail.keys:
+        # Where nothing is void the end is the end, so that stores which have read on past the marker fit.
+        is_void = bool(tail.keys) and not is_behind
+        restore_next[name] = tail.decided_next if is_void else tail.offset_next
+        if is_void:
             void_keys[name] = tail.keys
         is_torn = is_torn or is_behind or bool(tail.keys)
     return Resolution(last, restore_next, void_keys, is_torn)

@@ -127,6 +127,12 @@ def test_nothing_dangles() -> None:
     assert (found.owner, found.sequence, found.is_torn) == (1, 4, False)
 
 
+def test_a_log_without_void_records_counts_to_its_end() -> None:
+    """Behind the commit record stands the transaction's marker: a store that has read past it is not ahead."""
+    with_marker = tail_of(rows(b"a", 4), 3)
+    assert resolve({"x": with_marker}).restore_next == {"x": 3}
+
+
 def test_no_commit_record_anywhere_leaves_it_to_the_marker() -> None:
     found = resolve({"x": tail(b"a"), "y": tail()})
     assert found == Resolution(None, {"x": 1, "y": 0})
