@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import logging
 import os
 import shutil
 import tempfile
@@ -21,6 +22,8 @@ from stateflow.checkpoint.manifest import ImageFile, ImageStore, Manifest
 from stateflow.checkpoint.objects import ObjectStore, sync_directory
 from stateflow.clock import Clock
 from stateflow.errors import StateCorrupt
+
+_LOG = logging.getLogger(__name__)
 
 _CHUNK_BYTES = 1 << 20
 
@@ -58,16 +61,16 @@ class TaskImages:
     ) -> Published:
         """Upload a checkpoint directory and publish it. A crash anywhere before the end leaves no image."""
         app, generation, task = self._identity
-        there = {info.name for info in self._objects.list(f"{self._folder}/files")}
+        there = self._kept_contents()
         files, sent, sent_bytes = [], 0, 0
         for path in sorted(checkpoint.iterdir()):
             file = ImageFile(name=path.name, size_bytes=path.stat().st_size, sha256=_sha256(path))
             files.append(file)
             name = self._file(file.sha256)
-            if name not in there:
+            if there.get(name) != file.size_bytes:
                 with path.open("rb") as source:
                     self._objects.put(name, source)
-                there.add(name)
+                there[name] = file.size_bytes
                 sent, sent_bytes = sent + 1, sent_bytes + file.size_bytes
         manifest = Manifest(
             app=app,
@@ -152,6 +155,20 @@ class TaskImages:
                 self._objects.delete(info.name)
         freed_bytes = sum(info.size_bytes for info in dead)
         return Collected(tuple(names[keep:]), tuple(info.name for info in dead), freed_bytes)
+
+    def _kept_contents(self) -> dict[str, int]:
+        """Contents that need not be sent again, with their sizes: those that the newest image names.
+
+        Others may be there, but no manifest keeps a collection that runs meanwhile from removing them.
+        """
+        named: set[str] = set()
+        for newest in self.names()[:1]:
+            try:
+                named = {self._file(file.sha256) for file in self.load(newest).files}
+            except StateCorrupt as error:
+                _LOG.warning("Every file is sent, as the newest image cannot be read: %s", error)
+        found = self._objects.list(f"{self._folder}/files")
+        return {info.name: info.size_bytes for info in found if info.name in named}
 
     def _file(self, sha256: str) -> str:
         return f"{self._folder}/files/{sha256}"

@@ -31,6 +31,8 @@ class ImageStore(msgspec.Struct, frozen=True, kw_only=True):
     changelog: str
     topic_id: str
     offset_next: int
+    applied_ms: int
+    """Wall-clock time at which the content was all that the log said: how old the image is for its log."""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +44,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     created_ms: int
     stores: dict[str, ImageStore]
     inputs: dict[str, int]
-    """Input ``topic[partition]`` → committed ``offset_next`` when the image was taken."""
+    """Input ``topic[partition]`` → ``offset_next`` committed when the manifest was made: to be read by people."""
     files: tuple[ImageFile, ...]
     format: int = FORMAT_VERSION
 
@@ -66,6 +68,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
             raise _refused(where, f"its format is {manifest.format}, this version reads {FORMAT_VERSION}")
         if len(manifest.files) > FILES_MAX:
             raise _refused(where, f"it names {len(manifest.files)} files, more than {FILES_MAX}")
+        if any(store.offset_next < 0 for store in manifest.stores.values()):
+            raise _refused(where, "it has a negative offset")
         names = [file.name for file in manifest.files]
         if len(set(names)) != len(names):
             raise _refused(where, "it names a file twice")

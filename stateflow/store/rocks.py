@@ -231,8 +231,10 @@ class RocksTaskStores:
         with self._lock:
             self._flush()
 
-    def checkpoint(self, directory: Path) -> None:
+    def checkpoint(self, directory: Path) -> dict[str, StorePosition]:
         """Flush, and make ``directory`` a copy of this moment, by hard links where the file system has them.
+
+        Returns the positions in it, of the stores that have any.
 
         It must not exist, nor any files be changed in it later: they may be this database's own. Put under a task
         directory as its database it opens with equal content and positions. Writes wait until it is made; call it
@@ -242,6 +244,7 @@ class RocksTaskStores:
         directory.parent.mkdir(parents=True, exist_ok=True)
         with self._lock:
             self._flush()  # so RocksDB's own flush, in whatever order it goes, finds nothing to do
+            positions = {store: at for store in self.stores if (at := self.position(store)) is not None}
             try:
                 Checkpoint(self._open_database()).create_checkpoint(str(directory))
             except Exception as error:
@@ -249,6 +252,7 @@ class RocksTaskStores:
         for log in directory.glob("*.log"):
             assert log.stat().st_size == 0, f"{log} has content, though nothing is written to it"
             log.unlink()
+        return positions
 
     def clear(self, store: str) -> None:
         """Drop the content and position of one store, and give its disk space back."""

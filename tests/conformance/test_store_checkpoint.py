@@ -45,7 +45,8 @@ def test_a_checkpoint_opens_with_equal_content_and_positions(tmp_path: Path) -> 
     stores.apply(
         {"seen": [(b"k", b"v")]}, {"seen": StorePosition("s", 3), "counts": StorePosition("t", 9_000)}
     )
-    stores.checkpoint(tmp_path / "checkpoint")
+    returned = stores.checkpoint(tmp_path / "checkpoint")
+    assert returned == {"counts": StorePosition("t", 9_000), "seen": StorePosition("s", 3)}
     wanted = content(stores), positions(stores)
     stores.apply({"counts": [(b"000000", None)]}, {"counts": StorePosition("t", 9_001)})
     stores.close()
@@ -107,8 +108,7 @@ def test_checkpoints_taken_while_another_thread_writes_are_whole_epochs(tmp_path
     writer = threading.Thread(target=write)
     writer.start()
     try:
-        for number in range(5):
-            stores.checkpoint(tmp_path / f"checkpoint-{number}")
+        returned = [stores.checkpoint(tmp_path / f"checkpoint-{number}") for number in range(5)]
     finally:
         taken.set()
         writer.join()
@@ -121,5 +121,5 @@ def test_checkpoints_taken_while_another_thread_writes_are_whole_epochs(tmp_path
             epoch = at.offset_next if at else 0
             assert len(found[store]) == epoch + bool(epoch)
             assert epoch == 0 or found[store][0] == (b"epoch", b"%d" % epoch)
-        assert copy.position("counts") == copy.position("seen")
+        assert copy.position("counts") == copy.position("seen") == returned[number].get("seen")
         copy.close()

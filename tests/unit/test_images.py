@@ -12,7 +12,7 @@ from stateflow.checkpoint.objects import DirectoryObjects
 from stateflow.clock import ManualClock, SystemClock
 from stateflow.errors import StateCorrupt
 
-STORES = {"count": ImageStore(changelog="app-count-changelog", topic_id="id", offset_next=7)}
+STORES = {"count": ImageStore(changelog="app-count-changelog", topic_id="id", offset_next=7, applied_ms=1)}
 INPUTS = {"words[0]": 12}
 
 
