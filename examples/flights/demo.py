@@ -44,9 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.chdir(ROOT)
     signal.signal(signal.SIGTERM, interrupt)  # so that a stop by a supervisor cleans up as Ctrl-C does
     folder = Path(tempfile.mkdtemp(prefix="stateflow-demo-"))
-    report = Report(
-        started=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC", flights=options.flights, workers=WORKERS
-    )
+    started = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+    report = Report(started=started, flights=options.flights or 0, workers=WORKERS, folder=str(folder))
     out: Path = options.out
     shutil.rmtree(out, ignore_errors=True)
     (out / "logs").mkdir(parents=True)
@@ -129,6 +128,7 @@ def begin(report: Report, kafka: EmbeddedKafka, seconds: float) -> None:
 
 def places(options: argparse.Namespace, folder: Path) -> list[tuple[str, str]]:
     """Where a reader can look further; only what is still there when the demo has ended."""
+    state = folder / "state"
     found = [
         ("this page", str(options.out / "index.html")),
         ("the numbers", str(options.out / "report.json")),
@@ -142,8 +142,11 @@ def places(options: argparse.Namespace, folder: Path) -> list[tuple[str, str]]:
         *found,
         ("the broker again", f"stateflow up --data {folder / 'kafka'}"),
         ("generations and their audit", "stateflow scale status --app flights"),
-        ("what the changelogs hold", "stateflow compaction measure --app flights --rate 0"),
-        ("the local state", str(folder / "state")),
+        (
+            "one aircraft's state",
+            f"stateflow state get handed-on-delays N292JB --app flights --state-dir {state}",
+        ),
+        ("all stores on this disk", f"stateflow state list --state-dir {state}"),
     ]
 
 

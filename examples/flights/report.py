@@ -44,6 +44,8 @@ class Report:
     started: str
     flights: int
     workers: int
+    folder: str = ""
+    """Where Kafka's data and the state were; gone at the end unless they were to be kept."""
     steps: list[Step] = field(default_factory=list)
     comparisons: list[Comparison] = field(default_factory=list)
     placements: list[Placement] = field(default_factory=list)

@@ -1,13 +1,15 @@
-"""The application's final results, read from its output topics into the shape of the oracle's answers."""
+"""The application's final results, from its output topics and from its state, in the shape of the oracle's."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from compare import Comparison, compare, compare_ranking
 from oracle import Answers
+from shell import Shell
 from topics import decoded, newest_by_key
 
 HOURLY, AIRCRAFT, TOP = "flights-hourly", "flights-aircraft", "flights-top"
@@ -34,12 +36,43 @@ def read_results(brokers: str) -> Results:
     )
 
 
-def comparisons(right: Answers, found: Results) -> list[Comparison]:
+def read_state(shell: Shell, app: str, state_dir: Path) -> Results:
+    """The same results as the local stores hold them, by ``stateflow state scan``."""
+
+    def rows(store: str) -> list[dict[str, Any]]:
+        where = ["--target", app, "--state-dir", str(state_dir), "--limit", "1000000"]
+        (found,) = shell.json("state", "scan", store, *where)
+        scanned: list[dict[str, Any]] = found["rows"]
+        return scanned
+
+    (ranking,) = (row["value"] for row in rows("top"))
+    return Results(
+        {(row["key"], row["window_start_ms"]): hour_of(row["value"]) for row in rows("hourly")},
+        {row["key"]: row["value"] for row in rows("handed-on-delays")},
+        [(tailnum, minutes) for minutes, tailnum in ranking],
+    )
+
+
+def hour_of(kept: dict[str, Any]) -> dict[str, Any]:
+    """An hour's result from what the store keeps of it: flights, delay → how often, visibility."""
+    delays = sorted((int(delay), times) for delay, times in kept["delays"].items())
+    ordered = [delay for delay, times in delays for _ in range(times)]
+    left = len(ordered)
+    return {
+        "flights": kept["flights"],
+        "cancelled": kept["flights"] - left,
+        "delay_mean_minutes": sum(ordered) / left if left else None,
+        "delay_p95_minutes": ordered[(95 * left + 99) // 100 - 1] if left else None,
+        "visibility_miles_min": kept["visibility"],
+    }
+
+
+def comparisons(right: Answers, found: Results, where: str) -> list[Comparison]:
     """Each set of results against the oracle's."""
     return [
-        compare("airport and hour", right.hourly, found.hourly),
-        compare("aircraft", right.aircraft, found.aircraft),
-        compare_ranking("place of the top ten", right.top, found.top),
+        compare(f"airport hours in {where}", right.hourly, found.hourly),
+        compare(f"aircraft in {where}", right.aircraft, found.aircraft),
+        compare_ranking(f"places of the top ten in {where}", right.top, found.top),
     ]
 
 

@@ -73,6 +73,8 @@ def shortest(shell: Shell, now: float, goal: list[str], found: dict[str, Any], f
 
 def cleaned(brokers: str, cluster: Cluster, topic: str, size_bytes: int, changes: dict[str, str]) -> Settled:
     """Wait for the cleaner. An idle changelog rolls no segment by itself, so it is touched now and then."""
+    roll_seconds = int(changes.get("segment.ms", 0)) / 1000
+    can_show = bool(changes) and roll_seconds < SETTLE_SECONDS / 2
     admin = ClusterAdmin(brokers)
     try:
         return settle(
@@ -80,8 +82,8 @@ def cleaned(brokers: str, cluster: Cluster, topic: str, size_bytes: int, changes
             admin,
             topic,
             bytes_at_most=size_bytes * SHRUNK,
-            deadline_seconds=SETTLE_SECONDS if changes else 0.0,
-            touch_every_seconds=max(1.0, int(changes.get("segment.ms", 0)) / 1000),
+            deadline_seconds=SETTLE_SECONDS if can_show else 0.0,
+            touch_every_seconds=max(1.0, roll_seconds),
         )
     finally:
         admin.close()

@@ -34,7 +34,7 @@ WORKERS = 2
 VICTIM = "w1"
 FIRST_SHARE = 0.55
 KILL_SHARE = 0.4
-FEED_SECONDS = 20.0
+FEED_PER_SECOND, FEED_SECONDS_MIN = 10_000, 8.0
 PARTITIONS_AFTER = 6
 WAIT_SECONDS = 240.0
 # Results carry event time: retention by time would delete what happened in 2013 as soon as it is written.
@@ -209,7 +209,11 @@ class Walk:
             right = oracle.answers(len(self._first) + len(self._rest))
             oracle_seconds = time.monotonic() - started
             found = results.read_results(self._brokers)
-            self._report.comparisons = results.comparisons(right, found)
+            state = results.read_state(self._shell, APP, self._state)
+            self._report.comparisons = [
+                *results.comparisons(right, found, "the output topics"),
+                *results.comparisons(right, state, "the state"),
+            ]
             self._report.placements = placements(self._brokers, self._catalog())
             self._report.delay_by_month = results.delay_by_month(found)
             self._report.ranking = [
@@ -231,8 +235,12 @@ class Walk:
         return self._shell.start(name, "run", APP, *options)
 
     def _feeding(self, records: Sequence[feed.Departure]) -> Failing:
+        rate = min(
+            FEED_PER_SECOND, len(records) / FEED_SECONDS_MIN
+        )  # slow enough to kill a worker in the middle
+
         def work() -> int:
-            return feed.produce(self._brokers, records, len(records) / FEED_SECONDS, self._stopping.is_set)
+            return feed.produce(self._brokers, records, rate, self._stopping.is_set)
 
         thread = Failing(work, "feed")
         thread.start()
