@@ -22,6 +22,8 @@ finally:
 
 FLIGHTS = 4000
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def records() -> list[feed.Departure]:
