@@ -27,6 +27,7 @@ from stateflow.clock import Clock
 from stateflow.errors import Interrupted, OffsetOutOfRange
 from stateflow.log.base import Cluster, Committed, Writer
 from stateflow.record import OffsetRange, TopicPartition
+from stateflow.runtime.alternating import AlternatingWriter
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.takeover import Ledger, recorded_inputs, set_right
 from stateflow.runtime.task import Task
@@ -74,7 +75,7 @@ class Opener:
     def open(self, wiring: TaskWiring, cancelled: Callable[[], bool]) -> OpenedTask:
         """A restored task. Raises ``Interrupted`` soon after ``cancelled`` turns true, with everything released."""
         exactly_once = wiring.guarantee == "exactly-once"
-        writer = self._cluster.writer(wiring.transactional_id if exactly_once else None)  # 1
+        writer = self._writer(wiring, exactly_once=exactly_once)  # 1
         try:
             committed = self._cluster.committed(wiring.group, wiring.inputs)  # 2
             stores = self._open_stores(wiring)  # 3
@@ -93,6 +94,11 @@ class Opener:
         except BaseException:
             _release(writer, stores)
             raise
+
+    def _writer(self, wiring: TaskWiring, *, exactly_once: bool) -> Writer:
+        if exactly_once and self._settings.paranoid:
+            return AlternatingWriter(self._cluster, wiring.transactional_id)
+        return self._cluster.writer(wiring.transactional_id if exactly_once else None)
 
     def _build(
         self,

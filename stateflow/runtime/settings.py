@@ -30,6 +30,8 @@ class WorkerSettings:
     """Per task, shared by its stores."""
     revoke_timeout_seconds: float = 30.0
     """How long a starting task may take to notice that its partition was taken away."""
+    paranoid: bool = False
+    """Exactly-once: a producer epoch of its own for every transaction, see ``docs/exactly-once.md``."""
     start_from: str = "earliest"
     """Where a source without a committed offset is first read: ``earliest`` or ``latest``."""
     member: str | None = None

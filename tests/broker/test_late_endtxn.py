@@ -54,10 +54,11 @@ class Number(sf.Operator[str, str, int]):
 class WordCount:
     """The application, and the disks of the machine that its worker runs on."""
 
-    def __init__(self, cluster: Any, direct: KafkaCluster) -> None:
+    def __init__(self, cluster: Any, direct: KafkaCluster, *, paranoid: bool = False) -> None:
         tag = uuid.uuid4().hex[:8]
         self.cluster = cluster
         self.direct = direct
+        self.paranoid = paranoid
         self.app = sf.App(f"late-{tag}", guarantee="exactly-once")
         self.words = self.app.topic(f"late-{tag}-words", value=sf.String)
         self.counts = self.app.topic(f"late-{tag}-counts", key=sf.String, value=sf.Json)
@@ -82,6 +83,7 @@ class WordCount:
             commit_interval_seconds=0.05,
             poll_timeout_seconds=0.02,
             member="w0",
+            paranoid=self.paranoid,
         )
         return Worker(self.cluster, self.wiring, self._stores, settings, SystemClock())
 
@@ -366,3 +368,29 @@ def test_a_commit_torn_by_a_repeated_end_leaves_the_state_right(
     assert count.state_total() == count.fed.total()
     for word, numbers in count.outputs().items():
         assert sorted(set(numbers)) == list(range(1, count.fed[word] + 1)), word
+
+
+@pytest.mark.parametrize("stage", [0, 1], ids=["re-key", "count"])
+def test_paranoid_workers_do_not_mind_repeated_ends(
+    stage: int, proxy: KafkaProxy, direct: KafkaCluster, behind: KafkaCluster
+) -> None:
+    """Outputs too: the repeated request is refused, as its producer epoch is over."""
+    count = WordCount(behind, direct, paranoid=True)
+    chosen = next(t for t in count.wiring.tasks() if t.stage is count.wiring.topology.stages[stage])
+    repeated = proxy.arm(Fault(Action.DUPLICATE, transactional_id=chosen.transactional_id))
+    answers: list[int] = []
+
+    def sealing(writer: Any) -> None:
+        if repeated.happened and len(answers) < 4:
+            writer.flush()
+            answers.append(deliver(repeated))
+
+    count.cluster = WatchedCluster(behind, chosen.stage.name, sealing=sealing)
+    worker = count.worker()
+    for _ in range(3):
+        count.feed(WORDS)
+        count.run_to_the_end(worker)
+    worker.stop()
+    worker.run()
+    assert answers, "no request was repeated"
+    count.assert_exactly_once()

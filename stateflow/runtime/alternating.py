@@ -1,0 +1,107 @@
+"""The paranoid writer: every transaction under a producer epoch of its own.
+
+Two transactional ids take turns. While one of them has the running transaction, the other gets a new producer, so
+a request that was meant for its last transaction is refused, whoever repeats it, and the wait for it costs nothing.
+
+One id would not do: an owner that hangs between its commit and its new producer would wake up, fence its
+successor and go on with old state. Here the producer of the next transaction is always older than that commit, so a
+successor, which takes both ids, has fenced it. (It may still take one id from its successor before it finds out;
+that one then starts again. Nothing is lost, and only a worker that hung in just that moment can do it.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from stateflow.log.base import Appended, Cluster, Committed, GroupMetadata, Writer
+from stateflow.record import Headers, TopicPartition
+
+_SECOND = "-second"
+
+
+class AlternatingWriter:
+    """Implements :class:`stateflow.log.base.Writer`. Opening it fences every older writer of both ids.
+
+    All workers of an application must agree to use it or not: change the setting while none is running.
+    """
+
+    def __init__(self, cluster: Cluster, transactional_id: str) -> None:
+        self._cluster = cluster
+        self._id, self._id_next = transactional_id, transactional_id + _SECOND
+        self._writer: Writer = cluster.writer(self._id)
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="paranoid")
+        self._next: Future[Writer] = self._pool.submit(cluster.writer, self._id_next)
+        try:
+            self._next.result()  # fenced on return, as promised
+        except BaseException:
+            self.close()
+            raise
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+        self._writer.begin()
+
+    def send(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        *,
+        partition: int,
+        timestamp_ms: int | None = None,
+        headers: Headers = (),
+    ) -> None:
+        """Queue one record."""
+        self._writer.send(topic, key, value, partition=partition, timestamp_ms=timestamp_ms, headers=headers)
+
+    def send_many(
+        self,
+        topic: str,
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        *,
+        partitions: Sequence[int] | int,
+        timestamps_ms: Sequence[int] | int | None = None,
+    ) -> None:
+        """Queue many records, in order."""
+        self._writer.send_many(topic, keys, values, partitions=partitions, timestamps_ms=timestamps_ms)
+
+    def send_offsets(
+        self, offsets: Mapping[TopicPartition, Committed], group: str, member: GroupMetadata | None
+    ) -> None:
+        """Add input offsets to the transaction."""
+        self._writer.send_offsets(offsets, group, member)
+
+    def flush(self, timeout_seconds: float = 60.0) -> None:
+        """Wait until everything sent so far is acknowledged."""
+        self._writer.flush(timeout_seconds)
+
+    def commit(self, timeout_seconds: float = 60.0) -> dict[TopicPartition, Appended]:
+        """Commit, and take up the other producer; waits for that only when it is not ready yet.
+
+        When it cannot be had the commit stands nevertheless, and the error comes out of the next commit's.
+        """
+        upcoming = self._next.result()
+        appended = self._writer.commit(timeout_seconds)
+        done, self._writer = self._writer, upcoming
+        self._id, self._id_next = self._id_next, self._id
+        self._next = self._pool.submit(self._renewed, done, self._id_next)
+        return appended
+
+    def abort(self) -> None:
+        """Abort the open transaction, if any."""
+        self._writer.abort()
+
+    def close(self) -> None:
+        """Abort what is open and release both connections."""
+        try:
+            self._writer.close()
+        finally:
+            self._pool.shutdown(wait=True)
+            if self._next.exception() is None:
+                self._next.result().close()
+
+    def _renewed(self, done: Writer, transactional_id: str) -> Writer:
+        done.close()
+        return self._cluster.writer(transactional_id)
