@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stateflow.app import load
-from stateflow.testing.driver import TestDriver
+from stateflow.testing import TestDriver
 
 FOLDER = Path(__file__).parents[2] / "examples" / "flights"
 sys.path.insert(0, str(FOLDER))
