@@ -64,11 +64,13 @@ class Site:
         self.cluster = KafkaCluster(bootstrap)
         self.digits = f"{APPS / 'digits.py'}:app"
         self.shelves = f"{APPS / 'shelves.py'}:app"
+        self.orders = f"{APPS / 'orders.py'}:app"
         self._monkeypatch = monkeypatch
         self._capsys = capsys
         self.set(
             DIGITS_APP=name,
             SHELVES_APP=name,
+            ORDERS_APP=name,
             STATEFLOW_BROKERS=bootstrap,
             STATEFLOW_STATE_DIR=str(self.state),
             STATEFLOW_COMMIT_INTERVAL_SECONDS="0.2",

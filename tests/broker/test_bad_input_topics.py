@@ -131,7 +131,7 @@ def test_a_changelog_whose_partition_count_was_altered(site: Site) -> None:
 
 def grow(site: Site, suffix: str, partitions: int) -> None:
     """Add partitions to a topic, as somebody does with Kafka's own tool."""
-    from confluent_kafka.admin import AdminClient, NewPartitions
+    from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
     topic = f"{site.name}-{suffix}"
     client = AdminClient({"bootstrap.servers": site.bootstrap})

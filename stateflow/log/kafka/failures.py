@@ -14,6 +14,7 @@ from stateflow.errors import (
     ProducerFenced,
     StateflowError,
     TopicMissing,
+    TransactionAborted,
 )
 from stateflow.log.kafka.settings import redacted
 
@@ -58,6 +59,20 @@ _UNREACHABLE = {
 }
 
 
+_FOR_GOOD = {
+    KafkaError.MSG_SIZE_TOO_LARGE,
+    KafkaError.RECORD_LIST_TOO_LARGE,
+    KafkaError.INVALID_RECORD,
+    KafkaError.INVALID_TIMESTAMP,
+    KafkaError.POLICY_VIOLATION,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+"""What the broker refuses each time: doing the same again would only meet it again."""
+
+
 def error_of(raised: KafkaException) -> KafkaError:
     """The client library's error inside its exception."""
     error = raised.args[0]
@@ -95,6 +110,23 @@ def refused_settings(error: KafkaError, settings: Mapping[str, object]) -> Confi
         f"The Kafka client refuses its settings: {said}.",
         action="correct the client settings ([client] in stateflow.toml, STATEFLOW_CLIENT__… in the environment, or"
         " the application's code); their names are librdkafka's.",
+    )
+
+
+def aborted(error: KafkaError, doing: str, transactional_id: str | None) -> StateflowError:
+    """Our error for a transaction that had to be aborted: to be tried again, unless it would fail each time."""
+    said = f"The transaction was aborted while {doing} ({error.name()}: {error.str()})."
+    if error.code() not in _FOR_GOOD:
+        return TransactionAborted(
+            said, action="read the input again from the committed offsets.", transactional_id=transactional_id
+        )
+    return BrokerRefused(
+        said,
+        action="nothing of it is visible; what was refused would be refused again. For a record that is too large raise"
+        " the topic's max.message.bytes or make the record smaller; otherwise check the permissions of the client and"
+        " the topic's policy.",
+        transactional_id=transactional_id,
+        code=error.name(),
     )
 
 

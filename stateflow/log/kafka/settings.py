@@ -132,6 +132,9 @@ def writer_settings(
         "compression.type": "lz4",
         "linger.ms": options.linger_ms,
         "batch.size": 1_000_000,
+        # How large a record may be is the topic's to say: what could be read must be fit to be sent on. The client's
+        # own default is below the broker's.
+        "message.max.bytes": 64 << 20,
         "queue.buffering.max.messages": 500_000,
         "queue.buffering.max.kbytes": 262_144,
         "topic.metadata.propagation.max.ms": options.missing_topic_after_ms,

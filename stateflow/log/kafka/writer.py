@@ -19,11 +19,10 @@ from stateflow.errors import (
     ProducerFenced,
     StateflowError,
     TopicMissing,
-    TransactionAborted,
 )
 from stateflow.log.base import Appended, Committed, GroupMetadata
 from stateflow.log.kafka.admin import Admin, client_log
-from stateflow.log.kafka.failures import error_of, is_fenced, typed
+from stateflow.log.kafka.failures import aborted, error_of, is_fenced, typed
 from stateflow.log.kafka.offsets import client_offsets
 from stateflow.log.kafka.settings import Settings
 from stateflow.log.kafka.topics import Topics
@@ -169,11 +168,7 @@ class KafkaWriter:
         refused = next((e for outcomes in self._reports.values() for e in outcomes if e is not None), None)
         if refused is not None and self._transactional_id is not None and not is_fenced(refused):
             self.abort()
-            raise TransactionAborted(
-                f"The transaction was aborted, as a record was refused ({refused.name()}: {refused.str()}).",
-                action="read the input again from the committed offsets.",
-                transactional_id=self._transactional_id,
-            )
+            raise aborted(refused, "waiting for its records to be taken", self._transactional_id)
         self._check_reports()
         if waiting:
             raise self._unreachable(f"producing ({waiting} records not acknowledged)")
@@ -252,11 +247,7 @@ class KafkaWriter:
             return self._fenced(error)
         if self._in_transaction and (error.txn_requires_abort() or error.code() == KafkaError._STATE):
             self.abort()
-            return TransactionAborted(
-                f"The transaction was aborted while {doing} ({error.name()}: {error.str()}).",
-                action="read the input again from the committed offsets.",
-                transactional_id=self._transactional_id,
-            )
+            return aborted(error, doing, self._transactional_id)
         return typed(error, doing, self._admin.bootstrap)
 
     def _fenced(self, error: KafkaError | None = None) -> StateflowError:

@@ -15,11 +15,12 @@ import stateflow as sf
 ID = os.environ["DIGITS_APP"]
 CHANGE = os.environ.get("DIGITS_CHANGE", "")
 TRACE = os.environ.get("DIGITS_TRACE", "")
-POLICY: sf.Fail | sf.Skip | sf.DeadLetter = {
+POLICIES: dict[str, sf.Fail | sf.Skip | sf.DeadLetter] = {
     "fail": sf.Fail(),
     "skip": sf.Skip(),
     "dead-letter": sf.DeadLetter(f"{ID}-dead"),
-}[os.environ.get("DIGITS_ON_ERROR", "fail")]
+}
+POLICY = POLICIES[os.environ.get("DIGITS_ON_ERROR", "fail")]
 
 
 def last_digit(number: int) -> int:
@@ -34,12 +35,14 @@ def last_digit(number: int) -> int:
 
 app = sf.App(ID, partitions=1)
 numbers = app.topic(f"{ID}-in", value=sf.Integer, partitions=1)
-counts = app.topic(f"{ID}-out", key=sf.Integer, value=sf.Json, partitions=1)
 
+OUT = f"{ID}-out"
 digits = app.stream(numbers, on_error=POLICY).key_by(last_digit, name="by-digit", key=sf.Integer)
 if CHANGE == "another codec":
-    digits.aggregate(sf.mean(), name="seen").to(counts)
+    digits.aggregate(sf.mean(), name="seen").to(app.topic(OUT, key=sf.Integer, value=sf.Json, partitions=1))
+elif CHANGE == "large":
+    digits.map(lambda _: os.urandom(3 << 20)).to(app.topic(OUT, value=sf.Bytes))
 elif CHANGE == "another store":
-    digits.count(name="counted").to(counts)
+    digits.count(name="counted").to(app.topic(OUT, key=sf.Integer, value=sf.Json, partitions=1))
 else:
-    digits.count(name="seen").to(counts)
+    digits.count(name="seen").to(app.topic(OUT, key=sf.Integer, value=sf.Json, partitions=1))
