@@ -47,8 +47,8 @@ def additions(expected: Catalog, found: Catalog | None) -> list[CatalogItem]:
     if differences:
         raise CatalogIncompatible(
             f"the code of {expected.app.app!r} does not fit the state it left: {'; '.join(differences)}.",
-            action="go back to the code that fits; or give what changed a new name, so that it starts empty"
-            " beside the old; or drop all state of the application with `stateflow reset`.",
+            action="go back to the code that fits; or keep the old step in the code and add the new one under another"
+            " name, which starts empty; or drop all state of the application with `stateflow reset APP`.",
             app=expected.app.app,
             differences=differences,
         )

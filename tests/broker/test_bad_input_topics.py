@@ -83,7 +83,7 @@ def test_source_and_own_topics_that_changed(site: Site) -> None:
         ended = site.drained(None, "--json")
         assert (ended.code, ended.error["error"]) == (40, "CatalogIncompatible")
         assert "seen" in ended.error["message"]
-        assert "new name" in ended.error["action"]
+        assert "another name" in ended.error["action"]
     site.set(DIGITS_CHANGE="")
 
     for suffix in ("by-digit-repartition", "seen-changelog"):

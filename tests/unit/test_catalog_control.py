@@ -129,7 +129,7 @@ def test_a_store_whose_bytes_would_change_meaning_is_refused(
     with pytest.raises(CatalogIncompatible) as caught:
         control.ensure(catalog(msgspec.structs.replace(COUNTS, **{field: value})))
     assert said in str(caught.value)
-    assert "new name" in caught.value.action
+    assert "another name" in caught.value.action
     assert control.load() == catalog(), "nothing was written"
 
 
