@@ -14,10 +14,10 @@ from stateflow.log.kafka import KafkaCluster, KafkaOptions
 from stateflow.log.memory import MemoryCluster
 from stateflow.record import Record, RecordBatch, TopicPartition
 
-SESSION_MS = 1_500
-MAX_POLL_MS = 2_500
-TRANSACTION_MS = 4_000
-WAIT_SECONDS = 30.0
+SESSION_MS = 4_000  # short for the tests that wait for it, long enough for a machine with other work to do
+MAX_POLL_MS = 6_000
+TRANSACTION_MS = 8_000
+WAIT_SECONDS = 60.0
 STEP_SECONDS = 0.05
 
 AGGRESSIVE: Mapping[str, str] = {

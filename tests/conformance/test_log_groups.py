@@ -122,9 +122,12 @@ def test_a_commit_while_giving_up_is_taken(world: World) -> None:
     first = Member(world, group, [topic])
     settle(world, topic, 2, first)
     first.start_all()
-    first.listener.at_revoke = lambda gone: (
-        [first.commit(place, 11, "handed over") for place in gone] and None
-    )
+
+    def hand_over(gone: Sequence[TopicPartition]) -> None:
+        for place in gone:
+            first.commit(place, 11, "handed over")
+
+    first.listener.at_revoke = hand_over
     second = Member(world, group, [topic])
     settle(world, topic, 2, first, second)
     (moved,) = second.listener.owned
