@@ -19,6 +19,7 @@ from stateflow.cli.application import (
 )
 from stateflow.cli.options import dry_run_option, json_option, yes_option
 from stateflow.cli.output import emit_json, emit_pairs
+from stateflow.errors import ConfigError
 from stateflow.log.base import Cluster, Committed
 from stateflow.record import TopicPartition
 from stateflow.runtime.lag import stage_inputs
@@ -52,6 +53,8 @@ def command(
     with connected(app.options) as cluster:
         catalog = ControlTopic(cluster, app.id).load()
         await_stopped(cluster, app.id)
+        if to_earliest:
+            _refuse_state_on_sources(catalog)
         sources = _source_partitions(catalog)
         local = app.options.state_dir / app.id
         topics = [] if to_earliest else _own_topics(cluster, catalog)
@@ -86,6 +89,18 @@ def _source_partitions(catalog: Catalog) -> list[TopicPartition]:
         if entry.sources
         for source in stage_inputs(catalog, stage)
     ]
+
+
+def _refuse_state_on_sources(catalog: Catalog) -> None:
+    """State that follows a source's partitions records the input that it stands for: that record would win."""
+    bound = sorted(store.name for store in catalog.stores.values() if not catalog.is_rekeyed(store.stage))
+    if bound:
+        raise ConfigError(
+            f"{', '.join(bound)} of {catalog.app.app!r} keep state by the partitions of their source, and with it the"
+            " position of the input that it was made from.",
+            action="reset without --to-earliest, which forgets that state too, or put key_by before the stateful step.",
+            stores=bound,
+        )
 
 
 def _own_topics(cluster: Cluster, catalog: Catalog) -> list[str]:
