@@ -13,11 +13,11 @@ from stateflow.scale.generation import preparing
 from stateflow.scale.reading import read_range
 from stateflow.scale.scope import MovedTopic, moved_topics
 
-MOVE_SLOTS_PER_SECOND = 150_000
+MOVE_SLOTS_PER_SECOND = 100_000
 """One lane reading, routing, writing and committing; see docs/spark.md for how it was measured."""
-AUDIT_SLOTS_PER_SECOND = 300_000
+AUDIT_SLOTS_PER_SECOND = 250_000
 """One lane reading and hashing."""
-FIXED_SECONDS = 3.0
+FIXED_SECONDS = 4.0
 """Creating topics, fencing tasks, the first transactions."""
 SAMPLE_SLOTS = 5_000
 

@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow as pa
 
 from stateflow.catalog.model import KeyLayout, StoreKind
-from stateflow.codec.base import Codec
 from stateflow.codec.describe import from_description
 from stateflow.log.base import Cluster
 from stateflow.record import OffsetRange, TopicPartition
@@ -40,17 +39,37 @@ class TableSpec:
         }
 
     @property
+    def part(self) -> tuple[str, str] | None:
+        """Name and Spark SQL type of the column between key and value, where a key has several entries."""
+        if self.layout == "plain":
+            return None
+        if self.layout == "window":
+            return "window_start", "timestamp"
+        return ("index", "bigint") if self.kind == "list" else ("map_key", sql_type(self.map_key_codec))
+
+    @property
+    def map_key_codec(self) -> Mapping[str, Any]:
+        """Codec of a map's keys; bytes where the catalog does not say."""
+        return self.value_codec.get("map_key") or {"codec": "bytes"}
+
+    @property
+    def has_times(self) -> bool:
+        """True when every value stands behind the event time of its write."""
+        return bool(self.value_codec["codec"] == "timestamped")
+
+    @property
+    def plain_value_codec(self) -> Mapping[str, Any]:
+        """Codec of the value alone."""
+        return self.value_codec["value"] if self.has_times else self.value_codec
+
+    @property
     def columns(self) -> list[tuple[str, str]]:
         """Name and Spark SQL type of each column, in order."""
-        middle = {
-            "plain": [],
-            "window": [("window_start", "timestamp")],
-            "prefixed": [("index", "bigint")] if self.kind == "list" else [("part", "binary")],
-        }[self.layout]
         return [
             ("key", sql_type(self.key_codec)),
-            *middle,
-            ("value", sql_type(self.value_codec)),
+            *([self.part] if self.part else []),
+            ("value", sql_type(self.plain_value_codec)),
+            *([("written_at", "timestamp")] if self.has_times else []),
             ("partition", "int"),
         ]
 
@@ -95,44 +114,58 @@ def table_batches(
 
     Raises ``DecodeError`` for an entry that the codecs cannot read.
     """
-    schema = pa.schema([(name, _ARROW_TYPES[kind]()) for name, kind in spec.columns])
-    key_codec, value_codec = from_description(spec.key_codec), from_description(spec.value_codec)
+    decoder = _Decoder(spec)
     for state in live_state(cluster, source, offsets, keys_max=keys_max):
-        entries = [(key, value) for key, value in state.items() if _is_row(spec, key)]
+        entries = [entry for entry in state.items() if decoder.is_row(entry[0])]
         for first in range(0, len(entries), ROWS_PER_BATCH):
-            rows = entries[first : first + ROWS_PER_BATCH]
-            columns = _columns(spec, key_codec, value_codec, rows)
-            columns.append([source.partition] * len(rows))
-            yield pa.RecordBatch.from_arrays(
-                [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)],
-                schema=schema,
-            )
+            yield decoder.batch(entries[first : first + ROWS_PER_BATCH], source.partition)
 
 
-def _is_row(spec: TableSpec, key: bytes) -> bool:
-    """False for a list's own bookkeeping, which stands beside its elements."""
-    return spec.kind != "list" or len(split_prefixed(key)[1]) == _INDEX_BYTES
+class _Decoder:
+    """Turns entries of one topic into columns."""
 
+    def __init__(self, spec: TableSpec) -> None:
+        self._spec = spec
+        self._schema = pa.schema([(name, _ARROW_TYPES[kind]()) for name, kind in spec.columns])
+        self._key = from_description(spec.key_codec)
+        self._map_key = from_description(spec.map_key_codec)
+        self._value = from_description(spec.value_codec)
 
-def _columns(
-    spec: TableSpec, key_codec: Codec[Any], value_codec: Codec[Any], rows: Sequence[tuple[bytes, bytes]]
-) -> list[list[Any]]:
-    keys = [key for key, _ in rows]
-    middle: list[list[Any]] = []
-    if spec.layout == "window":
-        parts = [split_window(key) for key in keys]
-        middle = [[start_ms * 1000 for _, start_ms in parts]]
-        keys = [key for key, _ in parts]
-    elif spec.layout == "prefixed":
-        split = [split_prefixed(key) for key in keys]
-        middle = [[index_of(rest) if spec.kind == "list" else rest for _, rest in split]]
-        keys = [key for key, _ in split]
-    values = value_codec.decode_many([value for _, value in rows])
-    return [
-        _simple(spec.key_codec, key_codec.decode_many(keys)),
-        *middle,
-        _simple(spec.value_codec, values),
-    ]
+    def is_row(self, key: bytes) -> bool:
+        """False for a list's own bookkeeping, which stands beside its elements."""
+        return self._spec.kind != "list" or len(split_prefixed(key)[1]) == _INDEX_BYTES
+
+    def batch(self, rows: Sequence[tuple[bytes, bytes]], partition: int) -> pa.RecordBatch:
+        """The columns of some entries of one partition."""
+        keys, part = self._split([key for key, _ in rows])
+        values = self._value.decode_many([value for _, value in rows])
+        times: list[list[Any]] = []
+        if self._spec.has_times:
+            times = [[timed.timestamp_ms * 1000 for timed in values]]
+            values = [timed.value for timed in values]
+        columns = [
+            _simple(self._spec.key_codec, self._key.decode_many(keys)),
+            *part,
+            _simple(self._spec.plain_value_codec, values),
+            *times,
+            [partition] * len(rows),
+        ]
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, self._schema, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _split(self, keys: list[bytes]) -> tuple[list[bytes], list[list[Any]]]:
+        """Routing keys, and the column beside them if there is one."""
+        if self._spec.layout == "plain":
+            return keys, []
+        if self._spec.layout == "window":
+            windows = [split_window(key) for key in keys]
+            return [key for key, _ in windows], [[start_ms * 1000 for _, start_ms in windows]]
+        parts = [split_prefixed(key) for key in keys]
+        rests = [rest for _, rest in parts]
+        if self._spec.kind == "list":
+            return [key for key, _ in parts], [[index_of(rest) for rest in rests]]
+        map_keys = _simple(self._spec.map_key_codec, self._map_key.decode_many(rests))
+        return [key for key, _ in parts], [map_keys]
 
 
 def _simple(codec: Mapping[str, Any], values: Sequence[Any]) -> list[Any]:

@@ -12,7 +12,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from stateflow import errors
-from stateflow.errors import BrokerUnreachable, JobFailed, ProducerFenced, StateflowError, TransactionAborted
+from stateflow.errors import (
+    BrokerUnreachable,
+    JobFailed,
+    OffsetsPending,
+    ProducerFenced,
+    StateflowError,
+    StateLocked,
+    TransactionAborted,
+)
 from stateflow.log.base import Cluster
 from stateflow.spark.connection import Connection
 
@@ -22,7 +30,7 @@ if TYPE_CHECKING:
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 
-WORTH_ANOTHER_ATTEMPT = (BrokerUnreachable, ProducerFenced, TransactionAborted)
+WORTH_ANOTHER_ATTEMPT = (BrokerUnreachable, OffsetsPending, ProducerFenced, StateLocked, TransactionAborted)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,91 @@
+"""State as Arrow columns, on the memory log. Needs no session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from stateflow.changelog.format import TOUCH_KEY
+from stateflow.codec.describe import from_description
+from stateflow.codec.timed import stamp
+from stateflow.errors import DecodeError, TopicMissing
+from stateflow.log.base import TopicSpec
+from stateflow.log.memory import MemoryCluster
+from stateflow.record import TopicPartition
+from stateflow.spark.columns import TableSpec, table_batches
+from stateflow.spark.table import topic_snapshot
+from stateflow.state.layout import index_bytes, prefixed_key, window_key
+
+STRING = {"codec": "string"}
+SOURCE = TopicPartition("t", 1)
+
+
+@pytest.fixture
+def cluster() -> Iterator[MemoryCluster]:
+    made = MemoryCluster()
+    made.create([TopicSpec("t", 2)])
+    yield made
+    made.close()
+
+
+def rows(
+    cluster: MemoryCluster, spec: TableSpec, entries: list[tuple[bytes, bytes | None]]
+) -> list[dict[str, Any]]:
+    writer = cluster.writer()
+    writer.begin()
+    writer.send("t", TOUCH_KEY, b"", partition=1, timestamp_ms=1)
+    for key, value in entries:
+        writer.send("t", key, value, partition=1, timestamp_ms=1)
+    writer.commit()
+    writer.close()
+    batches = table_batches(cluster, spec, SOURCE, cluster.ranges([SOURCE])[SOURCE])
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+def test_newest_value_of_each_key(cluster: MemoryCluster) -> None:
+    spec = TableSpec(
+        kind="value", layout="plain", key_codec=STRING, value_codec={"codec": "integer", "bits": 64}
+    )
+    number = from_description(spec.value_codec).encode
+    found = rows(cluster, spec, [(b"a", number(1)), (b"b", number(2)), (b"a", number(-3)), (b"b", None)])
+    assert found == [{"key": "a", "value": -3, "partition": 1}]
+    assert spec.ddl == "`key` string, `value` bigint, `partition` int"
+    assert TableSpec(**spec.to_fields()) == spec
+
+
+def test_windows_and_structured_values(cluster: MemoryCluster) -> None:
+    spec = TableSpec(kind="window", layout="window", key_codec=STRING, value_codec={"codec": "json"})
+    (row,) = rows(cluster, spec, [(window_key(b"a", 3_600_000), b'{"n": 1, "m": [2]}')])
+    assert row["window_start"] == datetime(1970, 1, 1, 1, tzinfo=UTC)
+    assert (row["key"], row["value"]) == ("a", '{"m": [2], "n": 1}')
+
+
+def test_a_list_without_its_bookkeeping(cluster: MemoryCluster) -> None:
+    spec = TableSpec(kind="list", layout="prefixed", key_codec=STRING, value_codec={"codec": "bytes"})
+    ends = prefixed_key(b"a"), index_bytes(4) + index_bytes(6)
+    found = rows(cluster, spec, [ends, (prefixed_key(b"a", index_bytes(5)), b"x")])
+    assert found == [{"key": "a", "index": 5, "value": b"x", "partition": 1}]
+
+
+def test_a_map_whose_values_carry_their_time(cluster: MemoryCluster) -> None:
+    value_codec = {"codec": "timestamped", "value": STRING, "map_key": STRING}
+    spec = TableSpec(kind="map", layout="prefixed", key_codec=STRING, value_codec=value_codec)
+    (row,) = rows(cluster, spec, [(prefixed_key(b"a", b"shop"), stamp(b"v", 1_500))])
+    assert row == {
+        "key": "a",
+        "map_key": "shop",
+        "value": "v",
+        "written_at": datetime.fromtimestamp(1.5, UTC),
+        "partition": 1,
+    }
+
+
+def test_what_cannot_be_read_is_an_error(cluster: MemoryCluster) -> None:
+    spec = TableSpec(kind="value", layout="plain", key_codec=STRING, value_codec={"codec": "json"})
+    with pytest.raises(DecodeError):
+        rows(cluster, spec, [(b"a", b"{")])
+    with pytest.raises(TopicMissing):
+        topic_snapshot(cluster, "nothing", spec)
