@@ -124,9 +124,9 @@ class Shell:
             print(f"    {line}", flush=True)
         return text
 
-    def json(self, *arguments: str) -> list[dict[str, Any]]:
+    def json(self, *arguments: str, expect: tuple[int, ...] = (0,)) -> list[dict[str, Any]]:
         """Run a command with ``--json`` and return its objects, one per line of stdout."""
-        text = self._run((*arguments, "--json"), (0,))
+        text = self._run((*arguments, "--json"), expect)
         return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
 
     def _run(self, arguments: tuple[str, ...], expect: tuple[int, ...]) -> str:

@@ -6,20 +6,22 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from shell import Shell
+from shell import CommandFailed, Shell
 
 from stateflow.compaction import changelog_bytes
 from stateflow.compaction.admin import ClusterAdmin
 from stateflow.compaction.settle import Settled, settle
+from stateflow.errors import ObjectiveUnreachable
 from stateflow.log.base import Cluster
 
 SHARES_OF_NOW = (0.5, 0.75, 1.0, 2.0, 5.0, 20.0)
 """Restore times to ask for, as shares of what a restore takes now: the first that can be held is taken."""
 WATCH = ("--seconds", "0.5")
 SETTLE_SECONDS = 45.0
-SHRUNK = 0.9
-"""The cleaner has been there when so much of the bytes, or less, is left."""
+SHRUNK, ABOVE_LIVE = 0.9, 1.4
+"""The cleaner has been everywhere when so much of the bytes is left, or so much more than the live records take."""
 TRANSACTION_TIMEOUT = "10s"
+UNREACHABLE_EXIT_CODE = ObjectiveUnreachable.exit_code
 
 
 class Tuned(NamedTuple):
@@ -49,29 +51,43 @@ def tune(shell: Shell, brokers: str, cluster: Cluster, busiest: tuple[str, float
     restore = found["restore"]
     now = restore["fixed_seconds"] + found["records"] / restore["records_per_second"]
     goal = ["--topic", topic, "--transaction-timeout", TRANSACTION_TIMEOUT]
-    asked = shortest(shell, now, goal, found, folder)
     given = [*rate, "--restore-rate", f"{restore['records_per_second']:.0f}"]
-    (applied,) = shell.json("compaction", "apply", *goal, "--restore-within", f"{asked:.2f}s", *given)
-    changes: dict[str, str] = applied["applied"]["changes"]
-    settled = cleaned(brokers, cluster, topic, found["size_bytes"], changes)
-    return Tuned(found["records"], found["live_keys"] + found["tombstones"], now, asked, changes, settled)
+    asked, changes = applied(shell, now, goal, given, found, folder)
+    live = found["live_keys"] + found["tombstones"]
+    live_bytes = live * (
+        found["live_record_bytes_high"] or found["live_record_bytes"] or found["record_bytes"]
+    )
+    wanted_bytes = min(found["size_bytes"] * SHRUNK, live_bytes * ABOVE_LIVE)
+    settled = cleaned(brokers, cluster, topic, wanted_bytes, changes)
+    return Tuned(found["records"], live, now, asked, changes, settled)
 
 
-def shortest(shell: Shell, now: float, goal: list[str], found: dict[str, Any], folder: Path) -> float:
-    """The shortest of some restore times that compaction can hold, in seconds; the longest if none."""
+def applied(
+    shell: Shell, now: float, goal: list[str], given: list[str], found: dict[str, Any], folder: Path
+) -> tuple[float, dict[str, str]]:
+    """Apply the policy for the shortest restore time that can be held; returns it and the settings changed.
+
+    ``apply`` measures again, so it may refuse what was just possible: then the next longer time is asked for.
+    """
     file = folder / "measurement.json"
     file.write_text(json.dumps(found), encoding="utf-8")
-    asked = now
     for share in SHARES_OF_NOW:
         asked = max(0.01, now * share)
-        within = ["--restore-within", f"{asked:.2f}s", "--measurement", str(file)]
-        (recommended,) = shell.json("compaction", "recommend", *goal, *within)
-        if recommended["reachable"]:
-            break
-    return asked
+        within = ["--restore-within", f"{asked:.2f}s"]
+        (recommended,) = shell.json("compaction", "recommend", *goal, *within, "--measurement", str(file))
+        if not recommended["reachable"]:
+            continue
+        (outcome,) = shell.json(
+            "compaction", "apply", *goal, *within, *given, expect=(0, UNREACHABLE_EXIT_CODE)
+        )
+        if "applied" in outcome:
+            return asked, outcome["applied"]["changes"]
+    raise CommandFailed(f"compaction cannot hold a restore of {asked:.2f} s for {found['topic']}.")
 
 
-def cleaned(brokers: str, cluster: Cluster, topic: str, size_bytes: int, changes: dict[str, str]) -> Settled:
+def cleaned(
+    brokers: str, cluster: Cluster, topic: str, wanted_bytes: float, changes: dict[str, str]
+) -> Settled:
     """Wait for the cleaner. An idle changelog rolls no segment by itself, so it is touched now and then."""
     roll_seconds = int(changes.get("segment.ms", 0)) / 1000
     can_show = bool(changes) and roll_seconds < SETTLE_SECONDS / 2
@@ -81,7 +97,7 @@ def cleaned(brokers: str, cluster: Cluster, topic: str, size_bytes: int, changes
             cluster,
             admin,
             topic,
-            bytes_at_most=size_bytes * SHRUNK,
+            bytes_at_most=wanted_bytes,
             deadline_seconds=SETTLE_SECONDS if can_show else 0.0,
             touch_every_seconds=max(1.0, roll_seconds),
         )
