@@ -235,7 +235,7 @@ def test_a_control_topic_of_someone_else_is_refused(cluster: MemoryCluster, cont
 @pytest.mark.parametrize("value", [b"", b"{", b"[]", b'{"name": 5}', b"\xff"])
 @pytest.mark.parametrize("key", [b"app", b"store/counts", b"stage/main", b"generation/0"])
 def test_an_entry_that_cannot_be_read_is_named(key: bytes, value: bytes) -> None:
-    values = dict(encode_item(entry) for entry in [catalog().app, COUNTS])
+    values = dict([encode_item(catalog().app), encode_item(COUNTS)])
     with pytest.raises(CatalogIncompatible, match=key.decode()):
         decode_catalog("wc", {**values, key: value})
 
