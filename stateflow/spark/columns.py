@@ -138,7 +138,7 @@ class _Decoder:
     def batch(self, rows: Sequence[tuple[bytes, bytes]], partition: int) -> pa.RecordBatch:
         """The columns of some entries of one partition."""
         keys, part = self._split([key for key, _ in rows])
-        values = self._value.decode_many([value for _, value in rows])
+        values: list[Any] = list(self._value.decode_many([value for _, value in rows]))
         times: list[list[Any]] = []
         if self._spec.has_times:
             times = [[timed.timestamp_ms * 1000 for timed in values]]
