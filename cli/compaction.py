@@ -14,7 +14,6 @@ from typing import Any
 import click
 
 from stateflow.cli.compaction_session import (
-    Duration,
     Session,
     measure_options,
     objective_of,
@@ -30,7 +29,7 @@ from stateflow.cli.compaction_text import (
     print_recommendation,
     print_settled,
 )
-from stateflow.cli.options import brokers_option, dry_run_option, json_option
+from stateflow.cli.options import Duration, brokers_option, dry_run_option, json_option
 from stateflow.cli.output import emit_json, emit_pairs
 from stateflow.compaction.admin import ClusterAdmin
 from stateflow.compaction.apply import apply, rollback

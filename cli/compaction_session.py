@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import Any
 
 import click
 
-from stateflow.cli.options import app_id_option, brokers_option
+from stateflow.cli.options import Duration, app_id_option, brokers_option
 from stateflow.compaction.admin import ClusterAdmin
 from stateflow.compaction.calibrate import load
 from stateflow.compaction.journal import Journal, default_folder
@@ -24,23 +23,7 @@ from stateflow.compaction.workload import RestoreRate
 from stateflow.errors import ConfigError
 from stateflow.log.kafka import KafkaCluster, connect
 
-_UNITS_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _GIVEN_RATE_ERROR = 0.1
-
-
-class Duration(click.ParamType[float]):
-    """`500ms`, `20s`, `5m`, `1h`, or seconds without a unit."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """To seconds."""
-        if isinstance(value, int | float):
-            return float(value)
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h)?", str(value).strip())
-        if match is None:
-            self.fail(f"{value!r} is not a duration; write for example 500ms, 20s, 5m.", param, ctx)
-        return float(match[1]) * _UNITS_SECONDS[match[2] or "s"]
 
 
 @dataclass(frozen=True, slots=True)

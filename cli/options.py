@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import click
 
 from stateflow.connectors.broker.running import running_bootstrap
 
 DEFAULT_BROKERS = "localhost:9092"
+_UNITS_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+
+
+class Duration(click.ParamType[float]):
+    """`500ms`, `20s`, `5m`, `1h`, or seconds without a unit."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """To seconds."""
+        if isinstance(value, int | float):
+            return float(value)
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h)?", str(value).strip())
+        if match is None:
+            self.fail(f"{value!r} is not a duration; write for example 500ms, 20s, 5m.", param, ctx)
+        return float(match[1]) * _UNITS_SECONDS[match[2] or "s"]
+
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 dry_run_option = click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
@@ -27,4 +47,9 @@ brokers_option = click.option(
 )
 app_id_option = click.option(
     "--app", "app_id", help="Application id, when no code is at hand: the catalog is enough."
+)
+images_option = click.option(
+    "--images",
+    metavar="LOCATION",
+    help="Where images are kept: a directory, s3://…, gs://… or hdfs://…; the setting `images` by default.",
 )

@@ -70,6 +70,8 @@ class AppOptions:
     """How long a starting task may take to notice that its partition was taken away."""
     start_from: Literal["earliest", "latest"] = "earliest"
     """Where a source without a committed offset is first read."""
+    images: str | None = None
+    """Where images of local state are kept (a directory, ``s3://bucket/prefix`` …); never with credentials in it."""
     member: str | None = None
     """Name of this worker for static membership."""
     client: Mapping[str, Any] = field(default_factory=dict, repr=False)

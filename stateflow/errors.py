@@ -156,6 +156,12 @@ class DiskFull(StateflowError):
     exit_code = 33
 
 
+class ImagesUnreachable(StateflowError):
+    """The place where images are kept cannot be read or written. The changelog has everything."""
+
+    exit_code = 34
+
+
 # --- catalog and generations: 40 … 49 ---------------------------------------------------------------
 
 

@@ -38,6 +38,8 @@ class StoreFacts:
     tombstones_kept_ms: int = _DELETE_RETENTION_MS_DEFAULT
     """The topic's ``delete.retention.ms``: how long at least a deletion stays in the log."""
     now_ms: int = 0
+    held: str = "the local state"
+    """What ``position`` is of, as reasons call it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +91,13 @@ def plan_task(
     clock: Clock | None = None,
     *,
     ends: Mapping[str, int] | None = None,
+    held: str = "the local state",
 ) -> TaskPlan:
     """The plan of one task. ``topic_ids`` are the ids that the catalog recorded, by topic.
 
-    ``ends`` is, by store, the offset up to which the changelog counts, where that is not its last stable offset.
-    Raises ``TopicMissing``, or ``TopicRecreated`` when a changelog is not the one that was recorded.
+    ``ends`` is, by store, the offset up to which the changelog counts, where that is not its last stable offset;
+    ``held`` is what reasons call the content of ``stores``. Raises ``TopicMissing``, or ``TopicRecreated`` when a
+    changelog is not the one that was recorded.
     """
     now_ms = (clock or SystemClock()).now_ms()
     topics = cluster.describe(changelog.topic for changelog in changelogs.values())
@@ -116,6 +120,7 @@ def plan_task(
                 position=position,
                 tombstones_kept_ms=_tombstones_kept_ms(cluster, changelog.topic) if is_behind else 0,
                 now_ms=now_ms,
+                held=held,
             )
         )
     return TaskPlan(task, plan_stores(facts))
@@ -139,25 +144,25 @@ def plan_store(facts: StoreFacts) -> StorePlan:
             return _plan(facts, topic_id, "empty", log, "nothing was ever written")
         return _plan(facts, topic_id, "replay", log, "there is no local state")
     if position.topic_id != topic_id:
-        why = "the local state is of an earlier topic of this name"
+        why = f"{facts.held} is of an earlier topic of this name"
         return _plan(facts, topic_id, "replay", log, why)
     if position.offset_next > log.offset_next:
-        why = f"the local state is at {position.offset_next}, ahead of the log's end {log.offset_next}"
+        why = f"{facts.held} is at {position.offset_next}, ahead of the log's end {log.offset_next}"
         return _plan(facts, topic_id, "replay", log, why)
     if position.offset_next == log.offset_next:
         return _plan(facts, topic_id, "reuse", OffsetRange(log.offset_next, log.offset_next), "up to date")
     if position.offset_next < log.offset_first:
-        why = f"the log begins at {log.offset_first}, after the local state's end {position.offset_next}"
+        why = f"the log begins at {log.offset_first}, after the end of {facts.held}, {position.offset_next}"
         return _plan(facts, topic_id, "replay", log, why)
     age_ms = facts.now_ms - position.applied_ms
     if age_ms > facts.tombstones_kept_ms:
         why = (
-            f"the local state is {age_ms // 1000} s old, and the log keeps deletions for"
+            f"{facts.held} is {age_ms // 1000} s old, and the log keeps deletions for"
             f" {facts.tombstones_kept_ms // 1000} s only"
         )
         return _plan(facts, topic_id, "replay", log, why)
     tail = OffsetRange(position.offset_next, log.offset_next)
-    return _plan(facts, topic_id, "tail", tail, f"the local state reaches {position.offset_next}")
+    return _plan(facts, topic_id, "tail", tail, f"{facts.held} reaches {position.offset_next}")
 
 
 def _checked_topic_id(facts: StoreFacts) -> str:

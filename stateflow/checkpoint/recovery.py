@@ -14,22 +14,16 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-from stateflow.catalog.model import Catalog
-from stateflow.catalog.names import changelog_topic, task_id
+from stateflow.checkpoint.choosing import install_best
+from stateflow.checkpoint.jobs import RestoreJob
 from stateflow.checkpoint.planner import TaskPlan, plan_task
 from stateflow.checkpoint.progress import Progress, combined
 from stateflow.checkpoint.restore import Restoration
 from stateflow.clock import Clock, SystemClock
-from stateflow.errors import Interrupted, StateCorrupt
+from stateflow.errors import Interrupted
 from stateflow.log.base import Cluster
-from stateflow.record import TopicPartition
-from stateflow.store.base import TaskStores
-from stateflow.store.directory import IDENTITY_FILE, TaskDirectory, task_directory
-from stateflow.store.memory import MemoryTaskStores
 from stateflow.store.resources import RocksResources
 from stateflow.store.rocks import RocksTaskStores
 
@@ -40,55 +34,13 @@ _LISTEN_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class RestoreJob:
-    """One task to restore, as data that another process can take."""
-
-    task: str
-    directory: TaskDirectory
-    changelogs: dict[str, TopicPartition]
-    topic_ids: dict[str, str]
-
-
-@dataclass(frozen=True, slots=True)
 class Outcome:
     """What was done for one task."""
 
     plan: TaskPlan
     progress: Progress
-
-
-def jobs_of(
-    catalog: Catalog, cluster_id: str, state_dir: Path, partitions: Sequence[int] = ()
-) -> list[RestoreJob]:
-    """A job for every task of the active generation that keeps state, or for those of some partitions."""
-    app, generation = catalog.app.app, catalog.active.generation
-    ids = catalog.active.topic_ids
-    jobs = []
-    for stage in catalog.stages:
-        stores = sorted(store.name for store in catalog.stores.values() if store.stage == stage)
-        own_generation = generation if catalog.is_rekeyed(stage) else 0
-        topics = {store: changelog_topic(app, store, own_generation) for store in stores}
-        if not stores or not all(topic in ids for topic in topics.values()):
-            continue  # stateless, or in the catalog but never started: there is nothing to restore
-        for partition in range(catalog.partitions(stage)):
-            if partitions and partition not in partitions:
-                continue
-            task = task_id(stage, partition)
-            jobs.append(
-                RestoreJob(
-                    task=task,
-                    directory=task_directory(state_dir, app, cluster_id, generation, task),
-                    changelogs={store: TopicPartition(topic, partition) for store, topic in topics.items()},
-                    topic_ids={topic: ids[topic] for topic in topics.values()},
-                )
-            )
-    return jobs
-
-
-def plan_job(cluster: Cluster, job: RestoreJob, clock: Clock | None = None) -> TaskPlan:
-    """What restoring this task would do now; creates and locks nothing."""
-    with _looking_at(job) as stores:
-        return plan_task(cluster, job.task, job.changelogs, job.topic_ids, stores, clock)
+    image: str | None = None
+    """The image that was fetched, if one was."""
 
 
 def run_job(
@@ -99,12 +51,13 @@ def run_job(
     cancelled: Callable[[], bool],
     clock: Clock | None = None,
 ) -> Outcome:
-    """Restore one task in its directory.
+    """Restore one task in its directory, from an image first where that leaves less to read.
 
     Raises ``Interrupted`` soon after ``cancelled`` turns true, ``StateLocked`` while a worker has the task,
     and what ``Restoration`` raises. What was written stays, and the next attempt goes on from there.
     """
     clock = clock or SystemClock()
+    image = None if job.images is None else install_best(cluster, job, job.images, clock)
     stores = RocksTaskStores.open(job.directory, job.changelogs, resources, clock)
     try:
         plan = plan_task(cluster, job.task, job.changelogs, job.topic_ids, stores, clock)
@@ -118,7 +71,7 @@ def run_job(
         finally:
             restoration.close()
         report(restoration.progress)
-        return Outcome(plan, restoration.progress)
+        return Outcome(plan, restoration.progress, None if image is None else image.name)
     finally:
         stores.close()
 
@@ -239,27 +192,3 @@ def _begin_lane(connect: Connect, news: Any, stop: Any) -> None:
 
 def _run_in_lane(job: RestoreJob) -> Outcome:
     return run_job(_lane["cluster"], job, _lane["resources"], _lane["news"].put, _lane["stopped"])
-
-
-@contextmanager
-def _looking_at(job: RestoreJob) -> Iterator[TaskStores]:
-    """The positions of a task's local stores, without creating or locking anything."""
-    if not (job.directory.path / IDENTITY_FILE).exists() or job.directory.is_damaged:
-        yield MemoryTaskStores(job.changelogs)
-        return
-    job.directory.claim()
-    if not (job.directory.database / "CURRENT").exists():
-        yield MemoryTaskStores(job.changelogs)
-        return
-    with TemporaryDirectory(prefix="stateflow-") as scratch:
-        try:
-            stores = RocksTaskStores.open_secondary(job.directory, scratch, RocksResources())
-        except StateCorrupt as error:
-            if not error.fields["replaceable"]:
-                raise
-            yield MemoryTaskStores(job.changelogs)  # it is set aside when it is opened for writing
-            return
-        try:
-            yield stores
-        finally:
-            stores.close()
