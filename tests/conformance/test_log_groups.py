@@ -317,6 +317,7 @@ def test_starting_inside_the_callback(world: World) -> None:
 
     member.listener.on_assigned = start_at_once  # type: ignore[method-assign]
     world.until(lambda: len(member.records) == 1, member.poll)
+    assert [(record.partition, record.offset) for record in member.records] == [(1, 0)]
     member.consumer.close()
 
 
