@@ -13,7 +13,7 @@ from typing import Protocol
 
 from stateflow.checkpoint.progress import Progress
 from stateflow.clock import Clock
-from stateflow.errors import TransactionAborted
+from stateflow.errors import MembershipLost, StateflowError, TransactionAborted
 from stateflow.log.base import Cluster
 from stateflow.record import RecordBatch, TopicPartition
 from stateflow.runtime.opening import OpenedTask, Opener, StoreOpener
@@ -24,6 +24,9 @@ from stateflow.runtime.task import Task
 from stateflow.runtime.wiring import TaskWiring, Wiring
 
 _LOG = logging.getLogger(__name__)
+
+# The epoch is gone, the worker is not: its input is read again, here or, if the group has moved on, by the next owner.
+_EPOCH_LOST = (TransactionAborted, MembershipLost)
 
 
 class WorkerObserver(Protocol):
@@ -155,7 +158,7 @@ class Worker:
         running.heard_seconds = self._clock.monotonic_seconds()
         try:
             running.task.process(batch)
-        except TransactionAborted as error:
+        except _EPOCH_LOST as error:
             self._start_again(lead, error)
             return
         if running.task.dirty_bytes > self._settings.dirty_bytes_max:
@@ -188,14 +191,14 @@ class Worker:
         running = self._tasks[lead]
         try:
             running.task.commit(self._group)
-        except TransactionAborted as error:
+        except _EPOCH_LOST as error:
             self._start_again(lead, error)
             return
         running.committed_seconds = self._clock.monotonic_seconds()
         if running.task.wiring.is_rekeyed:
             self._purge.consumed(running.task.offsets)
 
-    def _start_again(self, lead: TopicPartition, error: TransactionAborted) -> None:
+    def _start_again(self, lead: TopicPartition, error: StateflowError) -> None:
         _LOG.warning("Task %s starts again from its last commit: %s", self._tasks[lead].task.wiring.id, error)
         self._abandon(lead)
         self._open(lead)
@@ -204,7 +207,7 @@ class Worker:
         running = self._tasks[lead]
         try:
             running.task.commit(self._group)
-        except TransactionAborted as error:
+        except _EPOCH_LOST as error:
             _LOG.warning("Task %s leaves its last epoch to its next owner: %s", running.task.wiring.id, error)
             self._abandon(lead)
             return
