@@ -174,7 +174,7 @@ class Walk:
             self._report.repartition_seconds = found["seconds_total"]
             step.numbers = [
                 ("keys moved and audited", f"{found['keys_total']:,}"),
-                ("ranges equal", f"{sum(row['keys_before'] == row['keys_after'] for row in found['audit'])}"),
+                ("ranges equal", f"{sum(map(is_equal, found['audit']))}"),
                 ("moving", f"{found['seconds_moving']:.1f} s"),
                 ("auditing", f"{found['seconds_auditing']:.1f} s"),
                 ("predicted", f"{found['seconds_predicted']:.1f} s"),
@@ -287,3 +287,8 @@ class Walk:
             partitions = [TopicPartition(topic, number) for number in range(catalog.partitions(store.stage))]
             logs[topic] = list(self._cluster.ranges(partitions).values())
         return logs
+
+
+def is_equal(row: dict[str, int]) -> bool:
+    """True when one range of the audit has the same keys and the same hash on both sides."""
+    return row["keys_before"] == row["keys_after"] and row["hash_before"] == row["hash_after"]
