@@ -1,0 +1,168 @@
+"""Repartition on the memory cluster: what it refuses, how it is resumed, undone and finished."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from stateflow.catalog.control import ControlTopic
+from stateflow.catalog.model import StageEntry
+from stateflow.catalog.names import changelog_topic, repartition_topic
+from stateflow.errors import (
+    CatalogMissing,
+    ConfigError,
+    GenerationUnfinished,
+    GraphError,
+    StillRunning,
+)
+from stateflow.log.base import Cluster, TopicSpec
+from stateflow.log.memory import MemoryCluster
+from stateflow.record import TopicPartition
+from stateflow.routing import RoutingTable
+from stateflow.scale import generation as generations
+from stateflow.scale.engine import InProcess
+from stateflow.scale.repartition import move_partition
+from stateflow.testing.written import STEP, STORES, WrittenApp
+from tests.sim.repartitioned import assert_everything_kept, run, written
+
+
+class Listener:
+    """A worker that does nothing."""
+
+    def on_assigned(self, partitions: Sequence[TopicPartition]) -> None: ...
+
+    def on_revoked(self, partitions: Sequence[TopicPartition]) -> None: ...
+
+    def on_lost(self, partitions: Sequence[TopicPartition]) -> None: ...
+
+
+@pytest.mark.parametrize("group", ["shop", "shop-spark"])
+def test_running_workers_are_refused(cluster: MemoryCluster, group: str) -> None:
+    written(cluster, RoutingTable.modulo(4))
+    member = cluster.group_consumer(group, [repartition_topic("shop", STEP)], Listener())
+    member.poll(1, 0)
+    with pytest.raises(StillRunning, match="shop"):
+        run(cluster, RoutingTable.modulo(6).entry())
+    member.close()
+    assert generations.preparing(generations.load_catalog(cluster, "shop")) is None
+
+
+def test_an_unknown_application_is_refused(cluster: MemoryCluster) -> None:
+    with pytest.raises(CatalogMissing):
+        run(cluster, RoutingTable.modulo(6).entry())
+
+
+def test_a_change_to_the_same_routing_is_refused(cluster: MemoryCluster) -> None:
+    written(cluster, RoutingTable.modulo(4))
+    with pytest.raises(ConfigError, match="already has 4"):
+        run(cluster, RoutingTable.modulo(4).entry())
+
+
+def test_state_behind_a_source_topic_is_refused_with_advice(cluster: MemoryCluster) -> None:
+    cluster.create([TopicSpec("shop-source", 2)])
+    WrittenApp(cluster, "shop", RoutingTable.modulo(2)).create()
+    control = ControlTopic(cluster, "shop")
+    control.write([StageEntry(name=STEP, sources=("shop-source",), source_partitions=2)])
+    with pytest.raises(GraphError, match="put key_by"):
+        run(cluster, RoutingTable.modulo(3).entry())
+
+
+@pytest.mark.parametrize(
+    ("wish", "message"),
+    [
+        ({}, "not clear"),
+        ({"partitions": 3, "split": 1}, "not clear"),
+        ({"split": 1}, "modulo"),
+    ],
+)
+def test_unclear_wishes_are_refused(cluster: MemoryCluster, wish: dict[str, int], message: str) -> None:
+    written(cluster, RoutingTable.modulo(4))
+    catalog = generations.load_catalog(cluster, "shop")
+    with pytest.raises(ConfigError, match=message):
+        generations.target_routing(catalog, **wish)  # type: ignore[arg-type]
+
+
+def test_wishes_become_routing_tables(cluster: MemoryCluster) -> None:
+    ranges = RoutingTable.even_ranges(4)
+    written(cluster, ranges)
+    catalog = generations.load_catalog(cluster, "shop")
+    assert generations.target_routing(catalog, partitions=6) == RoutingTable.even_ranges(6).entry()
+    assert generations.target_routing(catalog, split=2) == ranges.split(2).entry()
+    assert generations.target_routing(catalog, merge=(1, 2)) == ranges.merge(1, 2).entry()
+
+
+# --- undoing and finishing ------------------------------------------------------------------------------
+
+
+class Stopped(Exception):
+    """Raised where a test stops a repartition."""
+
+
+class StoppingEngine(InProcess):
+    """Stops before it runs the audit, after everything was moved."""
+
+    def run(self, work: Callable[[Cluster, Any], Any], jobs: Sequence[Any]) -> list[Any]:
+        if work is not move_partition:
+            raise Stopped
+        return super().run(work, jobs)
+
+
+def stopped_half_way(cluster: MemoryCluster) -> WrittenApp:
+    app = written(cluster, RoutingTable.modulo(4))
+    with pytest.raises(Stopped):
+        run(cluster, RoutingTable.modulo(6).entry(), engine=StoppingEngine(cluster))
+    return app
+
+
+def test_an_unfinished_change_is_resumed_with_the_same_count(cluster: MemoryCluster) -> None:
+    app = stopped_half_way(cluster)
+    with pytest.raises(GenerationUnfinished, match="6 partitions"):
+        run(cluster, RoutingTable.modulo(5).entry())
+    outcome = run(cluster, RoutingTable.modulo(6).entry())
+    assert outcome.records_read_total == 0, "the first attempt had moved everything"
+    assert_everything_kept(app, 1, RoutingTable.modulo(6))
+
+
+def test_abort_returns_to_the_old_generation(cluster: MemoryCluster) -> None:
+    app = stopped_half_way(cluster)
+    before = {store.name: app.found_state(store.name, 0) for store in STORES}
+    aborted = generations.abort(cluster, "shop")
+    assert (aborted.generation, aborted.state, aborted.topic_ids) == (1, "aborted", {})
+    assert not [topic for topic in cluster.list_topics() if topic.endswith("-g1")]
+    assert {store.name: app.found_state(store.name, 0) for store in STORES} == before
+    assert generations.load_catalog(cluster, "shop").active.generation == 0
+
+    outcome = run(cluster, RoutingTable.modulo(5).entry())  # another count is fine now, under a new number
+    assert outcome.generation_to == 2
+    assert_everything_kept(app, 2, RoutingTable.modulo(5))
+
+
+def test_there_is_nothing_to_abort_twice(cluster: MemoryCluster) -> None:
+    stopped_half_way(cluster)
+    generations.abort(cluster, "shop")
+    with pytest.raises(ConfigError, match="no unfinished change"):
+        generations.abort(cluster, "shop")
+
+
+def test_finalize_deletes_old_topics_and_nothing_else(cluster: MemoryCluster) -> None:
+    app = written(cluster, RoutingTable.modulo(4))
+    run(cluster, RoutingTable.modulo(6).entry())
+    deleted = generations.finalize(cluster, "shop")
+    assert deleted == sorted(
+        [changelog_topic("shop", store.name) for store in STORES] + [repartition_topic("shop", STEP)]
+    )
+    assert not set(deleted) & set(cluster.list_topics())
+    assert "shop-source" in cluster.list_topics()
+    assert_everything_kept(app, 1, RoutingTable.modulo(6))
+    assert generations.finalize(cluster, "shop") == []
+
+
+def test_finalize_waits_for_an_unfinished_change(cluster: MemoryCluster) -> None:
+    stopped_half_way(cluster)
+    with pytest.raises(GenerationUnfinished):
+        generations.finalize(cluster, "shop")
+
+
+# --- what must not slip through -------------------------------------------------------------------------
