@@ -12,6 +12,8 @@ from stateflow.cli.options import dry_run_option, json_option
 from stateflow.cli.output import emit_json, emit_table
 from stateflow.log.base import Cluster, TopicInfo, TopicSpec
 
+_CONFIG = {"retention.ms": "-1"}
+
 
 @click.group()
 def command() -> None:
@@ -37,7 +39,8 @@ def plan(target: str, brokers: str | None, as_json: bool) -> None:
 def apply(target: str, brokers: str | None, dry_run: bool, as_json: bool) -> None:
     """Create the topics that APP declares and that do not exist; existing ones stay as they are.
 
-    Its own topics (changelogs, repartition and control) are created when it runs.
+    They keep records for ever (retention.ms=-1): records carry event time, and by age alone Kafka would delete
+    results of old events within minutes. Its own topics (changelogs, repartition, control) are created when it runs.
     """
     app = configured(target, brokers=brokers)
     declared = _declared(app)
@@ -52,12 +55,14 @@ def _declared(app: App) -> list[TopicSpec]:
     """Declared topics, and dead-letter topics that steps name without declaring."""
     options = app.options
     specs = {
-        topic.name: TopicSpec(topic.name, topic.partitions or options.partitions, options.replication)
+        topic.name: TopicSpec(
+            topic.name, topic.partitions or options.partitions, options.replication, _CONFIG
+        )
         for topic in app.topics
     }
     for stage in app.topology().stages:
         for name in (*stage.sources, *stage.outputs):
-            specs.setdefault(name, TopicSpec(name, options.partitions, options.replication))
+            specs.setdefault(name, TopicSpec(name, options.partitions, options.replication, _CONFIG))
     return list(specs.values())
 
 
