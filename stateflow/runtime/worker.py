@@ -7,6 +7,7 @@ due. Everything slow (fencing, restoring) happens on a few threads beside it, so
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Protocol
@@ -27,6 +28,8 @@ _LOG = logging.getLogger(__name__)
 
 # The epoch is gone, the worker is not: its input is read again, here or, if the group has moved on, by the next owner.
 _EPOCH_LOST = (TransactionAborted, MembershipLost)
+_LOST_EPOCHS_MAX = 20
+"""Epochs lost in a row, without a commit between, before a worker gives up on a task."""
 
 
 class WorkerObserver(Protocol):
@@ -66,6 +69,7 @@ class Worker:
         self._wiring = wiring
         self._lead_topics = wiring.lead_topics()
         self._tasks: dict[TopicPartition, _Running] = {}
+        self._lost_epochs: Counter[TopicPartition] = Counter()
         self._starting = StartingTasks(Opener(cluster, open_stores, settings, clock, observer), settings)
         self._purge = Purge(cluster, settings.purge_interval_seconds, clock)
         self._stopping = False
@@ -190,17 +194,22 @@ class Worker:
     def _commit(self, lead: TopicPartition) -> None:
         running = self._tasks[lead]
         try:
-            running.task.commit(self._group)
+            committed = running.task.commit(self._group)
         except _EPOCH_LOST as error:
             self._start_again(lead, error)
             return
         running.committed_seconds = self._clock.monotonic_seconds()
+        if committed:
+            self._lost_epochs.pop(lead, None)
         if running.task.wiring.is_rekeyed:
             self._purge.consumed(running.task.offsets)
 
     def _start_again(self, lead: TopicPartition, error: StateflowError) -> None:
         _LOG.warning("Task %s starts again from its last commit: %s", self._tasks[lead].task.wiring.id, error)
+        self._lost_epochs[lead] += 1
         self._abandon(lead)
+        if self._lost_epochs[lead] >= _LOST_EPOCHS_MAX:
+            raise error
         self._open(lead)
 
     def _release(self, lead: TopicPartition) -> None:
