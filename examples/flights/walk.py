@@ -105,6 +105,7 @@ class Walk:
             feeding.finish()
             self._wait_drained(run)
             seconds = time.monotonic() - started
+            self._report.records = self._committed()
             self._updates_per_second = {
                 topic: max(1.0, sum(log.slots for log in logs) / seconds)
                 for topic, logs in self._changelog_ranges().items()
