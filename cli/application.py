@@ -61,6 +61,9 @@ def worker_settings(options: AppOptions, member: str | None = None) -> WorkerSet
         purge_interval_seconds=options.purge_interval_seconds,
         read_cache_bytes=options.read_cache_bytes,
         revoke_timeout_seconds=options.revoke_timeout_seconds,
+        images=options.images,
+        image_interval_seconds=options.image_interval_seconds,
+        images_kept=options.images_kept,
         start_from=options.start_from,
         member=member or options.member,
     )

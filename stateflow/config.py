@@ -72,6 +72,10 @@ class AppOptions:
     """Where a source without a committed offset is first read."""
     images: str | None = None
     """Where images of local state are kept (a directory, ``s3://bucket/prefix`` …); never with credentials in it."""
+    image_interval_seconds: Seconds = 600.0
+    """Age at which a task's newest image is followed by another, where ``images`` says where they are kept."""
+    images_kept: Count = 3
+    """Images kept of each task; a worker that made one removes older ones."""
     member: str | None = None
     """Name of this worker for static membership."""
     client: Mapping[str, Any] = field(default_factory=dict, repr=False)

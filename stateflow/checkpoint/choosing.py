@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from stateflow.checkpoint.images import TaskImages
+from stateflow.checkpoint.images import Cancelled, TaskImages
 from stateflow.checkpoint.jobs import RestoreJob, plan_job
 from stateflow.checkpoint.manifest import Manifest
 from stateflow.checkpoint.objects import ObjectStore, open_objects
@@ -100,12 +100,14 @@ def plan_with_images(cluster: Cluster, job: RestoreJob, clock: Clock) -> tuple[T
     return plan_job(cluster, job, clock), None
 
 
-def install_best(cluster: Cluster, job: RestoreJob, location: str, clock: Clock) -> Judged | None:
+def install_best(
+    cluster: Cluster, job: RestoreJob, location: str, clock: Clock, cancelled: Cancelled
+) -> Judged | None:
     """Give a task's directory the database of the best image; None when its own, or none, is as good.
 
     An image that cannot be fetched is passed over with a warning, as is a location that cannot be reached. Raises
-    ``StateLocked`` while a process has the database open, ``StateForeign``, and ``ConfigError`` or ``SetupError`` for
-    a location that can never work.
+    ``StateLocked`` while a process has the database open, ``StateForeign``, ``Interrupted``, and ``ConfigError`` or
+    ``SetupError`` for a location that can never work.
     """
     images = images_of(job, open_objects(location), clock)
     try:
@@ -118,7 +120,7 @@ def install_best(cluster: Cluster, job: RestoreJob, location: str, clock: Clock)
     for image in candidates:
         assert image.manifest is not None, "only an image that was read may be used"
         try:
-            install(job.directory, images, image.manifest)
+            install(job.directory, images, image.manifest, cancelled)
         except (StateCorrupt, OSError) as error:
             _LOG.warning("Task %s: the image %s is passed over: %s", job.task, image.name, error)
         else:
@@ -127,10 +129,11 @@ def install_best(cluster: Cluster, job: RestoreJob, location: str, clock: Clock)
     return None
 
 
-def install(directory: TaskDirectory, images: TaskImages, manifest: Manifest) -> None:
+def install(directory: TaskDirectory, images: TaskImages, manifest: Manifest, cancelled: Cancelled) -> None:
     """Make an image a task's database, in the place of the one that may be there; whole or not at all.
 
-    Raises ``StateLocked``, ``StateForeign``, ``StateCorrupt`` for an image with damaged files, and ``OSError``.
+    Raises ``StateLocked``, ``StateForeign``, ``Interrupted``, ``StateCorrupt`` for an image with damaged files, and
+    ``OSError``.
     """
     directory.claim()
     if directory.is_damaged:
@@ -142,7 +145,7 @@ def install(directory: TaskDirectory, images: TaskImages, manifest: Manifest) ->
         for left in (arriving, leaving, *directory.path.glob(f".{_ARRIVING_FOLDER}-*")):
             shutil.rmtree(left, ignore_errors=True)  # of a process that was killed
         refuse_locked(directory)
-        images.fetch(manifest, arriving)
+        images.fetch(manifest, arriving, cancelled)
         refuse_locked(directory)
         if directory.database.exists():
             directory.database.rename(leaving)

@@ -11,9 +11,10 @@ import hashlib
 import io
 import logging
 import os
+import re
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -21,11 +22,19 @@ from typing import BinaryIO
 from stateflow.checkpoint.manifest import ImageFile, ImageStore, Manifest
 from stateflow.checkpoint.objects import ObjectStore, sync_directory
 from stateflow.clock import Clock
-from stateflow.errors import StateCorrupt
+from stateflow.errors import Interrupted, StateCorrupt
 
 _LOG = logging.getLogger(__name__)
 
 _CHUNK_BYTES = 1 << 20
+_MANIFEST_NAME = re.compile(r"/\d{20}\.json$")
+
+Cancelled = Callable[[], bool]
+"""Tells a long transfer to end; looked at many times a second."""
+
+
+def _never() -> bool:
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +66,16 @@ class TaskImages:
         self._folder = f"{app}/g{generation}/{task}"
 
     def publish(
-        self, checkpoint: Path, stores: Mapping[str, ImageStore], inputs: Mapping[str, int]
+        self,
+        checkpoint: Path,
+        stores: Mapping[str, ImageStore],
+        inputs: Mapping[str, int],
+        cancelled: Cancelled = _never,
     ) -> Published:
-        """Upload a checkpoint directory and publish it. A crash anywhere before the end leaves no image."""
+        """Upload a checkpoint directory and publish it. A crash anywhere before the end leaves no image.
+
+        Raises ``Interrupted`` soon after ``cancelled`` turns true: no further object is begun then.
+        """
         app, generation, task = self._identity
         there = self._kept_contents()
         files, sent, sent_bytes = [], 0, 0
@@ -68,6 +84,7 @@ class TaskImages:
             files.append(file)
             name = self._file(file.sha256)
             if there.get(name) != file.size_bytes:
+                _check_wanted(cancelled)
                 with path.open("rb") as source:
                     self._objects.put(name, source)
                 there[name] = file.size_bytes
@@ -84,13 +101,18 @@ class TaskImages:
         encoded = manifest.encode()
         name = f"{self._folder}/manifests/{manifest.created_ms:020d}.json"
         Manifest.decode(encoded, name)  # what we could not read back must not be published
+        _check_wanted(cancelled)
         self._objects.put(name, io.BytesIO(encoded))
         return Published(manifest, name, sent, sent_bytes)
 
     def names(self) -> list[str]:
         """Names of the published manifests, newest first."""
         found = self._objects.list(f"{self._folder}/manifests")
-        return sorted((info.name for info in found if info.name.endswith(".json")), reverse=True)
+        return sorted((info.name for info in found if _MANIFEST_NAME.search(info.name)), reverse=True)
+
+    def created_ms(self, name: str) -> int:
+        """When an image was published, by its name."""
+        return int(name.rpartition("/")[2].removesuffix(".json"))
 
     def load(self, name: str) -> Manifest:
         """One manifest, checked. Raises ``StateCorrupt``, also when it is of another task."""
@@ -110,7 +132,7 @@ class TaskImages:
         for file in manifest.files:
             try:
                 with self._objects.open(self._file(file.sha256)) as source:
-                    size_bytes, digest = _copy_hashed(source, None, file.size_bytes)
+                    size_bytes, digest = _copy_hashed(source, None, file.size_bytes, _never)
             except FileNotFoundError:
                 problems.append(f"{file.name}: missing")
                 continue
@@ -118,14 +140,18 @@ class TaskImages:
                 problems.append(f"{file.name}: damaged")
         return problems
 
-    def fetch(self, manifest: Manifest, directory: Path) -> None:
-        """Install an image as ``directory``, which must not exist: whole and verified, or not at all."""
+    def fetch(self, manifest: Manifest, directory: Path, cancelled: Cancelled = _never) -> None:
+        """Install an image as ``directory``, which must not exist: whole and verified, or not at all.
+
+        Raises ``StateCorrupt`` for a damaged file, ``FileNotFoundError`` for a missing one, and ``Interrupted`` soon
+        after ``cancelled`` turns true.
+        """
         assert not directory.exists(), f"{directory} exists already"
         directory.parent.mkdir(parents=True, exist_ok=True)
         beside = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
         try:
             for file in manifest.files:
-                self._fetch_file(file, beside / file.name)
+                self._fetch_file(file, beside / file.name, cancelled)
             sync_directory(beside)
             beside.rename(directory)
             sync_directory(directory.parent)
@@ -173,9 +199,9 @@ class TaskImages:
     def _file(self, sha256: str) -> str:
         return f"{self._folder}/files/{sha256}"
 
-    def _fetch_file(self, file: ImageFile, target: Path) -> None:
+    def _fetch_file(self, file: ImageFile, target: Path, cancelled: Cancelled) -> None:
         with self._objects.open(self._file(file.sha256)) as source, target.open("xb") as sink:
-            size_bytes, digest = _copy_hashed(source, sink, file.size_bytes)
+            size_bytes, digest = _copy_hashed(source, sink, file.size_bytes, cancelled)
             sink.flush()
             os.fsync(sink.fileno())
         if size_bytes != file.size_bytes or digest != file.sha256:
@@ -191,10 +217,18 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(source, "sha256").hexdigest()
 
 
-def _copy_hashed(source: BinaryIO, sink: BinaryIO | None, size_bytes: int) -> tuple[int, str]:
+def _check_wanted(cancelled: Cancelled) -> None:
+    if cancelled():
+        raise Interrupted("The transfer of an image was stopped.", action="nothing: the next one does it.")
+
+
+def _copy_hashed(
+    source: BinaryIO, sink: BinaryIO | None, size_bytes: int, cancelled: Cancelled
+) -> tuple[int, str]:
     """Copy at most one byte more than expected, so a grown object is noticed and never fills the disk."""
     digest, copied = hashlib.sha256(), 0
     while copied <= size_bytes and (chunk := source.read(min(_CHUNK_BYTES, size_bytes + 1 - copied))):
+        _check_wanted(cancelled)
         digest.update(chunk)
         copied += len(chunk)
         if sink is not None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from stateflow.checkpoint.images import Published, TaskImages
+from stateflow.checkpoint.images import Cancelled, Published, TaskImages
 from stateflow.checkpoint.manifest import ImageStore
 from stateflow.errors import StateForeign
 from stateflow.record import TopicPartition
@@ -28,9 +28,9 @@ class Taken:
     directory: Path
     stores: Mapping[str, ImageStore]
 
-    def publish(self, images: TaskImages, inputs: Mapping[str, int]) -> Published:
-        """Upload what is new and publish. Any thread may do it while the task goes on."""
-        return images.publish(self.directory, self.stores, inputs)
+    def publish(self, images: TaskImages, inputs: Mapping[str, int], cancelled: Cancelled) -> Published:
+        """Upload what is new and publish. Any thread may do it while the task goes on. Raises ``Interrupted``."""
+        return images.publish(self.directory, self.stores, inputs, cancelled)
 
     def discard(self) -> None:
         """Take the checkpoint off the local disk; what cannot be removed now gives way to the next one."""
@@ -73,7 +73,7 @@ def create_image(
     if taken is None:
         return None
     try:
-        return taken.publish(images, inputs)
+        return taken.publish(images, inputs, lambda: False)
     finally:
         taken.discard()
 

@@ -57,7 +57,7 @@ def run_job(
     and what ``Restoration`` raises. What was written stays, and the next attempt goes on from there.
     """
     clock = clock or SystemClock()
-    image = None if job.images is None else install_best(cluster, job, job.images, clock)
+    image = None if job.images is None else install_best(cluster, job, job.images, clock, cancelled)
     stores = RocksTaskStores.open(job.directory, job.changelogs, resources, clock)
     try:
         plan = plan_task(cluster, job.task, job.changelogs, job.topic_ids, stores, clock)

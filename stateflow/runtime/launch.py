@@ -9,15 +9,19 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from types import FrameType
 
+from stateflow.checkpoint.choosing import install_best
+from stateflow.checkpoint.jobs import RestoreJob
+from stateflow.checkpoint.objects import open_objects
 from stateflow.clock import Clock, SystemClock
 from stateflow.errors import BrokerUnreachable, Interrupted, StateflowError
 from stateflow.log.base import Cluster
+from stateflow.runtime.imaging import Imaging
 from stateflow.runtime.lag import is_drained
+from stateflow.runtime.opening import StoreOpener
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.supervisor import stop_with_parent
 from stateflow.runtime.wiring import TaskWiring, Wiring
 from stateflow.runtime.worker import Worker, WorkerObserver
-from stateflow.store.base import TaskStores
 from stateflow.store.directory import task_directory
 from stateflow.store.rocks import RocksResources, RocksTaskStores
 
@@ -28,13 +32,19 @@ _DRAIN_CHECK_SECONDS = 0.5
 
 def rocks_opener(
     cluster: Cluster, settings: WorkerSettings, resources: RocksResources
-) -> Callable[[TaskWiring], TaskStores]:
-    """Opens each task's RocksDB below the state directory; all share one cache and one write buffer."""
+) -> Callable[[TaskWiring, Callable[[], bool]], RocksTaskStores]:
+    """Opens each task's RocksDB below the state directory; all share one cache and one write buffer.
 
-    def open_stores(wiring: TaskWiring) -> TaskStores:
+    Where images are kept, a task whose whole changelog would have to be read is given the best image first.
+    """
+
+    def open_stores(wiring: TaskWiring, cancelled: Callable[[], bool]) -> RocksTaskStores:
         place = task_directory(
             settings.state_dir, wiring.app, cluster.cluster_id, wiring.generation, wiring.id
         )
+        if settings.images is not None and wiring.changelogs:
+            job = RestoreJob(wiring.id, place, dict(wiring.changelogs), dict(wiring.topic_ids))
+            install_best(cluster, job, settings.images, SystemClock(), cancelled)
         return RocksTaskStores.open(place, [store.name for store in wiring.stage.stores], resources)
 
     return open_stores
@@ -57,17 +67,15 @@ def run_worker(
     before the end of the input that was asked for.
     """
     resources = RocksResources()
-    worker = Worker(
-        cluster,
-        wiring,
-        rocks_opener(cluster, settings, resources),
-        settings,
-        clock or SystemClock(),
-        observer,
-    )
-    if with_parent:
-        stop_with_parent(worker.stop)
     with ExitStack() as stack:
+        open_stores: StoreOpener = rocks_opener(cluster, settings, resources)
+        if settings.images is not None:
+            objects = open_objects(settings.images)
+            imaging = stack.enter_context(Imaging(cluster, objects, settings, clock or SystemClock()))
+            open_stores = imaging.opener(rocks_opener(cluster, settings, resources))
+        worker = Worker(cluster, wiring, open_stores, settings, clock or SystemClock(), observer)
+        if with_parent:
+            stop_with_parent(worker.stop)
         signalled = stack.enter_context(stopped_by_signals(worker.stop))
         if until_drained:
             stack.enter_context(watching_drain(cluster, wiring, worker.stop))

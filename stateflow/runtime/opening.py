@@ -2,7 +2,7 @@
 
 1. The transactional writer fences every predecessor, so what is committed now is final.
 2. The committed input offsets are read, waiting for transactions that still hold them.
-3. The local stores are opened, which needs their directory's lock.
+3. The local stores are opened, which needs their directory's lock; an image may be fetched before, if that is shorter.
 4. The newest commit records tell what the last commit was, and where its input ended.
 5. The changelog tail is applied, up to a target fixed after the fence.
 6. What a torn commit left visible is set right.
@@ -36,7 +36,8 @@ from stateflow.store.base import TaskStores
 
 _LOG = logging.getLogger(__name__)
 
-StoreOpener = Callable[[TaskWiring], TaskStores]
+StoreOpener = Callable[[TaskWiring, Callable[[], bool]], TaskStores]
+"""Opens a task's local stores; raises ``Interrupted`` soon after the function turns true, if it takes long at all."""
 
 
 class OpeningObserver(Protocol):
@@ -78,7 +79,7 @@ class Opener:
         writer = self._writer(wiring, exactly_once=exactly_once)  # 1
         try:
             committed = self._cluster.committed(wiring.group, wiring.inputs)  # 2
-            stores = self._open_stores(wiring)  # 3
+            stores = self._open_stores(wiring, cancelled)  # 3
         except BaseException:
             writer.close()
             raise

@@ -32,6 +32,12 @@ class WorkerSettings:
     """How long a starting task may take to notice that its partition was taken away."""
     paranoid: bool = False
     """Exactly-once: a producer epoch of its own for every transaction, see ``docs/exactly-once.md``."""
+    images: str | None = None
+    """Where images of local state are kept; None makes and uses none."""
+    image_interval_seconds: float = 600.0
+    """Age at which a task's newest image is followed by another."""
+    images_kept: int = 3
+    """Images kept of each task."""
     start_from: str = "earliest"
     """Where a source without a committed offset is first read: ``earliest`` or ``latest``."""
     member: str | None = None

@@ -6,6 +6,7 @@ that log passes the same conformance suite as Kafka. One thread, no waiting: the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -159,7 +160,7 @@ class TestDriver:
         )
         return wiring, Worker(self.cluster, wiring, self._open_stores, settings, self.clock)
 
-    def _open_stores(self, wiring: TaskWiring) -> MemoryTaskStores:
+    def _open_stores(self, wiring: TaskWiring, _cancelled: Callable[[], bool]) -> MemoryTaskStores:
         place = (wiring.generation, wiring.id)
         if place not in self._disks:
             self._disks[place] = MemoryTaskStores([store.name for store in wiring.stage.stores], self.clock)

@@ -87,7 +87,7 @@ class WordCount:
         )
         return Worker(self.cluster, self.wiring, self._stores, settings, SystemClock())
 
-    def _stores(self, wiring: TaskWiring) -> MemoryTaskStores:
+    def _stores(self, wiring: TaskWiring, _cancelled: Callable[[], bool]) -> MemoryTaskStores:
         stores = [store.name for store in wiring.stage.stores]
         return self.disks.setdefault(wiring.id, MemoryTaskStores(stores, SystemClock()))
 

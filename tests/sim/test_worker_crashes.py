@@ -50,7 +50,7 @@ class World:
         writer.close()
 
     def worker(self, plan: CrashPlan) -> Worker:
-        def open_stores(wiring: TaskWiring) -> object:
+        def open_stores(wiring: TaskWiring, _cancelled: object) -> object:
             disk = self.disks.setdefault(
                 wiring.id, MemoryTaskStores([s.name for s in wiring.stage.stores], self.clock)
             )

@@ -1,0 +1,162 @@
+"""Images made by a worker while it runs: a checkpoint when a task is flushed, its upload beside the poll thread.
+
+The checkpoint holds whole commits only, as it is taken between two. What follows may fail or be stopped at any time:
+an image is published last, and the one before it stays good.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from types import TracebackType
+from typing import Self
+
+from stateflow.checkpoint.images import TaskImages
+from stateflow.checkpoint.imaging import Taken, take_checkpoint
+from stateflow.checkpoint.objects import ObjectStore
+from stateflow.clock import Clock
+from stateflow.errors import Interrupted, StateflowError
+from stateflow.log.base import Cluster
+from stateflow.runtime.opening import StoreOpener
+from stateflow.runtime.settings import WorkerSettings
+from stateflow.runtime.wiring import TaskWiring
+from stateflow.store.base import Change, StorePosition, StoreReader, TaskStores
+from stateflow.store.rocks import RocksTaskStores
+
+_LOG = logging.getLogger(__name__)
+
+_GRACE_MS = 3_600_000
+_STOP_SECONDS = 10.0
+
+
+class Imaging:
+    """Makes the images of one worker's tasks, one upload at a time. Leave it after the worker is closed."""
+
+    def __init__(
+        self, cluster: Cluster, objects: ObjectStore, settings: WorkerSettings, clock: Clock
+    ) -> None:
+        self.cluster = cluster
+        self.settings = settings
+        self.clock = clock
+        self._objects = objects
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="images")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End the thread; uploads were stopped when their tasks were closed."""
+        self._pool.shutdown(wait=True)
+
+    def opener(self, open_stores: Callable[[TaskWiring, Callable[[], bool]], RocksTaskStores]) -> StoreOpener:
+        """Opens what ``open_stores`` opens, and has images made of it."""
+
+        def open_imaged(wiring: TaskWiring, cancelled: Callable[[], bool]) -> TaskStores:
+            stores = open_stores(wiring, cancelled)
+            return ImagedStores(self, wiring, stores) if wiring.changelogs else stores
+
+        return open_imaged
+
+    def images(self, wiring: TaskWiring) -> TaskImages:
+        """The images of one task."""
+        return TaskImages(self._objects, wiring.app, wiring.generation, wiring.id, self.clock)
+
+    def submit(self, upload: Callable[[], None]) -> Future[None]:
+        """Run an upload after those before it."""
+        return self._pool.submit(upload)
+
+
+class ImagedStores:
+    """The stores of a task, of which an image is made at the first flush after the newest image is old enough."""
+
+    def __init__(self, imaging: Imaging, wiring: TaskWiring, stores: RocksTaskStores) -> None:
+        self._imaging = imaging
+        self._wiring = wiring
+        self._stores = stores
+        self._images = imaging.images(wiring)
+        self._cancelled = threading.Event()
+        self._upload: Future[None] | None = None
+        self._taken: Taken | None = None
+        self._made_ms = self._newest_ms()
+
+    def reader(self, store: str) -> StoreReader:
+        """The committed content of one store."""
+        return self._stores.reader(store)
+
+    def position(self, store: str) -> StorePosition | None:
+        """How far the store reaches."""
+        return self._stores.position(store)
+
+    def apply(self, epoch: Mapping[str, Sequence[Change]], positions: Mapping[str, StorePosition]) -> None:
+        """Write the changes of several stores and their positions in one batch."""
+        self._stores.apply(epoch, positions)
+
+    def load(self, store: str, changes: Sequence[Change], position: StorePosition) -> None:
+        """``apply`` of one store for a long run of changes."""
+        self._stores.load(store, changes, position)
+
+    def flush(self) -> None:
+        """Make everything durable; take a checkpoint when an image is due and none is on its way."""
+        self._stores.flush()
+        if self._upload is not None and self._upload.done():
+            self._upload.result()  # failures of the place were logged: anything raised here is a bug
+            self._upload = self._taken = None
+        due_ms = self._made_ms + int(self._imaging.settings.image_interval_seconds * 1000)
+        if self._upload is None and self._imaging.clock.now_ms() >= due_ms:
+            self._begin()
+
+    def clear(self, store: str) -> None:
+        """Drop the content and position of one store."""
+        self._stores.clear(store)
+
+    def close(self) -> None:
+        """Stop an upload that is on its way, then flush and release the directory.
+
+        One that hangs is not waited for longer than a few seconds: it begins no further object, and publishes nothing.
+        """
+        self._cancelled.set()
+        try:
+            if self._upload is not None and not self._upload.cancel():
+                wait([self._upload], _STOP_SECONDS)
+            if self._taken is not None:
+                self._taken.discard()
+        finally:
+            self._stores.close()
+
+    # --- inside -----------------------------------------------------------------------------------
+
+    def _newest_ms(self) -> int:
+        """When the newest image was made, so that workers which start often make no more images than others."""
+        try:
+            return max((self._images.created_ms(name) for name in self._images.names()[:1]), default=0)
+        except OSError as error:
+            _LOG.warning("Task %s cannot see its images: %s", self._wiring.id, error)
+            return self._imaging.clock.now_ms()
+
+    def _begin(self) -> None:
+        self._made_ms = self._imaging.clock.now_ms()  # a failure, too, is tried again an interval later
+        self._taken = taken = take_checkpoint(self._stores, self._wiring.changelogs, self._wiring.topic_ids)
+        if taken is not None:
+            self._upload = self._imaging.submit(lambda: self._publish(taken))
+
+    def _publish(self, taken: Taken) -> None:
+        wiring = self._wiring
+        try:
+            committed = self._imaging.cluster.committed(wiring.group, wiring.inputs, stable=False)
+            inputs = {str(source): position.offset_next for source, position in committed.items()}
+            published = taken.publish(self._images, inputs, self._cancelled.is_set)
+            _LOG.info(
+                "Task %s: image %s, %d bytes sent.", wiring.id, published.name, published.bytes_uploaded_total
+            )
+            self._images.collect(keep=self._imaging.settings.images_kept, grace_ms=_GRACE_MS)
+        except Interrupted:
+            _LOG.info("Task %s was closed before its image was sent.", wiring.id)
+        except (StateflowError, OSError) as error:
+            _LOG.warning("Task %s: no image was made: %s", wiring.id, error)
+        finally:
+            if not self._cancelled.is_set():  # otherwise the folder may be another owner's by now
+                taken.discard()

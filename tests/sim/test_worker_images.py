@@ -1,0 +1,221 @@
+"""The real worker with real databases: images made while it runs, and used after the machine is lost."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import BinaryIO
+
+import pytest
+
+from stateflow.checkpoint.images import TaskImages
+from stateflow.checkpoint.imaging import CHECKPOINT_FOLDER
+from stateflow.checkpoint.objects import DirectoryObjects
+from stateflow.checkpoint.progress import Progress
+from stateflow.clock import ManualClock
+from stateflow.log.base import TopicSpec
+from stateflow.log.memory import MemoryCluster
+from stateflow.runtime.imaging import Imaging
+from stateflow.runtime.lag import is_drained
+from stateflow.runtime.launch import rocks_opener
+from stateflow.runtime.prepare import prepare
+from stateflow.runtime.settings import WorkerSettings
+from stateflow.runtime.worker import Worker
+from stateflow.store.resources import RocksResources
+from tests.sim.counting import APP, OUTPUT, SOURCE, STORE, number_of, topology
+
+WORDS = b"to be or not to be that is the question to be or".split() * 20
+TASKS = ["number-0", "number-1"]
+WAIT_SECONDS = 60
+
+
+class Machine:
+    """A cluster, and the worker, disk and object store of one machine."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clock = ManualClock(1_000_000)
+        self.cluster = MemoryCluster(clock=self.clock)
+        self.cluster.create([TopicSpec(SOURCE, 2), TopicSpec(OUTPUT, 2)])
+        self.wiring = prepare(self.cluster, topology(), "exactly-once", 2, self.clock)
+        self.place = folder / "images"
+        self.settings = WorkerSettings(
+            state_dir=folder / "state",
+            commit_interval_seconds=0,
+            poll_records_max=5,
+            poll_timeout_seconds=0,
+            restore_threads=0,
+            flush_interval_seconds=0.1,
+            images=str(self.place),
+            image_interval_seconds=600,
+            images_kept=2,
+            member="w0",
+        )
+        self.restored: dict[str, int] = {}
+        self.fed: Counter[bytes] = Counter()
+
+    def feed(self, words: list[bytes]) -> None:
+        writer = self.cluster.writer()
+        for index, word in enumerate(words):
+            writer.send(SOURCE, None, word, partition=index % 2, timestamp_ms=index)
+        writer.commit()
+        writer.close()
+        self.fed.update(words)
+
+    def run(self, done: Callable[[], bool] = lambda: True, objects: DirectoryObjects | None = None) -> None:
+        """Run a worker until the input is processed and ``done``; then commit and close it."""
+        self.restored = {}
+        deadline = time.monotonic() + WAIT_SECONDS
+        with Imaging(
+            self.cluster, objects or DirectoryObjects(self.place), self.settings, self.clock
+        ) as imaging:
+            opener = imaging.opener(rocks_opener(self.cluster, self.settings, RocksResources()))
+            worker = Worker(self.cluster, self.wiring, opener, self.settings, self.clock, self)
+            while len(worker.tasks) < 4 or not is_drained(self.cluster, self.wiring.catalog) or not done():
+                assert time.monotonic() < deadline, "the worker does not come to an end"
+                worker.step()
+                self.clock.advance(ms=10)
+            worker.stop()
+            worker.run()
+
+    def lose(self) -> None:
+        shutil.rmtree(self.settings.state_dir)
+
+    def images(self, task: str) -> TaskImages:
+        return TaskImages(DirectoryObjects(self.place), APP, 0, task, self.clock)
+
+    def have_images(self, count: int) -> Callable[[], bool]:
+        """Tells whether every stateful task has that many images."""
+        return lambda: all(len(self.images(task).names()) == count for task in TASKS)
+
+    def state(self) -> dict[bytes, int]:
+        found: dict[bytes, int] = {}
+        for task in self.wiring.tasks():
+            if task.changelogs:
+                stores = rocks_opener(self.cluster, replace(self.settings, images=None), RocksResources())(
+                    task, lambda: False
+                )
+                found |= {key: number_of(value) for key, value in stores.reader(STORE).scan()}
+                stores.close()
+        return found
+
+    # --- what the worker tells ---
+
+    def on_restore(self, task: str, progress: Progress) -> None:
+        self.restored[task] = progress.slots_total
+
+    def on_running(self, task: str) -> None: ...
+
+    def on_released(self, task: str) -> None: ...
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    machine = Machine(tmp_path)
+    machine.feed(WORDS)
+    return machine
+
+
+def test_a_lost_machine_begins_with_the_images_and_reads_only_what_came_after(machine: Machine) -> None:
+    machine.run(machine.have_images(1))
+    machine.clock.advance(seconds=600)
+    machine.run(machine.have_images(2))
+    machine.feed(WORDS[:5])
+    machine.run()
+    machine.settings = replace(machine.settings, images=None)
+    whole = replay_slots(machine)
+    machine.settings = replace(machine.settings, images=str(machine.place))
+    machine.lose()
+    machine.run()
+    assert machine.state() == machine.fed
+    assert 0 < sum(machine.restored.values()) < whole / 2
+
+
+def replay_slots(machine: Machine) -> int:
+    """Slots that a restore without images reads."""
+    machine.lose()
+    machine.run()
+    assert machine.state() == machine.fed
+    return sum(machine.restored.values())
+
+
+def test_an_image_is_made_when_the_newest_is_old_enough_and_the_oldest_is_removed(machine: Machine) -> None:
+    machine.run(machine.have_images(1))
+    machine.run()
+    assert machine.have_images(1)(), "workers that start often make no more images"
+    for count in (2, 2):
+        before = {task: machine.images(task).names()[0] for task in TASKS}
+        machine.clock.advance(seconds=600)
+        machine.run(lambda before=before: all(machine.images(t).names()[0] > before[t] for t in TASKS))  # type: ignore[misc]
+        machine.run()
+        assert machine.have_images(count)()
+    for task in TASKS:
+        images = machine.images(task)
+        assert all(images.verify(images.load(name)) == [] for name in images.names())
+
+
+def test_no_checkpoint_stays_on_the_local_disk(machine: Machine) -> None:
+    machine.run(machine.have_images(1))
+    left = list(machine.settings.state_dir.glob(f"{APP}/*/*/{CHECKPOINT_FOLDER}"))
+    assert left == []
+    manifest = machine.images("number-0").load(machine.images("number-0").names()[0])
+    assert manifest.stores[STORE].offset_next > 0
+    assert list(manifest.inputs) == ["numbered-by-word-repartition[0]"]
+
+
+class Broken(DirectoryObjects):
+    """A place that takes nothing."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.refused = threading.Event()
+
+    def put(self, name: str, source: BinaryIO) -> None:
+        self.refused.set()
+        raise OSError(f"connection reset while {name} was sent")
+
+
+def test_a_place_that_takes_nothing_is_told_and_the_work_goes_on(
+    machine: Machine, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = Broken(machine.place)
+    with caplog.at_level(logging.WARNING):
+        machine.run(broken.refused.is_set, broken)
+    assert "no image was made: connection reset" in caplog.text
+    assert machine.state() == machine.fed
+    machine.clock.advance(seconds=600)
+    machine.run(machine.have_images(1))
+
+
+class Slow(DirectoryObjects):
+    """A place whose first upload ends only when it is allowed to."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.begun, self.may_end = threading.Event(), threading.Event()
+
+    def put(self, name: str, source: BinaryIO) -> None:
+        self.begun.set()
+        assert self.may_end.wait(WAIT_SECONDS)
+        super().put(name, source)
+
+
+def test_closing_a_task_stops_its_upload_and_leaves_no_image(machine: Machine) -> None:
+    slow = Slow(machine.place)
+
+    def begun() -> bool:
+        if slow.begun.is_set():
+            threading.Timer(0.5, slow.may_end.set).start()
+            return True
+        return False
+
+    machine.run(begun, slow)
+    assert machine.have_images(0)()
+    assert not list(machine.settings.state_dir.glob(f"{APP}/*/*/{CHECKPOINT_FOLDER}"))
+    assert machine.state() == machine.fed
+    machine.run(machine.have_images(1))
