@@ -195,6 +195,12 @@ class StillRunning(StateflowError):
     exit_code = 44
 
 
+class CommitTorn(StateflowError):
+    """The last commit of a task is only half visible; the task must set it right before its log is copied."""
+
+    exit_code = 45
+
+
 # --- set-up and tuning: 50 … 59 ---------------------------------------------------------------------
 
 

@@ -19,6 +19,7 @@ from stateflow.clock import Clock
 from stateflow.errors import CatalogMissing, ConfigError, GenerationUnfinished, StillRunning
 from stateflow.log.base import Cluster, TopicSpec
 from stateflow.routing import RoutingTable
+from stateflow.runtime.alternating import AlternatingWriter
 from stateflow.scale.repartition import progress_group
 from stateflow.scale.scope import MovedTopic, moved_topics
 
@@ -64,7 +65,8 @@ def refuse_while_running(cluster: Cluster, app: str) -> None:
 
 
 def await_stopped(cluster: Cluster, app: str, timeout_seconds: float = STOPPED_WITHIN_SECONDS) -> None:
-    """Return once no member is left; a member with a name of its own is known to the broker a while after it left.
+    """Return once no member is left; a member with a name of its own is known to the broker a while after it
+    left.
 
     Raises ``StillRunning`` when one is still there after ``timeout_seconds``.
     """
@@ -219,7 +221,8 @@ def fence_tasks(cluster: Cluster, catalog: Catalog) -> None:
         for partition in range(catalog.partitions(stage))
     ]
     with ThreadPoolExecutor(FENCE_LANES, thread_name_prefix="fence") as pool:
-        for _ in pool.map(lambda name: cluster.writer(name).close(), ids):
+        # Both ids of a task: whether its workers were paranoid is not known here.
+        for _ in pool.map(lambda name: AlternatingWriter(cluster, name).close(), ids):
             pass
 
 

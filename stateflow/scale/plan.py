@@ -9,6 +9,7 @@ from stateflow.log.base import Cluster
 from stateflow.log.settling import settled_ranges
 from stateflow.record import OffsetRange, TopicPartition
 from stateflow.scale.audit import AuditJob, audit_partition
+from stateflow.scale.decided import decided_inputs
 from stateflow.scale.generation import preparing
 from stateflow.scale.reading import read_range
 from stateflow.scale.scope import MovedTopic, moved_topics
@@ -109,7 +110,10 @@ def source_ranges(
     ranges = settled_ranges(cluster, sources) if stable else cluster.ranges(sources)
     if topic.layout is not None:
         return ranges
-    committed = cluster.committed(catalog.app.app, sources, stable=stable)
+    if stable:
+        committed = decided_inputs(cluster, catalog, topic.stage)
+    else:
+        committed = cluster.committed(catalog.app.app, sources, stable=False)
     return {
         source: OffsetRange(committed[source].offset_next, offsets.offset_next)
         if source in committed

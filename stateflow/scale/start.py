@@ -25,6 +25,7 @@ from stateflow.log.settling import settled_ranges
 from stateflow.record import OffsetRange, TopicPartition
 from stateflow.runtime.watermarks import Watermarks
 from stateflow.scale.audit import AuditJob, audit_partition, compare
+from stateflow.scale.decided import decided_inputs, refuse_torn_commits
 from stateflow.scale.engine import Engine
 from stateflow.scale.generation import (
     activate,
@@ -100,12 +101,14 @@ def start(
     catalog = load_catalog(cluster, app)
     check_change(catalog, routing)
     refuse_while_running(cluster, app)
+    refuse_torn_commits(cluster, catalog)
     plan = make_plan(cluster, catalog, routing, lanes=engine.lanes)
     catalog, entry = begin(cluster, catalog, routing, clock)
     refuse_while_running(
         cluster, app
     )  # again: a worker may have joined before it could see the new generation
     fence_tasks(cluster, catalog)
+    refuse_torn_commits(cluster, catalog)  # again: now the answer is final
 
     jobs = _fix_jobs(cluster, catalog, entry, settings)
     moving_at = time.monotonic()
@@ -184,7 +187,7 @@ def _commit_inputs(cluster: Cluster, catalog: Catalog, entry: GenerationEntry) -
         upstream = catalog.stages[topic.stage].upstream
         assert upstream is not None, "a re-keyed stage has a stage that writes to it"
         old_sources = topic.partitions(catalog, old)
-        committed = cluster.committed(app, old_sources)
+        committed = decided_inputs(cluster, catalog, topic.stage)
         metadata = [committed[source].metadata if source in committed else "" for source in old_sources]
         marks = [Watermarks.decode(text, catalog.partitions(upstream, old)) for text in metadata]
         lowest = Watermarks.merged_minimum(marks, catalog.partitions(upstream, entry.generation))

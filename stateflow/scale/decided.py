@@ -1,0 +1,69 @@
+"""Where the tasks of a generation stand, by the words of their last commits.
+
+Under exactly-once the commit record of a changelog says how far a task's input was processed; the group's
+committed offset may be behind it after a torn commit (``docs/exactly-once.md``). And a changelog whose last
+commit is only half there must be set right by its task, which has the state to do it, before anyone copies
+it.
+"""
+
+from __future__ import annotations
+
+from stateflow.catalog.model import Catalog
+from stateflow.catalog.names import changelog_topic, repartition_topic, task_id
+from stateflow.changelog.sequences import Resolution, resolve
+from stateflow.checkpoint.tails import read_tails
+from stateflow.errors import CommitTorn
+from stateflow.log.base import Cluster, Committed
+from stateflow.record import TopicPartition
+
+
+def refuse_torn_commits(cluster: Cluster, catalog: Catalog) -> None:
+    """Raise ``CommitTorn`` when the last commit of any task is only half visible.
+
+    One short read per changelog. Before the tasks are fenced its answer may still change.
+    """
+    torn = [
+        task_id(stage, partition)
+        for stage in catalog.stages
+        for partition in range(catalog.partitions(stage))
+        if _resolution(cluster, catalog, stage, partition).is_torn
+    ]
+    if torn:
+        raise CommitTorn(
+            f"the last commit of {', '.join(torn)} is only half visible in the changelogs.",
+            action="run `stateflow scale abort` if a change was begun, then the application once, for"
+            " example with"
+            " `stateflow run APP --until-drained`: opening a task sets its changelogs right. Then start"
+            " again.",
+            tasks=torn,
+        )
+
+
+def decided_inputs(cluster: Cluster, catalog: Catalog, stage: str) -> dict[TopicPartition, Committed]:
+    """How far each task of a re-keyed stage of the active generation has processed its input, and its
+    watermarks.
+
+    Partitions whose task never committed are absent.
+    """
+    step = catalog.stages[stage].repartition
+    assert step is not None, "a re-keyed stage reads a repartition topic"
+    topic = repartition_topic(catalog.app.app, step, catalog.active.generation)
+    sources = [TopicPartition(topic, partition) for partition in range(catalog.partitions(stage))]
+    inputs = dict(cluster.committed(catalog.app.app, sources))
+    for source in sources:
+        last = _resolution(cluster, catalog, stage, source.partition).last
+        if last is not None and source in last.inputs:
+            inputs[source] = last.inputs[source]
+    return inputs
+
+
+def _resolution(cluster: Cluster, catalog: Catalog, stage: str, partition: int) -> Resolution:
+    if catalog.app.guarantee != "exactly-once":
+        return Resolution(None, {})
+    generation = catalog.active.generation if catalog.is_rekeyed(stage) else 0
+    changelogs = {
+        store.name: TopicPartition(changelog_topic(catalog.app.app, store.name, generation), partition)
+        for store in catalog.stores.values()
+        if store.stage == stage
+    }
+    return resolve(read_tails(cluster, changelogs)) if changelogs else Resolution(None, {})
