@@ -36,7 +36,11 @@ class ArrowObjects:
         return self._location
 
     def put(self, name: str, source: BinaryIO) -> None:
-        """Upload; a failed upload leaves no object (HDFS: it is renamed into place)."""
+        """Upload; a failed upload leaves no object (HDFS: it is renamed into place).
+
+        When what is uploaded cannot be read to its end, the stream is closed with what was sent: S3 then has a
+        shortened object, which is deleted again.
+        """
         target = posixpath.join(self._root, name)
         if self._fs.type_name == "hdfs":
             beside = target + ".upload"
@@ -44,7 +48,11 @@ class ArrowObjects:
             self._copy(source, beside)
             self._fs.move(beside, target)
         else:
-            self._copy(source, target)
+            try:
+                self._copy(source, target)
+            except BaseException:
+                self.delete(name)
+                raise
 
     def open(self, name: str) -> BinaryIO:
         """A stream of the object."""
