@@ -68,7 +68,7 @@ class _Place:
         sources = [
             source for source in stage_inputs(self.catalog, stage) if source.partition == int(partition)
         ]
-        committed = self.cluster.committed(self.catalog.app.app, sources)
+        committed = self.cluster.committed(self.catalog.app.app, sources, stable=False)
         return {str(source): found.offset_next for source, found in committed.items()}
 
 
