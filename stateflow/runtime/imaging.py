@@ -15,6 +15,7 @@ from typing import Self
 
 from stateflow.checkpoint.images import TaskImages
 from stateflow.checkpoint.imaging import Taken, take_checkpoint
+from stateflow.checkpoint.manifest import ImageStore
 from stateflow.checkpoint.objects import ObjectStore
 from stateflow.clock import Clock
 from stateflow.errors import Interrupted, StateflowError
@@ -81,6 +82,7 @@ class ImagedStores:
         self._cancelled = threading.Event()
         self._upload: Future[None] | None = None
         self._taken: Taken | None = None
+        self._published: Mapping[str, ImageStore] = {}
         self._made_ms = self._newest_ms()
 
     def reader(self, store: str) -> StoreReader:
@@ -140,8 +142,12 @@ class ImagedStores:
     def _begin(self) -> None:
         self._made_ms = self._imaging.clock.now_ms()  # a failure, too, is tried again an interval later
         self._taken = taken = take_checkpoint(self._stores, self._wiring.changelogs, self._wiring.topic_ids)
-        if taken is not None:
-            self._upload = self._imaging.submit(lambda: self._publish(taken))
+        if taken is None:
+            return
+        if taken.stores == self._published:  # nothing was written since: the newest image says it all
+            taken.discard()
+            return
+        self._upload = self._imaging.submit(lambda: self._publish(taken))
 
     def _publish(self, taken: Taken) -> None:
         wiring = self._wiring
@@ -149,6 +155,7 @@ class ImagedStores:
             committed = self._imaging.cluster.committed(wiring.group, wiring.inputs, stable=False)
             inputs = {str(source): position.offset_next for source, position in committed.items()}
             published = taken.publish(self._images, inputs, self._cancelled.is_set)
+            self._published = taken.stores
             _LOG.info(
                 "Task %s: image %s, %d bytes sent.", wiring.id, published.name, published.bytes_uploaded_total
             )

@@ -27,6 +27,7 @@ from stateflow.runtime.launch import rocks_opener
 from stateflow.runtime.prepare import prepare
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.worker import Worker
+from stateflow.store.base import StorePosition
 from stateflow.store.resources import RocksResources
 from tests.sim.counting import APP, OUTPUT, SOURCE, STORE, number_of, topology
 
@@ -157,6 +158,31 @@ def test_an_image_is_made_when_the_newest_is_old_enough_and_the_oldest_is_remove
     for task in TASKS:
         images = machine.images(task)
         assert all(images.verify(images.load(name)) == [] for name in images.names())
+
+
+def test_a_task_to_which_nothing_happens_is_not_imaged_again(machine: Machine) -> None:
+    (wiring,) = [task for task in machine.wiring.tasks() if task.id == TASKS[0]]
+    (topic_id,) = wiring.topic_ids.values()
+    images = machine.images(TASKS[0])
+    with Imaging(
+        machine.cluster, DirectoryObjects(machine.place), machine.settings, machine.clock
+    ) as imaging:
+        opener = imaging.opener(rocks_opener(machine.cluster, machine.settings, RocksResources()))
+        stores = opener(wiring, lambda: False)
+
+        def image_of(offset_next: int) -> None:
+            stores.apply({}, {STORE: StorePosition(topic_id, offset_next, applied_ms=1)})
+            stores.flush()
+            imaging.submit(lambda: None).result(WAIT_SECONDS)  # uploads go one after the other
+            machine.clock.advance(seconds=600)
+
+        for offset_next in (5, 5, 5):
+            image_of(offset_next)
+        assert len(images.names()) == 1
+        image_of(6)
+        assert [images.load(name).stores[STORE].offset_next for name in images.names()] == [6, 5]
+        assert not (machine.settings.state_dir / APP / "g0" / TASKS[0] / CHECKPOINT_FOLDER).exists()
+        stores.close()
 
 
 def test_no_checkpoint_stays_on_the_local_disk(machine: Machine) -> None:
