@@ -17,7 +17,7 @@ from stateflow.checkpoint.choosing import Judged, images_of, judged_images
 from stateflow.checkpoint.images import TaskImages
 from stateflow.checkpoint.imaging import create_image
 from stateflow.checkpoint.jobs import RestoreJob, has_database, jobs_of
-from stateflow.checkpoint.objects import open_objects
+from stateflow.checkpoint.locations import open_objects
 from stateflow.cli.options import Duration, app_id_option, dry_run_option, images_option, json_option
 from stateflow.cli.output import emit_json, emit_table, human_bytes
 from stateflow.cli.target import chosen

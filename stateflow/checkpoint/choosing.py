@@ -16,8 +16,9 @@ from dataclasses import dataclass
 
 from stateflow.checkpoint.images import Cancelled, TaskImages
 from stateflow.checkpoint.jobs import RestoreJob, plan_job
+from stateflow.checkpoint.locations import open_objects
 from stateflow.checkpoint.manifest import Manifest
-from stateflow.checkpoint.objects import ObjectStore, open_objects
+from stateflow.checkpoint.objects import ObjectStore
 from stateflow.checkpoint.planner import TaskPlan, plan_task
 from stateflow.clock import Clock
 from stateflow.errors import StateCorrupt, StateLocked

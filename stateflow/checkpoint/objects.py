@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from stateflow.errors import ConfigError, DiskFull
+from stateflow.errors import DiskFull
 
 _NO_SPACE = 28  # errno.ENOSPC
 
@@ -112,24 +112,3 @@ def sync_directory(directory: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def open_objects(location: str) -> ObjectStore:
-    """The store at a path, ``file://``, ``s3://bucket/prefix?…`` or ``hdfs://…`` location.
-
-    Raises ``ConfigError`` for a scheme that is not known, ``SetupError`` when its library is missing.
-    """
-    scheme, separator, rest = location.partition("://")
-    if not separator:
-        return DirectoryObjects(Path(location))
-    if scheme == "file":
-        return DirectoryObjects(Path(rest))
-    if scheme in ("s3", "hdfs", "gs"):
-        from stateflow.checkpoint.remote import ArrowObjects
-
-        return ArrowObjects(location)
-    raise ConfigError(
-        f"images cannot be kept at {location!r}: the scheme {scheme!r} is not known.",
-        action="use a directory, s3://bucket/prefix, gs://bucket/prefix or hdfs://host:port/path.",
-        location=location,
-    )

@@ -11,7 +11,7 @@ from types import FrameType
 
 from stateflow.checkpoint.choosing import install_best
 from stateflow.checkpoint.jobs import RestoreJob
-from stateflow.checkpoint.objects import open_objects
+from stateflow.checkpoint.locations import open_objects
 from stateflow.clock import Clock, SystemClock
 from stateflow.errors import BrokerUnreachable, Interrupted, StateflowError
 from stateflow.log.base import Cluster

@@ -13,7 +13,8 @@ from moto.server import ThreadedMotoServer
 
 from stateflow.checkpoint.images import TaskImages
 from stateflow.checkpoint.imaging import create_image
-from stateflow.checkpoint.objects import ObjectStore, open_objects
+from stateflow.checkpoint.locations import open_objects
+from stateflow.checkpoint.objects import ObjectStore
 from stateflow.clock import ManualClock, SystemClock
 from stateflow.errors import ConfigError, StateCorrupt
 from stateflow.record import TopicPartition
