@@ -34,6 +34,7 @@ from stateflow.runtime.launch import (
 from stateflow.runtime.prepare import missing_topics, prepare
 from stateflow.runtime.supervisor import PARENT_PIPE_OPTION, Supervisor
 from stateflow.runtime.wiring import Wiring
+from stateflow.scale.generation import await_stopped, refuse_beside_query
 
 
 @click.command()
@@ -95,6 +96,7 @@ def command(
 
 def _prepared(app: App, cluster: Cluster) -> Wiring:
     options = app.options
+    await_stopped(cluster, app.id, refuse=refuse_beside_query)
     return prepare(
         cluster, app.topology(), options.guarantee, options.partitions, SystemClock(), options.replication
     )

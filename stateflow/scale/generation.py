@@ -8,6 +8,7 @@ undoes it.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
@@ -64,16 +65,33 @@ def refuse_while_running(cluster: Cluster, app: str) -> None:
         )
 
 
-def await_stopped(cluster: Cluster, app: str, timeout_seconds: float = STOPPED_WITHIN_SECONDS) -> None:
+def refuse_beside_query(cluster: Cluster, app: str) -> None:
+    """Raise ``StillRunning`` when a Spark query runs the application: it and local workers would fence each other."""
+    queries = cluster.group_members(presence_group(app))
+    if queries:
+        raise StillRunning(
+            f"{len(queries)} Spark query(s) of {app!r} are running.",
+            action="stop the query first; its state and positions are the local workers' too.",
+            app=app,
+            members=queries,
+        )
+
+
+def await_stopped(
+    cluster: Cluster,
+    app: str,
+    timeout_seconds: float = STOPPED_WITHIN_SECONDS,
+    refuse: Callable[[Cluster, str], None] = refuse_while_running,
+) -> None:
     """Return once no member is left; a member with a name of its own is known to the broker a while after it
     left.
 
-    Raises ``StillRunning`` when one is still there after ``timeout_seconds``.
+    Raises ``StillRunning`` when one is still there after ``timeout_seconds``. ``refuse`` says who counts.
     """
     deadline = time.monotonic() + timeout_seconds
     while True:
         try:
-            refuse_while_running(cluster, app)
+            refuse(cluster, app)
             return
         except StillRunning:
             if time.monotonic() >= deadline:

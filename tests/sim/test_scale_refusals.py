@@ -49,6 +49,20 @@ def test_running_workers_are_refused(cluster: MemoryCluster, group: str) -> None
     assert generations.preparing(generations.load_catalog(cluster, "shop")) is None
 
 
+def test_local_workers_wait_for_a_query_to_end(cluster: MemoryCluster) -> None:
+    written(cluster, RoutingTable.modulo(4))
+    worker = cluster.group_consumer("shop", [repartition_topic("shop", STEP)], Listener())
+    generations.await_stopped(
+        cluster, "shop", 0, refuse=generations.refuse_beside_query
+    )  # workers may join workers
+    query = cluster.group_consumer("shop-spark", [repartition_topic("shop", STEP)], Listener())
+    with pytest.raises(StillRunning, match="Spark query"):
+        generations.await_stopped(cluster, "shop", 0, refuse=generations.refuse_beside_query)
+    query.close()
+    generations.await_stopped(cluster, "shop", 0, refuse=generations.refuse_beside_query)
+    worker.close()
+
+
 def test_an_unknown_application_is_refused(cluster: MemoryCluster) -> None:
     with pytest.raises(CatalogMissing):
         run(cluster, RoutingTable.modulo(6).entry())
