@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 
 from stateflow.clock import Clock
 from stateflow.log.base import Writer
 from stateflow.record import Headers
+from stateflow.runtime.undo import UndoScope
 from stateflow.runtime.watermarks import Watermarks
 from stateflow.runtime.wiring import TaskWiring
 from stateflow.store.dirty import DirtyStore
@@ -39,7 +40,7 @@ class TaskContext:
         self._wiring = wiring
         self._writer = writer
         self._watermarks = watermarks
-        self._held: list[Callable[[], None]] | None = None
+        self._undo = UndoScope(stores)
 
     @property
     def watermark_ms(self) -> int:
@@ -50,24 +51,9 @@ class TaskContext:
         """The stage's own store; KeyError is a bug in the graph."""
         return self.stores[name]
 
-    @contextmanager
-    def undoable(self) -> Iterator[None]:
+    def undoable(self) -> AbstractContextManager[None]:
         """One record's scope: an exception takes back its writes and drops its sends."""
-        assert self._held is None, "undoable scopes do not nest"
-        marks = {name: store.mark() for name, store in self.stores.items()}
-        self._held = []
-        try:
-            yield
-        except BaseException:
-            self._held = None
-            for name, mark in marks.items():
-                self.stores[name].rollback(mark)
-            raise
-        held, self._held = self._held, None
-        for name, mark in marks.items():
-            self.stores[name].release(mark)
-        for send in held:
-            send()
+        return self._undo.open()
 
     def send_many(
         self,
@@ -121,8 +107,8 @@ class TaskContext:
             self.has_sent = True
 
     def _produce(self, send: Callable[[], None]) -> None:
-        if self._held is not None:
-            self._held.append(send)
-            return
-        self.begin_once()
-        send()
+        def begun_send() -> None:  # begun when it is sent: what was held back may be the epoch's first write
+            self.begin_once()
+            send()
+
+        self._undo.do(begun_send)

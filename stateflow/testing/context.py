@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 from stateflow.clock import ManualClock
 from stateflow.operators.context import Pipeline
 from stateflow.operators.topology import Stage
 from stateflow.record import Headers, RecordBatch, TopicPartition
+from stateflow.runtime.undo import UndoScope
 from stateflow.store.base import StorePosition
 from stateflow.store.dirty import DirtyStore
 from stateflow.store.memory import MemoryTaskStores
@@ -38,30 +39,15 @@ class MemoryContext:
         self.sent: dict[str, list[Sent]] = {}
         self.rekeyed: dict[str, list[Sent]] = {}
         self.counters: Counter[str] = Counter()
-        self._held: list[Callable[[], None]] | None = None
+        self._undo = UndoScope(self.stores)
 
     def store(self, name: str) -> DirtyStore:
         """The stage's own store; KeyError for another."""
         return self.stores[name]
 
-    @contextmanager
-    def undoable(self) -> Iterator[None]:
+    def undoable(self) -> AbstractContextManager[None]:
         """One record's scope."""
-        assert self._held is None, "undoable scopes do not nest"
-        marks = {name: store.mark() for name, store in self.stores.items()}
-        self._held = []
-        try:
-            yield
-        except BaseException:
-            self._held = None
-            for name, mark in marks.items():
-                self.stores[name].rollback(mark)
-            raise
-        held, self._held = self._held, None
-        for name, mark in marks.items():
-            self.stores[name].release(mark)
-        for send in held:
-            send()
+        return self._undo.open()
 
     def send_many(
         self,
@@ -72,30 +58,24 @@ class MemoryContext:
     ) -> None:
         """Keep records of an output topic."""
         rows = [Sent(*row) for row in zip(keys, values, timestamps_ms, strict=True)]
-        self._do(lambda: self.sent.setdefault(topic, []).extend(rows))
+        self._undo.do(lambda: self.sent.setdefault(topic, []).extend(rows))
 
     def send(
         self, topic: str, key: bytes | None, value: bytes | None, timestamp_ms: int, headers: Headers = ()
     ) -> None:
         """Keep one record."""
-        self._do(lambda: self.sent.setdefault(topic, []).append(Sent(key, value, timestamp_ms, headers)))
+        self._undo.do(lambda: self.sent.setdefault(topic, []).append(Sent(key, value, timestamp_ms, headers)))
 
     def rekey_many(
         self, name: str, keys: Sequence[bytes], values: Sequence[bytes | None], timestamps_ms: Sequence[int]
     ) -> None:
         """Keep records of a re-key step."""
         rows = [Sent(*row) for row in zip(keys, values, timestamps_ms, strict=True)]
-        self._do(lambda: self.rekeyed.setdefault(name, []).extend(rows))
+        self._undo.do(lambda: self.rekeyed.setdefault(name, []).extend(rows))
 
     def count(self, metric: str, amount: int = 1) -> None:
         """Add to a counter."""
         self.counters[metric] += amount
-
-    def _do(self, send: Callable[[], None]) -> None:
-        if self._held is None:
-            send()
-        else:
-            self._held.append(send)
 
 
 class StageBench:

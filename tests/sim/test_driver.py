@@ -110,3 +110,19 @@ def test_a_partition_read_faster_makes_nothing_late() -> None:
     writer.commit()
     driver.run()
     assert driver.state("per-minute", key="behind") == {minute * MINUTE_MS: 1 for minute in range(30)}
+
+
+def test_an_output_that_waits_for_its_record_may_be_the_first_of_its_commit() -> None:
+    app = sf.App("echo")
+    words, shouts = app.topic("words", value=sf.String), app.topic("shouts", key=str, value=str)
+
+    @app.operator("shout", source=words, key=str.lower, sink=shouts, on_error=sf.Skip())
+    class Shout(sf.Operator[str, str, str]):
+        def on_record(self, word: str, ctx: sf.Context[str]) -> None:
+            ctx.emit(word.upper())
+            if word == "bad":
+                raise ValueError(word)
+
+    driver = TestDriver(app, partitions=1)
+    driver.send(words, "good", "bad")
+    assert [record.value for record in driver.output(shouts)] == ["GOOD"]
