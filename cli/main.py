@@ -20,6 +20,7 @@ from importlib.metadata import PackageNotFoundError, version
 import click
 
 from stateflow.errors import Interrupted, StateflowError
+from stateflow.failpoints import arm_from_environment
 
 NOUNS: dict[str, str] = {
     "up": "Start a Kafka broker on this machine.",
@@ -133,4 +134,9 @@ def run(arguments: Sequence[str], command: click.Command = cli) -> int:
 
 def main() -> None:
     """Entry point of the `stateflow` script."""
-    sys.exit(run(sys.argv[1:]))
+    arguments = sys.argv[1:]
+    try:
+        arm_from_environment()
+    except StateflowError as error:
+        sys.exit(report(error, as_json="--json" in arguments))
+    sys.exit(run(arguments))

@@ -22,6 +22,7 @@ from stateflow.checkpoint.objects import ObjectStore
 from stateflow.checkpoint.planner import TaskPlan, plan_task
 from stateflow.clock import Clock
 from stateflow.errors import StateCorrupt, StateLocked
+from stateflow.failpoints import reach
 from stateflow.log.base import Cluster
 from stateflow.store.base import StorePosition
 from stateflow.store.directory import IDENTITY_FILE, TaskDirectory
@@ -146,11 +147,15 @@ def install(directory: TaskDirectory, images: TaskImages, manifest: Manifest, ca
         for left in (arriving, leaving, *directory.path.glob(f".{_ARRIVING_FOLDER}-*")):
             shutil.rmtree(left, ignore_errors=True)  # of a process that was killed
         refuse_locked(directory)
+        reach("install.before_fetch")
         images.fetch(manifest, arriving, cancelled)
         refuse_locked(directory)
+        reach("install.before_swap")
         if directory.database.exists():
             directory.database.rename(leaving)
+            reach("install.within_swap")
         arriving.rename(directory.database)
+        reach("install.after_swap")
         shutil.rmtree(leaving, ignore_errors=True)
 
 

@@ -23,6 +23,7 @@ from stateflow.checkpoint.manifest import ImageFile, ImageStore, Manifest
 from stateflow.checkpoint.objects import ObjectStore, sync_directory
 from stateflow.clock import Clock
 from stateflow.errors import Interrupted, StateCorrupt
+from stateflow.failpoints import reach
 
 _LOG = logging.getLogger(__name__)
 
@@ -85,8 +86,10 @@ class TaskImages:
             name = self._file(file.sha256)
             if there.get(name) != file.size_bytes:
                 _check_wanted(cancelled)
+                reach("image.before_file")
                 with path.open("rb") as source:
                     self._objects.put(name, source)
+                reach("image.after_file")
                 there[name] = file.size_bytes
                 sent, sent_bytes = sent + 1, sent_bytes + file.size_bytes
         manifest = Manifest(
@@ -102,7 +105,9 @@ class TaskImages:
         name = f"{self._folder}/manifests/{manifest.created_ms:020d}.json"
         Manifest.decode(encoded, name)  # what we could not read back must not be published
         _check_wanted(cancelled)
+        reach("image.before_manifest")
         self._objects.put(name, io.BytesIO(encoded))
+        reach("image.after_manifest")
         return Published(manifest, name, sent, sent_bytes)
 
     def names(self) -> list[str]:
@@ -152,6 +157,8 @@ class TaskImages:
         try:
             for file in manifest.files:
                 self._fetch_file(file, beside / file.name, cancelled)
+                reach("install.after_file")
+            reach("install.before_rename")
             sync_directory(beside)
             beside.rename(directory)
             sync_directory(directory.parent)
@@ -175,10 +182,14 @@ class TaskImages:
             if info.name not in live and info.modified_ms < oldest_ms
         ]
         if not dry_run:
+            reach("collect.before_manifests")
             for name in names[keep:]:  # manifests first: one that names missing contents must not be found
                 self._objects.delete(name)
+                reach("collect.after_manifest")
+            reach("collect.before_files")
             for info in dead:
                 self._objects.delete(info.name)
+                reach("collect.after_file")
         freed_bytes = sum(info.size_bytes for info in dead)
         return Collected(tuple(names[keep:]), tuple(info.name for info in dead), freed_bytes)
 

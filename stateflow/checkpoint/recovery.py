@@ -23,6 +23,7 @@ from stateflow.checkpoint.progress import Progress, combined
 from stateflow.checkpoint.restore import Restoration
 from stateflow.clock import Clock, SystemClock
 from stateflow.errors import Interrupted
+from stateflow.failpoints import arm_from_environment
 from stateflow.log.base import Cluster
 from stateflow.store.resources import RocksResources
 from stateflow.store.rocks import RocksTaskStores
@@ -185,6 +186,7 @@ def _interrupts_held() -> Iterator[None]:
 
 
 def _begin_lane(connect: Connect, news: Any, stop: Any) -> None:
+    arm_from_environment()
     parent = os.getppid()
     _lane.update(cluster=connect(), resources=RocksResources(), news=news)
     _lane["stopped"] = lambda: stop.is_set() or os.getppid() != parent

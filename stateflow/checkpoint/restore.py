@@ -23,6 +23,7 @@ from stateflow.checkpoint.planner import StorePlan, TaskPlan
 from stateflow.checkpoint.progress import Progress
 from stateflow.clock import Clock, SystemClock
 from stateflow.errors import BrokerUnreachable, OffsetOutOfRange
+from stateflow.failpoints import reach
 from stateflow.log.base import Cluster, Reader
 from stateflow.record import OffsetRange, RecordBatch, TopicPartition
 from stateflow.store.base import Change, StorePosition, TaskStores
@@ -130,6 +131,7 @@ class Restoration:
         batches = reader.read(max_records, self._settings.read_timeout_seconds)
         for batch in batches:
             self._parts[batch.source].add(batch)
+            reach("restore.after_read")
         moved = False
         for changelog, part in self._parts.items():
             if not part.done:
@@ -170,7 +172,9 @@ class Restoration:
 
     def _finish_if_done(self) -> None:
         if all(part.done for part in self._parts.values()):
+            reach("restore.before_flush")
             self._stores.flush()
+            reach("restore.after_flush")
             self.close()
             self._done = True
 
@@ -230,7 +234,9 @@ class _StoreRestore:
     def prepare(self) -> None:
         """Drop the local content when it is to be replaced."""
         if self.plan.from_empty:
+            reach("restore.before_clear")
             self._stores.clear(self.plan.store)
+            reach("restore.after_clear")
 
     def start_over(self, log: OffsetRange, why: str, now_ms: int) -> None:
         """Begin again, from an empty store, with another range."""
@@ -274,6 +280,7 @@ class _StoreRestore:
             self._write()
 
     def _write(self) -> None:
+        reach("restore.before_write")
         changes = _epoch(self._pending)
         # On the way the content is older than it looks: deletions behind the position have not been met yet.
         applied_ms = self.plan.planned_ms if self.done else self.plan.content_ms
@@ -282,6 +289,7 @@ class _StoreRestore:
             self._stores.load(self.plan.store, changes, position)
         else:
             self._stores.apply({self.plan.store: changes}, {self.plan.store: position})
+        reach("restore.after_write")
         self._forget_pending()
 
     def _forget_pending(self) -> None:

@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from stateflow.changelog.format import WATERMARK_HEADER
+from stateflow.failpoints import reach
 from stateflow.log.base import Committed, GroupMetadata, Writer
 from stateflow.record import TopicPartition
 from stateflow.runtime.context import TaskContext
@@ -91,27 +92,37 @@ def commit_epoch(
     epoch = {name: changes for name, store in context.stores.items() if (changes := store.changes())}
 
     context.begin_once()
+    reach("commit.before_changes")
     _log_changes(wiring, writer, epoch)  # 2: one record per changed key, beside the outputs already sent
+    reach("commit.after_changes")
     if exactly_once:
         if (
             wiring.changelogs
         ):  # outputs before commit records, commit records before offsets: see the protocol
             writer.flush()
+            reach("commit.before_records")
             changes_total = {name: len(changes) for name, changes in epoch.items()}
             send_commit_records(wiring, writer, ledger, offsets, changes_total)
+            reach("commit.after_records")
             writer.flush()
+            reach("commit.before_offsets")
         writer.send_offsets(offsets, wiring.group, group.metadata())  # 3
+    reach("commit.before_end")
     appended = writer.commit()  # 4
+    reach("commit.after_end")
     ledger.sequence += 1
 
     positions = changelog_positions(wiring, appended)
     if positions:
         stores.apply(epoch, positions)  # 5
+        reach("commit.after_apply")
     for store in context.stores.values():
         store.committed()
     context.has_sent = False
     if not exactly_once:
+        reach("commit.before_group")
         group.commit(offsets)
+        reach("commit.after_group")
 
 
 def _log_changes(wiring: TaskWiring, writer: Writer, epoch: Mapping[str, Sequence[Change]]) -> None:

@@ -19,6 +19,7 @@ from stateflow.checkpoint.manifest import ImageStore
 from stateflow.checkpoint.objects import ObjectStore
 from stateflow.clock import Clock
 from stateflow.errors import Interrupted, StateflowError
+from stateflow.failpoints import reach
 from stateflow.log.base import Cluster
 from stateflow.runtime.opening import StoreOpener
 from stateflow.runtime.settings import WorkerSettings
@@ -140,10 +141,12 @@ class ImagedStores:
             return self._imaging.clock.now_ms()
 
     def _begin(self) -> None:
+        reach("image.before_checkpoint")
         self._made_ms = self._imaging.clock.now_ms()  # a failure, too, is tried again an interval later
         self._taken = taken = take_checkpoint(self._stores, self._wiring.changelogs, self._wiring.topic_ids)
         if taken is None:
             return
+        reach("image.after_checkpoint")
         if taken.stores == self._published:  # nothing was written since: the newest image says it all
             taken.discard()
             return
@@ -152,6 +155,7 @@ class ImagedStores:
     def _publish(self, taken: Taken) -> None:
         wiring = self._wiring
         try:
+            reach("image.before_upload")
             committed = self._imaging.cluster.committed(wiring.group, wiring.inputs, stable=False)
             inputs = {str(source): position.offset_next for source, position in committed.items()}
             published = taken.publish(self._images, inputs, self._cancelled.is_set)
@@ -165,5 +169,6 @@ class ImagedStores:
         except (StateflowError, OSError) as error:
             _LOG.warning("Task %s: no image was made: %s", wiring.id, error)
         finally:
+            reach("image.before_discard")
             if not self._cancelled.is_set():  # otherwise the folder may be another owner's by now
                 taken.discard()

@@ -25,6 +25,7 @@ from stateflow.checkpoint.restore import Restoration
 from stateflow.checkpoint.tails import read_tails
 from stateflow.clock import Clock
 from stateflow.errors import Interrupted, OffsetOutOfRange
+from stateflow.failpoints import reach
 from stateflow.log.base import Cluster, Committed, Writer
 from stateflow.record import OffsetRange, TopicPartition
 from stateflow.runtime.alternating import AlternatingWriter
@@ -76,22 +77,31 @@ class Opener:
     def open(self, wiring: TaskWiring, cancelled: Callable[[], bool]) -> OpenedTask:
         """A restored task. Raises ``Interrupted`` soon after ``cancelled`` turns true, with everything released."""
         exactly_once = wiring.guarantee == "exactly-once"
+        reach("open.before_fence")
         writer = self._writer(wiring, exactly_once=exactly_once)  # 1
         try:
+            reach("open.after_fence")
             committed = self._cluster.committed(wiring.group, wiring.inputs)  # 2
+            reach("open.after_offsets")
             stores = self._open_stores(wiring, cancelled)  # 3
         except BaseException:
             writer.close()
             raise
         try:
+            reach("open.after_stores")
             resolution = self._resolve(wiring)  # 4
+            reach("open.after_resolve")
             ledger = Ledger.after(resolution)
             inputs = recorded_inputs(wiring, resolution, committed)
             starts = self._starts(wiring, inputs)
             self._restore(wiring, stores, resolution, cancelled)  # 5
+            reach("open.after_restore")
             if exactly_once:
                 set_right(wiring, writer, stores, ledger, resolution, inputs, committed)  # 6
-            return OpenedTask(self._build(wiring, writer, stores, inputs, ledger), starts)  # 7
+            reach("open.before_build")
+            opened = OpenedTask(self._build(wiring, writer, stores, inputs, ledger), starts)  # 7
+            reach("open.after_build")
+            return opened
         except BaseException:
             _release(writer, stores)
             raise

@@ -17,6 +17,7 @@ from stateflow.catalog.model import (
 from stateflow.catalog.names import changelog_topic, repartition_topic
 from stateflow.clock import Clock, SystemClock
 from stateflow.errors import PartitionCountChanged, TopicMissing, TopicRecreated
+from stateflow.failpoints import reach
 from stateflow.log.base import Cluster, TopicInfo, TopicSpec
 from stateflow.operators.topology import Stage, Topology
 from stateflow.runtime.wiring import Wiring
@@ -55,6 +56,7 @@ def prepare(
     """
     sources = _check_topics(cluster, topology)
     control = ControlTopic(cluster, topology.app)
+    reach("startup.before_catalog")
     catalog = control.ensure(_expected(topology, guarantee, partitions, sources, clock))
     if catalog.active.partitions != partitions:
         _LOG.info(
@@ -154,6 +156,7 @@ def _with_topics(
     recorded = catalog.active.topic_ids
     found = cluster.describe({spec.name for spec in specs} | recorded.keys())
     _check_recorded(recorded, found)
+    reach("startup.before_topics")
     absent = [spec for spec in specs if spec.name not in found]
     if absent:
         found.update(cluster.create(absent))
@@ -162,6 +165,7 @@ def _with_topics(
     ids = {**recorded, **{name: info.topic_id for name, info in found.items()}}
     if ids == recorded:
         return catalog
+    reach("startup.before_topic_ids")
     return control.record_topics(catalog.active.generation, ids)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from stateflow.clock import Clock
+from stateflow.failpoints import reach
 from stateflow.log.base import Cluster, Committed
 from stateflow.record import TopicPartition
 
@@ -24,6 +25,8 @@ class Purge:
         self._consumed.update({source: position.offset_next for source, position in offsets.items()})
         now_seconds = self._clock.monotonic_seconds()
         if self._consumed and now_seconds - self._purged_seconds >= self._interval_seconds:
+            reach("purge.before")
             self._cluster.trim(self._consumed)
+            reach("purge.after")
             self._consumed = {}
             self._purged_seconds = now_seconds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -61,10 +61,14 @@ class StartingTasks:
         future = self._pool.submit(self._opener.open, wiring, cancelled.is_set)
         self._starting[lead] = _Starting(wiring, cancelled, future)
 
-    def ready(self) -> list[tuple[TopicPartition, OpenedTask]]:
-        """Tasks that finished opening since the last call; raises what stopped one from opening."""
+    def ready(self) -> Iterator[tuple[TopicPartition, OpenedTask]]:
+        """Tasks that finished opening since the last call; raises what stopped one from opening.
+
+        Those not taken yet are still kept here then, and are closed with the rest.
+        """
         done = [lead for lead, starting in self._starting.items() if starting.future.done()]
-        return [(lead, self._starting.pop(lead).future.result()) for lead in done]
+        for lead in done:
+            yield lead, self._starting.pop(lead).future.result()
 
     def ids(self) -> list[str]:
         """Ids of the tasks being opened."""

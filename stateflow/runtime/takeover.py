@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from stateflow.changelog.commit_record import COMMIT_KEY, CommitRecord
 from stateflow.changelog.sequences import Resolution
+from stateflow.failpoints import reach
 from stateflow.log.base import Appended, Committed, Writer
 from stateflow.record import TopicPartition
 from stateflow.runtime.wiring import TaskWiring
@@ -47,6 +48,7 @@ def send_commit_records(
     for store, changelog in wiring.changelogs.items():
         record = CommitRecord(ledger.owner, ledger.sequence + 1, changes_total.get(store, 0), offsets)
         writer.send(changelog.topic, COMMIT_KEY, record.encode(), partition=changelog.partition)
+        reach("commit.after_record")
 
 
 def recorded_inputs(
@@ -96,18 +98,25 @@ def set_right(
             wiring.id,
             sum(map(len, void.values())),
         )
+    reach("takeover.before_begin")
     writer.begin()
     for store, keys in void.items():
         changelog = wiring.changelogs[store]
         values = stores.reader(store).get_many(keys)
         writer.send_many(changelog.topic, keys, values, partitions=changelog.partition)
+    reach("takeover.after_values")
     writer.flush()
+    reach("takeover.before_records")
     send_commit_records(wiring, writer, ledger, inputs, {store: len(keys) for store, keys in void.items()})
     writer.flush()
+    reach("takeover.before_offsets")
     writer.send_offsets(inputs, wiring.group, None)
+    reach("takeover.before_end")
     appended = writer.commit()
+    reach("takeover.after_end")
     ledger.sequence += 1
     stores.apply({}, changelog_positions(wiring, appended))
+    reach("takeover.after_apply")
 
 
 def changelog_positions(

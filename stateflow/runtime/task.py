@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from stateflow.changelog.format import WATERMARK_HEADER
 from stateflow.clock import Clock
+from stateflow.failpoints import reach
 from stateflow.log.base import Committed, Writer
 from stateflow.record import RecordBatch, TopicPartition
 from stateflow.runtime.commit import Announcement, InputGroup, commit_epoch
@@ -88,6 +89,7 @@ class Task:
         assert batch.source in self.wiring.inputs, f"{batch.source} is not an input of task {self.wiring.id}"
         if not len(batch):
             return
+        reach("process.before_batch")
         self._idle = False
         upstream_of_source = self.wiring.inputs.index(batch.source)
         for part, mark in _split_at_marks(batch):
@@ -98,7 +100,9 @@ class Task:
                     self._observe(upstream_of_source, max(part.timestamps_ms), idle=False)
             if mark is not None:
                 self._observe(*decode_record(mark))
+        reach("process.after_operators")
         self._move_to(batch.source, batch.offsets[-1] + 1)
+        reach("process.after_batch")
 
     def reached(self, source: TopicPartition, offset_next: int) -> None:
         """The host has read up to here without finding more records: markers and gaps are behind us."""
@@ -113,7 +117,9 @@ class Task:
         """Commit the epoch; False when there was nothing to commit."""
         if not self.is_dirty:
             return False
+        reach("commit.before_drain")
         self._pipeline.advance(self.watermark_ms)  # 1: drain
+        reach("commit.after_drain")
         if self._announcement.is_due(self.watermark_ms, idle=self._idle):
             self.context.begin_once()
             self._announcement.send(self._writer, self.watermark_ms, idle=self._idle)
@@ -125,11 +131,14 @@ class Task:
         self._offsets = dict(offsets)
         self._committed = dict(offsets)
         self.commits_total += 1
+        reach("commit.done")
         return True
 
     def flush(self) -> None:
         """Make what was committed durable on the local disk, so that the next restore is short."""
+        reach("flush.before")
         self._stores.flush()
+        reach("flush.after")
 
     def close(self) -> None:
         """Let go after a commit."""

@@ -15,6 +15,7 @@ from typing import Protocol
 from stateflow.checkpoint.progress import Progress
 from stateflow.clock import Clock
 from stateflow.errors import MembershipLost, StateflowError, TransactionAborted
+from stateflow.failpoints import reach
 from stateflow.log.base import Cluster
 from stateflow.record import RecordBatch, TopicPartition
 from stateflow.runtime.opening import OpenedTask, Opener, StoreOpener
@@ -73,6 +74,7 @@ class Worker:
         self._starting = StartingTasks(Opener(cluster, open_stores, settings, clock, observer), settings)
         self._purge = Purge(cluster, settings.purge_interval_seconds, clock)
         self._stopping = False
+        reach("startup.before_join")
         self._group = cluster.group_consumer(
             wiring.topology.app, sorted(self._lead_topics), self, member=settings.member
         )
@@ -84,8 +86,10 @@ class Worker:
         try:
             while not self._stopping:
                 self.step()
+            reach("stop.before_release")
             for lead in list(self._tasks):
                 self._release(lead)
+            reach("stop.before_leave")
         finally:
             self.close()
 
@@ -109,6 +113,7 @@ class Worker:
             stack.callback(self._starting.close)
             for lead in list(self._tasks):
                 stack.callback(self._abandon, lead)
+        reach("stop.after_leave")
 
     @property
     def tasks(self) -> dict[str, Task]:
@@ -124,11 +129,13 @@ class Worker:
 
     def on_assigned(self, partitions: Sequence[TopicPartition]) -> None:
         """Begin to open the tasks of these lead partitions."""
+        reach("handover.assigned")
         for lead in partitions:
             self._open(lead)
 
     def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
         """Commit and close the tasks of these lead partitions before another worker gets them."""
+        reach("handover.revoked")
         for lead in partitions:
             self._starting.cancel(lead)
             if lead in self._tasks:
@@ -136,6 +143,7 @@ class Worker:
 
     def on_lost(self, partitions: Sequence[TopicPartition]) -> None:
         """The partitions are someone else's already: abandon."""
+        reach("handover.lost")
         for lead in partitions:
             self._starting.cancel(lead)
             if lead in self._tasks:
@@ -149,6 +157,7 @@ class Worker:
 
     def _start(self, lead: TopicPartition, opened: OpenedTask) -> None:
         self._tasks[lead] = _Running(opened.task, self._clock.monotonic_seconds())
+        reach("handover.before_start")
         self._group.start(opened.starts)
         _LOG.info("Task %s is running from %s.", opened.task.wiring.id, _offsets(opened))
         if self._observer is not None:
@@ -214,15 +223,18 @@ class Worker:
 
     def _release(self, lead: TopicPartition) -> None:
         running = self._tasks[lead]
+        reach("handover.before_commit")
         try:
             running.task.commit(self._group)
         except _EPOCH_LOST as error:
             _LOG.warning("Task %s leaves its last epoch to its next owner: %s", running.task.wiring.id, error)
             self._abandon(lead)
             return
+        reach("handover.after_commit")
         del self._tasks[lead]
         self._group.stop(running.task.wiring.inputs)
         running.task.close()
+        reach("handover.after_close")
         self._tell_released(running.task.wiring)
 
     def _abandon(self, lead: TopicPartition) -> None:

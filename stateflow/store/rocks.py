@@ -23,6 +23,7 @@ from rocksdict import AccessType, Checkpoint, Options, Rdict, WriteBatch, WriteO
 
 from stateflow.clock import Clock, SystemClock
 from stateflow.errors import StateCorrupt, StateflowError
+from stateflow.failpoints import reach
 from stateflow.store.base import Change, StorePosition, assert_sorted
 from stateflow.store.directory import DAMAGED_FILE, TaskDirectory
 from stateflow.store.diskwatch import DiskWatch, Stall
@@ -221,7 +222,9 @@ class RocksTaskStores:
             try:
                 with self._lock:
                     self._call(lambda: write_sst(file, changes, self._options()))
+                    reach("restore.before_ingest")
                     self._call(lambda: ingest(self.family(store), file))
+                    reach("restore.after_ingest")
             finally:
                 file.unlink(missing_ok=True)
         self.apply({}, {store: position})
@@ -259,6 +262,7 @@ class RocksTaskStores:
         with self._lock:
             self._write({POSITIONS_FAMILY: [(store.encode(), None)]})
         self.flush()  # the position must be gone from disk before the content is
+        reach("restore.within_clear")
         with self._lock:
             self._call(lambda: self._recreate(store))
 
@@ -295,6 +299,8 @@ class RocksTaskStores:
     def _flush(self) -> None:
         self._watch.check()
         for name in sorted(self._families, key=lambda name: name == POSITIONS_FAMILY):
+            if name == POSITIONS_FAMILY:
+                reach("flush.before_positions")
             self._call(self.family(name).flush)
 
     def _open_database(self) -> Rdict:

@@ -20,6 +20,7 @@ from stateflow.errors import (
     StateflowError,
     TopicMissing,
 )
+from stateflow.failpoints import reach
 from stateflow.log.base import Appended, Committed, GroupMetadata
 from stateflow.log.kafka.admin import Admin, client_log
 from stateflow.log.kafka.failures import aborted, error_of, is_fenced, typed
@@ -180,8 +181,10 @@ class KafkaWriter:
         waiting = self._serve_reports(self._producer.flush, timeout_seconds)
         if self._transactional_id is not None:
             left_seconds = deadline - self._admin.clock.monotonic_seconds()
+            reach("commit.before_end_txn")
             self._transact("committing a transaction", self._producer.commit_transaction, left_seconds)
             self._in_transaction = False
+            reach("commit.after_end_txn")
         else:
             self._check_reports()
             if waiting:
