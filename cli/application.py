@@ -14,7 +14,6 @@ from stateflow.config import AppOptions
 from stateflow.connectors.broker.running import running_bootstrap
 from stateflow.log.base import Cluster
 from stateflow.operators.topology import Topology
-from stateflow.runtime.settings import WorkerSettings
 
 target_argument = click.argument("target", metavar="APP")
 brokers_override = click.option(
@@ -46,27 +45,6 @@ def connected(options: AppOptions) -> Iterator[Cluster]:
         yield cluster
     finally:
         cluster.close()
-
-
-def worker_settings(options: AppOptions, member: str | None = None) -> WorkerSettings:
-    """The part of an application's options that concerns one worker."""
-    return WorkerSettings(
-        state_dir=options.state_dir,
-        commit_interval_seconds=options.commit_interval_seconds,
-        dirty_bytes_max=options.dirty_bytes_max,
-        poll_records_max=options.poll_records_max,
-        restore_threads=options.restore_threads,
-        idle_seconds=options.idle_seconds,
-        flush_interval_seconds=options.flush_interval_seconds,
-        purge_interval_seconds=options.purge_interval_seconds,
-        read_cache_bytes=options.read_cache_bytes,
-        revoke_timeout_seconds=options.revoke_timeout_seconds,
-        images=options.images,
-        image_interval_seconds=options.image_interval_seconds,
-        images_kept=options.images_kept,
-        start_from=options.start_from,
-        member=member or options.member,
-    )
 
 
 def topology_of(target: str) -> Topology:

@@ -17,7 +17,6 @@ from stateflow.cli.application import (
     state_dir_override,
     target_argument,
     topology_of,
-    worker_settings,
 )
 from stateflow.cli.options import dry_run_option, json_option
 from stateflow.cli.output import emit_json, emit_pairs
@@ -32,6 +31,7 @@ from stateflow.runtime.launch import (
     watching_drain,
 )
 from stateflow.runtime.prepare import missing_topics, prepare
+from stateflow.runtime.settings import worker_settings
 from stateflow.runtime.supervisor import PARENT_PIPE_OPTION, Supervisor
 from stateflow.runtime.wiring import Wiring
 from stateflow.scale.generation import await_stopped, refuse_beside_query

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, overload
 from stateflow.codec.base import Codec
 from stateflow.codec.infer import codec_for, codec_or_none
 from stateflow.codec.scalar import Bytes, String
-from stateflow.config import AppOptions, Guarantee, Settings, resolve
+from stateflow.config import AppOptions, CommitMode, Guarantee, Settings, resolve
 from stateflow.errors import ConfigError, GraphError, StateflowError
 from stateflow.operators.cut import cut
 from stateflow.operators.describe import describe, describe_text
@@ -49,12 +49,19 @@ class App:
         partitions: int | None = None,
         state_dir: str | Path | None = None,
         guarantee: Guarantee | None = None,
+        commit_mode: CommitMode | None = None,
         options: AppOptions | None = None,
     ) -> None:
         self.id = id
         self._graph = Graph(id)
         self._topics: dict[str, Topic[Any, Any]] = {}
-        given = {"brokers": brokers, "partitions": partitions, "state_dir": state_dir, "guarantee": guarantee}
+        given = {
+            "brokers": brokers,
+            "partitions": partitions,
+            "state_dir": state_dir,
+            "guarantee": guarantee,
+            "commit_mode": commit_mode,
+        }
         self._code = _with(
             options or AppOptions(), {name: it for name, it in given.items() if it is not None}
         )

@@ -39,25 +39,23 @@ Seconds = Annotated[float, Meta(gt=0)]
 ByteCount = Annotated[int, Meta(ge=0)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppOptions:
-    """How an application runs, apart from what it computes."""
+CommitMode = Literal["standard", "paranoid"]
 
-    brokers: str = "localhost:9092"
-    """Bootstrap servers, ``host:port[,…]``."""
-    guarantee: Guarantee = "exactly-once"
-    partitions: Count = 4
-    """Partitions of the re-keyed stages in the first generation; `stateflow scale` changes it later."""
-    replication: Count = 1
-    """Replication factor of topics that the application creates."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerOptions:
+    """How a worker runs: the settings of an application that concern each of its workers."""
+
     state_dir: Path = Path("./state")
     commit_interval_seconds: Seconds = 1.0
     """Longest time between two commits of a task: under exactly-once, how late an output can appear."""
+    commit_mode: CommitMode = "standard"
+    """Exactly-once: ``paranoid`` gives each transaction a producer epoch of its own (``docs/exactly-once.md``)."""
     dirty_bytes_max: Count = 64 << 20
     """A task with more changed state than this commits early."""
     poll_records_max: Count = 10_000
     restore_threads: Count = 2
-    """Tasks of one worker that are restored at the same time."""
+    """Tasks of one worker that are restored at the same time, beside the poll thread."""
     idle_seconds: Seconds = 5.0
     """An input that is read to its end and silent for so long no longer holds back event time behind it."""
     flush_interval_seconds: Seconds = 30.0
@@ -77,7 +75,20 @@ class AppOptions:
     images_kept: Count = 3
     """Images kept of each task; a worker that made one removes older ones."""
     member: str | None = None
-    """Name of this worker for static membership."""
+    """Name of this worker for static membership; None joins as an ordinary member."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppOptions(WorkerOptions):
+    """How an application runs, apart from what it computes."""
+
+    brokers: str = "localhost:9092"
+    """Bootstrap servers, ``host:port[,…]``."""
+    guarantee: Guarantee = "exactly-once"
+    partitions: Count = 4
+    """Partitions of the re-keyed stages in the first generation; `stateflow scale` changes it later."""
+    replication: Count = 1
+    """Replication factor of topics that the application creates."""
     client: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """Settings of the Kafka client (``security.protocol``, ``sasl.password`` …)."""
 

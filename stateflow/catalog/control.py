@@ -19,7 +19,6 @@ from stateflow.catalog.encoding import CatalogItem, decode_catalog, encode_item
 from stateflow.catalog.model import Catalog, GenerationEntry
 from stateflow.catalog.names import control_topic
 from stateflow.errors import (
-    BrokerUnreachable,
     CatalogMissing,
     GenerationUnfinished,
     PartitionCountChanged,
@@ -27,6 +26,7 @@ from stateflow.errors import (
     TransactionAborted,
 )
 from stateflow.log.base import Cluster, TopicSpec
+from stateflow.log.reading import read_range
 from stateflow.log.settling import settled_ranges
 from stateflow.record import TopicPartition
 
@@ -35,9 +35,7 @@ _LOG = logging.getLogger(__name__)
 _ATTEMPTS_MAX = 20
 _PAUSE_SECONDS = 0.2
 _PAUSE_SECONDS_MAX = 10.0
-_READ_TIMEOUT_SECONDS = 1.0
-_EMPTY_READS_MAX = 30
-_READ_RECORDS_MAX = 10_000
+_STALL_SECONDS_MAX = 30.0
 
 CONTROL_CONFIG = {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"}
 
@@ -168,28 +166,10 @@ class ControlTopic:
 
     def _read_values(self) -> dict[bytes, bytes | None]:
         """Newest value of every key, up to the end as it is now."""
-        ends = self._cluster.ranges([self._partition])[self._partition]
         newest: dict[bytes, bytes | None] = {}
-        if ends.is_empty:
-            return newest
-        reader = self._cluster.reader()
-        empty_reads = 0
-        try:
-            reader.assign({self._partition: ends.offset_first})
-            while reader.position(self._partition) < ends.offset_next:
-                batches = reader.read(_READ_RECORDS_MAX, _READ_TIMEOUT_SECONDS)
-                for batch in batches:
-                    newest.update(zip(batch.keys, batch.values, strict=True))
-                empty_reads = 0 if batches else empty_reads + 1
-                if empty_reads > _EMPTY_READS_MAX:
-                    raise BrokerUnreachable(
-                        f"{self.topic} could not be read to its end at {ends.offset_next}: the broker sends"
-                        " nothing.",
-                        action="check that the broker is up and that this user may read the topic.",
-                        topic=self.topic,
-                    )
-        finally:
-            reader.close()
+        log = self._cluster.ranges([self._partition])[self._partition]
+        for batch in read_range(self._cluster, self._partition, log, stall_seconds_max=_STALL_SECONDS_MAX):
+            newest.update(zip(batch.keys, batch.values, strict=True))
         return newest
 
     def _required(self, catalog: Catalog | None) -> Catalog:

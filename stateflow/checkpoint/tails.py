@@ -7,12 +7,11 @@ from contextlib import closing
 
 from stateflow.changelog.sequences import Tail, find_tail
 from stateflow.clock import Clock, SystemClock
-from stateflow.errors import BrokerUnreachable, OffsetOutOfRange
+from stateflow.errors import OffsetOutOfRange
 from stateflow.log.base import Cluster, Reader
+from stateflow.log.reading import read_ranges
 from stateflow.record import OffsetRange, TopicPartition
 
-_READ_RECORDS_MAX = 20_000
-_READ_TIMEOUT_SECONDS = 0.2
 _STALL_SECONDS = 60.0
 _ATTEMPTS_MAX = 3
 
@@ -49,22 +48,5 @@ def _read_tail(cluster: Cluster, reader: Reader, changelog: TopicPartition, cloc
 def _rows(
     reader: Reader, changelog: TopicPartition, wanted: OffsetRange, clock: Clock
 ) -> Iterator[tuple[int, bytes | None, bytes | None]]:
-    if wanted.is_empty:
-        return
-    reader.assign({changelog: wanted.offset_first})
-    reached, moved_seconds = wanted.offset_first, clock.monotonic_seconds()
-    while reached < wanted.offset_next:
-        for batch in reader.read(_READ_RECORDS_MAX, _READ_TIMEOUT_SECONDS):
-            for row in zip(batch.offsets, batch.keys, batch.values, strict=True):
-                if row[0] < wanted.offset_next:
-                    yield row
-        position = reader.position(changelog)
-        if position > reached:
-            reached, moved_seconds = position, clock.monotonic_seconds()
-        elif clock.monotonic_seconds() - moved_seconds > _STALL_SECONDS:
-            raise BrokerUnreachable(
-                f"reading the end of {changelog} has stood still for {_STALL_SECONDS:.0f} s at {reached}.",
-                action="check that the brokers are up, then start again.",
-                topic=changelog.topic,
-                partition=changelog.partition,
-            )
+    for batch in read_ranges(reader, {changelog: wanted}, stall_seconds_max=_STALL_SECONDS, clock=clock):
+        yield from zip(batch.offsets, batch.keys, batch.values, strict=True)

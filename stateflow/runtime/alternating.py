@@ -11,16 +11,16 @@ that one then starts again. Nothing is lost, and only a worker that hung in just
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from stateflow.log.base import Appended, Cluster, Committed, GroupMetadata, Writer
-from stateflow.record import Headers, TopicPartition
+from stateflow.log.base import Appended, Cluster, Writer
+from stateflow.log.forwarding import ForwardingWriter
+from stateflow.record import TopicPartition
 
 _SECOND = "-second"
 
 
-class AlternatingWriter:
+class AlternatingWriter(ForwardingWriter):
     """Implements :class:`stateflow.log.base.Writer`. Opening it fences every older writer of both ids.
 
     All workers of an application must agree to use it or not: change the setting while none is running.
@@ -29,7 +29,7 @@ class AlternatingWriter:
     def __init__(self, cluster: Cluster, transactional_id: str) -> None:
         self._cluster = cluster
         self._id, self._id_next = transactional_id, transactional_id + _SECOND
-        self._writer: Writer = cluster.writer(self._id)
+        super().__init__(cluster.writer(self._id))
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="paranoid")
         self._next: Future[Writer] = self._pool.submit(cluster.writer, self._id_next)
         try:
@@ -38,65 +38,22 @@ class AlternatingWriter:
             self.close()
             raise
 
-    def begin(self) -> None:
-        """Begin a transaction."""
-        self._writer.begin()
-
-    def send(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        *,
-        partition: int,
-        timestamp_ms: int | None = None,
-        headers: Headers = (),
-    ) -> None:
-        """Queue one record."""
-        self._writer.send(topic, key, value, partition=partition, timestamp_ms=timestamp_ms, headers=headers)
-
-    def send_many(
-        self,
-        topic: str,
-        keys: Sequence[bytes | None],
-        values: Sequence[bytes | None],
-        *,
-        partitions: Sequence[int] | int,
-        timestamps_ms: Sequence[int] | int | None = None,
-    ) -> None:
-        """Queue many records, in order."""
-        self._writer.send_many(topic, keys, values, partitions=partitions, timestamps_ms=timestamps_ms)
-
-    def send_offsets(
-        self, offsets: Mapping[TopicPartition, Committed], group: str, member: GroupMetadata | None
-    ) -> None:
-        """Add input offsets to the transaction."""
-        self._writer.send_offsets(offsets, group, member)
-
-    def flush(self, timeout_seconds: float = 60.0) -> None:
-        """Wait until everything sent so far is acknowledged."""
-        self._writer.flush(timeout_seconds)
-
     def commit(self, timeout_seconds: float = 60.0) -> dict[TopicPartition, Appended]:
         """Commit, and take up the other producer; waits for that only when it is not ready yet.
 
         When it cannot be had the commit stands nevertheless, and the error comes out of the next commit's.
         """
         upcoming = self._next.result()
-        appended = self._writer.commit(timeout_seconds)
-        done, self._writer = self._writer, upcoming
+        appended = self.inner.commit(timeout_seconds)
+        done, self.inner = self.inner, upcoming
         self._id, self._id_next = self._id_next, self._id
         self._next = self._pool.submit(self._renewed, done, self._id_next)
         return appended
 
-    def abort(self) -> None:
-        """Abort the open transaction, if any."""
-        self._writer.abort()
-
     def close(self) -> None:
         """Abort what is open and release both connections."""
         try:
-            self._writer.close()
+            self.inner.close()
         finally:
             self._pool.shutdown(wait=True)
             if self._next.exception() is None:

@@ -107,7 +107,7 @@ class Opener:
             raise
 
     def _writer(self, wiring: TaskWiring, *, exactly_once: bool) -> Writer:
-        if exactly_once and self._settings.paranoid:
+        if exactly_once and self._settings.commit_mode == "paranoid":
             return AlternatingWriter(self._cluster, wiring.transactional_id)
         return self._cluster.writer(wiring.transactional_id if exactly_once else None)
 

@@ -14,10 +14,11 @@ from hashlib import blake2b
 
 from stateflow.catalog.model import KeyLayout, RangeAudit, RoutingEntry
 from stateflow.log.base import Cluster
+from stateflow.log.reading import read_range
 from stateflow.record import OffsetRange, TopicPartition
 from stateflow.routing import RoutingTable
 from stateflow.scale.layout import routing_keys
-from stateflow.scale.reading import live_state, read_range
+from stateflow.scale.reading import live_state
 
 HASH_MODULUS = 1 << 64
 

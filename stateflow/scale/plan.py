@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from stateflow.catalog.model import Catalog, RoutingEntry
 from stateflow.log.base import Cluster
+from stateflow.log.reading import read_range
 from stateflow.log.settling import settled_ranges
 from stateflow.record import OffsetRange, TopicPartition
 from stateflow.scale.audit import AuditJob, audit_partition
 from stateflow.scale.decided import decided_inputs
 from stateflow.scale.generation import preparing
-from stateflow.scale.reading import read_range
 from stateflow.scale.scope import MovedTopic, moved_topics
 
 MOVE_SLOTS_PER_SECOND = 100_000

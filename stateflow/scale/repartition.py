@@ -17,10 +17,10 @@ from stateflow.catalog.model import KeyLayout, RoutingEntry
 from stateflow.changelog.format import is_reserved
 from stateflow.errors import TransactionAborted
 from stateflow.log.base import Cluster, Committed, Writer
+from stateflow.log.reading import read_range
 from stateflow.record import Headers, OffsetRange, RecordBatch, TopicPartition
 from stateflow.routing import RoutingTable
 from stateflow.scale.layout import routing_keys
-from stateflow.scale.reading import read_range
 
 ABORTED_CHUNKS_MAX = 5
 """Transactions in a row that the broker may abort before the task gives up (Spark then starts it again)."""

@@ -21,6 +21,7 @@ from stateflow.changelog.format import is_reserved
 from stateflow.clock import Clock
 from stateflow.errors import AuditFailed, GenerationUnfinished
 from stateflow.log.base import Cluster, Committed
+from stateflow.log.reading import read_range
 from stateflow.log.settling import settled_ranges
 from stateflow.record import OffsetRange, TopicPartition
 from stateflow.runtime.watermarks import Watermarks
@@ -37,7 +38,6 @@ from stateflow.scale.generation import (
 )
 from stateflow.scale.plan import make_plan, source_ranges
 from stateflow.scale.progress import Progress, ProgressWatch
-from stateflow.scale.reading import read_range
 from stateflow.scale.repartition import MoveJob, fixed_range, move_partition, progress_group
 from stateflow.scale.scope import MovedTopic, moved_topics
 

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 
 from stateflow.clock import Clock
 from stateflow.log.base import Cluster, Committed, GroupMetadata
+from stateflow.log.reading import read_range
 from stateflow.record import OffsetRange, TopicPartition
 from stateflow.runtime.opening import Opener, StoreOpener
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.task import Task
 from stateflow.runtime.wiring import TaskWiring
-from stateflow.scale.reading import read_range
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,9 @@ from stateflow.clock import ManualClock
 from stateflow.codec import from_description
 from stateflow.log.base import TopicSpec
 from stateflow.log.memory import MemoryCluster
+from stateflow.log.reading import read_topic
 from stateflow.partitioner import partition_of
-from stateflow.record import Record, TopicPartition
+from stateflow.record import Record
 from stateflow.runtime.lag import is_drained
 from stateflow.runtime.prepare import prepare
 from stateflow.runtime.settings import WorkerSettings
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from stateflow.app import App, Topic
 
 _STEPS_MAX = 10_000
-_READ_RECORDS_MAX = 10_000
 _EPOCH_2024_MS = 1_704_067_200_000
 
 
@@ -175,13 +175,5 @@ class TestDriver:
         return self._worker.tasks[task_id(stage, partition)]
 
     def _read(self, topic: str) -> list[Record]:
-        info = self.cluster.describe([topic])[topic]
-        partitions = [TopicPartition(topic, partition) for partition in range(info.partitions)]
-        ranges = self.cluster.ranges(partitions)
-        reader = self.cluster.reader()
-        reader.assign({partition: ranges[partition].offset_first for partition in partitions})
-        records: list[Record] = []
-        while any(reader.position(p) < ranges[p].offset_next for p in partitions):
-            for batch in reader.read(_READ_RECORDS_MAX, 0):
-                records += batch.records()
+        records = [record for batch in read_topic(self.cluster, topic) for record in batch.records()]
         return sorted(records, key=lambda record: (record.partition, record.offset))

@@ -15,11 +15,11 @@ from stateflow.catalog.model import StoreEntry
 from stateflow.catalog.names import changelog_topic
 from stateflow.changelog.format import is_reserved
 from stateflow.log.base import Cluster, TopicSpec
+from stateflow.log.reading import read_range
 from stateflow.log.settling import settled_ranges
 from stateflow.operators.context import StageContext
 from stateflow.operators.topology import Stage, Topology
 from stateflow.record import RecordBatch, TopicPartition
-from stateflow.scale.reading import read_range
 
 SOURCE_PARTITIONS = 2
 COUNTS = StoreEntry(

@@ -25,12 +25,12 @@ from stateflow.catalog.model import (
 from stateflow.catalog.names import changelog_topic, repartition_topic
 from stateflow.changelog.format import TOUCH_KEY, WATERMARK_HEADER, is_reserved
 from stateflow.log.base import Cluster, Committed, TopicSpec
+from stateflow.log.reading import read_range
 from stateflow.log.settling import settled_ranges
 from stateflow.record import Headers, Record, TopicPartition
 from stateflow.routing import RoutingTable
 from stateflow.runtime.prepare import CHANGELOG_CONFIG, REPARTITION_CONFIG
 from stateflow.runtime.watermarks import Watermarks, encode_record
-from stateflow.scale.reading import read_range
 from stateflow.state.layout import routing_key
 
 STEP = "by-key"

@@ -19,8 +19,8 @@ import pytest
 from stateflow.cli.main import run
 from stateflow.log.base import TopicSpec
 from stateflow.log.kafka import KafkaCluster
+from stateflow.log.reading import read_range
 from stateflow.record import Record, TopicPartition
-from stateflow.scale.reading import read_range
 
 APPS = Path(__file__).parent / "apps"
 WAIT_SECONDS = 40.0

@@ -20,6 +20,7 @@ import stateflow as sf
 from stateflow.clock import SystemClock
 from stateflow.errors import TransactionAborted
 from stateflow.log.base import TopicSpec
+from stateflow.log.forwarding import ForwardingWriter
 from stateflow.log.kafka.cluster import KafkaCluster
 from stateflow.record import TopicPartition
 from stateflow.runtime.lag import is_drained
@@ -83,7 +84,7 @@ class WordCount:
             commit_interval_seconds=0.05,
             poll_timeout_seconds=0.02,
             member="w0",
-            paranoid=self.paranoid,
+            commit_mode="paranoid" if self.paranoid else "standard",
         )
         return Worker(self.cluster, self.wiring, self._stores, settings, SystemClock())
 
@@ -136,27 +137,24 @@ def _nothing(writer: Any) -> None:
     """The default of a watched writer."""
 
 
-class WatchedWriter:
+class WatchedWriter(ForwardingWriter):
     """A real writer that tells where its commits are."""
 
     def __init__(
         self, real: Any, acknowledged: Callable[[Any], None], sealing: Callable[[Any], None]
     ) -> None:
-        self._real = real
+        super().__init__(real)
         self._acknowledged = acknowledged
         self._sealing = sealing
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._real, name)
-
     def flush(self, timeout_seconds: float = 60.0) -> None:
-        self._sealing(self._real)
-        self._real.flush(timeout_seconds)
-        self._acknowledged(self._real)
+        self._sealing(self.inner)
+        super().flush(timeout_seconds)
+        self._acknowledged(self.inner)
 
     def send_offsets(self, *args: Any) -> None:
-        self._sealing(self._real)
-        self._real.send_offsets(*args)
+        self._sealing(self.inner)
+        super().send_offsets(*args)
 
 
 class WatchedCluster:

@@ -5,16 +5,18 @@ doubled.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
 from stateflow.clock import ManualClock
 from stateflow.errors import ProducerFenced, TransactionAborted
-from stateflow.log.base import Appended, Cluster, Committed, GroupMetadata, TopicSpec, Writer
+from stateflow.log.base import Appended, Cluster, TopicSpec, Writer
+from stateflow.log.forwarding import ForwardingWriter
 from stateflow.log.memory import MemoryCluster
-from stateflow.record import Headers, OffsetRange, TopicPartition
+from stateflow.record import OffsetRange, TopicPartition
 from stateflow.routing import RoutingTable
 from stateflow.scale.engine import InProcess
 from stateflow.scale.repartition import ABORTED_CHUNKS_MAX, MoveJob, move_partition
@@ -48,71 +50,49 @@ class Fault:
         return False
 
 
-class FaultyWriter:
+class FaultyWriter(ForwardingWriter):
     """A real writer that dies at a chosen step; once dead it does nothing, as a killed process."""
 
     def __init__(self, writer: Writer, fault: Fault) -> None:
-        self._writer = writer
+        super().__init__(writer)
         self._fault = fault
         self._dead = False
 
     def begin(self) -> None:
-        self._writer.begin()
+        super().begin()
         self._pass("after begin")
 
-    def send(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        *,
-        partition: int,
-        timestamp_ms: int | None = None,
-        headers: Headers = (),
-    ) -> None:
-        self._writer.send(topic, key, value, partition=partition, timestamp_ms=timestamp_ms, headers=headers)
+    def send(self, *arguments: Any, **options: Any) -> None:
+        super().send(*arguments, **options)
         self._pass("after send")
 
-    def send_many(
-        self,
-        topic: str,
-        keys: Sequence[bytes | None],
-        values: Sequence[bytes | None],
-        *,
-        partitions: Sequence[int] | int,
-        timestamps_ms: Sequence[int] | int | None = None,
-    ) -> None:
-        self._writer.send_many(topic, keys, values, partitions=partitions, timestamps_ms=timestamps_ms)
+    def send_many(self, *arguments: Any, **options: Any) -> None:
+        super().send_many(*arguments, **options)
         self._pass("after send")
 
-    def send_offsets(
-        self, offsets: Mapping[TopicPartition, Committed], group: str, member: GroupMetadata | None
-    ) -> None:
-        self._writer.send_offsets(offsets, group, member)
+    def send_offsets(self, *arguments: Any) -> None:
+        super().send_offsets(*arguments)
         self._pass("after offsets")
 
     def commit(self, timeout_seconds: float = 60.0) -> dict[TopicPartition, Appended]:
         self._pass("before commit")
-        appended = self._writer.commit(timeout_seconds)
+        appended = super().commit(timeout_seconds)
         self._pass("after commit")
         return appended
 
-    def flush(self, timeout_seconds: float = 60.0) -> None:
-        self._writer.flush(timeout_seconds)
-
     def abort(self) -> None:
         if not self._dead:
-            self._writer.abort()
+            super().abort()
 
     def close(self) -> None:
         if not self._dead:
-            self._writer.close()
+            super().close()
 
     def _pass(self, step: str) -> None:
         if not self._fault.reached(step):
             return
         if self._fault.abort:
-            self._writer.abort()
+            super().abort()
             raise TransactionAborted("the broker aborted the transaction.", action="read again.")
         self._dead = True
         raise Killed

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from stateflow.errors import TransactionAborted
+from stateflow.log.forwarding import ForwardingWriter
 from stateflow.log.memory.writer import MemoryWriter
 from stateflow.record import Headers, TopicPartition
 from tests.sim.crashing import Crash, CrashPlan
@@ -43,23 +44,21 @@ class Tear:
             raise Crash(f"call {self.calls}")
 
 
-class TornWriter:
+class TornWriter(ForwardingWriter):
     """A writer of the memory log that lives on a torn network."""
 
     def __init__(self, real: MemoryWriter, tear: Tear) -> None:
+        super().__init__(real)
         self._real = real
         self._tear = tear
         self._touched: set[TopicPartition] = set()
         self._refused = False
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._real, name)
-
     def begin(self) -> None:
         self._tear.before_call(self._real, self._touched)
         self._touched.clear()
         self._tear.cut.clear()
-        self._real.begin()
+        super().begin()
 
     def send(
         self,
@@ -77,7 +76,7 @@ class TornWriter:
         if self._refused:
             return
         self._touched.add(target)
-        self._real.send(topic, key, value, partition=partition, timestamp_ms=timestamp_ms, headers=headers)
+        super().send(topic, key, value, partition=partition, timestamp_ms=timestamp_ms, headers=headers)
 
     def send_many(
         self,
@@ -100,17 +99,17 @@ class TornWriter:
     def flush(self, timeout_seconds: float = 60.0) -> None:
         self._tear.before_call(self._real, self._touched)
         self._fail_if_refused()
-        self._real.flush(timeout_seconds)
+        super().flush(timeout_seconds)
 
     def send_offsets(self, offsets: Mapping[TopicPartition, Any], group: str, member: Any) -> None:
         self._tear.before_call(self._real, self._touched)
         self._fail_if_refused()
-        self._real.send_offsets(offsets, group, member)
+        super().send_offsets(offsets, group, member)
 
     def commit(self, timeout_seconds: float = 60.0) -> Any:
         self._tear.before_call(self._real, self._touched)
         self._fail_if_refused()
-        return self._real.commit(timeout_seconds)
+        return super().commit(timeout_seconds)
 
     def _fail_if_refused(self) -> None:
         """A client hears of a refused record when it waits for acknowledgements."""

@@ -17,7 +17,8 @@ from stateflow.changelog.format import is_reserved
 from stateflow.clock import ManualClock
 from stateflow.log.base import TopicSpec
 from stateflow.log.memory import MemoryCluster
-from stateflow.record import Record, TopicPartition
+from stateflow.log.reading import read_topic
+from stateflow.record import Record
 from stateflow.runtime.lag import is_drained
 from stateflow.runtime.prepare import prepare
 from stateflow.runtime.settings import WorkerSettings
@@ -81,16 +82,7 @@ class World:
             disk.crash()
 
     def read(self, topic: str) -> list[Record]:
-        info = self.cluster.describe([topic])[topic]
-        partitions = [TopicPartition(topic, p) for p in range(info.partitions)]
-        ranges = self.cluster.ranges(partitions)
-        reader = self.cluster.reader()
-        reader.assign({p: ranges[p].offset_first for p in partitions})
-        records: list[Record] = []
-        while any(reader.position(p) < ranges[p].offset_next for p in partitions):
-            for batch in reader.read(1000, 0):
-                records += batch.records()
-        return records
+        return [record for batch in read_topic(self.cluster, topic) for record in batch.records()]
 
 
 def numbers_by_word(world: World) -> dict[bytes, list[int]]:

@@ -10,6 +10,7 @@ import pytest
 from stateflow.clock import ManualClock
 from stateflow.errors import TransactionAborted
 from stateflow.log.base import TopicSpec
+from stateflow.log.forwarding import ForwardingWriter
 from stateflow.log.memory import MemoryCluster
 from stateflow.runtime.prepare import prepare
 from stateflow.runtime.settings import WorkerSettings
@@ -20,22 +21,19 @@ from tests.sim.counting import OUTPUT, SOURCE, topology
 STEPS_MAX = 200
 
 
-class Aborting:
+class Aborting(ForwardingWriter):
     """A writer whose commits the broker turns down while ``times`` lasts."""
 
     def __init__(self, real: Any, times: list[int]) -> None:
-        self._real = real
+        super().__init__(real)
         self._times = times
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._real, name)
 
     def commit(self, *arguments: Any, **options: Any) -> Any:
         if self._times[0] > 0:
             self._times[0] -= 1
-            self._real.abort()
+            super().abort()
             raise TransactionAborted("the broker aborted it.", action="read the input again.")
-        return self._real.commit(*arguments, **options)
+        return super().commit(*arguments, **options)
 
 
 class AbortingCluster(MemoryCluster):

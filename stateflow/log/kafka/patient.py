@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from stateflow.clock import Clock
 from stateflow.errors import TransactionAborted
 from stateflow.log.base import Appended, Committed, GroupMetadata
+from stateflow.log.forwarding import ForwardingWriter
 from stateflow.log.kafka.end_watch import EndWatch
 from stateflow.log.kafka.writer import KafkaWriter
 from stateflow.record import Headers, TopicPartition
@@ -22,21 +23,18 @@ _SERVE_SECONDS = 0.05
 _SETTLE_SECONDS_MAX = 10.0
 
 
-class PatientWriter:
+class PatientWriter(ForwardingWriter):
     """Implements :class:`stateflow.log.base.Writer` on a transactional ``KafkaWriter``.
 
     ``watch`` must be fed with the statistics of that writer's client.
     """
 
     def __init__(self, writer: KafkaWriter, watch: EndWatch, clock: Clock) -> None:
-        self._writer = writer
+        super().__init__(writer)
+        self._client = writer
         self._watch = watch
         self._clock = clock
         self._waiting: list[Callable[[], None]] = []
-
-    def begin(self) -> None:
-        """Begin a transaction; the broker hears of it with the first record."""
-        self._writer.begin()
 
     def send(
         self,
@@ -49,7 +47,7 @@ class PatientWriter:
         headers: Headers = (),
     ) -> None:
         """Queue one record."""
-        send = functools.partial(self._writer.send, topic, key, value, partition=partition)
+        send = functools.partial(self.inner.send, topic, key, value, partition=partition)
         self._send(functools.partial(send, timestamp_ms=timestamp_ms, headers=headers))
 
     def send_many(
@@ -62,7 +60,7 @@ class PatientWriter:
         timestamps_ms: Sequence[int] | int | None = None,
     ) -> None:
         """Queue many records, in order. The sequences must not be changed before the commit."""
-        send = functools.partial(self._writer.send_many, topic, keys, values, partitions=partitions)
+        send = functools.partial(self.inner.send_many, topic, keys, values, partitions=partitions)
         self._send(functools.partial(send, timestamps_ms=timestamps_ms))
 
     def send_offsets(
@@ -70,17 +68,17 @@ class PatientWriter:
     ) -> None:
         """Add input offsets to the transaction."""
         self._settle()
-        self._writer.send_offsets(offsets, group, member)
+        super().send_offsets(offsets, group, member)
 
     def flush(self, timeout_seconds: float = 60.0) -> None:
         """Wait until everything sent so far is acknowledged."""
         self._settle()
-        self._writer.flush(timeout_seconds)
+        super().flush(timeout_seconds)
 
     def commit(self, timeout_seconds: float = 60.0) -> dict[TopicPartition, Appended]:
         """Commit the transaction."""
         self._settle()
-        appended = self._writer.commit(timeout_seconds)
+        appended = super().commit(timeout_seconds)
         self._ended()
         return appended
 
@@ -88,22 +86,22 @@ class PatientWriter:
         """Abort the open transaction, if any."""
         self._waiting.clear()
         try:
-            self._writer.abort()
+            super().abort()
         finally:
             self._ended()
 
     def close(self) -> None:
         """Abort what is open and release the connection."""
         self._waiting.clear()
-        self._writer.close()
+        super().close()
 
     def _ended(self) -> None:
-        self._writer.serve(0)  # statistics that were drawn up meanwhile are old
+        self._client.serve(0)  # statistics that were drawn up meanwhile are old
         self._watch.ended()
 
     def _send(self, send: Callable[[], None]) -> None:
         if not self._watch.is_settled:
-            self._writer.serve(0)
+            self._client.serve(0)
         if not self._watch.is_settled or self._watch.is_suspect:
             self._waiting.append(send)
             return
@@ -118,7 +116,7 @@ class PatientWriter:
     def _settle(self) -> None:
         deadline = self._clock.monotonic_seconds() + _SETTLE_SECONDS_MAX
         while not self._watch.is_settled and self._clock.monotonic_seconds() < deadline:
-            self._writer.serve(_SERVE_SECONDS)
+            self._client.serve(_SERVE_SECONDS)
         if self._watch.is_settled and not self._watch.is_suspect:
             self._send_waiting()
             return

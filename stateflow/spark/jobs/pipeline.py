@@ -19,7 +19,7 @@ from pathlib import Path
 from stateflow.app import App, load
 from stateflow.errors import StateflowError
 from stateflow.operators.topology import Topology
-from stateflow.runtime.settings import WorkerSettings
+from stateflow.runtime.settings import worker_settings
 from stateflow.spark.connection import Connection
 from stateflow.spark.runner import Pipeline, PipelineSettings, PipelineTotals, run_spark
 
@@ -34,14 +34,6 @@ def run(target: str, app: App, *, until_idle: bool, settings: PipelineSettings) 
     is.
     """
     options = app.options
-    shared = {field.name for field in dataclasses.fields(WorkerSettings)}
-    worker = WorkerSettings(
-        **{
-            field.name: getattr(options, field.name)
-            for field in dataclasses.fields(options)
-            if field.name in shared
-        }
-    )
     pipeline = Pipeline(
         topology=app.topology(),
         guarantee=options.guarantee,
@@ -49,7 +41,7 @@ def run(target: str, app: App, *, until_idle: bool, settings: PipelineSettings) 
         load=functools.partial(topology_of, target),
     )
     connection = Connection(options.brokers, options.client)
-    return run_spark(pipeline, connection, worker, until_idle=until_idle, settings=settings)
+    return run_spark(pipeline, connection, worker_settings(options), until_idle=until_idle, settings=settings)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

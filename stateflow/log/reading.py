@@ -1,0 +1,97 @@
+"""Reading partitions from fixed offsets to fixed targets: the one loop that decides "read to the end" here.
+
+Done is decided by the reader's position against the target, which markers and compacted gaps never hide; never by
+counting records. Nothing behind the target is handed out.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+
+from stateflow.clock import Clock, SystemClock
+from stateflow.errors import BrokerUnreachable
+from stateflow.log.base import Cluster, Reader
+from stateflow.record import OffsetRange, RecordBatch, TopicPartition
+
+READ_RECORDS_MAX = 10_000
+STALL_SECONDS_MAX = 60.0
+_POLL_SECONDS = 0.5
+
+
+def read_range(
+    cluster: Cluster,
+    source: TopicPartition,
+    offsets: OffsetRange,
+    *,
+    stall_seconds_max: float = STALL_SECONDS_MAX,
+) -> Iterator[RecordBatch]:
+    """The committed records of one partition in ``offsets``, in order, by a reader of its own.
+
+    Raises what ``read_ranges`` raises.
+    """
+    if not offsets.is_empty:
+        with closing(cluster.reader()) as reader:
+            yield from read_ranges(reader, {source: offsets}, stall_seconds_max=stall_seconds_max)
+
+
+def read_topic(cluster: Cluster, topic: str) -> Iterator[RecordBatch]:
+    """Every committed record of a topic as it is now; nothing for one that does not exist."""
+    info = cluster.describe([topic]).get(topic)
+    if info is not None:
+        ranges = cluster.ranges(TopicPartition(topic, number) for number in range(info.partitions))
+        with closing(cluster.reader()) as reader:
+            yield from read_ranges(reader, ranges)
+
+
+def read_ranges(
+    reader: Reader,
+    ranges: Mapping[TopicPartition, OffsetRange],
+    *,
+    stall_seconds_max: float = STALL_SECONDS_MAX,
+    clock: Clock | None = None,
+) -> Iterator[RecordBatch]:
+    """The committed records of several partitions up to their targets, each partition in order.
+
+    Replaces the reader's assignment. Raises ``OffsetOutOfRange``, or ``BrokerUnreachable`` when nothing moves for
+    ``stall_seconds_max``.
+    """
+    reached = {source: offsets.offset_first for source, offsets in ranges.items() if not offsets.is_empty}
+    if not reached:
+        return
+    watch = clock or SystemClock()
+    reader.assign(reached)
+    moved_seconds = watch.monotonic_seconds()
+    while any(position < ranges[source].offset_next for source, position in reached.items()):
+        for batch in reader.read(READ_RECORDS_MAX, _POLL_SECONDS):
+            kept = _before(batch, ranges[batch.source].offset_next)
+            if len(kept):
+                yield kept
+        positions = {source: reader.position(source) for source in reached}
+        if positions != reached:
+            reached, moved_seconds = positions, watch.monotonic_seconds()
+        elif watch.monotonic_seconds() - moved_seconds > stall_seconds_max:
+            raise _stalled(ranges, reached, stall_seconds_max)
+
+
+def _before(batch: RecordBatch, offset_next: int) -> RecordBatch:
+    if not batch.offsets or batch.offsets[-1] < offset_next:
+        return batch
+    return batch.first(bisect_left(batch.offsets, offset_next))
+
+
+def _stalled(
+    ranges: Mapping[TopicPartition, OffsetRange], reached: Mapping[TopicPartition, int], seconds: float
+) -> BrokerUnreachable:
+    source, position = next(
+        (source, position) for source, position in reached.items() if position < ranges[source].offset_next
+    )
+    return BrokerUnreachable(
+        f"{source} gave nothing for {seconds:.0f} s at offset {position}, short of {ranges[source].offset_next}.",
+        action="check that the broker is up, that this user may read the topic and that this partition has a leader;"
+        " then run this again.",
+        topic=source.topic,
+        partition=source.partition,
+        offset=position,
+    )
