@@ -31,18 +31,18 @@ from stateflow.cli.compaction_text import (
 )
 from stateflow.cli.options import Duration, brokers_option, dry_run_option, json_option
 from stateflow.cli.output import emit_json, emit_pairs
-from stateflow.compaction.admin import ClusterAdmin
-from stateflow.compaction.apply import apply, rollback
-from stateflow.compaction.calibrate import calibrate, save
-from stateflow.compaction.measurement import Measurement
-from stateflow.compaction.model import predict
-from stateflow.compaction.negotiate import recommend_allowed
-from stateflow.compaction.recommendation import Recommendation
-from stateflow.compaction.settle import settle
-from stateflow.compaction.share import shared_objectives
-from stateflow.compaction.topic_page import topic_page
-from stateflow.compaction.topics import is_ours
-from stateflow.compaction.watch import Watcher, WatchOptions
+from stateflow.compaction.advice.recommendation import Recommendation
+from stateflow.compaction.advice.share import shared_objectives
+from stateflow.compaction.cluster.admin import ClusterAdmin
+from stateflow.compaction.cluster.topics import is_ours
+from stateflow.compaction.control.apply import apply, rollback
+from stateflow.compaction.control.negotiate import recommend_allowed
+from stateflow.compaction.control.settle import settle
+from stateflow.compaction.control.watch import Watcher, WatchOptions
+from stateflow.compaction.experiment.calibrate import calibrate, save
+from stateflow.compaction.model.closed_form import predict
+from stateflow.compaction.pages.topic_page import topic_page
+from stateflow.compaction.sensing.measurement import Measurement
 from stateflow.errors import ConfigError, ObjectiveUnreachable
 
 

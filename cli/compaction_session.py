@@ -11,15 +11,15 @@ from typing import Any
 import click
 
 from stateflow.cli.options import Duration, app_id_option, brokers_option
-from stateflow.compaction.admin import ClusterAdmin
-from stateflow.compaction.calibrate import load
-from stateflow.compaction.journal import Journal, default_folder
-from stateflow.compaction.measure import MeasureOptions, measure
-from stateflow.compaction.measurement import Measurement
-from stateflow.compaction.model import Costs
-from stateflow.compaction.objective import DEFAULT_TRANSACTION_TIMEOUT_MS, Objective
-from stateflow.compaction.topics import changelogs_of
-from stateflow.compaction.workload import RestoreRate
+from stateflow.compaction.advice.objective import DEFAULT_TRANSACTION_TIMEOUT_MS, Objective
+from stateflow.compaction.cluster.admin import ClusterAdmin
+from stateflow.compaction.cluster.topics import changelogs_of
+from stateflow.compaction.control.journal import Journal, default_folder
+from stateflow.compaction.experiment.calibrate import load
+from stateflow.compaction.model.closed_form import Costs
+from stateflow.compaction.model.workload import RestoreRate
+from stateflow.compaction.sensing.measure import MeasureOptions, measure
+from stateflow.compaction.sensing.measurement import Measurement
 from stateflow.errors import ConfigError
 from stateflow.log.kafka import KafkaCluster, connect
 

@@ -7,14 +7,14 @@ import math
 import click
 
 from stateflow.cli.output import emit_pairs, emit_table, human_bytes
-from stateflow.compaction.apply import Applied
-from stateflow.compaction.measurement import Measurement
-from stateflow.compaction.model import Costs, Prediction
-from stateflow.compaction.policy import Policy
-from stateflow.compaction.recommendation import Outcome, Recommendation
-from stateflow.compaction.settle import Settled
-from stateflow.compaction.watch import Decision
-from stateflow.compaction.workload import RestoreRate
+from stateflow.compaction.advice.recommendation import Outcome, Recommendation
+from stateflow.compaction.control.apply import Applied
+from stateflow.compaction.control.settle import Settled
+from stateflow.compaction.control.watch import Decision
+from stateflow.compaction.model.closed_form import Costs, Prediction
+from stateflow.compaction.model.workload import RestoreRate
+from stateflow.compaction.sensing.measurement import Measurement
+from stateflow.compaction.settings.policy import Policy
 
 
 def _bytes(size: float) -> str:

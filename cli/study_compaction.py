@@ -15,11 +15,11 @@ import click
 from stateflow.cli.options import json_option
 from stateflow.cli.output import emit_json, emit_table
 from stateflow.clock import SystemClock
-from stateflow.compaction.admin import ClusterAdmin
-from stateflow.compaction.study import Bench, run_study
-from stateflow.compaction.study_page import study_page
-from stateflow.compaction.study_plan import StudyOptions, quick_options
-from stateflow.compaction.study_result import Study
+from stateflow.compaction.cluster.admin import ClusterAdmin
+from stateflow.compaction.study.page import study_page
+from stateflow.compaction.study.plan import StudyOptions, quick_options
+from stateflow.compaction.study.result import Study
+from stateflow.compaction.study.run import Bench, run_study
 from stateflow.connectors.broker import EmbeddedKafka
 from stateflow.log.kafka import connect
 

@@ -1,22 +1,26 @@
 """Measure how Kafka compacts a topic, and tune it to a restore time.
 
 ``measure`` looks, ``recommend`` decides, ``apply`` and ``rollback`` change. Works on any compacted topic.
+
+Folders, each importing only those above it: ``settings`` (what may be set), ``cluster`` (asking the brokers),
+``model`` (predicting), ``sensing`` (measuring), ``advice`` (recommending), ``control`` (changing and watching),
+``experiment`` and ``pages`` (runs of made-up load, HTML), ``study`` (all of it put to the test).
 """
 
 from __future__ import annotations
 
-from stateflow.compaction.admin import ClusterAdmin
-from stateflow.compaction.apply import Applied, apply, rollback
-from stateflow.compaction.journal import Journal
-from stateflow.compaction.measure import MeasureOptions, changelog_bytes, measure
-from stateflow.compaction.measurement import Measurement
-from stateflow.compaction.negotiate import recommend_allowed
-from stateflow.compaction.objective import Objective
-from stateflow.compaction.policy import CleanerSettings, Policy
-from stateflow.compaction.recommend import recommend
-from stateflow.compaction.recommendation import Outcome, Recommendation
-from stateflow.compaction.settle import Settled, settle, touch
-from stateflow.compaction.workload import RestoreRate, Workload
+from stateflow.compaction.advice.objective import Objective
+from stateflow.compaction.advice.recommend import recommend
+from stateflow.compaction.advice.recommendation import Outcome, Recommendation
+from stateflow.compaction.cluster.admin import ClusterAdmin
+from stateflow.compaction.control.apply import Applied, apply, rollback
+from stateflow.compaction.control.journal import Journal
+from stateflow.compaction.control.negotiate import recommend_allowed
+from stateflow.compaction.control.settle import Settled, settle, touch
+from stateflow.compaction.model.workload import RestoreRate, Workload
+from stateflow.compaction.sensing.measure import MeasureOptions, changelog_bytes, measure
+from stateflow.compaction.sensing.measurement import Measurement
+from stateflow.compaction.settings.policy import CleanerSettings, Policy
 
 __all__ = [
     "Applied",

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from shell import CommandFailed, Shell
 
 from stateflow.compaction import changelog_bytes
-from stateflow.compaction.admin import ClusterAdmin
-from stateflow.compaction.settle import Settled, settle
+from stateflow.compaction.cluster.admin import ClusterAdmin
+from stateflow.compaction.control.settle import Settled, settle
 from stateflow.errors import ObjectiveUnreachable
 from stateflow.log.base import Cluster
 

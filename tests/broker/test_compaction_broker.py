@@ -24,12 +24,12 @@ from stateflow.compaction import (
     rollback,
     settle,
 )
-from stateflow.compaction.apply import change, refusals
-from stateflow.compaction.calibrate import calibration_cells
-from stateflow.compaction.cell import run_cell
-from stateflow.compaction.measure import local_broker
-from stateflow.compaction.restore_probe import probe_restore
-from stateflow.compaction.sensors import broker_cpu
+from stateflow.compaction.control.apply import change, refusals
+from stateflow.compaction.experiment.calibrate import calibration_cells
+from stateflow.compaction.experiment.cell import run_cell
+from stateflow.compaction.sensing.broker_cpu import broker_cpu
+from stateflow.compaction.sensing.measure import local_broker
+from stateflow.compaction.sensing.restore_probe import probe_restore
 from stateflow.errors import BrokerRefused, BrokerUnreachable, ConfigError, ObjectiveUnreachable, TopicMissing
 from stateflow.log.base import TopicSpec
 from stateflow.log.kafka import KafkaCluster, connect

@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 
 from stateflow.clock import ManualClock
-from stateflow.compaction.journal import Journal
-from stateflow.compaction.knobs import check, knobs_for
-from stateflow.compaction.logdirs import ReplicaSize
-from stateflow.compaction.measurement import Measurement
-from stateflow.compaction.model import Costs
-from stateflow.compaction.objective import Objective
-from stateflow.compaction.policy import CleanerSettings, Policy
-from stateflow.compaction.simulate import Simulation
-from stateflow.compaction.streams import RateStep, Stream
-from stateflow.compaction.watch import Decision, Watcher, WatchOptions
-from stateflow.compaction.workload import RestoreRate
+from stateflow.compaction.advice.objective import Objective
+from stateflow.compaction.cluster.logdirs import ReplicaSize
+from stateflow.compaction.control.journal import Journal
+from stateflow.compaction.control.watch import Decision, Watcher, WatchOptions
+from stateflow.compaction.model.closed_form import Costs
+from stateflow.compaction.model.simulate import Simulation
+from stateflow.compaction.model.streams import RateStep, Stream
+from stateflow.compaction.model.workload import RestoreRate
+from stateflow.compaction.sensing.measurement import Measurement
+from stateflow.compaction.settings.knobs import check, knobs_for
+from stateflow.compaction.settings.policy import CleanerSettings, Policy
 from stateflow.errors import BrokerRefused, BrokerUnreachable
 from stateflow.log.base import Cluster
 from stateflow.record import OffsetRange, TopicPartition

@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from stateflow.compaction.model import Costs, Prediction, predict
-from stateflow.compaction.policy import CleanerSettings, Policy
-from stateflow.compaction.workload import Workload, expected_distinct, zipf_weights
+from stateflow.compaction.model.closed_form import Costs, Prediction, predict
+from stateflow.compaction.model.workload import Workload, expected_distinct, zipf_weights
+from stateflow.compaction.settings.policy import CleanerSettings, Policy
 
 # segment.ms, dirty ratio → largest log in MB, cleaner CPU in % of a core: one partition, 10,000 Zipf keys,
 # 4,000 updates/s of 571 bytes, 40 s, log.cleaner.backoff.ms=100.

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stateflow.compaction.charts import Axis, Mark, Series, line_chart, scatter, span
-from stateflow.compaction.journal import Journal, JournalEntry
-from stateflow.compaction.logdirs import ReplicaSize, broker_version, describe_log_dirs
-from stateflow.compaction.record_sizes import estimate
-from stateflow.compaction.restore_probe import RestoreProbe, fit_rate
-from stateflow.compaction.sketch import KeySketch
-from stateflow.compaction.topics import _is_changelog
-from stateflow.compaction.wire import WireConnection, kafka_string
+from stateflow.compaction.cluster.logdirs import ReplicaSize, broker_version, describe_log_dirs
+from stateflow.compaction.cluster.topics import _is_changelog
+from stateflow.compaction.cluster.wire import WireConnection, kafka_string
+from stateflow.compaction.control.journal import Journal, JournalEntry
+from stateflow.compaction.pages.charts import Axis, Mark, Series, line_chart, scatter, span
+from stateflow.compaction.sensing.record_sizes import estimate
+from stateflow.compaction.sensing.restore_probe import RestoreProbe, fit_rate
+from stateflow.compaction.sensing.sketch import KeySketch
 from stateflow.errors import BrokerRefused, StateCorrupt
 from stateflow.record import TopicPartition
 

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stateflow.compaction.knobs import NEVER_MS, check, knobs_for
-from stateflow.compaction.measurement import Measurement
-from stateflow.compaction.model import Costs
-from stateflow.compaction.objective import Objective
-from stateflow.compaction.policy import CleanerSettings, Policy
-from stateflow.compaction.recommend import recommend
-from stateflow.compaction.share import shared_objectives
-from stateflow.compaction.workload import RestoreRate
+from stateflow.compaction.advice.objective import Objective
+from stateflow.compaction.advice.recommend import recommend
+from stateflow.compaction.advice.share import shared_objectives
+from stateflow.compaction.model.closed_form import Costs
+from stateflow.compaction.model.workload import RestoreRate
+from stateflow.compaction.sensing.measurement import Measurement
+from stateflow.compaction.settings.knobs import NEVER_MS, check, knobs_for
+from stateflow.compaction.settings.policy import CleanerSettings, Policy
 from stateflow.errors import ConfigError
 
 BASE = Measurement(

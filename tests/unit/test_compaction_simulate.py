@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from stateflow.compaction.calibrate import CalibrationRun, fit
-from stateflow.compaction.model import Costs, predict
-from stateflow.compaction.policy import CleanerSettings, Policy
-from stateflow.compaction.simulate import SimulatedRun, Simulation, SimulationOptions, Work
-from stateflow.compaction.streams import RateStep, Stream
-from stateflow.compaction.workload import Workload
+from stateflow.compaction.experiment.calibrate import CalibrationRun, fit
+from stateflow.compaction.model.closed_form import Costs, predict
+from stateflow.compaction.model.simulate import SimulatedRun, Simulation, SimulationOptions, Work
+from stateflow.compaction.model.streams import RateStep, Stream
+from stateflow.compaction.model.workload import Workload
+from stateflow.compaction.settings.policy import CleanerSettings, Policy
 from stateflow.partitioner import partition_of
 
 QUICK = CleanerSettings(backoff_ms=100)

@@ -8,13 +8,13 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from stateflow.compaction.calibrate import Calibration
-from stateflow.compaction.model import Costs
-from stateflow.compaction.policy import CleanerSettings, Policy
-from stateflow.compaction.study_page import study_page
-from stateflow.compaction.study_plan import StudyOptions, grid, loop_stream, quick_options, setups
-from stateflow.compaction.study_result import CellFigures, LoopFigures, ObjectiveFigures, Study
-from stateflow.compaction.watch import Decision
+from stateflow.compaction.control.watch import Decision
+from stateflow.compaction.experiment.calibrate import Calibration
+from stateflow.compaction.model.closed_form import Costs
+from stateflow.compaction.settings.policy import CleanerSettings, Policy
+from stateflow.compaction.study.page import study_page
+from stateflow.compaction.study.plan import StudyOptions, grid, loop_stream, quick_options, setups
+from stateflow.compaction.study.result import CellFigures, LoopFigures, ObjectiveFigures, Study
 
 CELL = CellFigures(
     setup="fold-left-1p",

@@ -1,0 +1,1 @@
+"""From a measurement and an objective to settings, reasons and other ways."""

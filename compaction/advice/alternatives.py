@@ -1,0 +1,214 @@
+"""What else shortens a restore, with predicted figures: other broker settings, restorers, partitions,
+images, standbys.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from stateflow.compaction.advice.objective import Objective
+from stateflow.compaction.advice.search import SearchSpace, candidates, cheapest
+from stateflow.compaction.model.closed_form import Costs
+from stateflow.compaction.sensing.measurement import Measurement
+from stateflow.compaction.settings.knobs import knobs_for
+from stateflow.compaction.settings.policy import CleanerSettings, Policy
+
+IMAGE_BYTES_PER_SECOND = 200e6
+"""Copying an image from a local disk or object store: a cautious figure, stated beside every use."""
+_IMAGE_FIXED_SECONDS = 0.2
+_STANDBY_LAG_SECONDS = 1.0
+_TRANSACTION_TIMEOUT_MS = 5_000
+_BUFFER_BYTES_MIN = 2 << 20
+"""Kafka wants strictly more than 1 MiB of dedupe buffer per cleaner thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """One way beside topic settings: what to do, what it is predicted to give, and what it costs."""
+
+    name: str
+    action: str
+    restore_seconds: float
+    meets: bool
+    cleaner_cores: float | None
+    note: str
+
+
+def alternatives(
+    measurement: Measurement, objective: Objective, costs: Costs, base: Policy
+) -> tuple[Alternative, ...]:
+    """Every way that this tuner knows, each with its prediction, whether it meets the objective or not."""
+    found = [
+        *_more_restorers(measurement, objective, costs, base),
+        *_broker_settings(measurement, objective, costs, base),
+        *_shorter_transactions(measurement, objective, costs, base),
+        _image_and_tail(measurement, objective),
+        _standby(measurement, objective),
+    ]
+    return tuple(found)
+
+
+def _best_cores(
+    measurement: Measurement,
+    objective: Objective,
+    costs: Costs,
+    base: Policy,
+    factor: float,
+    cleaner: CleanerSettings,
+) -> float | None:
+    """Least cleaner and roll CPU when the record budget is ``factor`` times one restorer's; None if not
+    reachable.
+    """
+    version = (5, 0) if measurement.broker_newer_than_known else measurement.broker_version
+    space = SearchSpace(
+        base, knobs_for(version), cleaner, costs, objective.rate_headroom, objective.live_headroom
+    )
+    within = measurement.restore.records_within(objective.restore_within_seconds)
+    budget = within * factor * (1 - objective.margin)
+    chosen = cheapest(candidates(measurement.workload(), space), budget, objective.disk_bytes_max)
+    return None if chosen is None else chosen.expected.cores
+
+
+def _more_restorers(
+    measurement: Measurement, objective: Objective, costs: Costs, base: Policy
+) -> list[Alternative]:
+    """The fewest restorers that can hold the live records with a third of the budget free for dirty ones."""
+    within = measurement.restore.records_within(objective.restore_within_seconds) * (1 - objective.margin)
+    live = measurement.live_records * objective.live_headroom
+    if within <= 0 or within > 1.5 * live:
+        return []
+    wanted = math.ceil(1.5 * live / within)
+    cores = _best_cores(measurement, objective, costs, base, wanted, measurement.cleaner)
+    seconds = measurement.restore.seconds(1.5 * live / wanted)
+    if wanted <= measurement.partitions:
+        name, action = (
+            "parallel restore",
+            f"restore with --workers {wanted} (the topic has {measurement.partitions} partitions)",
+        )
+    else:
+        name, action = (
+            "more partitions",
+            f"`stateflow scale` to {wanted} partitions or more, and restore with as many workers",
+        )
+    return [
+        Alternative(
+            name, action, seconds, cores is not None, cores, "needs that many cores free at restore time"
+        )
+    ]
+
+
+def _broker_settings(
+    measurement: Measurement, objective: Objective, costs: Costs, base: Policy
+) -> list[Alternative]:
+    """Cleaner settings that are wrong for this topic: a long sleep, or a dedupe buffer far larger than its
+    keys.
+    """
+    cleaner, better = measurement.cleaner, fitting_cleaner(measurement)
+    if better == cleaner:
+        return []
+    factor = measurement.partitions / math.ceil(measurement.partitions / objective.restorers)
+    before = _best_cores(measurement, objective, costs, base, factor, cleaner)
+    after = _best_cores(measurement, objective, costs, base, factor, better)
+    if after is None or (before is not None and after > 0.9 * before):
+        return []
+    gain = (
+        "makes the objective reachable"
+        if before is None
+        else f"CPU from {before:.2%} to {after:.2%} of a core"
+    )
+    return [
+        Alternative(
+            "broker settings",
+            f"log.cleaner.backoff.ms={better.backoff_ms}, "
+            f"log.cleaner.dedupe.buffer.size={better.dedupe_buffer_bytes}",
+            objective.restore_within_seconds,
+            True,
+            after,
+            f"{gain}; restarts the cleaner threads and affects every compacted topic of the broker, "
+            "the buffer must hold the dirty keys of the largest of them",
+        )
+    ]
+
+
+def _shorter_transactions(
+    measurement: Measurement, objective: Objective, costs: Costs, base: Policy
+) -> list[Alternative]:
+    """A shorter transaction timeout, when its guard keeps much of the log from being cleaned."""
+    if not measurement.transactional or objective.transaction_timeout_ms <= _TRANSACTION_TIMEOUT_MS:
+        return []
+    factor = measurement.partitions / math.ceil(measurement.partitions / objective.restorers)
+    cleaner = measurement.cleaner
+    before = _best_cores(measurement, objective, costs, base, factor, cleaner)
+    shorter = replace(base, min_lag_ms=_TRANSACTION_TIMEOUT_MS + 1000)
+    after = _best_cores(measurement, objective, costs, shorter, factor, cleaner)
+    if after is None or (before is not None and after > 0.9 * before):
+        return []
+    gain = (
+        "makes the objective reachable"
+        if before is None
+        else f"CPU from {before:.2%} to {after:.2%} of a core"
+    )
+    return [
+        Alternative(
+            "shorter transactions",
+            f"run the application with transaction.timeout.ms={_TRANSACTION_TIMEOUT_MS}, and recommend again with "
+            f"--transaction-timeout {_TRANSACTION_TIMEOUT_MS / 1000:g}s",
+            objective.restore_within_seconds,
+            True,
+            after,
+            f"{gain}; a commit that takes longer is then aborted",
+        )
+    ]
+
+
+def fitting_cleaner(measurement: Measurement) -> CleanerSettings:
+    """Cleaner settings that suit this topic alone: a short sleep, a dedupe buffer twice what its keys need."""
+    cleaner = measurement.cleaner
+    keys = max(1, measurement.live_records / measurement.partitions)
+    buffer_bytes = max(_BUFFER_BYTES_MIN, 2 ** math.ceil(math.log2(keys * 24 / cleaner.load_factor * 2)))
+    return replace(
+        cleaner,
+        backoff_ms=min(cleaner.backoff_ms, 250),
+        dedupe_buffer_bytes=min(cleaner.dedupe_buffer_bytes, buffer_bytes * cleaner.threads),
+    )
+
+
+def _image_and_tail(measurement: Measurement, objective: Objective) -> Alternative:
+    """An image every half of what the rest of the objective can replay, and only the log behind it."""
+    image_seconds = (
+        _IMAGE_FIXED_SECONDS
+        + measurement.live_records
+        * (measurement.live_record_bytes or measurement.record_bytes)
+        / IMAGE_BYTES_PER_SECOND
+    )
+    spare = objective.restore_within_seconds * (1 - objective.margin) - image_seconds
+    tail = measurement.restore.records_within(spare)
+    rate = max(measurement.updates_per_second * objective.rate_headroom, 1e-9)
+    interval = min(3600.0, max(1.0, tail / rate / 2))
+    seconds = image_seconds + measurement.restore.seconds(2 * interval * rate)
+    return Alternative(
+        "image + tail",
+        f"upload an image at least every {interval:,.0f} s",
+        seconds,
+        seconds <= objective.restore_within_seconds,
+        0.0,
+        f"no cleaner work; assumes {IMAGE_BYTES_PER_SECOND / 1e6:.0f} MB/s for the image; trimming the "
+        f"log behind it "
+        "needs cleanup.policy=compact,delete",
+    )
+
+
+def _standby(measurement: Measurement, objective: Objective) -> Alternative:
+    records = measurement.updates_per_second * objective.rate_headroom * _STANDBY_LAG_SECONDS
+    seconds = measurement.restore.seconds(records)
+    return Alternative(
+        "standby",
+        "keep one standby replica of the store on another worker",
+        seconds,
+        seconds <= objective.restore_within_seconds,
+        None,
+        f"assumes a standby at most {_STANDBY_LAG_SECONDS:g} s behind; costs that worker the update rate "
+        f"and the state's "
+        "disk, and does not help when both are lost",
+    )

@@ -1,0 +1,139 @@
+"""Why a policy was chosen, what keeps it safe, and what would change the choice, in sentences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from stateflow.compaction.advice.objective import Objective
+from stateflow.compaction.advice.search import Candidate
+from stateflow.compaction.model.closed_form import Costs, predict
+from stateflow.compaction.sensing.measurement import Measurement
+from stateflow.compaction.settings.knobs import Knob
+from stateflow.compaction.settings.policy import Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Everything that stays fixed during one search."""
+
+    measurement: Measurement
+    objective: Objective
+    costs: Costs
+    knobs: Mapping[str, Knob]
+
+    @property
+    def records_max(self) -> float:
+        """The record budget: what the restorers can restore in time, less the margin."""
+        objective = self.objective
+        within = self.measurement.restore.records_within(objective.restore_within_seconds)
+        return within * parallelism(self.measurement, objective) * (1 - objective.margin)
+
+    def restore_seconds(self, records: float) -> float:
+        """How long the objective's restorers take for a log of so many records."""
+        return self.measurement.restore.seconds(records / parallelism(self.measurement, self.objective))
+
+
+def parallelism(measurement: Measurement, objective: Objective) -> float:
+    """By how much several restorers shorten a restore: whole partitions only."""
+    most = math.ceil(measurement.partitions / objective.restorers)
+    return measurement.partitions / most
+
+
+def guarded(
+    measurement: Measurement, objective: Objective, knobs: Mapping[str, Knob]
+) -> tuple[Policy, tuple[str, ...]]:
+    """The policy in force with the settings that keep data safe, and a sentence about each."""
+    policy, guards = measurement.policy, []
+    floor_ms = objective.tombstone_guard_ms
+    if policy.delete_retention_ms < floor_ms:
+        policy = replace(policy, delete_retention_ms=int(knobs["delete.retention.ms"].clamp(floor_ms)))
+    guards.append(
+        f"delete.retention.ms is {policy.delete_retention_ms} (at least {floor_ms}), so that even a "
+        f"replay of "
+        f"{floor_ms / 1000:.0f} s sees every tombstone: no deleted key returns."
+    )
+    if measurement.transactional:
+        lag_ms = objective.transaction_timeout_ms + 1000
+        policy = replace(policy, min_lag_ms=max(policy.min_lag_ms, lag_ms))
+        guards.append(
+            f"min.compaction.lag.ms is {policy.min_lag_ms}, above the producers' transaction timeout of "
+            f"{objective.transaction_timeout_ms} ms: what a dangling transaction could still touch is "
+            f"never cleaned."
+        )
+    else:
+        guards.append("The log carries no transaction markers, so min.compaction.lag.ms stays as it is.")
+    if policy.max_lag_ms < policy.min_lag_ms:
+        policy = replace(policy, max_lag_ms=policy.min_lag_ms)
+        guards.append("max.compaction.lag.ms is raised to min.compaction.lag.ms: Kafka refuses less.")
+    return policy, tuple(guards)
+
+
+def reasons(setting: Setting, chosen: Candidate, reachable: bool) -> tuple[str, ...]:
+    """From the objective to the policy, step by step."""
+    measurement, objective = setting.measurement, setting.objective
+    budget, live = setting.records_max, measurement.live_records * objective.live_headroom
+    told = [
+        f"{objective.restore_within_seconds:g} s at {measurement.restore.records_per_second:,.0f} records/s "
+        f"({measurement.restore.source}) with {objective.restorers} restorer(s) allow a log of "
+        f"{budget:,.0f} records, "
+        f"{objective.margin:.0%} kept free."
+    ]
+    if budget <= live:
+        told.append(
+            f"The {live:,.0f} live records alone exceed that: no compaction, however hard, can meet the "
+            f"objective."
+        )
+    elif not reachable:
+        told.append(
+            f"The live records leave room for {budget - live:,.0f} superseded ones, but the smallest peak "
+            f"within the "
+            f"legal ranges is {chosen.stressed.records_max - live:,.0f}: legal segment lengths, the "
+            f"cleaner's backoff "
+            "or the lag guard stand in the way."
+        )
+    else:
+        told.append(
+            f"The live records leave room for {budget - live:,.0f} superseded ones; the policy lets them "
+            f"grow to "
+            f"{chosen.stressed.records_max - live:,.0f} before a pass, because every pass costs the same "
+            f"whether it "
+            "removes few or many."
+        )
+        how = (
+            "size, which holds at any update rate"
+            if chosen.rolling == "size"
+            else "time, as they are too small for segment.bytes"
+        )
+        told.append(
+            f"Segments are closed by {how}; {chosen.expected.segments_per_cycle} of them start a pass."
+        )
+    return tuple(told)
+
+
+def limits(setting: Setting, chosen: Candidate) -> tuple[str, ...]:
+    """The update rate and the number of keys at which this policy stops holding the objective."""
+    workload = setting.measurement.workload()
+    cleaner, costs = setting.measurement.cleaner, setting.costs
+
+    def holds(rate: float = 1.0, live: float = 1.0) -> bool:
+        outcome = predict(workload.stressed(rate, live), chosen.policy, cleaner, costs, worst=True)
+        return outcome.records_max <= setting.records_max and not outcome.saturated
+
+    rate = _largest(lambda factor: holds(rate=factor))
+    live = _largest(lambda factor: holds(live=factor))
+    updates, keys = rate * workload.updates_per_second, live * workload.live_records
+    return (
+        f"The policy holds up to {rate:.1f} times the measured update rate ({updates:,.0f}/s).",
+        f"It holds up to {live:.2f} times the measured number of keys ({keys:,.0f}).",
+    )
+
+
+def _largest(holds: Callable[[float], bool], ceiling: float = 1000.0) -> float:
+    """The largest factor from 1 up that still holds, by bisection; 1 when even that does not."""
+    low, high = 1.0, ceiling
+    for _ in range(40):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low

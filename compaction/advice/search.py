@@ -1,0 +1,155 @@
+"""The search: every policy worth a look, what it is predicted to do, and the cheapest that holds a bound."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from stateflow.compaction.model.closed_form import Costs, Prediction, predict
+from stateflow.compaction.model.workload import Workload
+from stateflow.compaction.settings.knobs import Knob
+from stateflow.compaction.settings.policy import CleanerSettings, Policy
+
+SEGMENTS_PER_CYCLE = (1, 2, 3, 4, 6, 8, 12, 16)
+_SEGMENT_STEP = 1.15
+_INDEX_BYTES_MIN = 65_536
+"""Smallest index worth having: it covers segments up to about 20 MiB and is never what rolling costs."""
+_GUARD_MS_MIN = 60_000
+_SEGMENTS_MAX = 100
+"""Closed segments that the live records may fill: each keeps three files open, and costs the cleaner a
+flush.
+"""
+_ROUND_BYTES = 65_536
+
+Rolling = Literal["size", "time"]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A policy, what closes its segments, and what it leads to at the measured and at the highest load."""
+
+    policy: Policy
+    rolling: Rolling
+    expected: Prediction
+    stressed: Prediction
+
+
+@dataclass(frozen=True, slots=True)
+class SearchSpace:
+    """What the search may turn, starting from the policy in force."""
+
+    base: Policy
+    knobs: Mapping[str, Knob]
+    cleaner: CleanerSettings
+    costs: Costs
+    rate_headroom: float
+    live_headroom: float
+
+
+def candidates(workload: Workload, space: SearchSpace) -> list[Candidate]:
+    """All candidates, predicted. A few thousand at most."""
+    stressed = workload.stressed(space.rate_headroom, space.live_headroom)
+    found = []
+    for policy, rolling in dict(_policies(workload, space)).items():
+        expected = predict(workload, policy, space.cleaner, space.costs)
+        peak = predict(stressed, policy, space.cleaner, space.costs, worst=True)
+        found.append(Candidate(policy, rolling, expected, peak))
+    return found
+
+
+def cheapest(
+    found: Sequence[Candidate], records_max: float, disk_bytes_max: float | None = None
+) -> Candidate | None:
+    """The candidate with the least broker CPU that holds the bounds at the highest load; None when none
+    does.
+    """
+    holding = [
+        candidate
+        for candidate in found
+        if candidate.stressed.records_max <= records_max
+        and not candidate.stressed.saturated
+        and (disk_bytes_max is None or candidate.stressed.disk_max_bytes <= disk_bytes_max)
+    ]
+    return min(
+        holding,
+        key=lambda candidate: (candidate.expected.cores, candidate.stressed.records_max),
+        default=None,
+    )
+
+
+def frontier(found: Sequence[Candidate]) -> list[Candidate]:
+    """The trade-off: candidates that no other beats in both records at the peak and CPU, smallest log
+    first.
+    """
+    best: list[Candidate] = []
+    cores = math.inf
+    for candidate in sorted(found, key=lambda one: (one.stressed.records_max, one.expected.cores)):
+        if candidate.expected.cores < cores and not candidate.stressed.saturated:
+            best.append(candidate)
+            cores = candidate.expected.cores
+    return best
+
+
+def _policies(workload: Workload, space: SearchSpace) -> Iterator[tuple[Policy, Rolling]]:
+    rate = max(workload.updates_per_second / workload.partitions, 1e-9)
+    live_bytes = workload.live_records * workload.live_record_bytes / workload.partitions
+    for policy, segment_bytes, rolling in _segments(workload, space, rate, live_bytes):
+        if not space.knobs["min.cleanable.dirty.ratio"].tunable:
+            yield policy, rolling
+            continue
+        for count in SEGMENTS_PER_CYCLE:
+            # One segment: a ratio that any closed segment exceeds, so that the bound does not move with the
+            # keys. More: half a segment from either neighbour, so that noise does not change the count.
+            need = 0.02 * segment_bytes if count == 1 else (count - 0.5) * segment_bytes
+            ratio = math.floor(1000 * need / (need + live_bytes)) / 1000
+            yield replace(policy, dirty_ratio=space.knobs["min.cleanable.dirty.ratio"].clamp(ratio)), rolling
+
+
+def _segments(
+    workload: Workload, space: SearchSpace, rate: float, live_bytes: float
+) -> Iterator[tuple[Policy, float, Rolling]]:
+    """Segment lengths to try: closed by size (holds at any rate), or by time (for logs under a few MiB)."""
+    size, time = space.knobs["segment.bytes"], space.knobs["segment.ms"]
+    largest_bytes = max(64 * live_bytes, 64e6)
+    floor_bytes = max(size.low, live_bytes / _SEGMENTS_MAX)
+    segment_bytes = floor_bytes if size.tunable else float(space.base.segment_bytes)
+    while segment_bytes <= min(max(largest_bytes, floor_bytes), size.high):
+        guard_ms = time.clamp(max(_GUARD_MS_MIN, 10_000 * segment_bytes / workload.record_bytes / rate))
+        policy = replace(
+            space.base, segment_bytes=_rounded(segment_bytes) if size.tunable else space.base.segment_bytes
+        )
+        if time.tunable:
+            policy = replace(policy, segment_ms=min(round(guard_ms), 604_800_000))
+        yield _with_index(policy, space, segment_bytes), segment_bytes, "size"
+        segment_bytes *= _SEGMENT_STEP
+        if not size.tunable:
+            break
+    if not time.tunable:
+        return
+    segment_ms = max(time.low, 20.0)
+    while (
+        rate * segment_ms / 1000 * workload.record_bytes <= min(largest_bytes, 64e6)
+        and segment_ms < 604_800_000
+    ):
+        long_bytes = rate * segment_ms / 1000 * workload.record_bytes
+        policy = replace(space.base, segment_ms=int(segment_ms))
+        yield _with_index(policy, space, long_bytes), long_bytes, "time"
+        segment_ms *= _SEGMENT_STEP
+
+
+def _with_index(policy: Policy, space: SearchSpace, segment_bytes: float) -> Policy:
+    """The smallest index that a segment of this length cannot fill, twice over."""
+    knob = space.knobs["segment.index.bytes"]
+    if not knob.tunable:
+        return policy
+    wanted = max(_INDEX_BYTES_MIN, 24 * segment_bytes / space.cleaner.index_interval_bytes)
+    power = 2 ** math.ceil(math.log2(wanted))
+    return replace(
+        policy, segment_index_bytes=int(min(knob.clamp(power), max(policy.segment_index_bytes, power)))
+    )
+
+
+def _rounded(segment_bytes: float) -> int:
+    return math.ceil(segment_bytes / _ROUND_BYTES) * _ROUND_BYTES

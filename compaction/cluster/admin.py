@@ -1,0 +1,181 @@
+"""What the tuner asks of a cluster beyond the log protocol: broker settings, sizes on disk, validated
+changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
+
+from stateflow.compaction.cluster.logdirs import ReplicaSize, broker_version, describe_log_dirs
+from stateflow.compaction.cluster.wire import WireConnection
+from stateflow.compaction.settings.policy import CleanerSettings
+from stateflow.errors import BrokerRefused, BrokerUnreachable, TopicMissing
+
+TIMEOUT_SECONDS = 20.0
+_TOPIC_SOURCE = 1  # ConfigSource.DYNAMIC_TOPIC_CONFIG
+
+
+class ClusterAdmin:
+    """The administrative side of one cluster. ``settings`` are librdkafka's, security included.
+
+    Every method raises ``BrokerUnreachable`` when nobody answers and ``BrokerRefused`` when the broker
+    says no.
+    Not thread-safe. Close it after use.
+    """
+
+    def __init__(
+        self,
+        brokers: str,
+        settings: Mapping[str, object] | None = None,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+    ) -> None:
+        self._settings: dict[str, Any] = dict(settings or {})
+        self._timeout_seconds = timeout_seconds
+        self._admin = AdminClient({**self._settings, "bootstrap.servers": brokers})
+        self._brokers = brokers
+        self._connections: dict[int, WireConnection] = {}
+
+    def broker_addresses(self) -> dict[int, tuple[str, int]]:
+        """Broker id → (host, port) as the cluster advertises them to this listener."""
+        metadata = self._list_topics()
+        return {broker.id: (broker.host, broker.port) for broker in metadata.brokers.values()}
+
+    def partition_counts(self, topics: Iterable[str]) -> dict[str, int]:
+        """Topic → number of partitions. Raises ``TopicMissing``."""
+        known = self._list_topics().topics
+        counts = {}
+        for topic in topics:
+            if topic not in known:
+                raise TopicMissing(
+                    f"There is no topic {topic!r} on {self._brokers}.",
+                    action="Check the name, or start the application that writes it.",
+                    topic=topic,
+                )
+            counts[topic] = len(known[topic].partitions)
+        return counts
+
+    def leaders(self, topic: str) -> dict[int, int]:
+        """Partition → id of the broker that leads it."""
+        self.partition_counts([topic])
+        return {number: part.leader for number, part in self._list_topics().topics[topic].partitions.items()}
+
+    def replica_sizes(self, topics: Iterable[str]) -> list[ReplicaSize]:
+        """Bytes of every replica of these topics on every broker, right now."""
+        counts = self.partition_counts(topics)
+        sizes: list[ReplicaSize] = []
+        for broker_id, connection in self._wire().items():
+            try:
+                sizes += describe_log_dirs(connection, broker_id, counts)
+            except BrokerUnreachable:
+                self._connections.pop(broker_id).close()  # opened anew by the next call
+                raise
+        return sizes
+
+    def version(self) -> tuple[tuple[int, int], bool]:
+        """The lowest release among the brokers, and whether one is newer than the knob table knows."""
+        versions = [broker_version(connection) for connection in self._wire().values()]
+        return min(release for release, _ in versions), any(newer for _, newer in versions)
+
+    def cleaner_settings(self, broker_id: int) -> CleanerSettings:
+        """The log cleaner's settings of one broker, read back from it."""
+        return CleanerSettings.from_config(self._values(ResourceType.BROKER, str(broker_id)))
+
+    def topic_config(self, topic: str) -> dict[str, str]:
+        """Effective settings of a topic."""
+        return self._values(ResourceType.TOPIC, topic)
+
+    def topic_overrides(self, topic: str) -> dict[str, str]:
+        """The settings made for this topic itself; the others follow the broker."""
+        entries = self._entries(ResourceType.TOPIC, topic)
+        return {name: entry.value for name, entry in entries.items() if entry.source == _TOPIC_SOURCE}
+
+    def alter_topic(
+        self, topic: str, changes: Mapping[str, str | None], *, validate_only: bool = False
+    ) -> None:
+        """Set topic settings all together; None removes an override. ``validate_only`` asks without
+        changing.
+        """
+        self._alter(ResourceType.TOPIC, topic, changes, validate_only)
+
+    def alter_broker(
+        self, broker_id: int, changes: Mapping[str, str | None], *, validate_only: bool = False
+    ) -> None:
+        """Set dynamic settings of one broker; cleaner settings restart all its cleaner threads."""
+        self._alter(ResourceType.BROKER, str(broker_id), changes, validate_only)
+
+    def close(self) -> None:
+        """Close the connections."""
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    # --- inside -------------------------------------------------------------------------------------
+
+    def _wire(self) -> dict[int, WireConnection]:
+        for broker_id, (host, port) in self.broker_addresses().items():
+            if broker_id not in self._connections:
+                self._connections[broker_id] = WireConnection(host, port, self._settings)
+        return self._connections
+
+    def _list_topics(self) -> Any:
+        try:
+            return self._admin.list_topics(timeout=self._timeout_seconds)
+        except KafkaException as error:
+            raise _unreachable(self._brokers, error) from error
+
+    def _entries(self, kind: ResourceType, name: str) -> dict[str, Any]:
+        resource = ConfigResource(kind, name)
+        try:
+            entries: dict[str, Any] = self._admin.describe_configs([resource])[resource].result(
+                TIMEOUT_SECONDS
+            )
+        except KafkaException as error:
+            raise _refused(f"Settings of {name} cannot be read", error) from error
+        return entries
+
+    def _values(self, kind: ResourceType, name: str) -> dict[str, str]:
+        return {
+            key: entry.value for key, entry in self._entries(kind, name).items() if entry.value is not None
+        }
+
+    def _alter(
+        self, kind: ResourceType, name: str, changes: Mapping[str, str | None], validate_only: bool
+    ) -> None:
+        resource = ConfigResource(kind, name, incremental_configs=[_entry(*item) for item in changes.items()])
+        try:
+            answers = self._admin.incremental_alter_configs([resource], validate_only=validate_only)
+            answers[resource].result(self._timeout_seconds)
+        except KafkaException as error:
+            raise _refused(f"The broker refused to change {name}", error) from error
+
+
+def _entry(name: str, value: str | None) -> ConfigEntry:
+    operation = AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET
+    return ConfigEntry(name, value, incremental_operation=operation)
+
+
+def _unreachable(brokers: str, error: KafkaException) -> BrokerUnreachable:
+    return BrokerUnreachable(
+        f"No broker answered at {brokers}: {error.args[0].str()}.",
+        action="Start a broker (`stateflow up`) or give the right --brokers.",
+        brokers=brokers,
+    )
+
+
+def _refused(what: str, error: KafkaException) -> BrokerRefused:
+    reason = error.args[0]
+    return BrokerRefused(
+        f"{what}: {reason.str()} ({reason.name()}).",
+        action="Choose a value that this broker allows, or ask its operator for the permission.",
+        kafka_error=reason.code(),
+    )

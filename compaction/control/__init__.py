@@ -1,0 +1,1 @@
+"""Changing a topic: validated, journalled, undone, waited for, and kept within its objective."""

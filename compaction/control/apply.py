@@ -1,0 +1,177 @@
+"""Applying a recommendation and taking it back: validated by the broker first, journalled before it is
+made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from stateflow.clock import Clock, SystemClock
+from stateflow.compaction.advice.recommendation import Recommendation
+from stateflow.compaction.cluster.topic_admin import TopicAdmin
+from stateflow.compaction.control.journal import Journal, JournalEntry
+from stateflow.errors import BrokerRefused, ConfigError, ObjectiveUnreachable
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What was changed, or would be."""
+
+    topic: str
+    dry_run: bool
+    changes: dict[str, str | None]
+    """Setting → new value; None removes the topic's own value."""
+    before: dict[str, str | None]
+    """Setting → the topic's own value until now; None where it inherited the broker's."""
+    effective_before: dict[str, str | None]
+    """Setting → the value in force until now, inherited or not."""
+    refused: dict[str, str]
+    """Setting → why the broker refuses it; never empty-handed: nothing was changed then."""
+
+    def diff(self) -> list[str]:
+        """One line per setting: old and new value."""
+        return [
+            f"{name}: {self.effective_before.get(name)} -> {value if value is not None else '(inherited)'}"
+            for name, value in sorted(self.changes.items())
+        ]
+
+    def to_data(self) -> dict[str, Any]:
+        """As plain data for JSON."""
+        data: dict[str, Any] = msgspec.to_builtins(self)
+        return data
+
+
+def refusals(admin: TopicAdmin, topic: str, changes: Mapping[str, str | None]) -> dict[str, str]:
+    """The settings that the broker would refuse, with its reasons; nothing is changed."""
+    if not changes:
+        return {}
+    try:
+        admin.alter_topic(topic, changes, validate_only=True)
+    except BrokerRefused as whole:
+        refused = {}
+        for name, value in changes.items():
+            try:
+                admin.alter_topic(topic, {name: value}, validate_only=True)
+            except BrokerRefused as single:
+                refused[name] = single.message
+        return refused or dict.fromkeys(changes, whole.message)  # refused only in this combination
+    return {}
+
+
+def apply(
+    admin: TopicAdmin,
+    recommendation: Recommendation,
+    journal: Journal,
+    *,
+    dry_run: bool = False,
+    even_if_unreachable: bool = False,
+    clock: Clock | None = None,
+) -> Applied:
+    """Set the recommended topic settings, all in one request.
+
+    The values before are in the journal, durably, before anything changes, so a crash in between can be
+    rolled
+    back too. Raises ``ObjectiveUnreachable`` unless told otherwise, and ``BrokerRefused`` with nothing
+    changed.
+    ``dry_run`` asks the broker to validate and reports refusals instead of raising.
+    """
+    if not recommendation.reachable and not even_if_unreachable:
+        raise ObjectiveUnreachable(
+            f"No compaction policy restores {recommendation.topic} within "
+            f"{recommendation.objective.restore_within_seconds:g} s.",
+            action="Choose one of the alternatives of `stateflow compaction recommend`, or a longer time.",
+            topic=recommendation.topic,
+        )
+    return change(
+        admin, recommendation.topic, dict(recommendation.changes), journal, dry_run=dry_run, clock=clock
+    )
+
+
+def change(
+    admin: TopicAdmin,
+    topic: str,
+    wanted: Mapping[str, str | None],
+    journal: Journal,
+    *,
+    dry_run: bool = False,
+    session: str | None = None,
+    clock: Clock | None = None,
+) -> Applied:
+    """Set topic settings with validation and journal; settings that already stand are left out."""
+    overrides, effective = admin.topic_overrides(topic), admin.topic_config(topic)
+    changes = {name: value for name, value in wanted.items() if overrides.get(name) != value}
+    applied = Applied(
+        topic=topic,
+        dry_run=dry_run,
+        changes=changes,
+        before={name: overrides.get(name) for name in changes},
+        effective_before={name: effective.get(name) for name in changes},
+        refused=refusals(admin, topic, changes),
+    )
+    if dry_run or not changes:
+        return applied
+    if applied.refused:
+        reasons = " ".join(applied.refused.values())
+        raise BrokerRefused(
+            f"Nothing was changed. {reasons}",
+            action="Run `stateflow compaction recommend` again: it searches without what the broker refuses.",
+            topic=topic,
+            refused=applied.refused,
+        )
+    now_ms = (clock or SystemClock()).now_ms()
+    journal.append(JournalEntry(topic, now_ms, changes, applied.before, session=session))
+    admin.alter_topic(topic, changes)
+    return applied
+
+
+def rollback(
+    admin: TopicAdmin,
+    topic: str,
+    journal: Journal,
+    *,
+    dry_run: bool = False,
+    force: bool = False,
+    clock: Clock | None = None,
+) -> Applied:
+    """Undo the newest change of a topic that this machine made and did not undo yet.
+
+    Raises ``ConfigError`` when there is none, or when somebody changed the same settings since (``force``
+    undoes
+    the change regardless).
+    """
+    entry = journal.last_applied(topic)
+    if entry is None:
+        raise ConfigError(
+            f"No change of {topic} is on record here.",
+            action="Roll back on the machine that applied it, or set the values by hand.",
+            topic=topic,
+        )
+    overrides, effective = admin.topic_overrides(topic), admin.topic_config(topic)
+    drifted = sorted(
+        name
+        for name, value in entry.changes.items()
+        if overrides.get(name) not in (value, entry.before[name])
+    )
+    if drifted and not force:
+        raise ConfigError(
+            f"{', '.join(drifted)} of {topic} changed since it was applied; rolling back would undo that "
+            f"too.",
+            action="Look at the topic's settings; --force rolls back regardless.",
+            topic=topic,
+        )
+    applied = Applied(
+        topic=topic,
+        dry_run=dry_run,
+        changes=dict(entry.before),
+        before={name: overrides.get(name) for name in entry.before},
+        effective_before={name: effective.get(name) for name in entry.before},
+        refused=refusals(admin, topic, entry.before),
+    )
+    if not dry_run:
+        admin.alter_topic(topic, entry.before)
+        journal.mark_rolled_back(entry, (clock or SystemClock()).now_ms())
+    return applied

@@ -1,0 +1,364 @@
+"""A key-level simulation of a compacted topic: every record, every roll, every pass, by the cleaner's own
+rules.
+
+Slower than the closed form and closer to the truth: it knows which keys are hot, how batches thin out, when
+tombstones expire, and in what order a thread serves partitions.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from stateflow.compaction.model.closed_form import Costs, roll_seconds
+from stateflow.compaction.model.streams import Update
+from stateflow.compaction.model.workload import BATCH_OVERHEAD_BYTES
+from stateflow.compaction.settings.policy import CleanerSettings, Policy
+
+RECORD_OVERHEAD_BYTES = 9
+"""Varints and attributes of one record in format v2, for values of 128 to 16,383 bytes."""
+TRACE_POINTS_MAX = 4000
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationOptions:
+    """How the producer appends, and when counting starts."""
+
+    linger_seconds: float = 0.02
+    warm_seconds: float = 0.0
+    """Sizes and CPU count from here on."""
+
+
+@dataclass(slots=True)
+class Work:
+    """What cleaning and rolling did, in counts that costs apply to."""
+
+    passes: int = 0
+    rolls: int = 0
+    segments_written: int = 0
+    read: int = 0
+    written: int = 0
+    read_bytes: int = 0
+    written_bytes: int = 0
+    cleaner_seconds: float = 0.0
+    roll_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedRun:
+    """What the simulated log did after warming up."""
+
+    size_mean_bytes: float
+    size_max_bytes: float
+    records_max: int
+    records_end: int
+    live_end: int
+    size_end_bytes: float
+    cleaner_cores: float
+    roll_cores: float
+    seconds: float
+    work: Work
+    trace: tuple[tuple[float, float], ...]
+    """(seconds, bytes), thinned out."""
+
+
+@dataclass(slots=True)
+class _Batch:
+    records: int = 0
+
+
+@dataclass(slots=True)
+class _Segment:
+    records: list[tuple[bytes, int, bool, _Batch]] = field(default_factory=list)
+    size_bytes: int = 0
+    index_entries: int = 0
+    unindexed_bytes: int = 0
+    first_seconds: float = 0.0
+    last_seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class _Clean:
+    """The newest record of every key in the cleaned part."""
+
+    newest: dict[bytes, tuple[int, _Batch]] = field(default_factory=dict)
+    size_bytes: int = 0
+    tombstones: deque[tuple[float, bytes, _Batch]] = field(default_factory=deque)
+
+    def put(self, key: bytes, size: int, tombstone: bool, batch: _Batch, horizon: float) -> None:
+        self._drop(key)
+        if batch.records == 0:
+            self.size_bytes += BATCH_OVERHEAD_BYTES
+        batch.records += 1
+        self.newest[key] = (size, batch)
+        self.size_bytes += size
+        if tombstone:
+            self.tombstones.append((horizon, key, batch))
+
+    def expire(self, now: float) -> None:
+        """Remove tombstones whose delete horizon, set by their first pass, has passed."""
+        while self.tombstones and self.tombstones[0][0] < now:
+            _, key, batch = self.tombstones.popleft()
+            held = self.newest.get(key)
+            if held is not None and held[1] is batch:
+                self._drop(key)
+
+    def _drop(self, key: bytes) -> None:
+        held = self.newest.pop(key, None)
+        if held is not None:
+            size, batch = held
+            batch.records -= 1
+            self.size_bytes -= size + (BATCH_OVERHEAD_BYTES if batch.records == 0 else 0)
+
+
+@dataclass(slots=True)
+class _Log:
+    closed: deque[_Segment] = field(default_factory=deque)
+    active: _Segment = field(default_factory=_Segment)
+    clean: _Clean = field(default_factory=_Clean)
+    busy: bool = False
+    dirty_bytes: int = 0
+    """Of closed segments and the active one."""
+    dirty_records: int = 0
+
+    @property
+    def size_bytes(self) -> int:
+        return self.clean.size_bytes + self.dirty_bytes
+
+
+class Simulation:
+    """One topic under one policy; feed it updates in the order of time, then ask for the result."""
+
+    def __init__(
+        self,
+        partitions: int,
+        policy: Policy,
+        cleaner: CleanerSettings,
+        costs: Costs,
+        options: SimulationOptions | None = None,
+    ) -> None:
+        self._policy, self._cleaner, self._costs = policy, cleaner, costs
+        self._options = options or SimulationOptions()
+        self._logs = [_Log() for _ in range(partitions)]
+        self._pending: list[list[Update]] = [[] for _ in range(partitions)]
+        self._threads: list[tuple[float, int]] = [(0.0, number) for number in range(cleaner.threads)]
+        self._finishing: dict[int, tuple[_Log, list[_Segment]]] = {}
+        self._work = Work()
+        self._next_tick = self._options.linger_seconds
+        self.appended_total = 0
+        """Updates taken so far: the end offsets of all partitions together."""
+        self._seconds = 0.0
+        self._integral = self._size_max = 0.0
+        self._records_max = 0
+        self._trace: list[tuple[float, float]] = []
+        self._trace_step = 1
+        self._ticks = 0
+
+    def run(self, updates: Iterable[Update]) -> SimulatedRun:
+        """Feed all updates and return the result."""
+        for update in updates:
+            self.feed(update)
+        self._tick(self._next_tick)
+        return self._result()
+
+    def feed(self, update: Update) -> None:
+        """Take one update; time moves on to it."""
+        while update.seconds >= self._next_tick:
+            self._tick(self._next_tick)
+            self._next_tick += self._options.linger_seconds
+        self._pending[update.partition].append(update)
+        self.appended_total += 1
+
+    @property
+    def size_bytes(self) -> int:
+        """Log bytes now, all partitions together."""
+        return sum(log.size_bytes for log in self._logs)
+
+    @property
+    def policy(self) -> Policy:
+        """The policy in force; another one applies at once, as a topic's settings do."""
+        return self._policy
+
+    @policy.setter
+    def policy(self, policy: Policy) -> None:
+        self._policy = policy
+
+    def _tick(self, now: float) -> None:
+        """Append what lingered as one batch per partition, then let the cleaner threads work until now."""
+        for log, pending in zip(self._logs, self._pending, strict=True):
+            if pending:
+                self._append(log, pending, now)
+                pending.clear()
+        while self._threads[0][0] <= now:
+            self._thread(*heapq.heappop(self._threads))
+        self._observe(now)
+
+    # --- appending and rolling ----------------------------------------------------------------------
+
+    def _append(self, log: _Log, updates: list[Update], now: float) -> None:
+        batch = _Batch()
+        rows = [
+            (
+                update.key,
+                len(update.key) + (update.value_bytes or 0) + RECORD_OVERHEAD_BYTES,
+                update.value_bytes is None,
+                batch,
+            )
+            for update in updates
+        ]
+        size = BATCH_OVERHEAD_BYTES + sum(row[1] for row in rows)
+        if log.active.records and self._must_roll(log.active, size, updates[-1].seconds):
+            log.closed.append(log.active)
+            log.active = _Segment()
+            self._count_roll(now)
+        active = log.active
+        if not active.records:
+            active.first_seconds = updates[-1].seconds
+        active.records += rows
+        active.size_bytes += size
+        active.unindexed_bytes += size
+        if active.unindexed_bytes > self._cleaner.index_interval_bytes:  # at most one entry per batch
+            active.index_entries, active.unindexed_bytes = active.index_entries + 1, 0
+        active.last_seconds = updates[-1].seconds
+        log.dirty_bytes += size
+        log.dirty_records += len(rows)
+
+    def _must_roll(self, active: _Segment, size: int, seconds: float) -> bool:
+        policy = self._policy
+        limit_ms = min(policy.segment_ms, policy.max_lag_ms)
+        return (
+            active.size_bytes + size > policy.segment_bytes
+            or (seconds - active.first_seconds) * 1000 > limit_ms
+            or active.index_entries >= policy.segment_index_bytes // 12
+        )
+
+    def _count_roll(self, now: float) -> None:
+        if now >= self._options.warm_seconds:
+            self._work.rolls += 1
+            self._work.roll_seconds += roll_seconds(self._policy, self._costs)
+
+    # --- cleaning -----------------------------------------------------------------------------------
+
+    def _thread(self, now: float, number: int) -> None:
+        """One step of one cleaner thread: finish its pass, then take the filthiest log or sleep."""
+        finished = self._finishing.pop(number, None)
+        if finished is not None:
+            self._finish(*finished, now)
+        chosen = self._filthiest(now)
+        if chosen is None:
+            wait = max(self._cleaner.backoff_ms / 1000, 1e-3)
+            heapq.heappush(self._threads, (now + wait, number))
+            return
+        log, segments = chosen
+        log.busy = True
+        self._finishing[number] = (log, segments)
+        heapq.heappush(self._threads, (now + self._begin(log, segments, now), number))
+
+    def _cleanable(self, log: _Log, now: float) -> list[_Segment]:
+        lag_seconds = self._policy.min_lag_ms / 1000
+        return [segment for segment in log.closed if segment.last_seconds <= now - lag_seconds]
+
+    def _filthiest(self, now: float) -> tuple[_Log, list[_Segment]] | None:
+        best: tuple[float, _Log, list[_Segment]] | None = None
+        for log in self._logs:
+            if log.busy or not log.closed:
+                continue
+            segments = self._cleanable(log, now)
+            dirty = sum(segment.size_bytes for segment in segments)
+            if dirty == 0:
+                continue
+            ratio = dirty / (log.clean.size_bytes + dirty)
+            overdue = now - segments[0].first_seconds > self._policy.max_lag_ms / 1000
+            if (ratio > self._policy.dirty_ratio or overdue) and (best is None or ratio > best[0]):
+                best = (ratio, log, self._fitting(segments))
+        return None if best is None else best[1:]
+
+    def _fitting(self, segments: list[_Segment]) -> list[_Segment]:
+        """As many segments as the dedupe buffer can index, at least one."""
+        keys: set[bytes] = set()
+        for index, segment in enumerate(segments):
+            keys.update(row[0] for row in segment.records)
+            if len(keys) > self._cleaner.keys_per_pass and index > 0:
+                return segments[:index]
+        return segments
+
+    def _begin(self, log: _Log, segments: list[_Segment], now: float) -> float:
+        """Start a pass: what it costs, and how long it takes."""
+        costs, cleaner = self._costs, self._cleaner
+        dirty = sum(len(segment.records) for segment in segments)
+        keys = {row[0] for segment in segments for row in segment.records}
+        newest = log.clean.newest
+        written = len(newest) + sum(1 for key in keys if key not in newest)
+        read = len(log.clean.newest) + dirty
+        source_bytes = log.clean.size_bytes + sum(segment.size_bytes for segment in segments)
+        outputs = math.ceil(source_bytes / self._policy.segment_bytes)
+        fill = costs.fill_seconds_per_byte * cleaner.dedupe_buffer_bytes / cleaner.threads
+        cpu = (
+            costs.pass_seconds
+            + fill
+            + (outputs - 1) * roll_seconds(self._policy, costs)
+            + costs.read_seconds_per_record * read
+            + costs.write_seconds_per_record * written
+        )
+        if now >= self._options.warm_seconds:
+            work = self._work
+            work.passes, work.segments_written = work.passes + 1, work.segments_written + outputs
+            work.read, work.written = work.read + read, work.written + written
+            work.read_bytes += source_bytes + sum(segment.size_bytes for segment in segments)
+            work.written_bytes += log.clean.size_bytes
+            work.cleaner_seconds += cpu
+        throttled = (source_bytes + log.clean.size_bytes) / cleaner.io_max_bytes_per_second
+        return max(cpu + outputs * costs.sync_seconds, throttled)
+
+    def _finish(self, log: _Log, segments: list[_Segment], now: float) -> None:
+        horizon = now + self._policy.delete_retention_ms / 1000
+        log.clean.expire(now)
+        for segment in segments:
+            for key, size, tombstone, batch in segment.records:
+                log.clean.put(key, size, tombstone, batch, horizon)
+            log.dirty_bytes -= segment.size_bytes
+            log.dirty_records -= len(segment.records)
+            log.closed.popleft()
+        log.busy = False
+
+    # --- observing ----------------------------------------------------------------------------------
+
+    def _observe(self, now: float) -> None:
+        size = float(self.size_bytes)
+        self._ticks += 1
+        if self._ticks % self._trace_step == 0:
+            self._trace.append((round(now, 3), size))
+            if len(self._trace) > TRACE_POINTS_MAX:
+                self._trace = self._trace[::2]
+                self._trace_step *= 2
+        if now >= self._options.warm_seconds:
+            self._integral += size * (now - max(self._seconds, self._options.warm_seconds))
+            self._size_max = max(self._size_max, size)
+            self._records_max = max(self._records_max, self._records())
+        self._seconds = now
+
+    def _records(self) -> int:
+        return sum(len(log.clean.newest) + log.dirty_records for log in self._logs)
+
+    def _result(self) -> SimulatedRun:
+        seconds = max(self._seconds - self._options.warm_seconds, 1e-9)
+        live = {key for log in self._logs for key in log.clean.newest}
+        for log in self._logs:
+            for segment in (*log.closed, log.active):
+                live.update(row[0] for row in segment.records)
+        return SimulatedRun(
+            size_mean_bytes=self._integral / seconds,
+            size_max_bytes=self._size_max,
+            records_max=self._records_max,
+            records_end=self._records(),
+            live_end=len(live),
+            size_end_bytes=float(self.size_bytes),
+            cleaner_cores=self._work.cleaner_seconds / seconds,
+            roll_cores=self._work.roll_seconds / seconds,
+            seconds=seconds,
+            work=self._work,
+            trace=tuple(self._trace),
+        )

@@ -1,0 +1,108 @@
+"""Made-up changelogs for studies and simulations: the same records for the same seed, as fold-left or
+retain-all.
+
+*Fold-left* keeps one accumulator per key, written anew at every update. *Retain-all* keeps every element of a
+window under a key of its own, and deletes them all, with tombstones, when the window closes (Samza's terms).
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from stateflow.compaction.model.workload import zipf_weights
+from stateflow.partitioner import partition_of
+
+State = Literal["fold-left", "retain-all"]
+
+
+class Update(NamedTuple):
+    """One change of state: when, which key, how many bytes of value; None deletes the key."""
+
+    seconds: float
+    partition: int
+    key: bytes
+    value_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RateStep:
+    """From this moment on the stream runs at this many updates per second."""
+
+    from_seconds: float
+    updates_per_second: float
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A stream of updates; two iterations give the same records."""
+
+    keys: int = 10_000
+    partitions: int = 1
+    rates: tuple[RateStep, ...] = (RateStep(0.0, 4000.0),)
+    seconds: float = 40.0
+    zipf_exponent: float | None = 0.99
+    """None draws keys uniformly."""
+    value_bytes: tuple[int, int] = (100, 1000)
+    state: State = "fold-left"
+    window_seconds: float = 10.0
+    """Of retain-all."""
+    tombstone_share: float = 0.0
+    """Of fold-left: share of updates that delete the key."""
+    seed: int = 1
+
+    def updates(self) -> Iterator[Update]:
+        """The updates in the order of time."""
+        return self._retain_all() if self.state == "retain-all" else self._fold_left()
+
+    def times(self) -> Iterator[float]:
+        """When updates happen: evenly spaced at the rate of the moment."""
+        steps = [*self.rates, RateStep(self.seconds, 0.0)]
+        for step, following in itertools.pairwise(steps):
+            count = round(
+                (min(following.from_seconds, self.seconds) - step.from_seconds) * step.updates_per_second
+            )
+            for index in range(count):
+                yield step.from_seconds + index / step.updates_per_second
+
+    def mean_rate(self) -> float:
+        """Updates per second over the whole stream."""
+        return sum(1 for _ in self.times()) / self.seconds
+
+    def _draws(self, random_source: random.Random) -> Iterator[int]:
+        if self.zipf_exponent is None:
+            while True:
+                yield from random_source.choices(range(self.keys), k=10_000)
+        order = list(range(self.keys))
+        random_source.shuffle(order)
+        sums = list(itertools.accumulate(zipf_weights(self.keys, self.zipf_exponent)))
+        while True:
+            yield from random_source.choices(order, cum_weights=sums, k=10_000)
+
+    def _fold_left(self) -> Iterator[Update]:
+        source = random.Random(self.seed)  # noqa: S311 - made-up data, repeatable on purpose
+        names = [b"key-%08d" % number for number in range(self.keys)]
+        homes = [partition_of(name, self.partitions) for name in names]
+        low, high = self.value_bytes
+        for seconds, key in zip(self.times(), self._draws(source), strict=False):
+            gone = self.tombstone_share > 0 and source.random() < self.tombstone_share
+            yield Update(seconds, homes[key], names[key], None if gone else source.randint(low, high))
+
+    def _retain_all(self) -> Iterator[Update]:
+        source = random.Random(self.seed)  # noqa: S311 - made-up data, repeatable on purpose
+        low, high = self.value_bytes
+        window = 0
+        open_elements: list[tuple[int, bytes]] = []
+        for sequence, (seconds, key) in enumerate(zip(self.times(), self._draws(source), strict=False)):
+            if int(seconds // self.window_seconds) != window:
+                window = int(seconds // self.window_seconds)
+                for partition, name in open_elements:
+                    yield Update(seconds, partition, name, None)
+                open_elements = []
+            partition = partition_of(b"key-%08d" % key, self.partitions)
+            name = b"key-%08d/%06d/%010d" % (key, window, sequence)
+            open_elements.append((partition, name))
+            yield Update(seconds, partition, name, source.randint(low, high))

@@ -1,0 +1,1 @@
+"""Measurements and recommendations as HTML that needs no other file."""

@@ -1,0 +1,142 @@
+"""One HTML page about measured topics: how the log moves, what the restore time costs, what to set and
+why.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from html import escape
+
+from stateflow.compaction.advice.recommendation import Outcome, Recommendation
+from stateflow.compaction.pages.charts import Axis, Mark, Series, line_chart, scatter, span
+from stateflow.compaction.pages.style import STYLE
+from stateflow.compaction.sensing.measurement import Measurement
+
+_MB = 1e6
+
+
+def topic_page(topics: Iterable[tuple[Measurement, Recommendation]]) -> str:
+    """The page: a section per topic."""
+    body = "".join(_section(measurement, found) for measurement, found in topics)
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>Compaction</title><style>{STYLE}</style></head><body><main>{body}</main></body></html>"
+    )
+
+
+def _section(measurement: Measurement, found: Recommendation) -> str:
+    verdict = (
+        f"restores within {found.objective.restore_within_seconds:g} s when set as below"
+        if found.reachable
+        else f"cannot be restored within {found.objective.restore_within_seconds:g} s by compaction alone"
+    )
+    tiles = [
+        (f"{measurement.size_bytes / _MB:.1f} MB", "log now"),
+        (f"{measurement.live_keys:,}", "live keys"),
+        (f"{measurement.dirty_share:.0%}", "of the records are superseded"),
+        (f"{measurement.updates_per_second:,.0f}/s", f"updates ({measurement.rate_source})"),
+    ]
+    boxes = "".join(f"<div><b>{escape(value)}</b><span>{escape(text)}</span></div>" for value, text in tiles)
+    return (
+        f"<h1>{escape(measurement.topic)}</h1><p class='lead'>This topic {escape(verdict)}.</p>"
+        f"<div class='tiles'>{boxes}</div>"
+        + _size(measurement)
+        + _outcomes(found)
+        + _curve(found)
+        + _list("Why", found.reasons)
+        + _settings(found)
+        + _list("What keeps it safe", found.guards)
+        + _list("What would change it", found.limits)
+        + _alternatives(found)
+        + _list("Not known", found.unknown)
+    )
+
+
+def _size(measurement: Measurement) -> str:
+    if len(measurement.sizes) < 2:
+        return ""
+    points = [(sample.seconds, sample.size_bytes / _MB) for sample in measurement.sizes]
+    chart = line_chart(
+        "log size while watching",
+        [Series("log", points)],
+        Axis("seconds", 0, max(1.0, points[-1][0])),
+        Axis("log, MB", *span([value for _, value in points])),
+    )
+    return f"<figure>{chart}<figcaption>log size while watching</figcaption></figure>"
+
+
+def _outcomes(found: Recommendation) -> str:
+    named = [("now", found.current), ("recommended" if found.reachable else "closest", found.best)]
+    named += [("runner-up", found.runner_up)] if found.runner_up is not None else []
+    head = ["", "log at most", "restore", "cleaner CPU", "roll CPU", "a pass every", "holds"]
+    return "<h2>Predictions</h2>" + _table(head, [[name, *_outcome(one)] for name, one in named])
+
+
+def _outcome(one: Outcome) -> list[str]:
+    if not math.isfinite(one.size_max_bytes):
+        return ["unbounded", "unbounded", "none", "none", "never", "no"]
+    return [
+        f"{one.size_max_bytes / _MB:.1f} MB",
+        f"{one.restore_seconds:.2f} s ({one.restore_seconds_low:.2f} to {one.restore_seconds_high:.2f})",
+        f"{one.cleaner_cores:.2%} ({one.cleaner_cores_low:.2%} to {one.cleaner_cores_high:.2%})",
+        f"{one.roll_cores:.2%}",
+        f"{one.cycle_seconds:.1f} s",
+        "yes" if one.meets else "no",
+    ]
+
+
+def _curve(found: Recommendation) -> str:
+    points = [(one.restore_seconds, 100 * one.cores) for one in found.curve if one.cores > 0]
+    if len(points) < 2:
+        return ""
+    mark = Mark(
+        "recommended" if found.reachable else "closest",
+        found.best.restore_seconds_stressed,
+        100 * max(found.best.cleaner_cores + found.best.roll_cores, points[-1][1]),
+        1,
+    )
+    chart = scatter(
+        "restore time against broker CPU",
+        [mark],
+        Axis("restore, s", *span([x for x, _ in points], logarithmic=True), logarithmic=True),
+        Axis(
+            "cleaner and roll CPU, % of a core",
+            *span([y for _, y in points], logarithmic=True),
+            logarithmic=True,
+        ),
+        [Series("cheapest policies", points)],
+    )
+    caption = "cheapest policy for every restore time"
+    return f"<h2>The trade-off</h2><figure>{chart}<figcaption>{caption}</figcaption></figure>"
+
+
+def _settings(found: Recommendation) -> str:
+    if not found.changes:
+        return "<h2>Set</h2><p>Nothing: the settings in force are the best.</p>"
+    current = found.current.policy.to_config()
+    rows = [[name, current[name], value] for name, value in sorted(found.changes.items())]
+    return "<h2>Set</h2>" + _table(["setting", "now", "recommended"], rows)
+
+
+def _alternatives(found: Recommendation) -> str:
+    rows = [
+        [one.name, one.action, f"{one.restore_seconds:.2f} s", "yes" if one.meets else "no", one.note]
+        for one in found.alternatives
+    ]
+    return (
+        "<h2>Other ways</h2>" + _table(["", "what to do", "restore", "holds", "note"], rows) if rows else ""
+    )
+
+
+def _list(title: str, sentences: Sequence[str]) -> str:
+    if not sentences:
+        return ""
+    return f"<h2>{title}</h2><ul>" + "".join(f"<li>{escape(one)}</li>" for one in sentences) + "</ul>"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    heads = "".join(f"<th>{escape(cell)}</th>" for cell in head)
+    lines = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    return f"<div class='scroll'><table><thead><tr>{heads}</tr></thead><tbody>{lines}</tbody></table></div>"

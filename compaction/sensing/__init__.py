@@ -1,0 +1,1 @@
+"""Looking at a live topic and its broker without changing anything."""

@@ -1,0 +1,311 @@
+"""Measuring a compacted topic on a live broker, changing nothing: size, keys, update rate, restore rate,
+cleaner CPU.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from stateflow.changelog.format import is_reserved
+from stateflow.clock import Clock, SystemClock
+from stateflow.compaction.cluster.admin import ClusterAdmin
+from stateflow.compaction.cluster.topic_admin import TopicAdmin
+from stateflow.compaction.model.workload import RestoreRate
+from stateflow.compaction.sensing.broker_cpu import BrokerCpu, broker_cpu, broker_pid
+from stateflow.compaction.sensing.measurement import Measurement, SizeSample
+from stateflow.compaction.sensing.record_sizes import RecordBytes, estimate
+from stateflow.compaction.sensing.restore_probe import probe_restore
+from stateflow.compaction.sensing.sketch import KeySketch
+from stateflow.compaction.settings.policy import Policy
+from stateflow.errors import BrokerUnreachable
+from stateflow.log.base import Cluster, Reader
+from stateflow.record import OffsetRange, RecordBatch, TopicPartition
+
+READ_BATCH_RECORDS = 10_000
+_MIN_RECORDS_FOR_RATE = 20_000
+"""Reading fewer records says more about the connection than about the restore rate."""
+DEFAULT_RESTORE_RATE = RestoreRate(200_000, 0.1, "assumed, as the log is too short to measure it", 0.5)
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureOptions:
+    """How long and how much to look."""
+
+    seconds: float = 5.0
+    """How long the update rate, the saw-tooth and the cleaner are watched."""
+    sample_seconds: float = 0.25
+    records_max: int = 20_000_000
+    """Partitions are read one after another until so many records were read; the rest is extrapolated."""
+    updates_per_second: float | None = None
+    """Given by hand when the application is not running."""
+    restore: RestoreRate | None = None
+    """Learnt from real restores; else one restore into a temporary store is timed."""
+    probe_records_max: int = 5_000_000
+    """A longer log is not restored on trial: the reading of it is timed instead."""
+    keys_max: int = 65_536
+    """Keys counted exactly; more are estimated to within a percent."""
+    read_timeout_seconds: float = 120.0
+    """Without a record for so long, the broker counts as gone."""
+
+
+@dataclass(slots=True)
+class _Scan:
+    """What reading the log told."""
+
+    sketch: KeySketch
+    records: int = 0
+    plain_bytes: int = 0
+    """Keys and values as read, uncompressed."""
+    offsets_read: int = 0
+    partitions_read: int = 0
+    offset_last: int = -1
+    """Of the partition being read."""
+    first_ms: int = 2**63
+    last_ms: int = 0
+    markers: bool = False
+    seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class _Watch:
+    """What watching the topic for a while told."""
+
+    samples: list[SizeSample]
+    ends: list[int]
+    """End offsets of all partitions together, at the moment of every sample."""
+    appended: int = 0
+    seconds: float = 0.0
+    cleaner: BrokerCpu | None = None
+
+
+def measure(
+    cluster: Cluster,
+    topic: str,
+    *,
+    admin: ClusterAdmin,
+    options: MeasureOptions | None = None,
+    progress: Callable[[str], None] = lambda _text: None,
+    clock: Clock | None = None,
+) -> Measurement:
+    """Measure one topic; takes ``options.seconds`` and the time to read the log once.
+
+    Raises ``TopicMissing``, ``BrokerUnreachable``, ``BrokerRefused``.
+    """
+    options, clock = options or MeasureOptions(), clock or SystemClock()
+    count = admin.partition_counts([topic])[topic]
+    partitions = [TopicPartition(topic, number) for number in range(count)]
+    config, leaders = admin.topic_config(topic), admin.leaders(topic)
+    version, newer = admin.version()
+    progress(f"watching {topic} for {options.seconds:g} s")
+    watch = _watch(cluster, admin, topic, partitions, options, clock)
+    progress(f"reading {topic}")
+    scan = _scan(cluster, cluster.ranges(partitions), options, clock)
+    sizes = partition_bytes(admin, topic)
+    size_bytes = sum(sizes.values())
+    scale = count / max(1, scan.partitions_read)
+    per_record = _record_sizes(size_bytes, watch, scan, scale)
+    rate, rate_source = _rate(options, watch, scan, scale)
+    return Measurement(
+        topic=topic,
+        partitions=count,
+        replication=cluster.describe([topic])[topic].replication,
+        broker_version=version,
+        broker_newer_than_known=newer,
+        policy=Policy.from_config(config),
+        cleaner=admin.cleaner_settings(leaders[0]),
+        size_bytes=size_bytes,
+        disk_bytes=sum(replica.size_bytes for replica in admin.replica_sizes([topic])),
+        records=round(scan.records * scale),
+        live_keys=round((scan.sketch.distinct() - scan.sketch.tombstones()) * scale),
+        tombstones=round(scan.sketch.tombstones() * scale),
+        distinct_relative_error=scan.sketch.relative_error,
+        record_bytes=per_record.appended,
+        live_record_bytes=per_record.live,
+        live_record_bytes_high=per_record.live_high,
+        updates_per_second=rate,
+        rate_source=rate_source,
+        transactional=scan.markers,
+        restore=options.restore or _restore_rate(cluster, topic, scan, count, options, progress, clock),
+        cleaner_cores=None if watch.cleaner is None else watch.cleaner.cleaner_seconds / watch.seconds,
+        sizes=tuple(watch.samples),
+        unknown=_unknown(options, watch, scan, count, newer),
+        overrides=admin.topic_overrides(topic),
+        compacted="compact" in config.get("cleanup.policy", ""),
+    )
+
+
+def partition_bytes(admin: TopicAdmin, topic: str) -> dict[int, int]:
+    """Log bytes of each partition: of its largest replica, as one that lags behind holds less."""
+    sizes: dict[int, int] = {}
+    for replica in admin.replica_sizes([topic]):
+        number = replica.partition.partition
+        sizes[number] = max(sizes.get(number, 0), replica.size_bytes)
+    return sizes
+
+
+def changelog_bytes(admin: TopicAdmin, topic: str) -> int:
+    """Log bytes of a topic now, one replica of every partition."""
+    return sum(partition_bytes(admin, topic).values())
+
+
+def _watch(
+    cluster: Cluster,
+    admin: ClusterAdmin,
+    topic: str,
+    partitions: list[TopicPartition],
+    options: MeasureOptions,
+    clock: Clock,
+) -> _Watch:
+    pid = local_broker(admin)
+    before = broker_cpu(pid) if pid is not None else None
+    start = clock.monotonic_seconds()
+    watch = _Watch([], [])
+    while (watch.seconds < options.seconds) or not watch.samples:
+        watch.samples.append(SizeSample(round(watch.seconds, 3), changelog_bytes(admin, topic)))
+        watch.ends.append(_end_offsets(cluster.ranges(partitions)))
+        time.sleep(min(options.sample_seconds, max(0.0, options.seconds - watch.seconds)))
+        watch.seconds = clock.monotonic_seconds() - start
+    watch.appended = _end_offsets(cluster.ranges(partitions)) - watch.ends[0]
+    if pid is not None and before is not None:
+        watch.cleaner = broker_cpu(pid) - before
+    return watch
+
+
+def local_broker(admin: ClusterAdmin) -> int | None:
+    """The one broker of a cluster that runs on this machine; several share too much to be told apart."""
+    addresses = list(admin.broker_addresses().values())
+    return broker_pid(*addresses[0]) if len(addresses) == 1 else None
+
+
+def _end_offsets(ranges: Mapping[TopicPartition, OffsetRange]) -> int:
+    return sum(found.offset_next for found in ranges.values())
+
+
+def _scan(
+    cluster: Cluster, ranges: Mapping[TopicPartition, OffsetRange], options: MeasureOptions, clock: Clock
+) -> _Scan:
+    scan = _Scan(KeySketch(options.keys_max))
+    reader = cluster.reader()
+    try:
+        for partition, target in ranges.items():
+            if scan.records >= options.records_max:
+                break
+            started = clock.monotonic_seconds()
+            _scan_partition(scan, reader, partition, target, options, clock)
+            scan.seconds += clock.monotonic_seconds() - started
+            scan.partitions_read += 1
+    finally:
+        reader.close()
+    return scan
+
+
+def _scan_partition(
+    scan: _Scan,
+    reader: Reader,
+    partition: TopicPartition,
+    target: OffsetRange,
+    options: MeasureOptions,
+    clock: Clock,
+) -> None:
+    """Read one partition to a target fixed before; done by position, never by counting records."""
+    if target.is_empty:
+        return
+    scan.offset_last, first = -1, -1
+    quiet_since = clock.monotonic_seconds()
+    reader.assign({partition: target.offset_first})
+    while reader.position(partition) < target.offset_next:
+        batches = reader.read(READ_BATCH_RECORDS, 0.2)
+        for batch in batches:
+            first = batch.offsets[0] if first < 0 else first
+            _take(scan, batch)
+        now = clock.monotonic_seconds()
+        quiet_since = now if batches else quiet_since
+        if now - quiet_since > options.read_timeout_seconds:
+            raise BrokerUnreachable(
+                f"{partition} sent nothing for {options.read_timeout_seconds:g} s.",
+                action="Check that the partition has a leader, then try again.",
+            )
+    scan.offsets_read += target.offset_next - max(first, 0)
+    # The newest record is never compacted away, so a hole behind it can only be a transaction marker.
+    scan.markers = scan.markers or -1 < scan.offset_last + 1 < target.offset_next
+
+
+def _take(scan: _Scan, batch: RecordBatch) -> None:
+    state = [index for index, key in enumerate(batch.keys) if not is_reserved(key)]
+    if len(state) == len(batch):
+        scan.sketch.add(batch.keys, batch.values)
+    else:
+        scan.sketch.add([batch.keys[i] for i in state], [batch.values[i] for i in state])
+    scan.records += len(batch)
+    scan.plain_bytes += sum(map(len, filter(None, batch.keys))) + sum(map(len, filter(None, batch.values)))
+    scan.offset_last = batch.offsets[-1]
+    scan.first_ms = min(scan.first_ms, batch.timestamps_ms[0])
+    scan.last_ms = max(scan.last_ms, batch.timestamps_ms[-1])
+
+
+def _rate(options: MeasureOptions, watch: _Watch, scan: _Scan, scale: float) -> tuple[float, str]:
+    if options.updates_per_second is not None:
+        return options.updates_per_second, "given"
+    if watch.appended > 0:
+        return watch.appended / watch.seconds, f"observed over {watch.seconds:.1f} s"
+    if scan.last_ms > scan.first_ms:
+        seconds = (scan.last_ms - scan.first_ms) / 1000
+        return (
+            scan.offsets_read * scale / seconds,
+            "from the log's history, as nothing was written while watching",
+        )
+    return 0.0, "nothing was written"
+
+
+def _record_sizes(size_bytes: int, watch: _Watch, scan: _Scan, scale: float) -> RecordBytes:
+    if scan.records == 0:
+        return RecordBytes(100.0, 100.0, 200.0)
+    return estimate(
+        [sample.size_bytes for sample in watch.samples],
+        watch.ends,
+        average=max(1.0, size_bytes / (scan.records * scale)),
+        uncompressed=scan.plain_bytes / scan.records,
+        live_records=scan.sketch.distinct() * scale,
+    )
+
+
+def _restore_rate(
+    cluster: Cluster,
+    topic: str,
+    scan: _Scan,
+    partitions: int,
+    options: MeasureOptions,
+    progress: Callable[[str], None],
+    clock: Clock,
+) -> RestoreRate:
+    """From one restore on trial; from reading alone for a long log; assumed for a short one."""
+    if scan.records < _MIN_RECORDS_FOR_RATE:
+        return DEFAULT_RESTORE_RATE
+    if scan.records > options.probe_records_max or scan.partitions_read < partitions:
+        return RestoreRate(scan.records / scan.seconds, 0.1, "reading the log, timed here", 0.4)
+    progress(f"restoring {topic} on trial")
+    probe = probe_restore(cluster, topic, clock=clock)
+    return RestoreRate(probe.records / probe.seconds, 0.0, "one restore on trial, timed here", 0.25)
+
+
+def _unknown(options: MeasureOptions, watch: _Watch, scan: _Scan, count: int, newer: bool) -> tuple[str, ...]:
+    told = []
+    if watch.cleaner is None:
+        told.append("Cleaner CPU was not observed: the broker is not one process on this machine.")
+    if options.updates_per_second is None and watch.appended == 0:
+        told.append("Nothing was written while watching: the update rate is the mean of the log's history.")
+    if scan.partitions_read < count:
+        told.append(
+            f"Only {scan.partitions_read} of {count} partitions were read; keys and records of the others "
+            f"are "
+            "taken to be alike."
+        )
+    if not scan.sketch.is_exact:
+        told.append(f"Keys were estimated from a sketch, to ±{scan.sketch.relative_error:.1%}.")
+    if options.restore is None and scan.records > options.probe_records_max:
+        told.append("The restore rate is that of reading alone; writing the store makes a restore slower.")
+    if newer:
+        told.append("The broker is newer than Kafka 4.3; the strictest known ranges were used.")
+    return tuple(told)

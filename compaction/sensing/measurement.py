@@ -1,0 +1,104 @@
+"""The result of measuring a compacted topic: what a recommendation is made from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from stateflow.compaction.model.workload import RestoreRate, Workload
+from stateflow.compaction.settings.policy import CleanerSettings, Policy
+from stateflow.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class SizeSample:
+    """Bytes of a topic's log at one moment, all partitions together, leaders only."""
+
+    seconds: float
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One look at one compacted topic on its broker, taken without changing anything."""
+
+    topic: str
+    partitions: int
+    replication: int
+    broker_version: tuple[int, int]
+    broker_newer_than_known: bool
+    policy: Policy
+    cleaner: CleanerSettings
+    size_bytes: int
+    """Log bytes now, one replica of every partition."""
+    disk_bytes: int
+    """Log bytes now, all replicas on all brokers."""
+    records: int
+    """Records in the log now, superseded ones included."""
+    live_keys: int
+    tombstones: int
+    """Keys whose newest record is a tombstone that the log still carries."""
+    distinct_relative_error: float
+    """Of the two counts above; 0 when every key was seen."""
+    record_bytes: float
+    """Bytes on disk per record as appended, its share of a compressed batch."""
+    updates_per_second: float
+    rate_source: str
+    """Where the update rate comes from: observed, the log's history, or given."""
+    transactional: bool
+    """True when the log carries transaction markers."""
+    restore: RestoreRate
+    live_record_bytes: float | None = None
+    """Bytes on disk per record that survived compaction; as appended when not known."""
+    live_record_bytes_high: float | None = None
+    """The most that it may be."""
+    cleaner_cores: float | None = None
+    """CPU of the cleaner threads while watching, all topics together; None when the broker is not on this
+    machine.
+    """
+    sizes: tuple[SizeSample, ...] = ()
+    unknown: tuple[str, ...] = ()
+    """What could not be sensed, in sentences, with what it does to the result."""
+    overrides: dict[str, str] = field(default_factory=dict)
+    """The topic's own settings, without those inherited from the broker."""
+    compacted: bool = True
+    """False when ``cleanup.policy`` does not name compact: then no policy of ours has any effect."""
+
+    @property
+    def live_records(self) -> int:
+        """Records that a finished compaction would keep today."""
+        return self.live_keys + self.tombstones
+
+    @property
+    def dirty_share(self) -> float:
+        """Share of the records in the log that newer ones have superseded."""
+        return 1 - self.live_records / self.records if self.records else 0.0
+
+    def workload(self) -> Workload:
+        """The load that the model takes."""
+        return Workload(
+            partitions=self.partitions,
+            live_records=max(1.0, float(self.live_records)),
+            updates_per_second=self.updates_per_second,
+            record_bytes=self.record_bytes,
+            live_record_bytes=self.live_record_bytes or self.record_bytes,
+            live_record_bytes_high=self.live_record_bytes_high,
+        )
+
+    def to_data(self) -> dict[str, Any]:
+        """As plain data for JSON."""
+        data: dict[str, Any] = msgspec.to_builtins(self)
+        return data
+
+    @classmethod
+    def from_data(cls, data: Any) -> Measurement:
+        """Back from plain data; raises ``ConfigError`` when it is not a measurement."""
+        try:
+            return msgspec.convert(data, cls)
+        except msgspec.ValidationError as error:
+            raise ConfigError(
+                f"This is not a measurement: {error}.",
+                action="Write it with `stateflow compaction measure --json`.",
+            ) from error

@@ -1,0 +1,1 @@
+"""The compaction study: its plan, its runs, its figures and its page."""

@@ -1,0 +1,257 @@
+"""What a study found: per cell measured and predicted, per objective the grid against ours, the loop's
+bound.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from stateflow.compaction.control.watch import Decision
+from stateflow.compaction.experiment.calibrate import Calibration
+from stateflow.compaction.experiment.loop import LoopResult
+from stateflow.compaction.experiment.trimmed import TrimmedResult
+from stateflow.compaction.settings.policy import CleanerSettings, Policy
+from stateflow.compaction.study.plan import StudyOptions
+
+LATE_SECONDS_MAX = 1.0
+"""A producer that fell further behind did not write at the rate that the cell names."""
+WAIT_SHARE_MAX = 0.15
+"""A cleaner that waited for a core for longer than this share of its own CPU time was held up by other work."""
+
+
+@dataclass(frozen=True, slots=True)
+class CellFigures:
+    """One policy under one workload: measured, simulated, and by the closed form."""
+
+    setup: str
+    name: str
+    ours: bool
+    policy: Policy
+    size_mean_bytes: float
+    size_max_bytes: float
+    size_max_spread: float
+    """(Largest − smallest) / mean over the repeats."""
+    cleaner_cores: float
+    request_cores: float
+    broker_cores: float
+    cleaner_wait_cores: float
+    records_end: int
+    live_end: int
+    record_bytes: float
+    restore_seconds: float
+    restore_spread: float
+    late_seconds: float
+    simulated_size_mean_bytes: float
+    simulated_size_max_bytes: float
+    simulated_cleaner_cores: float
+    closed_size_max_bytes: float | None
+    closed_cleaner_cores: float
+    sizes: tuple[tuple[float, int], ...]
+
+    @property
+    def disturbed(self) -> bool:
+        """True when the cleaner waited for a core, or the producer was late: the cell shows the machine's load."""
+        waited = self.cleaner_wait_cores > WAIT_SHARE_MAX * max(self.cleaner_cores, 0.01)
+        return waited or self.late_seconds > LATE_SECONDS_MAX
+
+    @property
+    def size_error(self) -> float:
+        """Simulated largest log / measured − 1."""
+        return self.simulated_size_max_bytes / self.size_max_bytes - 1
+
+    @property
+    def cpu_error(self) -> float:
+        """Simulated cleaner CPU / measured − 1."""
+        return self.simulated_cleaner_cores / max(self.cleaner_cores, 1e-9) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectiveFigures:
+    """One restore objective: the cheapest cell of the grid that holds it, and our recommendation,
+    measured.
+    """
+
+    setup: str
+    factor: float
+    """The objective as a log of so many times the live records."""
+    bound_bytes: float
+    restore_seconds: float
+    grid_best: str | None
+    grid_cleaner_cores: float | None
+    grid_broker_cores: float | None
+    ours_cleaner_cores: float | None
+    ours_broker_cores: float | None
+    ours_size_max_bytes: float | None
+    ours_restore_seconds: float | None
+    ours_restore_predicted_seconds: float | None
+    with_buffer_cleaner_cores: float | None
+    """Ours with a dedupe buffer that fits the topic, a setting of the whole broker."""
+    held: bool
+
+    @property
+    def ratio_with_buffer(self) -> float | None:
+        """The same with a dedupe buffer that fits the topic."""
+        if not self.grid_cleaner_cores or self.with_buffer_cleaner_cores is None:
+            return None
+        return self.with_buffer_cleaner_cores / self.grid_cleaner_cores
+
+    @property
+    def ratio(self) -> float | None:
+        """Our cleaner CPU over the grid's; None when one of the two cannot hold the objective."""
+        if not self.grid_cleaner_cores or self.ours_cleaner_cores is None:
+            return None
+        return self.ours_cleaner_cores / self.grid_cleaner_cores
+
+
+@dataclass(frozen=True, slots=True)
+class TrimFigures:
+    """A policy without the cleaner at the middle objective."""
+
+    setup: str
+    factor: float
+    result: TrimmedResult
+
+
+@dataclass(frozen=True, slots=True)
+class LoopFigures:
+    """One run through the rate step."""
+
+    name: str
+    bound_bytes: float
+    share_over_bound: float
+    size_max_bytes: float
+    cleaner_cores: float
+    changes: int
+    sizes: tuple[tuple[float, int], ...]
+    decisions: tuple[Decision, ...]
+
+    @classmethod
+    def of(cls, result: LoopResult) -> LoopFigures:
+        """From a run, without what the report does not need."""
+        return cls(
+            name=result.name,
+            bound_bytes=result.bound_bytes,
+            share_over_bound=result.share_over_bound,
+            size_max_bytes=result.size_max_bytes,
+            cleaner_cores=result.cleaner_cores,
+            changes=result.changes,
+            sizes=tuple((sample.seconds, sample.size_bytes) for sample in result.cell.sizes),
+            decisions=result.decisions,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """All figures of one study."""
+
+    options: StudyOptions
+    broker: str
+    cleaner: CleanerSettings
+    calibration: Calibration
+    cells: tuple[CellFigures, ...]
+    objectives: tuple[ObjectiveFigures, ...]
+    trims: tuple[TrimFigures, ...]
+    loops: tuple[LoopFigures, ...]
+
+    def summary(self) -> dict[str, Any]:
+        """Everything but the time series, as plain data for JSON."""
+        watched = next((loop for loop in self.loops if "watched" in loop.name), None)
+        return {
+            "broker": self.broker,
+            "cells": [_cell_summary(cell) for cell in self.cells],
+            "objectives": [_objective_summary(objective) for objective in self.objectives],
+            "ratio_at_tightest": self.ratio_at_tightest(),
+            "prediction_errors": prediction_errors(self.cells),
+            "prediction_errors_undisturbed": prediction_errors(
+                [cell for cell in self.cells if not cell.disturbed]
+            ),
+            "disturbed_cells": [cell.name for cell in self.cells if cell.disturbed],
+            "trims": [
+                {
+                    "setup": trim.setup,
+                    "policy": trim.result.name,
+                    "size_max_bytes": trim.result.size_max_bytes,
+                    "cleaner_cores": trim.result.cleaner_cores,
+                    "broker_cores": trim.result.broker_cores,
+                    "client_cores": trim.result.client_cores,
+                    "writes_per_update": trim.result.writes_per_update,
+                    "restore_seconds": trim.result.restore_seconds,
+                }
+                for trim in self.trims
+            ],
+            "loops": [
+                {
+                    "name": loop.name,
+                    "share_over_bound": loop.share_over_bound,
+                    "size_max_over_bound": loop.size_max_bytes / loop.bound_bytes,
+                    "cleaner_cores": loop.cleaner_cores,
+                    "changes": loop.changes,
+                }
+                for loop in self.loops
+            ],
+            "loop_share_over_bound": watched.share_over_bound if watched else None,
+        }
+
+    def ratio_at_tightest(self) -> float | None:
+        """Our cleaner CPU over the grid's at the tightest objective that both hold."""
+        comparable = [one for one in self.objectives if one.ratio is not None and one.held]
+        return min(comparable, key=lambda one: one.factor).ratio if comparable else None
+
+
+def mean_abs(values: Iterable[float]) -> float | None:
+    """Mean of the absolute values; None of none."""
+    found = [abs(value) for value in values]
+    return statistics.fmean(found) if found else None
+
+
+def prediction_errors(cells: Sequence[CellFigures]) -> dict[str, Any]:
+    """Mean and largest absolute errors of the simulator's predictions; None of no cells."""
+    return {
+        "cells": len(cells),
+        "size_mean_abs": mean_abs(cell.size_error for cell in cells),
+        "size_max_abs": max((abs(cell.size_error) for cell in cells), default=None),
+        "cleaner_cpu_mean_abs": mean_abs(cell.cpu_error for cell in cells),
+        "cleaner_cpu_max_abs": max((abs(cell.cpu_error) for cell in cells), default=None),
+    }
+
+
+def _cell_summary(cell: CellFigures) -> dict[str, Any]:
+    return {
+        "setup": cell.setup,
+        "cell": cell.name,
+        "ours": cell.ours,
+        "size_max_bytes": cell.size_max_bytes,
+        "size_max_predicted_bytes": cell.simulated_size_max_bytes,
+        "size_max_closed_form_bytes": cell.closed_size_max_bytes,
+        "cleaner_cores": cell.cleaner_cores,
+        "cleaner_cores_predicted": cell.simulated_cleaner_cores,
+        "cleaner_cores_closed_form": cell.closed_cleaner_cores,
+        "broker_cores": cell.broker_cores,
+        "cleaner_wait_cores": cell.cleaner_wait_cores,
+        "disturbed": cell.disturbed,
+        "restore_seconds": cell.restore_seconds,
+        "restore_spread": cell.restore_spread,
+        "records_end": cell.records_end,
+        "live_end": cell.live_end,
+        "policy": cell.policy.to_config(),
+    }
+
+
+def _objective_summary(objective: ObjectiveFigures) -> dict[str, Any]:
+    return {
+        "setup": objective.setup,
+        "log_at_most_times_live": objective.factor,
+        "restore_seconds": objective.restore_seconds,
+        "grid_best": objective.grid_best,
+        "grid_cleaner_cores": objective.grid_cleaner_cores,
+        "ours_cleaner_cores": objective.ours_cleaner_cores,
+        "ratio": objective.ratio,
+        "ours_with_fitting_buffer_cleaner_cores": objective.with_buffer_cleaner_cores,
+        "ratio_with_fitting_buffer": objective.ratio_with_buffer,
+        "held": objective.held,
+        "ours_restore_seconds": objective.ours_restore_seconds,
+        "ours_restore_predicted_seconds": objective.ours_restore_predicted_seconds,
+    }

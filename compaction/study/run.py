@@ -1,0 +1,379 @@
+"""The compaction study: every cell measured beside its prediction, our recommendation checked by measuring
+it.
+
+Runs one after another on one local broker; every finished run is a JSON file in the folder, so a study
+that was
+stopped goes on where it was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from stateflow.compaction.advice.alternatives import fitting_cleaner
+from stateflow.compaction.advice.objective import Objective
+from stateflow.compaction.advice.recommend import recommend
+from stateflow.compaction.cluster.admin import ClusterAdmin
+from stateflow.compaction.control.journal import Journal
+from stateflow.compaction.experiment.calibrate import Calibration, calibrate
+from stateflow.compaction.experiment.cell import Cell, CellResult, run_cell
+from stateflow.compaction.experiment.loop import LoopResult, run_loop
+from stateflow.compaction.experiment.trimmed import TrimmedResult, run_trimmed
+from stateflow.compaction.model.closed_form import Costs, predict
+from stateflow.compaction.model.simulate import Simulation, SimulationOptions
+from stateflow.compaction.model.workload import RestoreRate, Workload
+from stateflow.compaction.sensing.measurement import Measurement
+from stateflow.compaction.sensing.restore_probe import RestoreProbe, fit_rate
+from stateflow.compaction.settings.policy import CleanerSettings, Policy
+from stateflow.compaction.study.plan import Setup, StudyOptions, grid, loop_stream, setups, study_settings
+from stateflow.compaction.study.result import CellFigures, LoopFigures, ObjectiveFigures, Study, TrimFigures
+from stateflow.errors import StateCorrupt
+from stateflow.log.base import Cluster
+
+_T = TypeVar("_T")
+_MARGIN = 0.045
+"""Kept free in the study's recommendations: the load is known exactly, the model is off by up to this
+much.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """Where a study runs."""
+
+    cluster: Cluster
+    admins: tuple[ClusterAdmin, ClusterAdmin, ClusterAdmin]
+    """Three connections: one for each thread of the live loop."""
+    folder: Path
+    progress: Callable[[str], None]
+
+    @property
+    def cleaner(self) -> CleanerSettings:
+        """Of the broker."""
+        admin = self.admins[0]
+        return admin.cleaner_settings(next(iter(admin.broker_addresses())))
+
+    def kept(self, name: str, parameters: object, kind: type[_T], run: Callable[[], _T]) -> _T:
+        """The result of an earlier run with the same parameters, else a new one, kept for next time."""
+        text = json.dumps(msgspec.to_builtins(parameters), sort_keys=True, default=str)
+        digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+        path = self.folder / f"{name.replace('/', '_')}-{digest}.json"
+        if path.exists():
+            try:
+                return msgspec.json.decode(path.read_bytes(), type=kind)
+            except msgspec.DecodeError as error:
+                raise StateCorrupt(f"{path} is no result of a run: {error}.", action="Delete it.") from error
+        self.progress(name)
+        result = run()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_suffix(".tmp")
+        temporary.write_bytes(msgspec.json.encode(result))
+        temporary.replace(path)
+        return result
+
+
+def run_study(bench: Bench, options: StudyOptions) -> Study:
+    """Everything: calibration, the grid, our points at every objective, trimming policies, the live loop."""
+    cleaner = bench.cleaner
+    calibration = bench.kept(
+        "calibration",
+        asdict(cleaner),
+        Calibration,
+        lambda: calibrate(bench.cluster, bench.admins[0], bench.admins[1], progress=bench.progress),
+    )
+    cells: list[CellFigures] = []
+    objectives: list[ObjectiveFigures] = []
+    trims: list[TrimFigures] = []
+    for setup in setups(options):
+        measured = _grid(bench, options, setup, calibration.costs, cleaner)
+        cells += measured
+        tuned = _objectives(bench, options, setup, calibration.costs, cleaner, measured)
+        objectives += [objective for objective, _ in tuned]
+        cells += [cell for _, measured_ours in tuned for cell in measured_ours]
+        if setup.state == "fold-left":
+            trims += _trims(bench, options, setup, measured)
+    loops = _loops(bench, options, calibration.costs, cells)
+    return Study(
+        options=options,
+        broker=".".join(map(str, bench.admins[0].version()[0])),
+        cleaner=cleaner,
+        calibration=calibration,
+        cells=tuple(cells),
+        objectives=tuple(objectives),
+        trims=tuple(trims),
+        loops=tuple(loops),
+    )
+
+
+# --- cells ------------------------------------------------------------------------------------------
+
+
+def _grid(
+    bench: Bench, options: StudyOptions, setup: Setup, costs: Costs, cleaner: CleanerSettings
+) -> list[CellFigures]:
+    return [_cell(bench, options, setup, name, policy, costs, cleaner, ours=False) for name, policy in grid()]
+
+
+def _cell(
+    bench: Bench,
+    options: StudyOptions,
+    setup: Setup,
+    name: str,
+    policy: Policy,
+    costs: Costs,
+    cleaner: CleanerSettings,
+    *,
+    ours: bool,
+) -> CellFigures:
+    """Measure one policy under one workload, with repeats, and put the two predictions beside it."""
+    runs = []
+    for repeat in range(options.repeats):
+        stream = replace(setup.stream, seed=setup.stream.seed + repeat)
+        cell = Cell(f"{setup.name} {name}", policy, stream, options.warm_seconds, options.restores)
+        label = f"{setup.name} {name} run {repeat + 1}"
+        runs.append(bench.kept(label, cell, CellResult, lambda cell=cell: _run(bench, cell)))  # type: ignore[misc]
+    simulation = Simulation(
+        setup.partitions, policy, cleaner, costs, SimulationOptions(warm_seconds=options.warm_seconds)
+    ).run(setup.stream.updates())
+    mean_live = statistics.fmean(run.live_end for run in runs)
+    closed = predict(_workload(setup, runs[0], mean_live), policy, cleaner, costs)
+    size_max = [run.size_max_bytes for run in runs]
+    return CellFigures(
+        setup=setup.name,
+        name=name,
+        ours=ours,
+        policy=policy,
+        size_mean_bytes=statistics.fmean(run.size_mean_bytes for run in runs),
+        size_max_bytes=statistics.fmean(size_max),
+        size_max_spread=(max(size_max) - min(size_max)) / statistics.fmean(size_max),
+        cleaner_cores=statistics.fmean(run.cleaner_cores for run in runs),
+        request_cores=statistics.fmean(run.request_cores for run in runs),
+        broker_cores=statistics.fmean(run.broker_cores for run in runs),
+        cleaner_wait_cores=statistics.fmean(run.cleaner_wait_cores for run in runs),
+        records_end=round(statistics.fmean(run.records_end for run in runs)),
+        live_end=round(mean_live),
+        record_bytes=_record_bytes(runs[0]),
+        restore_seconds=statistics.median(second for run in runs for second in run.restore_seconds),
+        restore_spread=_spread([second for run in runs for second in run.restore_seconds]),
+        late_seconds=max(run.late_seconds for run in runs),
+        simulated_size_mean_bytes=simulation.size_mean_bytes,
+        simulated_size_max_bytes=simulation.size_max_bytes,
+        simulated_cleaner_cores=simulation.cleaner_cores + costs.idle_share,
+        closed_size_max_bytes=closed.size_max_bytes if math.isfinite(closed.size_max_bytes) else None,
+        closed_cleaner_cores=closed.cleaner_cores + costs.idle_share,
+        sizes=tuple((sample.seconds, sample.size_bytes) for sample in runs[0].sizes),
+    )
+
+
+def _run(bench: Bench, cell: Cell) -> CellResult:
+    return run_cell(bench.cluster, bench.admins[0], bench.admins[1], cell)
+
+
+def _record_bytes(run: CellResult) -> float:
+    return run.size_end_bytes / max(1, run.records_end)
+
+
+def _spread(values: Sequence[float]) -> float:
+    return (max(values) - min(values)) / statistics.median(values)
+
+
+def _workload(setup: Setup, run: CellResult, live: float) -> Workload:
+    return Workload(setup.partitions, live, setup.stream.mean_rate(), _record_bytes(run), _record_bytes(run))
+
+
+# --- objectives -------------------------------------------------------------------------------------
+
+
+def _objectives(
+    bench: Bench,
+    options: StudyOptions,
+    setup: Setup,
+    costs: Costs,
+    cleaner: CleanerSettings,
+    measured: list[CellFigures],
+) -> list[tuple[ObjectiveFigures, list[CellFigures]]]:
+    """For every objective: the grid's cheapest cell that holds it, and ours, recommended and then
+    measured.
+    """
+    rate = fit_rate([RestoreProbe(cell.restore_seconds, cell.records_end, 0) for cell in measured])
+    return [
+        _objective(bench, options, setup, costs, cleaner, measured, rate, factor)
+        for factor in options.log_factors
+    ]
+
+
+def _objective(
+    bench: Bench,
+    options: StudyOptions,
+    setup: Setup,
+    costs: Costs,
+    cleaner: CleanerSettings,
+    measured: list[CellFigures],
+    rate: RestoreRate,
+    factor: float,
+) -> tuple[ObjectiveFigures, list[CellFigures]]:
+    live = max(cell.live_end for cell in measured)
+    record_bytes = statistics.median(cell.record_bytes for cell in measured)
+    records_max = factor * live
+    seconds = rate.seconds(records_max)
+    holding = [cell for cell in measured if cell.size_max_bytes <= records_max * record_bytes]
+    best = min(holding, key=lambda cell: cell.cleaner_cores, default=None)
+    known = measurement_of(setup, cleaner, rate, live, record_bytes)
+    found = recommend(
+        known,
+        objective=Objective(
+            seconds, margin=_margin(rate, seconds, records_max), rate_headroom=1.0, live_headroom=1.0
+        ),
+        costs=costs,
+    )
+    ours = with_buffer = None
+    if found.reachable:
+        policy, name = found.best.policy, f"tuned for {factor:g}x live"
+        ours = _cell(bench, options, setup, name, policy, costs, cleaner, ours=True)
+        better = fitting_cleaner(known)
+        with _cleaner_settings(bench, cleaner, better):
+            with_buffer = _cell(
+                bench, options, setup, f"{name}, small buffer", policy, costs, better, ours=True
+            )
+    figures = ObjectiveFigures(
+        setup=setup.name,
+        factor=factor,
+        bound_bytes=records_max * record_bytes,
+        restore_seconds=seconds,
+        grid_best=best.name if best else None,
+        grid_cleaner_cores=best.cleaner_cores if best else None,
+        grid_broker_cores=best.broker_cores if best else None,
+        ours_cleaner_cores=ours.cleaner_cores if ours else None,
+        ours_broker_cores=ours.broker_cores if ours else None,
+        ours_size_max_bytes=ours.size_max_bytes if ours else None,
+        ours_restore_seconds=ours.restore_seconds if ours else None,
+        ours_restore_predicted_seconds=rate.seconds(ours.records_end) if ours else None,
+        with_buffer_cleaner_cores=with_buffer.cleaner_cores if with_buffer else None,
+        held=ours is not None and ours.size_max_bytes <= records_max * record_bytes,
+    )
+    return figures, [cell for cell in (ours, with_buffer) if cell is not None]
+
+
+@contextmanager
+def _cleaner_settings(bench: Bench, now: CleanerSettings, wanted: CleanerSettings) -> Iterator[None]:
+    """Other cleaner settings on the broker for the time of the block; they restart the cleaner threads."""
+    admin = bench.admins[0]
+    broker = next(iter(admin.broker_addresses()))
+    changes = {
+        "log.cleaner.dedupe.buffer.size": str(wanted.dedupe_buffer_bytes),
+        "log.cleaner.backoff.ms": str(wanted.backoff_ms),
+    }
+    admin.alter_broker(broker, changes)
+    try:
+        yield
+    finally:
+        admin.alter_broker(broker, dict.fromkeys(changes))
+        if admin.cleaner_settings(broker) != now:  # somebody had set them dynamically before
+            admin.alter_broker(
+                broker,
+                {
+                    "log.cleaner.dedupe.buffer.size": str(now.dedupe_buffer_bytes),
+                    "log.cleaner.backoff.ms": str(now.backoff_ms),
+                },
+            )
+
+
+def _margin(rate: RestoreRate, seconds: float, records_max: float) -> float:
+    """The margin that leaves the study's share of the record budget free."""
+    return max(0.0, 1 - (1 - _MARGIN) * records_max / max(rate.records_within(seconds), 1e-9))
+
+
+def measurement_of(
+    setup: Setup, cleaner: CleanerSettings, rate: RestoreRate, live: int, record_bytes: float
+) -> Measurement:
+    """The workload of a setup as a measurement, known instead of sensed."""
+    return Measurement(
+        topic=setup.name,
+        partitions=setup.partitions,
+        replication=1,
+        broker_version=(4, 3),
+        broker_newer_than_known=False,
+        policy=Policy(**study_settings()),
+        cleaner=cleaner,
+        size_bytes=0,
+        disk_bytes=0,
+        records=live,
+        live_keys=live,
+        tombstones=0,
+        distinct_relative_error=0.0,
+        record_bytes=record_bytes,
+        updates_per_second=setup.stream.mean_rate(),
+        rate_source="known",
+        transactional=False,
+        restore=rate,
+    )
+
+
+# --- trimming, and the live loop --------------------------------------------------------------------
+
+
+def _trims(
+    bench: Bench, options: StudyOptions, setup: Setup, measured: list[CellFigures]
+) -> list[TrimFigures]:
+    """Image + trim and eventual re-emission, bounded like the middle objective."""
+    factor = sorted(options.log_factors)[len(options.log_factors) // 2]
+    live = max(cell.live_end for cell in measured)
+    room = factor * live
+    image_seconds = max(1.0, (room - live) / options.updates_per_second)
+    found = []
+    for name, bounds in (
+        ("image + trim", {"image_seconds": image_seconds}),
+        ("eventual", {"log_records_max": room}),
+    ):
+        result = bench.kept(
+            f"{setup.name} {name}",
+            [asdict(setup.stream), bounds, options.warm_seconds],
+            TrimmedResult,
+            lambda bounds=bounds: run_trimmed(  # type: ignore[misc]
+                bench.cluster, bench.admins[0], setup.stream, options.warm_seconds, **bounds
+            ),
+        )
+        found.append(TrimFigures(setup.name, factor, result))
+    return found
+
+
+def _loops(bench: Bench, options: StudyOptions, costs: Costs, cells: list[CellFigures]) -> list[LoopFigures]:
+    """The live loop through a rate that triples and falls back, beside two fixed policies of the grid."""
+    stream = loop_stream(options)
+    single = [cell for cell in cells if cell.setup == "fold-left-1p" and not cell.ours]
+    if not single:
+        return []
+    rate = fit_rate([RestoreProbe(cell.restore_seconds, cell.records_end, 0) for cell in single])
+    record_bytes = statistics.median(cell.record_bytes for cell in single)
+    bound_records = 1.8 * max(cell.live_end for cell in single)
+    objective = Objective(rate.seconds(bound_records), margin=0.1)
+    relaxed = Policy(segment_ms=1000, dirty_ratio=0.33, **study_settings())
+    tight = Policy(segment_ms=100, dirty_ratio=0.01, **study_settings())
+    journal = Journal("study", bench.folder / "journal")
+    found = []
+    for name, policy, goal in (
+        ("watched", relaxed, objective),
+        ("fixed 1000ms-0.33", relaxed, None),
+        ("fixed 100ms-0.01", tight, None),
+    ):
+        cell = Cell(f"loop {name}", policy, stream, options.warm_seconds, 1)
+        result = bench.kept(
+            f"loop {name}",
+            [cell, goal, bound_records],
+            LoopResult,
+            lambda cell=cell, goal=goal: run_loop(  # type: ignore[misc]
+                bench.cluster, bench.admins, cell, goal, rate, bound_records * record_bytes, journal, costs
+            ),
+        )
+        found.append(LoopFigures.of(result))
+    return found
