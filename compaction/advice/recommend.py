@@ -21,7 +21,7 @@ from stateflow.compaction.settings.policy import Policy
 from stateflow.errors import ConfigError
 
 _CURVE_POINTS = 12
-_SAVING_MIN_CORES, _SAVING_MIN_SHARE = 0.0005, 0.05
+SAVING_MIN_CORES, SAVING_MIN_SHARE = 0.0005, 0.05
 """A change of settings is not worth a saving of less CPU than this."""
 _KEPT = "The settings in force hold the objective, and no others would save CPU worth a change."
 SIZE_RELATIVE_ERROR = 0.05
@@ -97,8 +97,16 @@ def _worth_keeping(setting: Setting, current: Candidate, chosen: Candidate) -> b
         return False  # what lies there now takes too long already, whatever the steady state will be
     if cheapest([current], setting.records_max, setting.objective.disk_bytes_max) is None:
         return False
-    saved = current.expected.cores - chosen.expected.cores
-    return saved <= max(_SAVING_MIN_CORES, _SAVING_MIN_SHARE * current.expected.cores)
+    return current.expected.cores - chosen.expected.cores <= resolution_cores(current.expected.cores)
+
+
+def resolution_cores(cores: float) -> float:
+    """How far above the cheapest policy settings in force may lie and still be recommended: CPU in cores.
+
+    Recommendations are ordered only up to this: a longer restore time never costs more CPU than a shorter one,
+    except that it may keep settings in force which cost so much more than the cheapest.
+    """
+    return max(SAVING_MIN_CORES, SAVING_MIN_SHARE * cores)
 
 
 def _candidate(setting: Setting, space: SearchSpace, policy: Policy) -> Candidate:
