@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from stateflow.app import App
 from stateflow.codec.base import Codec
+from stateflow.codec.ordered import OrderedFloat, OrderedInteger
 from stateflow.codec.scalar import Boolean, Bytes, Float, Float32, Int32, Integer, String
 from stateflow.codec.structured import Json, JsonOf, MsgPack, MsgPackOf
 from stateflow.codec.windowed import Windowed
@@ -33,10 +34,14 @@ from stateflow.operators.policy import DeadLetter, Fail, Retry, Skip
 from stateflow.operators.stream import Stream
 from stateflow.operators.topics import Topic
 from stateflow.operators.windows import Tumbling
+from stateflow.state.counter import Counter
 from stateflow.state.declare import state
 from stateflow.state.listof import ListOf
 from stateflow.state.mapof import MapOf
+from stateflow.state.reducing import Reducing
+from stateflow.state.setof import SetOf
 from stateflow.state.value import Value
+from stateflow.state.versioned import Version, Versioned
 
 if TYPE_CHECKING:
     from stateflow import testing
@@ -51,6 +56,7 @@ __all__ = [
     "Bytes",
     "Codec",
     "Context",
+    "Counter",
     "DeadLetter",
     "Fail",
     "Float",
@@ -64,13 +70,19 @@ __all__ = [
     "MsgPack",
     "MsgPackOf",
     "Operator",
+    "OrderedFloat",
+    "OrderedInteger",
+    "Reducing",
     "Retry",
+    "SetOf",
     "Skip",
     "Stream",
     "String",
     "Topic",
     "Tumbling",
     "Value",
+    "Version",
+    "Versioned",
     "Windowed",
     "WindowedKey",
     "collect",

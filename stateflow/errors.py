@@ -129,6 +129,10 @@ class ProcessingError(StateflowError):
     exit_code = 22
 
 
+class StateBoundExceeded(ProcessingError):
+    """A record would make a state larger than was declared for it, or a counter larger than 64 bits hold."""
+
+
 # --- local state: 30 … 39 ---------------------------------------------------------------------------
 
 
@@ -199,6 +203,12 @@ class CommitTorn(StateflowError):
     """The last commit of a task is only half visible; the task must set it right before its log is copied."""
 
     exit_code = 45
+
+
+class MergeUndefined(StateflowError):
+    """Two states of one key met, and nothing says how they become one. ``fields``: store, key."""
+
+    exit_code = 46
 
 
 # --- set-up and tuning: 50 … 59 ---------------------------------------------------------------------

@@ -14,7 +14,7 @@ FORMAT_VERSION = 1
 
 Guarantee = Literal["at-least-once", "exactly-once"]
 KeyLayout = Literal["plain", "window", "prefixed"]
-StoreKind = Literal["value", "window", "list", "map"]
+StoreKind = Literal["value", "window", "list", "map", "counter", "set", "reducing", "nested", "versioned"]
 GenerationState = Literal["preparing", "active", "retired", "aborted"]
 
 
@@ -31,6 +31,8 @@ class StoreEntry(msgspec.Struct, frozen=True, kw_only=True):
     window_ms: int | None = None
     grace_ms: int | None = None
     retention_ms: int | None = None
+    max_length: int | None = None
+    """Elements of a list or set, versions of a versioned value: as many as one key may have."""
     changelog_policy: Literal["every-update", "coalesced", "eventual"] = "coalesced"
     version: int = 1
     """Of the value's schema, counted by the application."""

@@ -23,6 +23,9 @@ class Codec(ABC, Generic[T]):
     ``EncodeError`` and ``DecodeError``.
     """
 
+    is_ordered = False
+    """True when the bytes of values sort as the values do."""
+
     @abstractmethod
     def _encode(self, value: T) -> bytes: ...
 

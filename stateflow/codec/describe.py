@@ -7,6 +7,8 @@ from typing import Any
 
 from stateflow.codec.avro import AvroCodec
 from stateflow.codec.base import Codec
+from stateflow.codec.optional import NothingCodec, OptionalCodec
+from stateflow.codec.ordered import OrderedFloat, OrderedInteger
 from stateflow.codec.scalar import BooleanCodec, BytesCodec, FloatCodec, IntegerCodec, StringCodec
 from stateflow.codec.structured import Json, MsgPack
 from stateflow.codec.timed import TimedCodec
@@ -19,6 +21,10 @@ _BUILDERS: dict[str, Callable[[Mapping[str, Any]], Codec[Any]]] = {
     "integer": lambda described: IntegerCodec(described["bits"]),
     "float": lambda described: FloatCodec(described["bits"]),
     "boolean": lambda _: BooleanCodec(),
+    "ordered-integer": lambda _: OrderedInteger,
+    "ordered-float": lambda _: OrderedFloat,
+    "optional": lambda described: OptionalCodec(from_description(described["value"])),
+    "none": lambda _: NothingCodec(),
     "json": lambda _: Json,
     "msgpack": lambda _: MsgPack,
     "avro": lambda described: AvroCodec(described["schema"]),

@@ -12,6 +12,8 @@ from stateflow.codec.base import Codec
 class BytesCodec(Codec[bytes]):
     """Bytes as they are."""
 
+    is_ordered = True
+
     def _encode(self, value: bytes) -> bytes:
         if not isinstance(value, bytes):
             raise TypeError("not bytes")
@@ -30,6 +32,8 @@ class BytesCodec(Codec[bytes]):
 
 class StringCodec(Codec[str]):
     """UTF-8 text, as Kafka's StringSerializer."""
+
+    is_ordered = True
 
     def _encode(self, value: str) -> bytes:
         if not isinstance(value, str):
@@ -112,6 +116,8 @@ class FloatCodec(Codec[float]):
 
 class BooleanCodec(Codec[bool]):
     """One byte, 0 or 1, as Kafka's BooleanSerializer."""
+
+    is_ordered = True
 
     def _encode(self, value: bool) -> bytes:
         if not isinstance(value, bool):

@@ -15,6 +15,7 @@ from stateflow.log.base import Cluster
 from stateflow.record import OffsetRange, TopicPartition
 from stateflow.scale.reading import live_state
 from stateflow.state.layout import index_of, split_prefixed, split_window
+from stateflow.state.path import instant_of, split_path
 
 ROWS_PER_BATCH = 20_000
 _INDEX_BYTES = 8
@@ -39,18 +40,27 @@ class TableSpec:
         }
 
     @property
-    def part(self) -> tuple[str, str] | None:
-        """Name and Spark SQL type of the column between key and value, where a key has several entries."""
-        if self.layout == "plain":
-            return None
+    def parts(self) -> list[tuple[str, str]]:
+        """Name and Spark SQL type of the columns between key and value, where a key has several entries."""
+        if self.layout == "plain" or self.kind == "set":
+            return []
         if self.layout == "window":
-            return "window_start", "timestamp"
-        return ("index", "bigint") if self.kind == "list" else ("map_key", sql_type(self.map_key_codec))
+            return [("window_start", "timestamp")]
+        if self.kind == "list":
+            return [("index", "bigint")]
+        if self.kind == "versioned":
+            return [("valid_from", "timestamp")]
+        if self.kind == "nested":
+            numbered = enumerate(self.key_part_codecs, 1)
+            return [(f"map_key_{number}", sql_type(codec)) for number, codec in numbered]
+        return [("map_key", sql_type(self.key_part_codecs[0]))]
 
     @property
-    def map_key_codec(self) -> Mapping[str, Any]:
-        """Codec of a map's keys; bytes where the catalog does not say."""
-        return self.value_codec.get("map_key") or {"codec": "bytes"}
+    def key_part_codecs(self) -> Sequence[Mapping[str, Any]]:
+        """Codecs of a map's keys, outermost first, or of a set's elements; bytes where the catalog does not say."""
+        described = self.value_codec
+        one = described.get("map_key") or described.get("element") or {"codec": "bytes"}
+        return described.get("map_keys") or [one]
 
     @property
     def has_times(self) -> bool:
@@ -59,15 +69,18 @@ class TableSpec:
 
     @property
     def plain_value_codec(self) -> Mapping[str, Any]:
-        """Codec of the value alone."""
-        return self.value_codec["value"] if self.has_times else self.value_codec
+        """Codec of the value alone, the element's for a set."""
+        if self.kind == "set":
+            return self.key_part_codecs[0]
+        described = self.value_codec["value"] if self.has_times else self.value_codec
+        return described["value"] if self.kind == "versioned" else described
 
     @property
     def columns(self) -> list[tuple[str, str]]:
         """Name and Spark SQL type of each column, in order."""
         return [
             ("key", sql_type(self.key_codec)),
-            *([self.part] if self.part else []),
+            *self.parts,
             ("value", sql_type(self.plain_value_codec)),
             *([("written_at", "timestamp")] if self.has_times else []),
             ("partition", "int"),
@@ -83,6 +96,8 @@ _SQL_TYPES = {
     "bytes": "binary",
     "string": "string",
     "integer": "bigint",
+    "ordered-integer": "bigint",
+    "ordered-float": "double",
     "float": "double",
     "boolean": "boolean",
 }
@@ -128,7 +143,7 @@ class _Decoder:
         self._spec = spec
         self._schema = pa.schema([(name, _ARROW_TYPES[kind]()) for name, kind in spec.columns])
         self._key = from_description(spec.key_codec)
-        self._map_key = from_description(spec.map_key_codec)
+        self._key_parts = [from_description(codec) for codec in spec.key_part_codecs]
         self._value = from_description(spec.value_codec)
 
     def is_row(self, key: bytes) -> bool:
@@ -137,15 +152,17 @@ class _Decoder:
 
     def batch(self, rows: Sequence[tuple[bytes, bytes]], partition: int) -> pa.RecordBatch:
         """The columns of some entries of one partition."""
-        keys, part = self._split([key for key, _ in rows])
+        keys, parts = self._split([key for key, _ in rows])
         values: list[Any] = list(self._value.decode_many([value for _, value in rows]))
         times: list[list[Any]] = []
         if self._spec.has_times:
             times = [[timed.timestamp_ms * 1000 for timed in values]]
             values = [timed.value for timed in values]
+        if self._spec.kind == "set":
+            values, parts = parts[0], []
         columns = [
             _simple(self._spec.key_codec, self._key.decode_many(keys)),
-            *part,
+            *parts,
             _simple(self._spec.plain_value_codec, values),
             *times,
             [partition] * len(rows),
@@ -154,7 +171,7 @@ class _Decoder:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _split(self, keys: list[bytes]) -> tuple[list[bytes], list[list[Any]]]:
-        """Routing keys, and the column beside them if there is one."""
+        """Routing keys, and the columns beside them."""
         if self._spec.layout == "plain":
             return keys, []
         if self._spec.layout == "window":
@@ -164,8 +181,20 @@ class _Decoder:
         rests = [rest for _, rest in parts]
         if self._spec.kind == "list":
             return [key for key, _ in parts], [[index_of(rest) for rest in rests]]
-        map_keys = _simple(self._spec.map_key_codec, self._map_key.decode_many(rests))
-        return [key for key, _ in parts], [map_keys]
+        return [key for key, _ in parts], self._key_columns(rests)
+
+    def _key_columns(self, rests: list[bytes]) -> list[list[Any]]:
+        """What follows the routing keys of a map, set or versioned value, as columns."""
+        if self._spec.kind == "versioned":
+            return [[instant_of(rest) * 1000 for rest in rests]]
+        if self._spec.kind == "set":
+            return [list(self._key_parts[0].decode_many(rests))]
+        paths = [list(split_path(rest, len(self._key_parts))) for rest in rests]
+        codecs = zip(self._spec.key_part_codecs, self._key_parts, range(len(self._key_parts)), strict=True)
+        return [
+            _simple(described, codec.decode_many([path[depth] for path in paths]))
+            for described, codec, depth in codecs
+        ]
 
 
 def _simple(codec: Mapping[str, Any], values: Sequence[Any]) -> list[Any]:

@@ -4,106 +4,120 @@ from __future__ import annotations
 
 import types
 import typing
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from stateflow.catalog.model import KeyLayout, StoreEntry, StoreKind
+from stateflow.catalog.model import StoreEntry
 from stateflow.codec.base import Codec
 from stateflow.codec.infer import codec_for
+from stateflow.codec.optional import NothingCodec, OptionalCodec
+from stateflow.codec.ordered import key_codec_for
+from stateflow.codec.scalar import Integer
 from stateflow.codec.timed import TimedCodec
 from stateflow.errors import GraphError
-from stateflow.state.expiry import Expiry
-from stateflow.state.listof import ListOf
+from stateflow.state.kinds import (
+    KINDS,
+    NESTED,
+    Advancing,
+    Binding,
+    Kind,
+    StateOptions,
+    advancing,
+    milliseconds,
+)
 from stateflow.state.mapof import MapOf
+from stateflow.state.option_rules import check_options, wrong
 from stateflow.state.scope import Scope
-from stateflow.state.value import Value
 from stateflow.store.base import StateStore
-
-_KINDS: dict[Any, tuple[StoreKind, KeyLayout]] = {
-    Value: ("value", "plain"),
-    ListOf: ("list", "prefixed"),
-    MapOf: ("map", "prefixed"),
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StateOptions:
-    """What ``state(…)`` was called with."""
-
-    default: Any
-    ttl: timedelta | None
-    max_length: int | None
-    codec: Codec[Any] | None
-    key_codec: Codec[Any] | None
-    version: int
 
 
 def state(
     *,
     default: Any = None,
+    initial: Any = None,
+    reduce: Callable[[Any, Any], Any] | None = None,
+    merge: Callable[[Any, Any], Any] | None = None,
     ttl: timedelta | None = None,
+    history: timedelta | None = None,
     max_length: int | None = None,
+    max_versions: int | None = None,
     codec: Codec[Any] | None = None,
     key_codec: Codec[Any] | None = None,
     version: int = 1,
 ) -> Any:
     """Declare a state of an operator class; the annotation beside it says of which type.
 
-    ``default`` is what a ``Value`` reads before it is set. ``ttl`` (``Value``, ``MapOf``) forgets what was
-    not written for so long in event time. ``max_length`` (``ListOf``) drops the oldest elements. ``codec``
-    and ``key_codec`` (``MapOf``) replace the codecs inferred from the annotation. ``version`` counts
-    changes of the value's schema. Options that do not fit the type are refused with ``GraphError`` when the
-    graph is built.
+    ``default`` is what a ``Value`` reads before it is set. ``reduce`` is the associative function of a
+    ``Reducing``, ``initial`` its neutral element. ``merge`` makes one value of two where two states of one key
+    meet (``Value``, entries of a ``MapOf``, versions of one instant). ``ttl`` forgets what was not written for so
+    long in event time. ``history`` and ``max_versions`` say how much a ``Versioned`` remembers. ``max_length``
+    drops the oldest elements of a ``ListOf`` and refuses further ones of a ``SetOf``. ``codec`` and ``key_codec``
+    (``MapOf``) replace the codecs inferred from the annotation. ``version`` counts changes of the value's schema.
+    Options that do not fit the type are refused with ``GraphError`` when the graph is built. ``docs/state.md``
+    has an example of each type.
     """
     return StateOptions(
-        default=default, ttl=ttl, max_length=max_length, codec=codec, key_codec=key_codec, version=version
+        default=default,
+        initial=initial,
+        reduce=reduce,
+        merge=merge,
+        ttl=ttl,
+        history=history,
+        max_length=max_length,
+        max_versions=max_versions,
+        codec=codec,
+        key_codec=key_codec,
+        version=version,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class StateField:
-    """One declared state, checked: attribute, store name, kind, codecs."""
+    """One declared state, checked: attribute, store name, kind, codecs (of map keys or elements first)."""
 
     attribute: str
     store: str
-    kind: Any
+    kind: Kind
     codec: Codec[Any]
-    map_key_codec: Codec[Any] | None
+    key_codecs: tuple[Codec[Any], ...]
     options: StateOptions
 
     def entry(self, stage: str, key_codec: Codec[Any]) -> StoreEntry:
         """The store as the catalog describes it."""
-        kind, layout = _KINDS[self.kind]
-        value_codec = TimedCodec(self.codec) if self.options.ttl else self.codec
-        described = value_codec.describe()
-        if self.map_key_codec is not None:
-            described = {**described, "map_key": self.map_key_codec.describe()}
+        is_versioned = self.kind.kind == "versioned"
+        kept = self.options.history if is_versioned else self.options.ttl
         return StoreEntry(
             name=self.store,
             stage=stage,
-            kind=kind,
-            layout=layout,
+            kind=self.kind.kind,
+            layout=self.kind.layout,
             key_codec=key_codec.describe(),
-            value_codec=described,
-            retention_ms=self.ttl_ms,
+            value_codec=self._value_description(),
+            retention_ms=milliseconds(kept),
+            max_length=self.options.max_versions if is_versioned else self.options.max_length,
             version=self.options.version,
         )
 
-    @property
-    def ttl_ms(self) -> int | None:
-        """Time to live in ms, None for ever."""
-        return None if self.options.ttl is None else self.options.ttl // timedelta(milliseconds=1)
+    def _value_description(self) -> dict[str, Any]:
+        stored: Codec[Any] = OptionalCodec(self.codec) if self.kind.kind == "versioned" else self.codec
+        is_stamped = self.options.ttl is not None and self.kind.is_stamped
+        described = (TimedCodec(stored) if is_stamped else stored).describe()
+        keys = [codec.describe() for codec in self.key_codecs]
+        if self.kind is NESTED:
+            return {**described, "map_keys": keys}
+        return (
+            {**described, ("element" if self.kind.kind == "set" else "map_key"): keys[0]}
+            if keys
+            else described
+        )
 
-    def bind(self, store: StateStore, scope: Scope) -> tuple[Any, Expiry | None]:
-        """A handle on the store, and what deletes its expired entries."""
-        expiry = None if self.ttl_ms is None else Expiry(store, self.ttl_ms)
-        if self.kind is Value:
-            return Value[Any](store, self.codec, scope, self.options.default, expiry), expiry
-        if self.kind is ListOf:
-            return ListOf[Any](store, self.codec, scope, self.options.max_length), None
-        assert self.map_key_codec is not None, "a map has a codec for its keys"
-        return MapOf[Any, Any](store, (self.map_key_codec, self.codec), scope, expiry), expiry
+    def bind(self, store: StateStore, scope: Scope) -> tuple[Any, Advancing | None]:
+        """A handle on the store, and what deletes its forgotten entries."""
+        expiry = self.kind.expiry(store, self.options)
+        bound = Binding(store, scope, self.key_codecs, self.codec, self.options, expiry)
+        return self.kind.bind(bound), advancing(self.kind, bound)
 
 
 def declared_fields(owner: type, prefix: str) -> tuple[StateField, ...]:
@@ -112,44 +126,66 @@ def declared_fields(owner: type, prefix: str) -> tuple[StateField, ...]:
     found: dict[str, StateOptions] = {}
     for base in reversed(owner.__mro__):
         found |= {name: value for name, value in vars(base).items() if isinstance(value, StateOptions)}
-    undeclared = [
-        name for name, hint in hints.items() if typing.get_origin(hint) in _KINDS and name not in found
-    ]
+    undeclared = [name for name, hint in hints.items() if _is_state(hint) and name not in found]
     if undeclared:
-        raise _wrong(owner, undeclared[0], "is annotated but never declared", "Add `= sf.state()`.")
+        raise wrong(owner, undeclared[0], "is annotated but never declared", "Add `= sf.state()`.")
     return tuple(_field(owner, prefix, name, hints.get(name), options) for name, options in found.items())
 
 
+def _is_state(hint: Any) -> bool:
+    return typing.get_origin(hint) in KINDS or (isinstance(hint, type) and hint in KINDS)
+
+
 def _field(owner: type, prefix: str, name: str, hint: Any, options: StateOptions) -> StateField:
-    kind, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if kind not in _KINDS:
-        raise _wrong(
-            owner, name, "has no annotation that says its type", "Write Value[int], ListOf[…] or MapOf[…]."
-        )
-    value_type, is_optional = _without_none(arguments[-1])
-    codec = options.codec or codec_for(value_type, "msgpack")
-    map_key_codec = (options.key_codec or codec_for(arguments[0], "msgpack")) if kind is MapOf else None
-    checked = StateField(name, f"{prefix}-{name}", kind, codec, map_key_codec, options)
-    _check_options(owner, checked, is_optional)
+    origin = typing.get_origin(hint) or hint
+    kind = KINDS.get(origin) if isinstance(origin, type) else None
+    if kind is None:
+        known = ", ".join(sorted(found.__name__ for found in KINDS))
+        raise wrong(owner, name, "has no annotation that says its type", f"Write one of {known}: Value[int].")
+    arguments = typing.get_args(hint)
+    if not arguments and kind.kind != "counter":
+        raise wrong(owner, name, f"is {kind.noun} of nothing", f"Say of what: {origin.__name__}[int].")
+    is_optional = False
+    codec: Codec[Any] = Integer
+    keys: tuple[Codec[Any], ...] = ()
+    if kind.kind == "set":
+        codec, keys = NothingCodec(), (options.codec or key_codec_for(arguments[0]),)
+    elif kind.kind != "counter":
+        kind, keys, value_type = _unfolded(owner, name, kind, arguments, options)
+        value_type, is_optional = _without_none(value_type)
+        codec = options.codec or codec_for(value_type, "msgpack")
+    checked = StateField(name, f"{prefix}-{name}", kind, codec, keys, options)
+    check_options(owner, name, kind, options, codec, is_optional=is_optional)
     return checked
 
 
-def _check_options(owner: type, field: StateField, is_optional: bool) -> None:
-    options, name = field.options, field.attribute
-    if field.kind is Value and options.default is None and not is_optional:
-        raise _wrong(owner, name, "has no default", "Give default=…, or annotate it Value[… | None].")
-    if field.kind is not Value and options.default is not None:
-        raise _wrong(owner, name, "has a default, but starts empty", "Leave the default out.")
-    if field.kind is ListOf and options.ttl is not None:
-        raise _wrong(owner, name, "is a list with a ttl", "Bound a list by max_length, or use a MapOf.")
-    if options.max_length is not None and (field.kind is not ListOf or options.max_length < 1):
-        raise _wrong(
-            owner, name, "has a max_length that does not fit", "max_length is for a ListOf, from 1 up."
-        )
-    if field.ttl_ms is not None and field.ttl_ms < 1:
-        raise _wrong(owner, name, "has a ttl below 1 ms", "Give a longer one.")
-    if options.default is not None:
-        field.codec.encode(options.default)
+def _unfolded(
+    owner: type, name: str, kind: Kind, arguments: tuple[Any, ...], options: StateOptions
+) -> tuple[Kind, tuple[Codec[Any], ...], Any]:
+    """The kind, the codecs of the keys outermost first, and the type of the innermost value."""
+    keys: list[Codec[Any]] = []
+    value_type = arguments[-1]
+    if kind.kind == "map":
+        keys.append(options.key_codec or key_codec_for(arguments[0]))
+        while typing.get_origin(value_type) is MapOf:
+            key_type, value_type = typing.get_args(value_type)
+            keys.append(key_codec_for(key_type))
+    if _is_state(value_type):
+        inner = value_type if isinstance(value_type, type) else typing.get_origin(value_type)
+        what = f"is {kind.noun} of {KINDS[inner].noun}"
+        raise wrong(owner, name, what, f"Only maps nest; {_INSTEAD[KINDS[inner].kind]}.")
+    return (NESTED if len(keys) > 1 else kind), tuple(keys), value_type
+
+
+_INSTEAD = {
+    "value": "write the value's type itself, as in MapOf[str, int]",
+    "counter": "write MapOf[…, int] and count with merge(key, 1, int.__add__)",
+    "reducing": "write MapOf[…, T] and add with merge(key, value, function)",
+    "list": "write MapOf[…, MapOf[int, T]] by position, or MapOf[…, list[T]] for short lists",
+    "set": "write MapOf[…, MapOf[T, bool]]",
+    "map": "write the state as MapOf[K, MapOf[K2, V]]",
+    "versioned": "write MapOf[…, MapOf[int, T]] by time",
+}
 
 
 def _without_none(type_: Any) -> tuple[Any, bool]:
@@ -169,7 +205,3 @@ def _hints(owner: type) -> dict[str, Any]:
             f"The annotations of {owner.__name__} cannot be read: {cause}.",
             action="Import the named type at run time, outside TYPE_CHECKING and functions.",
         ) from cause
-
-
-def _wrong(owner: type, name: str, what: str, action: str) -> GraphError:
-    return GraphError(f"The state {owner.__name__}.{name} {what}.", action=action)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from stateflow.catalog.model import StoreEntry
@@ -20,6 +20,7 @@ from stateflow.state.layout import (
     split_window,
     window_key,
 )
+from stateflow.state.path import instant_of, split_path
 from stateflow.store.base import StoreReader
 
 _WINDOW_STARTS_END = b"\x80"
@@ -28,13 +29,19 @@ _WINDOW_STARTS_END = b"\x80"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One entry of a store, decoded. Exactly one of the optional fields is set where the store has parts."""
+    """One entry of a store, decoded. Of index, window, map key and version the one is set that the store has.
+
+    The value of a set's row is the element.
+    """
 
     key: Any
     value: Any
     window_start_ms: int | None = None
     index: int | None = None
     map_key: Any = None
+    """In a map of maps the tuple of keys, outermost first."""
+    version_ms: int | None = None
+    """Event time from which the value of a versioned store holds; a value of None says that it was cleared."""
     written_ms: int | None = None
     """Event time of the write, in stores with a time to live."""
 
@@ -49,8 +56,12 @@ class StoreDecoder:
         self.entry = entry
         self._key: Codec[Any] = from_description(entry.key_codec)
         self._value: Codec[Any] = from_description(entry.value_codec)
-        described = entry.value_codec.get("map_key")
-        self._map_key: Codec[Any] | None = None if described is None else from_description(described)
+        described = entry.value_codec
+        self._key_parts: list[Codec[Any]] = [
+            from_description(part)
+            for part in described.get("map_keys")
+            or [described[name] for name in ("map_key", "element") if name in described]
+        ]
 
     def routing_key(self, key: Any) -> bytes:
         """The bytes of a key: what the routing table is asked about."""
@@ -97,16 +108,31 @@ class StoreDecoder:
         if self.entry.layout == "window":
             key, start_ms = split_window(store_key)
             return self._timed(Row(self._key.decode(key), None, window_start_ms=start_ms), data)
-        key, rest = split_prefixed(store_key)
-        if self.entry.kind == "list":
-            if not rest:
-                return None  # the list's ends, not an element
-            return self._timed(Row(self._key.decode(key), None, index=index_of(rest)), data)
-        map_key = rest if self._map_key is None else self._map_key.decode(rest)
-        return self._timed(Row(self._key.decode(key), None, map_key=map_key), data)
+        routing_key, rest = split_prefixed(store_key)
+        key = self._key.decode(routing_key)
+        match self.entry.kind:
+            case "list":
+                if not rest:
+                    return None  # the list's ends, not an element
+                return self._timed(Row(key, None, index=index_of(rest)), data)
+            case "set":
+                row = self._timed(Row(key, None), data)
+                return replace(row, value=self._key_parts[0].decode(rest))
+            case "versioned":
+                return self._timed(Row(key, None, version_ms=instant_of(rest)), data)
+            case "nested":
+                return self._timed(Row(key, None, map_key=self.path(rest)), data)
+            case _:
+                map_key = self._key_parts[0].decode(rest) if self._key_parts else rest
+                return self._timed(Row(key, None, map_key=map_key), data)
+
+    def path(self, rest: bytes) -> tuple[Any, ...]:
+        """The keys of a map of maps, outermost first, out of what follows the routing key."""
+        parts = zip(self._key_parts, split_path(rest, len(self._key_parts)), strict=True)
+        return tuple(codec.decode(part) for codec, part in parts)
 
     def _timed(self, row: Row, data: bytes) -> Row:
-        value, written_ms = self._value.decode(data), None
+        value = self._value.decode(data)
         if isinstance(value, Timed):
-            value, written_ms = value.value, value.timestamp_ms
-        return Row(row.key, value, row.window_start_ms, row.index, row.map_key, written_ms)
+            return replace(row, value=value.value, written_ms=value.timestamp_ms)
+        return replace(row, value=value)

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from itertools import islice
 from typing import Any, Generic, TypeVar, overload
 
 from stateflow.codec.base import Codec
+from stateflow.codec.scalar import BytesCodec, StringCodec
+from stateflow.errors import GraphError
 from stateflow.state.expiry import Expiry
 from stateflow.state.layout import prefix_end, prefixed_key
 from stateflow.state.scope import Scope
+from stateflow.state.stored import Stored
 from stateflow.store.base import StateStore
 
 K = TypeVar("K")
 V = TypeVar("V")
 D = TypeVar("D")
 
+Prefix = Callable[[], bytes]
+"""What all entries of a map begin with, for the key of the current record."""
+
 
 class MapOf(Generic[K, V]):
     """The current key's map. Values that are read are copies; entries come in the byte order of their keys.
 
-    Entry ``prefix ‖ map key`` holds one value.
+    Entry ``prefix ‖ map key`` holds one value. Keys that are int, float, bool, str or bytes are in their natural
+    order. A lookup or a change costs one of the store; iterating reads what it gives.
     """
 
     def __init__(
@@ -28,11 +36,11 @@ class MapOf(Generic[K, V]):
         codecs: tuple[Codec[Any], Codec[Any]],
         scope: Scope,
         expiry: Expiry | None,
+        prefix: Prefix | None = None,
     ) -> None:
-        self._store = store
+        self._stored = Stored(store, scope, expiry)
         self._key_codec, self._value_codec = codecs
-        self._scope = scope
-        self._expiry = expiry
+        self._prefix: Prefix = prefix or (lambda: prefixed_key(scope.key))
 
     @overload
     def get(self, key: K) -> V | None: ...
@@ -40,15 +48,19 @@ class MapOf(Generic[K, V]):
     def get(self, key: K, default: D) -> V | D: ...
     def get(self, key: K, default: Any = None) -> Any:
         """The value of an entry, or the default."""
-        data = self._live(self._store.get(self._entry(key)))
+        data = self._stored.get(self._entry(key))
         return default if data is None else self._value_codec.decode(data)
+
+    def __getitem__(self, key: K) -> V:
+        """The value of an entry. Raises ``KeyError`` when there is none."""
+        data = self._stored.get(self._entry(key))
+        if data is None:
+            raise KeyError(key)
+        return self._value_codec.decode(data)  # type: ignore[no-any-return]
 
     def put(self, key: K, value: V) -> None:
         """Set an entry."""
-        data = self._value_codec.encode(value)
-        if self._expiry is not None:
-            data = self._expiry.stamped(data, self._scope.timestamp_ms)
-        self._store.put(self._entry(key), data)
+        self._stored.put(self._entry(key), self._value_codec.encode(value))
 
     def merge(self, key: K, value: V, function: Callable[[V, V], V]) -> V:
         """Combine a value with the entry's, or set it when there is none; returns what stands there now."""
@@ -59,20 +71,37 @@ class MapOf(Generic[K, V]):
 
     def remove(self, key: K) -> None:
         """Remove an entry; a missing one is not an error."""
-        self._store.delete(self._entry(key))
+        self._stored.delete(self._entry(key))
 
     def clear(self) -> None:
         """Remove every entry."""
-        self._store.put_many([(entry, None) for entry, _ in self._entries()])
+        self._stored.clear(self._prefix())
 
     def items(self) -> list[tuple[K, V]]:
         """Every entry."""
-        prefix_bytes = len(prefixed_key(self._scope.key))
-        return [
-            (self._key_codec.decode(entry[prefix_bytes:]), self._value_codec.decode(data))
-            for entry, stored in self._entries()
-            if (data := self._live(stored)) is not None
-        ]
+        prefix = self._prefix()
+        return self._read(prefix, prefix_end(prefix), None)
+
+    def range(
+        self, first: K | None = None, after: K | None = None, *, limit: int | None = None
+    ) -> list[tuple[K, V]]:
+        """The entries with ``first`` ≤ key < ``after``, in order, at most ``limit``; reads no others.
+
+        Raises ``GraphError`` where the codec of the keys does not keep their order.
+        """
+        require_order(self._key_codec)
+        prefix = self._prefix()
+        low = prefix if first is None else prefix + self._key_codec.encode(first)
+        high = prefix_end(prefix) if after is None else prefix + self._key_codec.encode(after)
+        return self._read(low, high, limit)
+
+    def beginning(self, text: K, *, limit: int | None = None) -> list[tuple[K, V]]:
+        """The entries whose keys, text or bytes, begin with ``text``, in order; reads no others.
+
+        Raises ``GraphError`` for keys of any other type.
+        """
+        low = self._prefix() + beginning_bytes(self._key_codec, text)
+        return self._read(low, prefix_end(low), limit)
 
     def keys(self) -> list[K]:
         """Every map key."""
@@ -83,20 +112,39 @@ class MapOf(Generic[K, V]):
         return [value for _, value in self.items()]
 
     def __contains__(self, key: K) -> bool:
-        return self._live(self._store.get(self._entry(key))) is not None
+        return self._stored.get(self._entry(key)) is not None
 
     def __len__(self) -> int:
         """Number of entries; reads all of them."""
-        return sum(1 for _, stored in self._entries() if self._live(stored) is not None)
+        prefix = self._prefix()
+        return sum(1 for _ in self._stored.scan(prefix, prefix_end(prefix)))
 
     def _entry(self, key: K) -> bytes:
-        return prefixed_key(self._scope.key, self._key_codec.encode(key))
+        return self._prefix() + self._key_codec.encode(key)
 
-    def _entries(self) -> Iterator[tuple[bytes, bytes]]:
-        prefix = prefixed_key(self._scope.key)
-        return iter(list(self._store.scan(prefix, prefix_end(prefix))))
+    def _read(self, low: bytes, high: bytes | None, limit: int | None) -> list[tuple[K, V]]:
+        if high is not None and high <= low:
+            return []
+        skip = len(self._prefix())
+        key_of, value_of = self._key_codec.decode, self._value_codec.decode
+        entries = islice(self._stored.scan(low, high), limit)
+        return [(key_of(entry[skip:]), value_of(data)) for entry, data in entries]
 
-    def _live(self, stored: bytes | None) -> bytes | None:
-        if self._expiry is None:
-            return stored
-        return self._expiry.live(stored, self._scope.watermark_ms)
+
+def require_order(codec: Codec[Any]) -> None:
+    """Raise ``GraphError`` for keys whose bytes do not sort as they do."""
+    if not codec.is_ordered:
+        raise GraphError(
+            f"Keys written as {codec!r} have no order in the store, so they have no ranges.",
+            action="Use keys of type int, float, bool, str or bytes, or a key_codec that keeps the order.",
+        )
+
+
+def beginning_bytes(codec: Codec[Any], text: Any) -> bytes:
+    """The bytes that keys beginning with ``text`` begin with; ``GraphError`` where that cannot be said."""
+    if not isinstance(codec, (StringCodec, BytesCodec)):
+        raise GraphError(
+            f"Keys written as {codec!r} do not begin with text.",
+            action="Use keys of type str or bytes, or ask for a range.",
+        )
+    return codec.encode(text)

@@ -26,24 +26,49 @@ class StoreView:
         return self._decoder.routing_key(key)
 
     def get(self, key: Any) -> Any:
-        """What a key holds: the value, the list, the map, or window start (ms) → value; None when nothing."""
+        """What a key holds, None when nothing.
+
+        The value, the count (0 for nothing), the list, the set's elements as a list in order, the map, the map of
+        maps, window start (ms) → value, or event time (ms) → value of each version, newest first.
+        """
         rows = list(self._decoder.rows_of(self._reader, self.routing_key(key)))
         if not rows:
-            return None
-        if self._kind == "value":
+            return 0 if self._kind == "counter" else None
+        if self._kind in ("value", "counter", "reducing"):
             return rows[0].value
-        if self._kind == "list":
+        if self._kind in ("list", "set"):
             return [row.value for row in rows]
+        if self._kind == "nested":
+            return _folded(rows)
         return {self._part(row): row.value for row in rows}
 
     def scan(self) -> Iterator[tuple[Any, Any, Any]]:
         """Every entry as (key, part, value), in byte order.
 
-        The part is None for a value, the start (ms) of a window, the index in a list, the key in a map.
+        The part is the start (ms) of a window, the index in a list, the key in a map, the tuple of keys in a map
+        of maps, the event time (ms) of a version; None for all others.
         """
         for row in self._decoder.rows(self._reader):
             yield row.key, self._part(row), row.value
 
     def _part(self, row: Row) -> Any:
-        parts = {"window": row.window_start_ms, "list": row.index, "map": row.map_key}
+        parts = {
+            "window": row.window_start_ms,
+            "list": row.index,
+            "map": row.map_key,
+            "nested": row.map_key,
+            "versioned": row.version_ms,
+        }
         return parts.get(self._kind)
+
+
+def _folded(rows: list[Row]) -> dict[Any, Any]:
+    """Paths and values as maps inside maps."""
+    top: dict[Any, Any] = {}
+    for row in rows:
+        *outer, last = row.map_key
+        inner = top
+        for key in outer:
+            inner = inner.setdefault(key, {})
+        inner[last] = row.value
+    return top

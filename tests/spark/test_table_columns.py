@@ -18,6 +18,7 @@ from stateflow.record import TopicPartition
 from stateflow.spark.columns import TableSpec, table_batches
 from stateflow.spark.table import topic_snapshot
 from stateflow.state.layout import index_bytes, prefixed_key, window_key
+from stateflow.state.path import instant, step
 
 STRING = {"codec": "string"}
 SOURCE = TopicPartition("t", 1)
@@ -89,3 +90,44 @@ def test_what_cannot_be_read_is_an_error(cluster: MemoryCluster) -> None:
         rows(cluster, spec, [(b"a", b"{")])
     with pytest.raises(TopicMissing):
         topic_snapshot(cluster, "nothing", spec)
+
+
+ORDERED = {"codec": "ordered-integer", "bits": 64}
+INTEGER = {"codec": "integer", "bits": 64}
+
+
+def test_sets_nested_maps_and_versions_have_columns_of_their_own(cluster: MemoryCluster) -> None:
+    number, ordered = from_description(INTEGER).encode, from_description(ORDERED).encode
+    tags = TableSpec(
+        kind="set", layout="prefixed", key_codec=STRING, value_codec={"codec": "none", "element": ORDERED}
+    )
+    assert rows(cluster, tags, [(prefixed_key(b"a", ordered(-5)), b"")]) == [
+        {"key": "a", "value": -5, "partition": 1}
+    ]
+    nested = TableSpec(
+        kind="nested",
+        layout="prefixed",
+        key_codec=STRING,
+        value_codec={**INTEGER, "map_keys": [STRING, ORDERED]},
+    )
+    entry = prefixed_key(b"a", step(b"x\0") + ordered(2)), number(3)
+    assert rows(cluster, nested, [(prefixed_key(b"a", ordered(-5)), None), entry]) == [
+        {"key": "a", "map_key_1": "x\0", "map_key_2": 2, "value": 3, "partition": 1}
+    ]
+
+
+def test_versions_say_from_when_they_hold(cluster: MemoryCluster) -> None:
+    value_codec = {"codec": "optional", "value": INTEGER}
+    spec = TableSpec(kind="versioned", layout="prefixed", key_codec=STRING, value_codec=value_codec)
+    value = from_description(value_codec).encode
+    entries = [(prefixed_key(b"a", instant(at)), value(held)) for at, held in ((1_000, 7), (2_000, None))]
+    found = rows(cluster, spec, [*entries])
+    assert [(row["valid_from"].second, row["value"]) for row in found] == [(1, 7), (2, None)]
+    assert spec.ddl == "`key` string, `valid_from` timestamp, `value` bigint, `partition` int"
+
+
+def test_elements_with_a_time_to_live_tell_when_they_were_added(cluster: MemoryCluster) -> None:
+    value_codec = {"codec": "timestamped", "value": {"codec": "none"}, "element": STRING}
+    spec = TableSpec(kind="set", layout="prefixed", key_codec=STRING, value_codec=value_codec)
+    (row,) = rows(cluster, spec, [(prefixed_key(b"a", b"x"), stamp(b"", 1_500))])
+    assert (row["value"], row["written_at"].microsecond) == ("x", 500_000)
