@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,16 +10,21 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
+from stateflow.cli.client_config import BROKERS, client_config_option, client_settings
 from stateflow.cli.options import Duration, app_id_option, brokers_option
 from stateflow.compaction.advice.objective import DEFAULT_TRANSACTION_TIMEOUT_MS, Objective
+from stateflow.compaction.advice.recommendation import Recommendation
+from stateflow.compaction.advice.share import shared_objectives
 from stateflow.compaction.cluster.admin import ClusterAdmin
 from stateflow.compaction.cluster.topics import changelogs_of
 from stateflow.compaction.control.journal import Journal, default_folder
+from stateflow.compaction.control.negotiate import recommend_allowed
 from stateflow.compaction.experiment.calibrate import load
 from stateflow.compaction.model.closed_form import Costs
 from stateflow.compaction.model.workload import RestoreRate
-from stateflow.compaction.sensing.measure import MeasureOptions, measure
+from stateflow.compaction.sensing.measure import MeasureOptions, measure, with_settings_in_force
 from stateflow.compaction.sensing.measurement import Measurement
 from stateflow.errors import ConfigError
 from stateflow.log.kafka import KafkaCluster, connect
@@ -31,6 +37,8 @@ class Session:
     """An open cluster: its log, its administration, and the record of changes made to it."""
 
     brokers: str
+    settings: dict[str, object]
+    """Of the Kafka client; never shown."""
     cluster: KafkaCluster
     admin: ClusterAdmin
     journal: Journal
@@ -53,6 +61,20 @@ class Session:
             )
         return chosen
 
+    def measured(self, topics: list[str], options: dict[str, Any]) -> list[Measurement]:
+        """Each topic measured now, or as it was saved (``--measurement``), with the settings it has now."""
+        path = options.get("saved")
+        if path is None:
+            return [self.measure(topic, options) for topic in topics]
+        saved = saved_measurements(path)
+        missing = sorted(set(topics) - set(saved))
+        if missing:
+            raise ConfigError(
+                f"{path} holds no measurement of {', '.join(missing)}, but of {', '.join(sorted(saved))}.",
+                action="Measure the topic, or name the one that was measured.",
+            )
+        return [with_settings_in_force(self.admin, saved[topic]) for topic in topics]
+
     def measure(self, topic: str, options: dict[str, Any]) -> Measurement:
         """Measure one topic as the options say."""
         rate = options["restore_rate"]
@@ -68,15 +90,49 @@ class Session:
 
 
 @contextmanager
-def session(brokers: str) -> Iterator[Session]:
-    """Connect, and close at the end."""
-    cluster = connect(brokers)
-    admin = ClusterAdmin(brokers)
+def session(brokers: str, client_config: Path | None, app_id: str | None = None) -> Iterator[Session]:
+    """Connect, and close at the end. The file's ``bootstrap.servers`` counts where ``--brokers`` was not given."""
+    settings = client_settings(client_config, app_id)
+    found = settings.pop(BROKERS, None)
+    given = click.get_current_context().get_parameter_source("brokers")
+    if found is not None and given in (None, ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP):
+        brokers = str(found)
+    cluster = connect(brokers, settings)
+    admin = ClusterAdmin(brokers, settings)
     try:
-        yield Session(brokers, cluster, admin, Journal(cluster.cluster_id))
+        yield Session(brokers, settings, cluster, admin, Journal(cluster.cluster_id))
     finally:
         admin.close()
         cluster.close()
+
+
+def saved_measurements(path: Path) -> dict[str, Measurement]:
+    """What ``measure --json`` printed, by topic. Raises ``ConfigError`` when the file is something else."""
+    text, at, found = path.read_text(encoding="utf-8"), 0, list[Measurement]()
+    try:
+        while at < len(text.rstrip()):
+            at += len(text[at:]) - len(text[at:].lstrip())
+            data, at = json.JSONDecoder().raw_decode(text, at)
+            found.append(Measurement.from_data(data))
+    except json.JSONDecodeError as error:
+        raise ConfigError(
+            f"{path} is no measurement: {error}.",
+            action="Write it with `stateflow compaction measure --json`.",
+        ) from error
+    return {one.topic: one for one in found}
+
+
+def recommendations(
+    opened: Session, chosen: list[str], options: dict[str, Any], *, together: bool
+) -> Iterator[tuple[Measurement, Recommendation]]:
+    """Measure and recommend; ``together`` divides the restore time among the topics."""
+    measured = opened.measured(chosen, options)
+    costs = [opened.costs(found) for found in measured]
+    objective = objective_of(options)
+    objectives = shared_objectives(measured, objective, costs) if together else [objective] * len(measured)
+    for found, cost, wanted in zip(measured, costs, objectives, strict=True):
+        provider = options["provider"]
+        yield found, recommend_allowed(opened.admin, found, wanted, costs=cost, provider=provider)
 
 
 def objective_of(options: dict[str, Any]) -> Objective:
@@ -99,10 +155,17 @@ def _stack(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return decorate
 
 
+cluster_options = _stack(brokers_option, client_config_option)
 topic_options = _stack(
     click.option("--topic", "topics", multiple=True, help="A compacted topic, ours or not; may be repeated."),
     app_id_option,
-    brokers_option,
+    cluster_options,
+)
+saved_option = click.option(
+    "--measurement",
+    "saved",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Use a saved `measure --json` of the topics instead of measuring now.",
 )
 measure_options = _stack(
     click.option(

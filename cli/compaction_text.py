@@ -9,6 +9,7 @@ import click
 from stateflow.cli.output import emit_pairs, emit_table, human_bytes
 from stateflow.compaction.advice.recommendation import Outcome, Recommendation
 from stateflow.compaction.control.apply import Applied
+from stateflow.compaction.control.cleaned import Cleaned
 from stateflow.compaction.control.settle import Settled
 from stateflow.compaction.control.watch import Decision
 from stateflow.compaction.model.closed_form import Costs, Prediction
@@ -138,6 +139,15 @@ def print_settled(settled: Settled) -> None:
     """How the log shrank."""
     before, after = human_bytes(settled.bytes_before), human_bytes(settled.bytes_after)
     click.echo(f"{settled.topic}: {before} -> {after} in {settled.seconds:.1f} s. {settled.why}".rstrip())
+
+
+def print_cleaned(cleaned: Cleaned) -> None:
+    """Where the cleaner was, and what that did."""
+    before, after = human_bytes(cleaned.bytes_before), human_bytes(cleaned.bytes_after)
+    click.echo(
+        f"{cleaned.topic}: the cleaner was in {cleaned.partitions_cleaned} of {cleaned.partitions} partitions "
+        f"within {cleaned.seconds:.1f} s, {before} -> {after}. {cleaned.why}".rstrip()
+    )
 
 
 def print_prediction(

@@ -232,6 +232,12 @@ class JobFailed(StateflowError):
     exit_code = 52
 
 
+class WaitTimedOut(StateflowError):
+    """What a command waited for did not happen in the time given; what was changed stands."""
+
+    exit_code = 53
+
+
 class Interrupted(StateflowError):
     """Stopped by the user (Ctrl-C) after a clean close."""
 

@@ -41,6 +41,8 @@ class ReplicaSize:
     broker_id: int
     partition: TopicPartition
     size_bytes: int
+    directory: str = ""
+    """The log directory on that broker's disk."""
 
 
 def describe_log_dirs(
@@ -59,25 +61,26 @@ def describe_log_dirs(
     found = []
     for _ in range(answer.int32()):
         error = answer.int16()
-        answer.string()  # the directory
+        directory = answer.string()
         if error:
             raise BrokerRefused(
                 f"The broker {connection.address} does not tell its log sizes (Kafka error {error}).",
                 action="Grant DESCRIBE on the cluster, or check the broker's disks.",
                 kafka_error=error,
             )
-        found += [size for size in _replicas(answer, broker_id) if size is not None]
+        found += [size for size in _replicas(answer, broker_id, directory) if size is not None]
     return found
 
 
-def _replicas(answer: _Cursor, broker_id: int) -> Iterator[ReplicaSize | None]:
+def _replicas(answer: _Cursor, broker_id: int, directory: str) -> Iterator[ReplicaSize | None]:
     for _ in range(answer.int32()):
         topic = answer.string()
         for _ in range(answer.int32()):
             partition, size = answer.int32(), answer.int64()
             answer.int64()  # lag of a future replica
             is_future = answer.int8()
-            yield None if is_future else ReplicaSize(broker_id, TopicPartition(topic, partition), size)
+            where = TopicPartition(topic, partition)
+            yield None if is_future else ReplicaSize(broker_id, where, size, directory)
 
 
 def broker_version(connection: WireConnection) -> tuple[tuple[int, int], bool]:

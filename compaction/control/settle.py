@@ -78,11 +78,12 @@ def settle(
         size, seconds = changelog_bytes(admin, topic), clock.monotonic_seconds() - start
         progress(seconds, size)
     reached = size <= bytes_at_most
-    why = "" if reached else _obstacle(admin, topic, touches)
+    why = "" if reached else "Not there yet: " + "; ".join(obstacles(admin, topic, touches)) + "."
     return Settled(topic, before, size, seconds, touches, reached, why)
 
 
-def _obstacle(admin: ClusterAdmin, topic: str, touches: int) -> str:
+def obstacles(admin: ClusterAdmin, topic: str, touches: int) -> list[str]:
+    """What may keep the cleaner from a topic, by the settings in force: a half-sentence each."""
     config = admin.topic_config(topic)
     backoff_ms = admin.cleaner_settings(admin.leaders(topic)[0]).backoff_ms
     told = [f"the cleaner looks every {backoff_ms / 1000:g} s"]
@@ -95,4 +96,4 @@ def _obstacle(admin: ClusterAdmin, topic: str, touches: int) -> str:
     if int(config["min.compaction.lag.ms"]):
         told.append(f"records younger than {int(config['min.compaction.lag.ms']) / 1000:g} s are not cleaned")
     told.append(f"less than {float(config['min.cleanable.dirty.ratio']):.0%} dirty is left alone")
-    return "Not there yet: " + "; ".join(told) + "."
+    return told

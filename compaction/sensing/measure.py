@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from stateflow.changelog.format import is_reserved
 from stateflow.clock import Clock, SystemClock
@@ -19,7 +19,7 @@ from stateflow.compaction.sensing.record_sizes import RecordBytes, estimate
 from stateflow.compaction.sensing.restore_probe import probe_restore
 from stateflow.compaction.sensing.sketch import KeySketch
 from stateflow.compaction.settings.policy import Policy
-from stateflow.errors import BrokerUnreachable
+from stateflow.errors import BrokerUnreachable, PartitionCountChanged
 from stateflow.log.base import Cluster, Reader
 from stateflow.record import OffsetRange, RecordBatch, TopicPartition
 
@@ -132,7 +132,35 @@ def measure(
         sizes=tuple(watch.samples),
         unknown=_unknown(options, watch, scan, count, newer),
         overrides=admin.topic_overrides(topic),
+        measured_ms=clock.now_ms(),
         compacted="compact" in config.get("cleanup.policy", ""),
+    )
+
+
+def with_settings_in_force(
+    admin: ClusterAdmin, measurement: Measurement, clock: Clock | None = None
+) -> Measurement:
+    """A measurement taken earlier, with the settings that topic and broker have now, and its age among what is
+    not known well. Raises ``TopicMissing``, or ``PartitionCountChanged`` when it was another topic's then.
+    """
+    topic = measurement.topic
+    count = admin.partition_counts([topic])[topic]
+    if count != measurement.partitions:
+        raise PartitionCountChanged(
+            f"{topic} has {count} partitions; it had {measurement.partitions} when it was measured.",
+            action="Measure it again.",
+            topic=topic,
+        )
+    config = admin.topic_config(topic)
+    age = ((clock or SystemClock()).now_ms() - measurement.measured_ms) / 60_000
+    told = f"Load and size were measured {age:,.0f} min ago." if measurement.measured_ms else ""
+    return replace(
+        measurement,
+        policy=Policy.from_config(config),
+        cleaner=admin.cleaner_settings(admin.leaders(topic)[0]),
+        overrides=admin.topic_overrides(topic),
+        compacted="compact" in config.get("cleanup.policy", ""),
+        unknown=(*measurement.unknown, *([told] if told else [])),
     )
 
 

@@ -63,6 +63,8 @@ class Measurement:
     """What could not be sensed, in sentences, with what it does to the result."""
     overrides: dict[str, str] = field(default_factory=dict)
     """The topic's own settings, without those inherited from the broker."""
+    measured_ms: int = 0
+    """When, in Unix time; 0 when not known."""
     compacted: bool = True
     """False when ``cleanup.policy`` does not name compact: then no policy of ours has any effect."""
 

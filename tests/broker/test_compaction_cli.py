@@ -12,7 +12,13 @@ import pytest
 
 from stateflow.catalog.names import changelog_topic, control_topic
 from stateflow.cli.main import run
-from stateflow.errors import ObjectiveUnreachable, TopicMissing
+from stateflow.errors import (
+    ConfigError,
+    ObjectiveUnreachable,
+    PartitionCountChanged,
+    TopicMissing,
+    WaitTimedOut,
+)
 from stateflow.log.base import TopicSpec
 from stateflow.log.kafka import connect
 from stateflow.testing.broker import TestBroker
@@ -129,3 +135,75 @@ def test_watching_decides_and_reporting_writes_a_page(
     assert code == 0
     assert topic in page.read_text()
     assert "<script" not in page.read_text()
+
+
+def test_apply_takes_a_saved_measurement_and_waits_for_the_cleaner(
+    broker: TestBroker, app: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Measured while it was busy, applied later; an idle changelog of ours is touched until it was cleaned."""
+    where = ["--brokers", broker.bootstrap, "--app", app]
+    look = ["--seconds", "200ms", "--rate", "2000", "--restore-rate", "100000"]
+    _, found, out = invoke(capsys, "measure", *where, *look, "--json")
+    saved = tmp_path / "measured.json"
+    saved.write_text(out)
+    assert len(found) == 2
+    goal = ["--measurement", str(saved), "--restore-within", "300ms"]
+    code, told, _ = invoke(capsys, "apply", *where, *goal, "--until-cleaned", "--wait", "60s", "--json")
+    assert code == 0
+    waits = [one["cleaned"] for one in told if "cleaned" in one]
+    assert [one["reached"] for one in waits] == [True, True]  # type: ignore[index]
+    assert all(one["partitions_cleaned"] == 1 and one["touches"] >= 1 for one in waits)  # type: ignore[index]
+    assert all(one["bytes_after"] < one["bytes_before"] / 4 for one in waits)  # type: ignore[index]
+
+    topic = changelog_topic(app, "totals")
+    other = json.loads(out.splitlines()[0]) | {"topic": topic, "partitions": 3}
+    saved.write_text(json.dumps(other, indent=1))
+    one = ["--brokers", broker.bootstrap, "--topic", topic]
+    code, told, _ = invoke(capsys, "recommend", *one, *goal, "--json")
+    assert code == PartitionCountChanged.exit_code
+    code, told, _ = invoke(
+        capsys,
+        "recommend",
+        "--brokers",
+        broker.bootstrap,
+        "--topic",
+        changelog_topic(app, "recent"),
+        *goal,
+        "--json",
+    )
+    assert code == ConfigError.exit_code
+    assert "holds no measurement" in str(told[0]["message"])
+
+
+def test_waiting_for_a_cleaner_that_cannot_come_ends_in_time_and_says_why(
+    broker: TestBroker, app: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The application's catalog is gone, so nothing is touched: the open segment of an idle log stays open."""
+    cluster = connect(broker.bootstrap)
+    cluster.create([TopicSpec("x-" + app, 1, 1, {"cleanup.policy": "compact"})])
+    try:
+        writer = cluster.writer()
+        for number in range(2000):
+            writer.send("x-" + app, b"k%d" % (number % 20), b"v" * 300, partition=0)
+        writer.commit()
+        writer.close()
+        arguments = [
+            "--brokers",
+            broker.bootstrap,
+            "--topic",
+            "x-" + app,
+            "--seconds",
+            "200ms",
+            "--rate",
+            "9",
+        ]
+        goal = ["--restore-rate", "100000", "--restore-within", "500ms"]
+        code, told, _ = invoke(
+            capsys, "apply", *arguments, *goal, "--until-cleaned", "--wait", "1500ms", "--json"
+        )
+    finally:
+        cluster.delete(["x-" + app])
+        cluster.close()
+    assert code == WaitTimedOut.exit_code
+    assert told[-1]["error"] == "WaitTimedOut"
+    assert "closes no segment" in str(told[-1]["message"])

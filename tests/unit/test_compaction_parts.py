@@ -15,6 +15,7 @@ from stateflow.compaction.cluster.topics import _is_changelog
 from stateflow.compaction.cluster.wire import WireConnection, kafka_string
 from stateflow.compaction.control.journal import Journal, JournalEntry
 from stateflow.compaction.pages.charts import Axis, Mark, Series, line_chart, scatter, span
+from stateflow.compaction.sensing.cleaner_checkpoint import FILE_NAME, cleaned_offsets
 from stateflow.compaction.sensing.record_sizes import estimate
 from stateflow.compaction.sensing.restore_probe import RestoreProbe, fit_rate
 from stateflow.compaction.sensing.sketch import KeySketch
@@ -139,7 +140,7 @@ def log_dirs_answer(error: int = 0) -> bytes:
 def test_log_dirs_are_read_and_future_replicas_left_out() -> None:
     connection = Answer(log_dirs_answer())
     sizes = describe_log_dirs(cast(WireConnection, connection), 7, {"t": 4})
-    assert sizes == [ReplicaSize(7, TopicPartition("t", 3), 12_345)]
+    assert sizes == [ReplicaSize(7, TopicPartition("t", 3), 12_345, "/data")]
     api_key, version, body = connection.asked[0]
     assert (api_key, version) == (35, 1)
     assert body == struct.pack(">i", 1) + kafka_string("t") + struct.pack(">5i", 4, 0, 1, 2, 3)
@@ -224,3 +225,18 @@ def test_ticks_are_round() -> None:
 )
 def test_changelogs_are_known_by_name(topic: str, is_one: bool) -> None:
     assert _is_changelog(topic, "shop") == is_one
+
+
+def test_how_far_the_cleaner_has_come_is_read_from_its_own_file(tmp_path: Path) -> None:
+    first, second = tmp_path / "a", tmp_path / "b"
+    first.mkdir()
+    second.mkdir()
+    assert cleaned_offsets([str(first), str(second)]) is None
+    (first / FILE_NAME).write_text("0\n2\nt 0 12\nother 3 7\n")
+    (second / FILE_NAME).write_text("0\n0\n")
+    assert cleaned_offsets([str(first), str(second)]) == {
+        TopicPartition("t", 0): 12,
+        TopicPartition("other", 3): 7,
+    }
+    (first / FILE_NAME).write_text("9\nunknown\n")
+    assert cleaned_offsets([str(first)]) is None

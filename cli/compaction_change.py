@@ -1,0 +1,197 @@
+"""`stateflow compaction apply`, `rollback` and `watch`: the commands that change topics."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from stateflow.cli.compaction_session import (
+    Session,
+    measure_options,
+    objective_of,
+    objective_options,
+    recommendations,
+    saved_option,
+    session,
+    topic_options,
+)
+from stateflow.cli.compaction_text import print_applied, print_cleaned, print_decision, print_settled
+from stateflow.cli.options import Duration, dry_run_option, json_option
+from stateflow.cli.output import emit_json
+from stateflow.compaction.advice.recommendation import Recommendation
+from stateflow.compaction.cluster.topics import is_ours
+from stateflow.compaction.control.apply import apply, rollback
+from stateflow.compaction.control.cleaned import Cleaned, wait_until_cleaned
+from stateflow.compaction.control.settle import settle
+from stateflow.compaction.control.watch import Watcher, WatchOptions
+
+_CLEANED_WITHIN_SECONDS = 60.0
+_IDLE_SEGMENTS = 3
+"""An idle log is touched twice: the first touch may close the open segment only when it is old enough."""
+
+
+@click.command("apply")
+@topic_options
+@measure_options
+@objective_options
+@saved_option
+@dry_run_option
+@click.option(
+    "--wait",
+    type=Duration(),
+    help="Wait at most so long until the log is no larger than predicted; at once if it is that small already.",
+)
+@click.option(
+    "--until-cleaned",
+    is_flag=True,
+    help="Wait until the cleaner was everywhere once, at most for --wait (60s, or 3 × segment.ms); else exit code 53.",
+)
+@json_option
+def apply_command(
+    topics: tuple[str, ...],
+    app_id: str | None,
+    brokers: str,
+    client_config: Path | None,
+    dry_run: bool,
+    wait: float | None,
+    until_cleaned: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Measure, recommend, and set what was recommended; `rollback` undoes it."""
+    with session(brokers, client_config, app_id) as opened:
+        chosen, waits = opened.topics(topics, app_id), list[Cleaned]()
+        for _, found in recommendations(opened, chosen, options, together=app_id is not None):
+            applied = apply(opened.admin, found, opened.journal, dry_run=dry_run)
+            if as_json:
+                emit_json({"recommendation": found.to_data(), "applied": applied.to_data()})
+            else:
+                print_applied(applied, found)
+            if dry_run:
+                continue
+            if until_cleaned:
+                waits.append(_await_cleaner(opened, found, wait or _cleaned_within_seconds(found), as_json))
+            elif wait:
+                _await_size(opened, found, wait, as_json)
+        for waited in waits:
+            waited.require()
+
+
+def _cleaned_within_seconds(found: Recommendation) -> float:
+    """How long to wait for the cleaner when nobody said: long enough for an idle log to close its segment."""
+    return max(_CLEANED_WITHIN_SECONDS, _IDLE_SEGMENTS * found.best.policy.segment_ms / 1000)
+
+
+def _touch_every_seconds(opened: Session, found: Recommendation) -> float | None:
+    """How often an idle changelog of ours is touched: as often as a touch can close a segment."""
+    if not is_ours(opened.cluster, found.topic):
+        return None
+    return max(1.0, found.best.policy.segment_ms / 1000)
+
+
+def _await_cleaner(opened: Session, found: Recommendation, deadline_seconds: float, as_json: bool) -> Cleaned:
+    cleaned = wait_until_cleaned(
+        opened.cluster,
+        opened.admin,
+        found.topic,
+        deadline_seconds=deadline_seconds,
+        touch_every_seconds=_touch_every_seconds(opened, found),
+        progress=lambda seconds, done, of: click.echo(f"{seconds:6.1f} s  {done} of {of} cleaned", err=True),
+    )
+    if as_json:
+        emit_json({"cleaned": {**asdict(cleaned), "reached": cleaned.reached}})
+    else:
+        print_cleaned(cleaned)
+    return cleaned
+
+
+def _await_size(opened: Session, found: Recommendation, deadline_seconds: float, as_json: bool) -> None:
+    settled = settle(
+        opened.cluster,
+        opened.admin,
+        found.topic,
+        bytes_at_most=found.best.size_max_stressed_bytes,
+        deadline_seconds=deadline_seconds,
+        touch_every_seconds=_touch_every_seconds(opened, found),
+        progress=lambda seconds, size: click.echo(f"{seconds:6.1f} s  {size:,} bytes", err=True),
+    )
+    if as_json:
+        emit_json({"settled": asdict(settled)})
+    else:
+        print_settled(settled)
+
+
+@click.command("rollback")
+@topic_options
+@dry_run_option
+@click.option("--force", is_flag=True, help="Also when somebody changed the same settings since.")
+@json_option
+def rollback_command(
+    topics: tuple[str, ...],
+    app_id: str | None,
+    brokers: str,
+    client_config: Path | None,
+    dry_run: bool,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Put back what stood before the newest `apply` or `watch` on this machine."""
+    with session(brokers, client_config, app_id) as opened:
+        for topic in opened.topics(topics, app_id):
+            applied = rollback(opened.admin, topic, opened.journal, dry_run=dry_run, force=force)
+            if as_json:
+                emit_json(applied.to_data())
+            else:
+                print_applied(applied, None)
+
+
+@click.command("watch")
+@topic_options
+@measure_options
+@objective_options
+@dry_run_option
+@click.option("--interval", type=Duration(), default=1.0, show_default=True, help="Time between two looks.")
+@click.option("--for", "duration", type=Duration(), help="Stop after so long. [default: until Ctrl-C]")
+@json_option
+def watch_command(
+    topics: tuple[str, ...],
+    app_id: str | None,
+    brokers: str,
+    client_config: Path | None,
+    dry_run: bool,
+    interval: float,
+    duration: float | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Keep topics within a restore time while their load changes; says what it decides and why."""
+    with session(brokers, client_config, app_id) as opened:
+        watchers = []
+        for topic in opened.topics(topics, app_id):
+            found = opened.measure(topic, options)
+            watchers.append(
+                Watcher(
+                    opened.cluster,
+                    opened.admin,
+                    found,
+                    objective_of(options),
+                    opened.journal,
+                    costs=opened.costs(found),
+                    options=WatchOptions(dry_run=dry_run),
+                )
+            )
+        looks = None if duration is None else max(1, round(duration / interval))
+        stop = threading.Event()
+        while looks is None or looks > 0:
+            for watcher in watchers:
+                decision = watcher.look()
+                if as_json:
+                    emit_json({"topic": watcher.topic, **asdict(decision)})
+                else:
+                    print_decision(watcher.topic, decision)
+            looks = None if looks is None else looks - 1
+            stop.wait(interval)
