@@ -14,7 +14,9 @@ FORMAT_VERSION = 1
 
 Guarantee = Literal["at-least-once", "exactly-once"]
 KeyLayout = Literal["plain", "window", "prefixed"]
-StoreKind = Literal["value", "window", "list", "map", "counter", "set", "reducing", "nested", "versioned"]
+StoreKind = Literal[
+    "value", "window", "list", "map", "counter", "set", "reducing", "nested", "versioned", "timers"
+]
 GenerationState = Literal["preparing", "active", "retired", "aborted"]
 
 

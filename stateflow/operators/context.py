@@ -82,8 +82,11 @@ class Pipeline(Protocol):
         """
         ...
 
-    def advance(self, watermark_ms: int) -> None:
-        """Event time has moved on: close windows, fire timers. Called between batches, and before a commit."""
+    def advance(self, watermark_ms: int) -> bool | None:
+        """Time may have moved on: close windows, fire timers, a bounded number of them; True when more are due.
+
+        Called between batches, in every turn of the host's loop, and before a commit.
+        """
         ...
 
     def statistics(self) -> Iterator[tuple[str, int]]:

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Generic, TypeVar
 
+from stateflow.catalog.model import StoreEntry
 from stateflow.codec.base import Codec
-from stateflow.errors import GraphError
+from stateflow.codec.timer import TimerTime
+from stateflow.errors import GraphError, ProcessingError, StateflowError
 from stateflow.operators.aggregation import with_keys
 from stateflow.operators.context import StageContext
 from stateflow.operators.guard import Guard
+from stateflow.operators.rows import NO_OFFSET
 from stateflow.operators.step import Step
+from stateflow.operators.timing import Turn, due_ms_of
 from stateflow.record import RecordBatch, TopicPartition
-from stateflow.state.declare import StateField, declared_fields
+from stateflow.state.declare import declared_fields
 from stateflow.state.scope import Scope
+from stateflow.state.timers import DueTimer, Timers, timers_entry
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -25,15 +31,18 @@ O = TypeVar("O")  # noqa: E741 - output, beside K and V
 class Context(Generic[O]):
     """The record that an operator is working on, and how it answers. Valid during the call only."""
 
-    def __init__(self, stage: StageContext, scope: Scope, key_codec: Codec[Any]) -> None:
+    def __init__(
+        self, stage: StageContext, scope: Scope, key_codec: Codec[Any], timers: Timers | None = None
+    ) -> None:
         self._stage = stage
         self._scope = scope
         self._key_codec = key_codec
+        self._timers = timers
         self._emitted: list[tuple[O, int]] = []
         self.source = TopicPartition("", -1)
-        """Topic and partition that the record was read from."""
+        """Topic and partition that the record was read from; for a timer the operator's name and the partition."""
         self.offset = -1
-        """Its offset there."""
+        """Its offset there; −1 for a timer."""
 
     @property
     def key(self) -> Any:
@@ -42,7 +51,7 @@ class Context(Generic[O]):
 
     @property
     def timestamp_ms(self) -> int:
-        """Event time of the record."""
+        """Event time of the record. Of a timer: when it was due or, by the clock, event time as far as known."""
         return self._scope.timestamp_ms
 
     @property
@@ -54,9 +63,37 @@ class Context(Generic[O]):
         """Pass a value on under the record's key; its event time is the record's unless given."""
         self._emitted.append((value, self._scope.timestamp_ms if timestamp_ms is None else timestamp_ms))
 
+    def timer(
+        self,
+        name: str,
+        *,
+        after: timedelta | None = None,
+        at: int | datetime | None = None,
+        time: TimerTime = "event",
+    ) -> None:
+        """Have ``on_timer(name, …)`` called for this key when its time has come; set again, it is replaced.
+
+        ``after`` counts from the record's event time, or from now by the clock with ``time="processing"``;
+        ``at`` is ms since 1970 UTC or a datetime with a time zone. A time that has passed is due at once.
+        """
+        now_ms = self._stage.clock.now_ms()
+        self._kept_timers().set(name, due_ms_of(after, at, time, self._scope.timestamp_ms, now_ms), time)
+
+    def cancel_timer(self, name: str) -> None:
+        """Drop a timer of this key; one that is not pending is not an error."""
+        self._kept_timers().cancel(name)
+
     def count(self, metric: str, amount: int = 1) -> None:
         """Add to a counter of the task."""
         self._stage.count(metric, amount)
+
+    def _kept_timers(self) -> Timers:
+        if self._timers is None:
+            raise GraphError(
+                "A timer is set by an operator that has no on_timer.",
+                action="Write on_timer(self, name, ctx) into the operator class.",
+            )
+        return self._timers
 
 
 class Operator(Generic[K, V, O]):
@@ -70,21 +107,35 @@ class Operator(Generic[K, V, O]):
         """Called for each record, in order."""
         raise NotImplementedError
 
+    def on_timer(self, name: str, ctx: Context[O]) -> None:
+        """Called when a timer of this name is due, under its key; it is pending no longer.
+
+        Its effects and its end are one commit. A key's timers in event time are called before its next record,
+        those of different keys in the order in which they are due. If it raises, the step's policy says whether
+        the task stops or the timer is let go.
+        """
+        raise NotImplementedError
+
 
 class OperatorStep(Step):
     """Runs an operator over batches, a record at a time."""
 
     def __init__(
         self,
-        make: Callable[[], Operator[Any, Any, Any]],
-        fields: tuple[StateField, ...],
+        declared: OperatorClass,
         key_codec: Codec[Any],
         stage: StageContext,
         guard: Guard,
     ) -> None:
         super().__init__()
+        fields, make = declared.fields, declared.owner
         self._scope = Scope()
-        self._context = Context[Any](stage, self._scope, key_codec)
+        self._timers: Timers | None = None
+        if declared.timers_store is not None:
+            self._timers = Timers(stage.store(declared.timers_store), self._scope, stage.clock)
+        self._context = Context[Any](stage, self._scope, key_codec, self._timers)
+        self._of_time = TopicPartition(declared.name, stage.partition)
+        self._written = [stage.store(entry.name) for entry in declared.entries(key_codec)]
         self._stage = stage
         self._guard = guard
         self._is_fatal = guard.is_fatal
@@ -108,15 +159,66 @@ class OperatorStep(Step):
         out = RecordBatch(batch.source, [], [], [], [])
         scope, context = self._scope, self._context
         rows = zip(batch.offsets, batch.timestamps_ms, batch.keys, batch.values, strict=True)
+        timers = self._timers
         for context.offset, scope.timestamp_ms, scope.key, value in rows:
+            if timers is not None and timers.may_be_due(scope.watermark_ms):
+                self._fire_those_of_the_key(timers, out)
             if self._runs(value) and context._emitted:
                 self._collect(out)
         self.forward(out)
 
-    def advance(self, watermark_ms: int) -> None:
-        """Delete expired state."""
+    def advance(self, watermark_ms: int) -> bool:
+        """Delete expired state and fire due timers, a bounded number; True when more are due."""
         for expiry in self._expiries:
             expiry.advance(watermark_ms)
+        return self._timers is not None and self._fire_due(self._timers, watermark_ms)
+
+    def _fire_due(self, timers: Timers, watermark_ms: int) -> bool:
+        if not timers.may_be_due(watermark_ms, self._stage.clock.now_ms()):
+            return False
+        self._scope.watermark_ms = watermark_ms
+        out = RecordBatch(self._of_time, [], [], [], [])
+        turn = Turn(self._stage.clock, self._written)
+        while (due := timers.next_due(watermark_ms)) is not None:
+            self._fire(timers, due, out)
+            if turn.is_over():
+                break
+        self.forward(out)
+        return timers.may_be_due(watermark_ms, self._stage.clock.now_ms())
+
+    def _fire_those_of_the_key(self, timers: Timers, out: RecordBatch) -> None:
+        """More is due than one turn fires: what is due of this key comes before its record all the same."""
+        scope, context = self._scope, self._context
+        record = (context.source, context.offset, scope.timestamp_ms)
+        for due in timers.due_of(scope.key, scope.watermark_ms):
+            if timers.is_pending(due):
+                self._fire(timers, due, out)
+        context.source, context.offset, scope.timestamp_ms = record
+
+    def _fire(self, timers: Timers, due: DueTimer, out: RecordBatch) -> None:
+        scope, context, timer = self._scope, self._context, due.timer
+        context.source, context.offset, scope.key = self._of_time, NO_OFFSET, due.key
+        by_event = timer.time == "event"
+        scope.timestamp_ms = timer.due_ms if by_event else max(scope.watermark_ms, timer.set_ms)
+        timers.done(due)
+        if self._follows_policy(partial(self._on_timer, due.name)) and context._emitted:
+            self._collect(out)
+
+    def _on_timer(self, name: str) -> None:
+        try:
+            self._operator.on_timer(name, self._context)
+        except StateflowError:
+            raise
+        except Exception as cause:
+            raise ProcessingError(
+                f"the timer {name!r} of the key {self._context.key!r}: {type(cause).__name__}: {cause}",
+                action="Correct on_timer, or give the step on_error=Skip() or DeadLetter(topic).",
+            ) from cause
+
+    def _follows_policy(self, work: Callable[[], None]) -> bool:
+        if self._is_fatal:
+            return self._guard.run(work, NO_OFFSET)
+        return self._guard.run(partial(self._undoing, work), NO_OFFSET)
 
     def _runs(self, value: Any) -> bool:
         """Call the operator for one record, in whole or not at all; False when it was let go.
@@ -124,17 +226,18 @@ class OperatorStep(Step):
         Where a failure stops the task nothing needs to be undone: its epoch is dropped as a whole.
         """
         if not self._is_fatal:
-            return self._guard.run(partial(self._undoable, value), self._context.offset)
+            work = partial(self._operator.on_record, value, self._context)
+            return self._guard.run(partial(self._undoing, work), self._context.offset)
         try:
             self._operator.on_record(value, self._context)
         except Exception as error:  # noqa: BLE001 - becomes an error that names the record
             return self._guard.failed(error, self._context.offset)
         return True
 
-    def _undoable(self, value: Any) -> None:
+    def _undoing(self, work: Callable[[], None]) -> None:
         self._context._emitted.clear()
         with self._stage.undoable():
-            self._operator.on_record(value, self._context)
+            work()
 
     def _collect(self, out: RecordBatch) -> None:
         for emitted, timestamp_ms in self._context._emitted:
@@ -157,9 +260,19 @@ class OperatorClass:
             raise GraphError(
                 f"{owner.__name__} has no on_record.", action="Write on_record(self, value, ctx)."
             )
+        self.name = name
         self.owner = owner
         self.fields = declared_fields(owner, name)
+        self.timers_store = None if owner.on_timer is Operator.on_timer else f"{name}-timers"
+        """Name of the store of its timers; None for an operator without ``on_timer``."""
         self.key_type, self.value_type, self.output_type = _type_arguments(owner)
+
+    def entries(self, key_codec: Codec[Any]) -> tuple[StoreEntry, ...]:
+        """All its stores as the catalog describes them, that of its timers last."""
+        stores = tuple(field.entry("", key_codec) for field in self.fields)
+        if self.timers_store is None:
+            return stores
+        return (*stores, timers_entry(self.timers_store, key_codec))
 
 
 def _type_arguments(owner: type) -> tuple[Any, Any, Any]:

@@ -51,10 +51,19 @@ class StagePipeline:
         self._origin.leave()
         self._records_total += len(batch)
 
-    def advance(self, watermark_ms: int) -> None:
-        """Tell every step, upstream first, so that what one closes reaches the next before it is told."""
+    def advance(self, watermark_ms: int) -> bool:
+        """Tell every step, upstream first, so that what one closes reaches the next before it is told.
+
+        True when a step has left timers for the next turn. For the steps behind it time then stands still: what
+        these timers will send is not to be late there.
+        """
+        held: set[Step] = set()
+        is_left = False
         for step in self._steps:
-            step.advance(watermark_ms)
+            if step in held or step.advance(watermark_ms):
+                held.update(step.children)
+                is_left = True
+        return is_left
 
     def statistics(self) -> Iterator[tuple[str, int]]:
         """Counters of this pipeline."""

@@ -119,12 +119,12 @@ def operator_node(graph: Graph, parent: Node, operator: OperatorClass, name: str
     """A typed operator."""
     require_routing_key(parent, name)
     graph.claim("operator", name)
-    for field in operator.fields:
-        graph.claim("store", field.store)
+    entries = operator.entries(parent.key)
+    for entry in entries:
+        graph.claim("store", entry.name)
 
     def make(env: Environment) -> Step:
-        guard = env.guard(name, on_error)
-        return OperatorStep(operator.owner, operator.fields, parent.key, env.context, guard)
+        return OperatorStep(operator, parent.key, env.context, env.guard(name, on_error))
 
     return Node(
         kind="process",
@@ -134,7 +134,7 @@ def operator_node(graph: Graph, parent: Node, operator: OperatorClass, name: str
         key=parent.key,
         value=codec_or_none(operator.output_type, "msgpack"),
         keyed=parent.keyed,
-        stores=tuple(field.entry("", parent.key) for field in operator.fields),
+        stores=entries,
         outputs=dead_letter_topics(on_error),
         has_effect=True,
     )

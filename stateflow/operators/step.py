@@ -21,8 +21,8 @@ class Step:
         """Work on some rows, at least one."""
         self.forward(batch)
 
-    def advance(self, watermark_ms: int) -> None:
-        """Event time has moved on; the steps before this one have been told already."""
+    def advance(self, watermark_ms: int) -> bool | None:
+        """Time may have moved on; the steps before this one have been told already. True when more is due."""
 
     def forward(self, batch: RecordBatch) -> None:
         """Hand rows to every step behind this one."""

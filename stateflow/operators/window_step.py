@@ -49,6 +49,8 @@ class WindowAggregateStep(Step):
         self._context = context
         self._guard = guard
         self._index = WindowIndex(accumulators.store)
+        self._reached_ms = context.watermark_ms
+        """Event time as this step was told of it: what timers before it send at that moment is not late here."""
 
     def process(self, batch: RecordBatch) -> None:
         """Fold each record into its window."""
@@ -71,6 +73,7 @@ class WindowAggregateStep(Step):
 
     def advance(self, watermark_ms: int) -> None:
         """Close, and drop what is past retention."""
+        self._reached_ms = watermark_ms
         due_ms = watermark_ms - self._rules.window.size_ms - self._rules.retention_ms
         if due_ms < 0:
             return
@@ -93,7 +96,7 @@ class WindowAggregateStep(Step):
     def _in_time(self, batch: RecordBatch) -> RecordBatch:
         """The records whose window is still open, and that have a time at all."""
         window = self._rules.window
-        closed_ms = self._context.watermark_ms - window.size_ms - window.grace_ms
+        closed_ms = self._reached_ms - window.size_ms - window.grace_ms
         times_ms = batch.timestamps_ms
         if not times_ms or min(times_ms) >= max(0, closed_ms + window.size_ms):
             return batch
@@ -112,7 +115,7 @@ class WindowAggregateStep(Step):
         self._context.count("late_records_total")
         if isinstance(self._rules.late, DeadLetter):
             late = ProcessingError(
-                f"The record of {when_ms} ms is late: event time stands at {self._context.watermark_ms} ms.",
+                f"The record of {when_ms} ms is late: event time stands at {self._reached_ms} ms.",
                 action="Give the window more grace.",
             )
             self._guard.dead_letter(self._rules.late.topic, late, offset)

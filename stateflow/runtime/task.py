@@ -11,11 +11,12 @@ from stateflow.changelog.format import WATERMARK_HEADER
 from stateflow.clock import Clock
 from stateflow.failpoints import reach
 from stateflow.log.base import Committed, Writer
+from stateflow.operators.timing import DIRTY_BYTES_PER_TURN
 from stateflow.record import RecordBatch, TopicPartition
 from stateflow.runtime.commit import Announcement, InputGroup, commit_epoch
 from stateflow.runtime.context import TaskContext
 from stateflow.runtime.takeover import Ledger
-from stateflow.runtime.watermarks import Watermarks, decode_record, marks_in
+from stateflow.runtime.watermarks import UNKNOWN_MS, Watermarks, decode_record, marks_in
 from stateflow.runtime.wiring import TaskWiring
 from stateflow.store.base import TaskStores
 from stateflow.store.dirty import DirtyStore
@@ -46,6 +47,10 @@ class Task:
         self._offsets = dict(committed)
         self._committed = dict(committed)
         self._idle = False
+        self._settled_ms = UNKNOWN_MS
+        """Event time whose timers have all fired: further behind nothing may be called late."""
+        self.has_due = False
+        """True when the last turn left timers that are due: the host should not wait for input."""
         self._announcement = Announcement(wiring)
         cache_bytes = read_cache_bytes // max(1, len(wiring.stage.stores))
         dirty = {
@@ -67,6 +72,11 @@ class Task:
         """Bytes of keys and values changed since the last commit."""
         return sum(store.dirty_bytes for store in self.context.stores.values())
 
+    def is_full(self, dirty_bytes_max: int) -> bool:
+        """True when the epoch should be committed early, or the timers that are due cannot go on firing."""
+        dirty_bytes = self.dirty_bytes
+        return dirty_bytes > dirty_bytes_max or (self.has_due and dirty_bytes >= DIRTY_BYTES_PER_TURN)
+
     @property
     def offsets(self) -> Mapping[TopicPartition, Committed]:
         """Next offset to process of each input partition that has been read."""
@@ -78,7 +88,8 @@ class Task:
         return (
             self.context.has_sent
             or self._offsets != self._committed
-            or self._announcement.is_due(self.watermark_ms, idle=self._idle)
+            or any(store.is_dirty for store in self.context.stores.values())
+            or self._announcement.is_due(self._settled_ms, idle=self._idle)
         )
 
     def process(self, batch: RecordBatch) -> None:
@@ -109,6 +120,15 @@ class Task:
         if offset_next > self._offsets.get(source, Committed(0)).offset_next:
             self._move_to(source, offset_next)
 
+    def tend(self) -> None:
+        """One turn of the host's loop: fire what time has made due, a bounded part of it.
+
+        Raises what ``process`` raises.
+        """
+        self.has_due = bool(self._pipeline.advance(self.watermark_ms))
+        if not self.has_due:
+            self._settled_ms = self.watermark_ms
+
     def become_idle(self) -> None:
         """The input has been silent at its end: stages behind need not wait for this task's event time."""
         self._idle = True
@@ -118,11 +138,11 @@ class Task:
         if not self.is_dirty:
             return False
         reach("commit.before_drain")
-        self._pipeline.advance(self.watermark_ms)  # 1: drain
+        self.tend()  # 1: drain
         reach("commit.after_drain")
-        if self._announcement.is_due(self.watermark_ms, idle=self._idle):
+        if self._announcement.is_due(self._settled_ms, idle=self._idle):
             self.context.begin_once()
-            self._announcement.send(self._writer, self.watermark_ms, idle=self._idle)
+            self._announcement.send(self._writer, self._settled_ms, idle=self._idle)
         metadata = self._watermarks.encode()
         offsets = {
             source: Committed(position.offset_next, metadata) for source, position in self._offsets.items()
@@ -154,7 +174,7 @@ class Task:
 
     def _observe(self, upstream: int, mark_ms: int, idle: bool) -> None:
         if self._watermarks.observe(upstream, mark_ms, idle=idle):
-            self._pipeline.advance(self._watermarks.value_ms)
+            self.tend()
 
     def _move_to(self, source: TopicPartition, offset_next: int) -> None:
         self._offsets[source] = Committed(offset_next)

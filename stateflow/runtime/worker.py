@@ -99,7 +99,9 @@ class Worker:
 
     def step(self) -> None:
         """One turn: poll, process, start what is ready, commit what is due."""
-        for batch in self._group.poll(self._settings.poll_records_max, self._settings.poll_timeout_seconds):
+        has_due = any(running.task.has_due for running in self._tasks.values())
+        timeout_seconds = 0.0 if has_due else self._settings.poll_timeout_seconds
+        for batch in self._group.poll(self._settings.poll_records_max, timeout_seconds):
             self._process(batch)
         for lead, opened in self._starting.ready():
             self._start(lead, opened)
@@ -174,7 +176,7 @@ class Worker:
         except _EPOCH_LOST as error:
             self._start_again(lead, error)
             return
-        if running.task.dirty_bytes > self._settings.dirty_bytes_max:
+        if running.task.is_full(self._settings.dirty_bytes_max):
             self._commit(lead)
 
     def _lead_of(self, source: TopicPartition) -> TopicPartition | None:
@@ -186,12 +188,18 @@ class Worker:
 
     def _tend(self, lead: TopicPartition) -> None:
         running = self._tasks[lead]
+        try:
+            running.task.tend()
+        except _EPOCH_LOST as error:
+            self._start_again(lead, error)
+            return
         now_seconds = self._clock.monotonic_seconds()
         for source in running.task.wiring.inputs:
             running.task.reached(source, self._group.position(source))
         if now_seconds - running.heard_seconds >= self._settings.idle_seconds:
             running.task.become_idle()
-        if now_seconds - running.committed_seconds >= self._settings.commit_interval_seconds:
+        is_due = now_seconds - running.committed_seconds >= self._settings.commit_interval_seconds
+        if is_due or running.task.is_full(self._settings.dirty_bytes_max):
             self._commit(lead)
         if (
             lead in self._tasks

@@ -89,7 +89,7 @@ def run_epoch(
             _process(cluster, task, group, OffsetRange(offset_first, todo.targets[source]), source, settings)
         if todo.idle:
             task.become_idle()
-        task.commit(group)
+        _commit_with_what_is_due(task, group, settings)
     except BaseException:
         task.abandon()
         raise
@@ -98,6 +98,16 @@ def run_epoch(
     return EpochResult(
         wiring.id, task.records_total, time.monotonic() - started_at, offsets, wiring.is_rekeyed
     )
+
+
+def _commit_with_what_is_due(task: Task, group: MemberlessGroup, settings: WorkerSettings) -> None:
+    """The end of the epoch: timers that its input or the clock made due fire, in slices, and all is committed."""
+    task.tend()
+    while task.has_due:
+        if task.is_full(settings.dirty_bytes_max):
+            task.commit(group)
+        task.tend()
+    task.commit(group)
 
 
 def _is_done(cluster: Cluster, wiring: TaskWiring, todo: EpochRange) -> bool:
@@ -121,6 +131,6 @@ def _process(
 ) -> None:
     for batch in read_range(cluster, source, offsets):
         task.process(batch)
-        if task.dirty_bytes > settings.dirty_bytes_max:
+        if task.is_full(settings.dirty_bytes_max):
             task.commit(group)
     task.reached(source, offsets.offset_next)

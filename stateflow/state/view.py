@@ -46,7 +46,7 @@ class StoreView:
         """Every entry as (key, part, value), in byte order.
 
         The part is the start (ms) of a window, the index in a list, the key in a map, the tuple of keys in a map
-        of maps, the event time (ms) of a version; None for all others.
+        of maps, the event time (ms) of a version, the name of a timer; None for all others.
         """
         for row in self._decoder.rows(self._reader):
             yield row.key, self._part(row), row.value
@@ -57,6 +57,7 @@ class StoreView:
             "list": row.index,
             "map": row.map_key,
             "nested": row.map_key,
+            "timers": row.map_key,
             "versioned": row.version_ms,
         }
         return parts.get(self._kind)

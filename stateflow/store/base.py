@@ -89,6 +89,9 @@ class TaskStores(Protocol):
 class StateStore(StoreReader, Protocol):
     """One store as a running task sees it: reads go through to disk, writes wait for the commit."""
 
+    dirty_bytes: int
+    """Keys and values changed since the last commit."""
+
     def put(self, key: bytes, value: bytes) -> None:
         """Set a key; visible at once to this task, logged and durable with the next commit."""
         ...

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left, insort
+from collections.abc import Iterator, Sequence, Set
 
 from stateflow.store.base import Change, StoreReader
 from stateflow.store.cache import MISSING, Known, Missing, ReadCache
 
 DEFAULT_READ_CACHE_BYTES = 16 << 20
+_SORTED_IN_PLACE_MAX = 64
+"""So many new keys at once are put where they belong; for more the order is made anew when it is needed."""
 
 
 class DirtyStore:
@@ -21,9 +24,16 @@ class DirtyStore:
         self.dirty_bytes = 0
         self._reader = reader
         self._dirty: dict[bytes, bytes | None] = {}
+        self._order: list[bytes] | None = None
+        """The keys of the dirty map, sorted; kept once a scan has needed it."""
         self._cache = ReadCache(read_cache_bytes)
         self._undo: list[tuple[bytes, Known]] | None = None
         self._scope = 0
+
+    @property
+    def is_dirty(self) -> bool:
+        """True when anything was changed since the last commit."""
+        return bool(self._dirty)
 
     # --- reading --------------------------------------------------------------------------------------
 
@@ -60,7 +70,10 @@ class DirtyStore:
         committed = self._reader.scan(first, after)
         if not self._dirty:
             return committed
-        changed = sorted(key for key in self._dirty if key >= first and (after is None or key < after))
+        if self._order is None:
+            self._order = sorted(self._dirty)
+        order = self._order
+        changed = order[bisect_left(order, first) : None if after is None else bisect_left(order, after)]
         return merge(committed, [(key, self._dirty[key]) for key in changed])
 
     # --- writing --------------------------------------------------------------------------------------
@@ -83,14 +96,26 @@ class DirtyStore:
         replaced = self._dirty.keys() & newest.keys()
         self.dirty_bytes -= sum(_size(key, self._dirty[key]) for key in replaced)
         self.dirty_bytes += sum(map(len, newest)) + sum(map(len, filter(None, newest.values())))
+        if self._order is not None:
+            self._put_in_order(newest.keys() - replaced)
         self._dirty.update(newest)
 
     def _set(self, key: bytes, value: bytes | None) -> None:
         before: Known = self._dirty.get(key, MISSING)
         if self._undo is not None:
             self._undo.append((key, before))
+        if self._order is not None and isinstance(before, Missing):
+            insort(self._order, key)
         self._dirty[key] = value
         self.dirty_bytes += _size(key, value) - (0 if isinstance(before, Missing) else _size(key, before))
+
+    def _put_in_order(self, added: Set[bytes]) -> None:
+        assert self._order is not None, "there is an order to keep"
+        if len(added) > _SORTED_IN_PLACE_MAX:
+            self._order = None
+            return
+        for key in added:
+            insort(self._order, key)
 
     # --- one record's scope -----------------------------------------------------------------------------
 
@@ -107,6 +132,7 @@ class DirtyStore:
             self.dirty_bytes -= _size(key, self._dirty[key])
             if isinstance(before, Missing):
                 del self._dirty[key]
+                self._order = None
             else:
                 self._dirty[key] = before
                 self.dirty_bytes += _size(key, before)
@@ -137,6 +163,7 @@ class DirtyStore:
     def clear(self) -> None:
         """Drop the epoch; what was committed is as it was."""
         self._dirty = {}
+        self._order = None
         self._undo = None
         self.dirty_bytes = 0
 

@@ -81,9 +81,10 @@ class MemoryContext:
 class StageBench:
     """A stage on a ``MemoryContext``: feed it, move event time, commit, start it again."""
 
-    def __init__(self, stage: Stage, stores: MemoryTaskStores | None = None) -> None:
+    def __init__(self, stage: Stage, stores: MemoryTaskStores | None = None, watermark_ms: int = -1) -> None:
         self.stage = stage
         self.context = MemoryContext(stage, stores)
+        self.context.watermark_ms = watermark_ms
         self.pipeline: Pipeline = stage.build(self.context)
         self._offset_next = 0
         self._commits_total = 0
@@ -121,7 +122,6 @@ class StageBench:
 
     def restarted(self) -> StageBench:
         """The stage started anew on what was committed, at the same event time."""
-        bench = StageBench(self.stage, self.context.committed)
-        bench.context.watermark_ms = self.context.watermark_ms
+        bench = StageBench(self.stage, self.context.committed, self.context.watermark_ms)
         bench._offset_next, bench._commits_total = self._offset_next, self._commits_total
         return bench

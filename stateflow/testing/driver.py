@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from stateflow.catalog.model import RoutingEntry
 from stateflow.catalog.names import task_id
+from stateflow.changelog.format import WATERMARK_HEADER
 from stateflow.clock import ManualClock
 from stateflow.codec import from_description
 from stateflow.log.base import TopicSpec
@@ -23,6 +24,7 @@ from stateflow.runtime.lag import is_drained
 from stateflow.runtime.prepare import prepare
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.task import Task
+from stateflow.runtime.watermarks import encode_record
 from stateflow.runtime.wiring import TaskWiring, Wiring
 from stateflow.runtime.worker import Worker
 from stateflow.scale.engine import InProcess
@@ -99,8 +101,24 @@ class TestDriver:
     # --- time ----------------------------------------------------------------------------------------
 
     def advance(self, *, seconds: float) -> None:
-        """Move the clock and process what that makes due."""
+        """Move the clock, and with it what goes by it: timers in processing time, inputs falling idle."""
         self.clock.advance(seconds=seconds)
+        self.run()
+
+    def advance_event_time(self, to_ms: int) -> None:
+        """Move event time on as if every source had sent a record of then: windows close, timers fire.
+
+        Records with an earlier time are late from then on.
+        """
+        writer = self.cluster.writer()
+        for task in self._wiring.tasks():
+            if not task.is_rekeyed:  # the stages behind hear of it from those before them
+                for upstream, source in enumerate(task.inputs):
+                    header = (WATERMARK_HEADER, encode_record(upstream, to_ms, idle=False))
+                    place = {"partition": source.partition, "timestamp_ms": to_ms}
+                    writer.send(source.topic, None, None, **place, headers=(header,))
+        writer.commit()
+        writer.close()
         self.run()
 
     # --- what can go wrong ---------------------------------------------------------------------------
@@ -142,9 +160,14 @@ class TestDriver:
         """Turn the worker's loop until everything is processed and committed."""
         for _ in range(_STEPS_MAX):
             self._worker.step()
-            if not self._worker.starting and is_drained(self.cluster, self._wiring.catalog):
+            if self._is_at_rest():
                 return
         raise AssertionError(f"the application has not come to rest after {_STEPS_MAX} turns of its loop")
+
+    def _is_at_rest(self) -> bool:
+        if self._worker.starting or any(task.has_due for task in self._worker.tasks.values()):
+            return False
+        return is_drained(self.cluster, self._wiring.catalog)
 
     def _start(self) -> tuple[Wiring, Worker]:
         wiring = prepare(

@@ -1,0 +1,55 @@
+"""What a record may ask of time: setting timers through the context, and how many of them fire in one turn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from stateflow.clock import Clock
+from stateflow.codec.timer import TimerTime
+from stateflow.store.base import StateStore
+
+TIMERS_PER_TURN = 2_000
+SECONDS_PER_TURN = 0.25
+DIRTY_BYTES_PER_TURN = 8 << 20
+"""A turn fires no more while the operator's stores hold so much that is not committed."""
+
+
+class Turn:
+    """How much of what is due may still fire before the host gets its turn: to poll, and to commit."""
+
+    def __init__(self, clock: Clock, stores: Sequence[StateStore]) -> None:
+        self._clock = clock
+        self._stores = stores
+        self._fired = 0
+        self._until_seconds = clock.monotonic_seconds() + SECONDS_PER_TURN
+
+    def is_over(self) -> bool:
+        """Count one that has fired; True when the others have to wait."""
+        self._fired += 1
+        return (
+            self._fired >= TIMERS_PER_TURN
+            or self._clock.monotonic_seconds() >= self._until_seconds
+            or sum(store.dirty_bytes for store in self._stores) >= DIRTY_BYTES_PER_TURN
+        )
+
+
+def due_ms_of(
+    after: timedelta | None, at: int | datetime | None, time: TimerTime, event_ms: int, now_ms: int
+) -> int:
+    """When a timer is due. Raises ``ValueError`` for arguments that do not say exactly one time."""
+    if time not in ("event", "processing"):
+        raise ValueError(f"a timer follows 'event' or 'processing' time, not {time!r}")
+    if (after is None) == (at is None):
+        raise ValueError("give a timer either after=… or at=…")
+    if after is not None:
+        begin_ms = now_ms if time == "processing" else event_ms
+        if begin_ms < 0:
+            raise ValueError("the record has no event time: give the timer at=…, or time='processing'")
+        return max(0, begin_ms + after // timedelta(milliseconds=1))
+    assert at is not None, "one of the two is given"
+    if isinstance(at, datetime):
+        if at.tzinfo is None:
+            raise ValueError(f"{at!r} has no time zone")
+        return max(0, round(at.timestamp() * 1000))
+    return max(0, at)

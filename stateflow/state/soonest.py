@@ -1,0 +1,84 @@
+"""The soonest entries of something larger: keys by the time at which they fall due, in bounded memory.
+
+A derived index, never logged. It may hold entries that are no longer true, so whoever takes one out compares it
+with the store; but it never lacks an entry that comes before its horizon. Putting a time off therefore costs
+nothing: the earlier entry stays, and is put right when it comes up.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+
+ENTRIES_MAX = 50_000
+_STALE_MIN = 1_024
+
+
+class Soonest:
+    """A heap of (due time, key), at most ``entries_max`` keys."""
+
+    def __init__(self, entries_max: int = ENTRIES_MAX) -> None:
+        self._horizon: tuple[int, bytes] | None = None
+        """Every entry before this one is here; None: all are."""
+        self._entries_max = entries_max
+        self._heap: list[tuple[int, bytes]] = []
+        self._due_ms: dict[bytes, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._due_ms)
+
+    def add(self, key: bytes, due_ms: int) -> None:
+        """Note that a key falls due then. A later time than the noted one changes nothing yet."""
+        if self._horizon is not None and (due_ms, key) >= self._horizon:
+            return
+        noted_ms = self._due_ms.get(key)
+        if noted_ms is not None and noted_ms <= due_ms:
+            return
+        self._due_ms[key] = due_ms
+        heappush(self._heap, (due_ms, key))
+        if len(self._due_ms) > self._entries_max:
+            self._keep_soonest(self._entries_max // 2)
+        elif len(self._heap) > 2 * len(self._due_ms) + _STALE_MIN:
+            self._rebuild()
+
+    def pop(self, now_ms: int) -> tuple[int, bytes] | None:
+        """Take out the soonest entry that is due, equal times in the order of keys; None when none is."""
+        while self._heap and self._heap[0][0] <= now_ms:
+            due_ms, key = heappop(self._heap)
+            if self._due_ms.get(key) == due_ms:
+                del self._due_ms[key]
+                return due_ms, key
+        return None
+
+    def may_be_due(self, now_ms: int) -> bool:
+        """False when certainly nothing is due, here or beyond the horizon."""
+        if self._horizon is not None and self._horizon[0] <= now_ms:
+            return True
+        return bool(self._heap) and self._heap[0][0] <= now_ms
+
+    def is_exhausted(self, now_ms: int) -> bool:
+        """True when what is due now lies beyond the horizon: then fill it anew from the store."""
+        if self._horizon is None or self._horizon[0] > now_ms:
+            return False
+        return not self._heap or self._heap[0][0] > now_ms
+
+    def clear(self) -> None:
+        """Forget everything, the horizon too: what is added from now on is all there is."""
+        self._horizon = None
+        self._heap, self._due_ms = [], {}
+
+    def see_until(self, horizon_ms: int) -> None:
+        """What falls due then or later may be missing."""
+        self._end_at((horizon_ms, b""))
+
+    def _end_at(self, horizon: tuple[int, bytes]) -> None:
+        self._horizon = horizon if self._horizon is None else min(self._horizon, horizon)
+
+    def _keep_soonest(self, count: int) -> None:
+        ordered = sorted((due_ms, key) for key, due_ms in self._due_ms.items())
+        self._end_at(ordered[count])
+        self._heap = ordered[:count]  # sorted, so a heap
+        self._due_ms = {key: due_ms for due_ms, key in self._heap}
+
+    def _rebuild(self) -> None:
+        self._heap = [(due_ms, key) for key, due_ms in self._due_ms.items()]
+        heapify(self._heap)

@@ -1,0 +1,147 @@
+"""Timers of an operator, kept in state: per key and name, due in event time or by the clock.
+
+Entry ``prefix ‖ name`` holds one timer, so setting it again replaces it. It is logged and restored like any other
+state and moves with its key. What is due next is known from an index that is derived: built by one scan when the
+task opens, and anew from the store where more timers are pending than it may hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from stateflow.catalog.model import StoreEntry
+from stateflow.clock import Clock
+from stateflow.codec.base import Codec
+from stateflow.codec.scalar import String
+from stateflow.codec.timer import EncodedTimer, Timer, TimerTime
+from stateflow.state.layout import prefix_end, prefixed_key, split_prefixed
+from stateflow.state.scope import Scope
+from stateflow.state.soonest import ENTRIES_MAX, Soonest
+from stateflow.store.base import StateStore
+
+NAME_BYTES_MAX = 250
+
+
+def timers_entry(store: str, key_codec: Codec[Any]) -> StoreEntry:
+    """The store of an operator's timers as the catalog describes it; the stage is filled in later."""
+    return StoreEntry(
+        name=store,
+        stage="",
+        kind="timers",
+        layout="prefixed",
+        key_codec=key_codec.describe(),
+        value_codec={**EncodedTimer.describe(), "map_key": String.describe()},
+    )
+
+
+class DueTimer(NamedTuple):
+    """A timer whose time has come."""
+
+    key: bytes
+    """Routing key."""
+    name: str
+    timer: Timer
+    store_key: bytes
+
+
+class Timers:
+    """The timers of one task. Setting and cancelling work on the current key."""
+
+    def __init__(self, store: StateStore, scope: Scope, clock: Clock, entries_max: int = ENTRIES_MAX) -> None:
+        self._store = store
+        self._scope = scope
+        self._clock = clock
+        self._soonest: dict[TimerTime, Soonest] = {
+            "event": Soonest(entries_max),
+            "processing": Soonest(entries_max),
+        }
+        self._fill("event", "processing")
+
+    def set(self, name: str, due_ms: int, time: TimerTime) -> None:
+        """Set a timer of the current key, in place of one of that name. Raises ``ValueError`` for a bad name."""
+        store_key = self._store_key(name)
+        before = self._read(store_key)
+        if before is None or (before.time, before.due_ms) != (time, due_ms):
+            self._store.put(store_key, EncodedTimer.encode(Timer(time, due_ms, self._scope.timestamp_ms)))
+            self._soonest[time].add(store_key, due_ms)
+
+    def cancel(self, name: str) -> None:
+        """Drop a timer of the current key; one that is not set is not an error."""
+        store_key = self._store_key(name)
+        if self._store.get(store_key) is not None:
+            self._store.delete(store_key)
+
+    def done(self, due: DueTimer) -> None:
+        """It fires: it is pending no longer."""
+        self._store.delete(due.store_key)
+
+    def may_be_due(self, watermark_ms: int, now_ms: int | None = None) -> bool:
+        """False when certainly none is due; without ``now_ms`` only event time counts."""
+        if self._soonest["event"].may_be_due(watermark_ms):
+            return True
+        return now_ms is not None and self._soonest["processing"].may_be_due(now_ms)
+
+    def next_due(self, watermark_ms: int) -> DueTimer | None:
+        """The soonest timer that is due, those of event time first; it stays pending until ``done``."""
+        return self._next("event", watermark_ms) or self._next("processing", self._clock.now_ms())
+
+    def due_of(self, key: bytes, watermark_ms: int) -> list[DueTimer]:
+        """What is due of one key in event time, soonest first."""
+        prefix = prefixed_key(key)
+        entries = self._store.scan(prefix, prefix_end(prefix))
+        found = [_due(store_key, EncodedTimer.decode(data)) for store_key, data in entries]
+        return sorted(
+            (due for due in found if due.timer.time == "event" and due.timer.due_ms <= watermark_ms),
+            key=lambda due: (due.timer.due_ms, due.store_key),
+        )
+
+    def is_pending(self, due: DueTimer) -> bool:
+        """False when it was cancelled or set anew since it was looked up."""
+        return self._read(due.store_key) == due.timer
+
+    # --- inside ---------------------------------------------------------------------------------------
+
+    def _next(self, time: TimerTime, now_ms: int) -> DueTimer | None:
+        soonest = self._soonest[time]
+        while True:
+            entry = soonest.pop(now_ms)
+            if entry is None:
+                if not soonest.is_exhausted(now_ms):
+                    return None
+                self._fill(time)
+                continue
+            due_ms, store_key = entry
+            timer = self._read(store_key)
+            if timer is None or timer.time != time:
+                continue  # cancelled, or set anew by the other time, whose index has it
+            if timer.due_ms == due_ms:
+                return _due(store_key, timer)
+            soonest.add(store_key, timer.due_ms)  # it was put off
+
+    def _fill(self, *times: TimerTime) -> None:
+        for time in times:
+            self._soonest[time].clear()
+        for store_key, timer in self._pending():
+            if timer.time in times:
+                self._soonest[timer.time].add(store_key, timer.due_ms)
+
+    def _pending(self) -> Iterator[tuple[bytes, Timer]]:
+        decode = EncodedTimer.decode
+        for store_key, data in self._store.scan():
+            yield store_key, decode(data)
+
+    def _read(self, store_key: bytes) -> Timer | None:
+        data = self._store.get(store_key)
+        return None if data is None else EncodedTimer.decode(data)
+
+    def _store_key(self, name: str) -> bytes:
+        encoded = name.encode()
+        if not 0 < len(encoded) <= NAME_BYTES_MAX:
+            raise ValueError(f"a timer's name has 1 to {NAME_BYTES_MAX} bytes, not {len(encoded)}")
+        return prefixed_key(self._scope.key, encoded)
+
+
+def _due(store_key: bytes, timer: Timer) -> DueTimer:
+    key, name = split_prefixed(store_key)
+    return DueTimer(key, name.decode(), timer, store_key)
