@@ -11,7 +11,7 @@ that one then starts again. Nothing is lost, and only a worker that hung in just
 
 from __future__ import annotations
 
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 
 from stateflow.log.base import Appended, Cluster, Writer
 from stateflow.log.forwarding import ForwardingWriter
@@ -23,14 +23,15 @@ _SECOND = "-second"
 class AlternatingWriter(ForwardingWriter):
     """Implements :class:`stateflow.log.base.Writer`. Opening it fences every older writer of both ids.
 
-    All workers of an application must agree to use it or not: change the setting while none is running.
+    All workers of an application must agree to use it or not: change the setting while none is running. ``pool`` makes
+    producers, and is closed with this writer; a thread of its own does without it.
     """
 
-    def __init__(self, cluster: Cluster, transactional_id: str) -> None:
+    def __init__(self, cluster: Cluster, transactional_id: str, pool: Executor | None = None) -> None:
         self._cluster = cluster
         self._id, self._id_next = transactional_id, transactional_id + _SECOND
         super().__init__(cluster.writer(self._id))
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="paranoid")
+        self._pool = pool or ThreadPoolExecutor(1, thread_name_prefix="paranoid")
         self._next: Future[Writer] = self._pool.submit(cluster.writer, self._id_next)
         try:
             self._next.result()  # fenced on return, as promised

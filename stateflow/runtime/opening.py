@@ -29,6 +29,7 @@ from stateflow.failpoints import reach
 from stateflow.log.base import Cluster, Committed, Writer
 from stateflow.record import OffsetRange, TopicPartition
 from stateflow.runtime.alternating import AlternatingWriter
+from stateflow.runtime.inline import InlineExecutor
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.takeover import Ledger, recorded_inputs, set_right
 from stateflow.runtime.task import Task
@@ -108,7 +109,8 @@ class Opener:
 
     def _writer(self, wiring: TaskWiring, *, exactly_once: bool) -> Writer:
         if exactly_once and self._settings.commit_mode == "paranoid":
-            return AlternatingWriter(self._cluster, wiring.transactional_id)
+            pool = None if self._settings.restore_threads else InlineExecutor()
+            return AlternatingWriter(self._cluster, wiring.transactional_id, pool)
         return self._cluster.writer(wiring.transactional_id if exactly_once else None)
 
     def _build(
@@ -162,7 +164,9 @@ class Opener:
         if not wiring.changelogs:
             return
         ends = resolution.restore_next
-        plan = plan_task(self._cluster, wiring.id, wiring.changelogs, wiring.topic_ids, stores, ends=ends)
+        plan = plan_task(
+            self._cluster, wiring.id, wiring.changelogs, wiring.topic_ids, stores, self._clock, ends=ends
+        )
         restoration = Restoration(self._cluster, plan, stores, self._clock)
         try:
             while not restoration.done:

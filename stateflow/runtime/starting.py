@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from typing import Any, TypeVar
 
 from stateflow.errors import Interrupted
 from stateflow.record import TopicPartition
+from stateflow.runtime.inline import InlineExecutor
 from stateflow.runtime.opening import OpenedTask, Opener
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.wiring import TaskWiring
@@ -25,29 +25,13 @@ class _Starting:
     future: Future[OpenedTask]
 
 
-T = TypeVar("T")
-
-
-class InlineExecutor(Executor):
-    """Runs everything at once in the caller's thread: for simulations, where one thread decides all order."""
-
-    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        """A future that is done. Only errors are kept in it: what is no ``Exception`` ends the caller."""
-        future: Future[T] = Future()
-        try:
-            future.set_result(fn(*args, **kwargs))
-        except Exception as error:  # noqa: BLE001 - handed to whoever asks the future, as a pool does
-            future.set_exception(error)
-        return future
-
-
 class StartingTasks:
     """Lead partition → the task being opened for it. Used by the poll thread alone."""
 
-    def __init__(self, opener: Opener, settings: WorkerSettings) -> None:
+    def __init__(self, opener: Opener, settings: WorkerSettings, pool: Executor | None = None) -> None:
         self._opener = opener
         self._revoke_timeout_seconds = settings.revoke_timeout_seconds
-        self._pool: Executor = (
+        self._pool: Executor = pool or (
             ThreadPoolExecutor(settings.restore_threads, thread_name_prefix="restore")
             if settings.restore_threads
             else InlineExecutor()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import Executor
 from contextlib import ExitStack
 from typing import Protocol
 
@@ -52,7 +53,8 @@ class WorkerObserver(Protocol):
 class Worker:
     """Runs the tasks that the group assigns to it, until ``stop``.
 
-    Not thread-safe except for ``stop``. ``step`` is one turn of the loop: a test drives it by hand.
+    Not thread-safe except for ``stop``. ``step`` is one turn of the loop: a test drives it by hand. ``openings`` runs
+    what opens tasks; the settings say how many threads do without it.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class Worker:
         settings: WorkerSettings,
         clock: Clock,
         observer: WorkerObserver | None = None,
+        openings: Executor | None = None,
     ) -> None:
         self._settings = settings
         self._clock = clock
@@ -71,7 +74,8 @@ class Worker:
         self._lead_topics = wiring.lead_topics()
         self._tasks: dict[TopicPartition, _Running] = {}
         self._lost_epochs: Counter[TopicPartition] = Counter()
-        self._starting = StartingTasks(Opener(cluster, open_stores, settings, clock, observer), settings)
+        opener = Opener(cluster, open_stores, settings, clock, observer)
+        self._starting = StartingTasks(opener, settings, openings)
         self._purge = Purge(cluster, settings.purge_interval_seconds, clock)
         self._stopping = False
         reach("startup.before_join")

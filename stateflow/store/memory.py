@@ -108,5 +108,14 @@ class MemoryTaskStores:
                 reader.change(entries[store].items())
             self._positions = dict(positions)
 
+    def flushed_copy(self) -> MemoryTaskStores:
+        """Stores of their own that hold what was flushed here last: a copy of the disk."""
+        copy = MemoryTaskStores(self._readers, self._clock)
+        with self._lock:
+            entries, positions = self._flushed
+            copy._flushed = {store: dict(found) for store, found in entries.items()}, dict(positions)
+        copy.crash()
+        return copy
+
     def _copy(self) -> tuple[dict[str, dict[bytes, bytes]], dict[str, StorePosition]]:
         return {store: dict(reader.entries) for store, reader in self._readers.items()}, dict(self._positions)

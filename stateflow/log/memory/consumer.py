@@ -140,6 +140,17 @@ class MemoryGroupConsumer:
         """Stop as if by SIGKILL: no callback, no goodbye; the group notices when the session times out."""
         self._end()
 
+    def freeze(self) -> None:
+        """Stop as if by SIGSTOP: the member's heartbeats cease."""
+        with self._broker.lock:
+            self._group.fall_silent(self._member)
+
+    def thaw(self) -> None:
+        """Go on as after SIGCONT: the heartbeats resume, if the group still knows this member."""
+        with self._broker.lock:
+            self._broker.expire()
+            self._group.speak_again(self._member)
+
     def _end(self) -> None:
         self._held.clear()
         self._reader.close()

@@ -78,6 +78,10 @@ class GroupState:
         """The member's heartbeats stop: it is taken out when its session ends."""
         member.silent_since_ms = self._clock.now_ms()
 
+    def speak_again(self, member: Member) -> None:
+        """The member's heartbeats resume before its session has ended; otherwise nobody listens any more."""
+        member.silent_since_ms = None
+
     def is_member(self, member: Member) -> bool:
         """False once it was taken out or replaced."""
         return member.member_id in self.members

@@ -181,6 +181,20 @@ class MemoryWriter:
             self._in_transaction = False  # the successor has aborted it already: nothing is left to do
         self._closed = True
 
+    @property
+    def in_transaction(self) -> bool:
+        """True between ``begin`` and the end of a transaction."""
+        return self._in_transaction
+
+    def late_end_txn(self) -> None:
+        """A late EndTxn(commit) of this producer arrives, and ends what is open now, as a broker lets it.
+
+        The client does not hear of it. Raises ``ProducerFenced`` when a newer producer has taken over.
+        """
+        assert self._transactional_id is not None, "only transactions are ended"
+        with self._broker.lock:
+            self._broker.transactions.end(self._transactional_id, self._epoch, commit=True)
+
     def kill(self) -> None:
         """Stop as if by SIGKILL: nothing is flushed, an open transaction stays open until it times out."""
         self._waiting.clear()

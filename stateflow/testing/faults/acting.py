@@ -1,0 +1,241 @@
+"""The verbs of a history, carried out on a world; and bringing it to rest afterwards."""
+
+from __future__ import annotations
+
+from stateflow.catalog.control import ControlTopic
+from stateflow.errors import CommitTorn, StateflowError
+from stateflow.log.memory import MemoryCluster
+from stateflow.record import TopicPartition
+from stateflow.runtime.lag import is_drained
+from stateflow.scale.generation import abort
+from stateflow.testing.faults.history import Step
+from stateflow.testing.faults.processes import Process, Strike
+from stateflow.testing.faults.tearing import LATE_END_TXN, Tear
+from stateflow.testing.faults.world import Machine, World, has_begun
+
+_ROUNDS_MAX = 400
+_PLACES_AT_REST = 10_000
+_QUIET_MS = 30_000
+_SCALE_ATTEMPTS_MAX = 6
+
+
+def act(world: World, step: Step) -> None:
+    """Carry out one step."""
+    world.notes.add(str(step))
+    machine = world.machines[step.worker % len(world.machines)]
+    match step.verb:
+        case "send":
+            world.notes.add("  " + world.producers.send(step.worker, step.amount, step.detail))
+        case "turn":
+            world.turn(machine, step.amount)
+        case "strike":
+            fault, _, only = step.detail.partition("@")
+            _armed(world, machine).strike = Strike(fault, step.amount, only)
+        case "tear":
+            _armed(world, machine).tear = Tear(step.amount, int(step.detail))
+        case "thaw":
+            world.thaw(machine)
+        case "stop":
+            world.stop(machine)
+        case "elapse":
+            world.clock.advance(ms=step.amount)
+        case "era":
+            world.producers.new_era()
+        case "compact":
+            compact(world)
+        case "retain":
+            retain(world)
+        case "scale":
+            _scale(world, step)
+        case "image" | "trim" | "collect":
+            _IMAGE_VERBS[step.verb](world, machine)
+        case _:
+            _disk(world, machine, step.verb)
+
+
+def _armed(world: World, machine: Machine) -> Process:
+    """The process that a strike is for: the one that runs, or the next one on the machine."""
+    if machine.process is None:
+        machine.process = Process(machine.name, world.notes)
+    return machine.process
+
+
+def compact(world: World) -> None:
+    """The broker's cleaner passes over every compacted topic.
+
+    Not after a late EndTxn: void records hide true values from the cleaner, as ``docs/exactly-once.md`` tells.
+    """
+    if world.notes.injected[LATE_END_TXN, "commit"]:
+        return
+    for topic in world.cluster.list_topics():
+        if "compact" in world.cluster.topic_config(topic)["cleanup.policy"]:
+            world.cluster.compact(topic)
+
+
+def retain(world: World) -> None:
+    """Retention takes what every task has behind it from the source."""
+    sources = [TopicPartition(world.names.source, number) for number in range(world.history.sources)]
+    committed = world.cluster.committed(world.names.app, sources, stable=False)
+    world.cluster.trim({source: position.offset_next for source, position in committed.items()})
+
+
+def _disk(world: World, machine: Machine, verb: str) -> None:
+    if verb == "backup":
+        machine.disk.back_up()
+    elif verb == "ahead":
+        machine.disk.run_ahead()
+    elif machine.worker is None:  # nobody can take a disk away from a worker without killing it
+        if verb == "lose":
+            machine.disk.lose()
+        else:
+            machine.disk.reinstate()
+        world.notes.struck(verb, "disk", f"{machine.name}: {verb}")
+
+
+def _scale(world: World, step: Step) -> None:
+    for machine in world.machines:
+        if machine.worker is not None and not machine.is_frozen:
+            world.stop(machine)
+    world.cluster.end_sessions(world.names.app)
+    process = Process("operator", world.notes)
+    if step.detail:
+        process.strike = Strike(step.detail, step.worker * 40 + step.amount * 11)
+    before = world.unfinished
+    outcome = world.repartition(step.amount, process)
+    if outcome == "failed" and before is None and not _has_begun(world):
+        world.unfinished = None
+    world.notes.struck("repartition", outcome, f"  to {step.amount} partitions: {outcome}")
+
+
+def _has_begun(world: World) -> bool:
+    catalog = ControlTopic(world.cluster, world.names.app).read()
+    return catalog is not None and has_begun(catalog)
+
+
+# --- images -------------------------------------------------------------------------------------------------
+
+
+def _image(world: World, machine: Machine) -> None:
+    """A worker makes an image of each of its tasks."""
+    worker, process = machine.worker, machine.process
+    if worker is None or process is None or machine.is_frozen or world.shelf is None:
+        return
+    for task in list(worker.tasks.values()):
+        stores = machine.disk.found(task.wiring)
+        shelf = world.shelf
+        if stores is None or not task.wiring.changelogs:
+            continue
+        outcome = world.guard(process, lambda: shelf.publish(process, task.wiring, stores))  # noqa: B023 - called at once
+        world.notes.struck("image", outcome, f"  image of {task.wiring.id}: {outcome}")
+        if outcome == "frozen":
+            return
+        if outcome == "killed":
+            world.settle(machine, outcome)
+            return
+
+
+def _trim(world: World, _machine: Machine) -> None:
+    """The changelog before the newest whole image of each task is removed, as *image + trim* does."""
+    if world.shelf is None or not world.is_prepared():
+        return
+    for wiring in world.wiring().tasks():
+        images = world.shelf.images(wiring)
+        names = images.names() if wiring.changelogs else []
+        if not names:
+            continue
+        manifest = images.load(names[0])
+        for store, changelog in wiring.changelogs.items():
+            trim_to(world.cluster, changelog, manifest.stores[store].offset_next)
+            world.notes.struck("trim", "changelog", f"  {changelog} begins at the image of {wiring.id}")
+
+
+def trim_to(cluster: MemoryCluster, changelog: TopicPartition, offset_next: int) -> None:
+    """Remove what stands before an offset of a changelog."""
+    cluster.alter_topic_config(changelog.topic, {"cleanup.policy": "compact,delete"})
+    cluster.trim({changelog: offset_next})
+
+
+def _collect(world: World, machine: Machine) -> None:
+    """A worker removes all but the newest image of each of its tasks."""
+    worker, process = machine.worker, machine.process
+    if worker is None or process is None or machine.is_frozen or world.shelf is None:
+        return
+    for task in list(worker.tasks.values()):
+        images = world.shelf.images(task.wiring, process)
+        outcome = world.guard(process, lambda: images.collect(keep=1, grace_ms=60_000))  # noqa: B023 - called at once
+        if outcome != "done":
+            if outcome == "killed":
+                world.settle(machine, outcome)
+            return
+
+
+_IMAGE_VERBS = {"image": _image, "trim": _trim, "collect": _collect}
+
+
+# --- coming to rest -----------------------------------------------------------------------------------------
+
+
+def come_to_rest(world: World) -> None:
+    """No more faults: everyone who hangs goes on, what was begun is finished, all input is processed.
+
+    What cannot come to rest is a problem.
+    """
+    world.places_per_turn = _PLACES_AT_REST
+    for machine in world.machines:
+        if machine.process is not None:
+            machine.process.strike = machine.process.tear = None
+        world.thaw(machine)
+    world.producers.close_all()
+    _finish_scaling(world)
+    _drain(world)
+    world.producers.finish()
+    _drain(world)
+
+
+def _finish_scaling(world: World) -> None:
+    for _ in range(_SCALE_ATTEMPTS_MAX):
+        if world.unfinished is None:
+            return
+        for machine in world.machines:
+            world.stop(machine)
+        world.cluster.end_sessions(world.names.app)
+        world.clock.advance(ms=_QUIET_MS * 3)
+        outcome = world.repartition(world.unfinished, Process("operator", world.notes))
+        world.notes.add(f"repartition finished: {outcome}")
+        if outcome == "failed" and world.notes.errors[CommitTorn.__name__]:
+            _abort_scaling(world)
+    if world.unfinished is not None:
+        world.problems.append("a repartition that was begun cannot be finished")
+
+
+def _abort_scaling(world: World) -> None:
+    if not _has_begun(world):
+        world.unfinished = None
+        return
+    try:
+        abort(world.cluster, world.names.app)
+        world.unfinished = None
+    except StateflowError as error:
+        world.problems.append(f"a repartition cannot be undone: {error}")
+
+
+def _drain(world: World) -> None:
+    for round_number in range(_ROUNDS_MAX):
+        machine = world.machines[round_number % 2]
+        world.turn(machine)
+        if _is_at_rest(world):
+            return
+        if round_number % 6 == 5:
+            world.clock.advance(ms=_QUIET_MS)
+    world.problems.append(f"the application has not come to rest after {_ROUNDS_MAX} turns")
+
+
+def _is_at_rest(world: World) -> bool:
+    """Everything is processed and committed, and every task runs somewhere."""
+    if not world.is_prepared():
+        return False
+    wiring = world.wiring()
+    if not is_drained(world.cluster, wiring.catalog):
+        return False
+    running = {task for machine in world.machines if machine.worker for task in machine.worker.tasks}
+    return running >= {task.id for task in wiring.tasks()}

@@ -1,0 +1,165 @@
+"""A history: everything that will happen to an application, drawn from one seed and written down before it begins.
+
+A step is a few numbers and names, so any part of a history can be run again without the rest: that is how a failure is
+made small.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple, get_args
+
+from stateflow.catalog.model import Guarantee
+from stateflow.failpoints import POINTS
+
+Profile = Literal["crash", "scale", "torn", "image", "recreate", "disk"]
+"""What a history is about, beside crashes: a new partition count, late EndTxn requests, images and trimmed changelogs,
+topics that are created again, real databases on disk."""
+
+Application = Literal["numbers", "ledger"]
+
+PROFILES: tuple[Profile, ...] = get_args(Profile)
+_WEIGHTS = (46, 16, 12, 16, 9, 1)
+WORKERS = 3
+KEYS = 5
+
+
+class Step(NamedTuple):
+    """One thing that happens. What the fields mean depends on the verb; see ``simulate_steps``."""
+
+    verb: str
+    worker: int = 0
+    amount: int = 0
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.verb} worker={self.worker} amount={self.amount} {self.detail}".rstrip()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """What a seed stands for."""
+
+    seed: int
+    profile: Profile
+    application: Application
+    guarantee: Guarantee
+    paranoid: bool
+    opens_slowly: bool
+    """Tasks open beside the poll loop, a few calls at a time, so that a rebalance can meet a restore."""
+    static_members: bool
+    sources: int
+    partitions: int
+    commit_ms: int
+    flush_ms: int
+    poll_records: int
+    steps: tuple[Step, ...]
+
+    def only(self, steps: Sequence[Step]) -> History:
+        """The same with other steps."""
+        return replace(self, steps=tuple(steps))
+
+
+def generate(seed: int, profile: Profile | None = None) -> History:
+    """The history of a seed; the same one every time, on every machine."""
+    rng = random.Random(f"history-{seed}")  # noqa: S311 - nothing secret: it must be repeatable
+    drawn = rng.choices(PROFILES, _WEIGHTS)[0]
+    chosen = profile or drawn
+    exactly_once = chosen == "torn" or rng.random() < 0.75
+    application: Application = "ledger" if rng.random() < 0.3 else "numbers"
+    return History(
+        seed=seed,
+        profile=chosen,
+        application=application,
+        guarantee="exactly-once" if exactly_once else "at-least-once",
+        paranoid=exactly_once and chosen != "torn" and rng.random() < 0.15,
+        opens_slowly=rng.random() < 0.3,
+        static_members=rng.random() < 0.3,
+        sources=rng.choice((1, 2, 2)),
+        partitions=rng.choice((1, 2, 2, 3)),
+        commit_ms=rng.choice((0, 0, 15)),
+        flush_ms=rng.choice((0, 20, 30_000)),
+        poll_records=rng.choice((2, 3, 10)),
+        steps=tuple(_steps(rng, chosen)),
+    )
+
+
+# --- the steps ----------------------------------------------------------------------------------------------
+
+_COMMON: tuple[tuple[str, int], ...] = (
+    ("send", 6),
+    ("turn", 9),
+    ("strike", 5),
+    ("thaw", 2),
+    ("stop", 1),
+    ("elapse", 2),
+    ("compact", 2),
+    ("retain", 1),
+    ("lose", 1),
+    ("backup", 1),
+    ("reinstate", 1),
+)
+_EXTRA: dict[Profile, tuple[tuple[str, int], ...]] = {
+    "crash": (("ahead", 1), ("era", 1)),
+    "scale": (("scale", 2), ("ahead", 1)),
+    "torn": (("tear", 5),),
+    "image": (("image", 5), ("trim", 3), ("collect", 1)),
+    "recreate": (),
+    "disk": (("image", 2), ("trim", 1), ("corrupt", 1), ("scale", 1)),
+}
+_STRIKES = ("kill", "kill", "kill", "raise", "raise", "freeze", "freeze")
+_RECREATED = ("changelog", "changelog", "source", "rekeyed", "past")
+_DELAYS_MS = (1, 10, 1_000, 20_000, 50_000, 70_000, 2 * 86_400_000)
+
+
+def _steps(rng: random.Random, profile: Profile) -> list[Step]:
+    verbs, weights = zip(*_COMMON, *_EXTRA[profile], strict=True)
+    count = rng.randint(5, 16)
+    steps = [Step("send", 0, rng.randint(2, 6), "plain"), Step("turn", rng.randrange(WORKERS), 2)]
+    for _ in range(count):
+        steps.append(_step(rng, rng.choices(verbs, weights)[0]))
+        if steps[-1].verb in ("strike", "tear"):  # something for it to meet
+            steps.append(_step(rng, "send"))
+            steps.append(Step("turn", steps[-2].worker, rng.randint(2, 6)))
+    if profile == "recreate":
+        steps.append(Step("turn", rng.randrange(WORKERS), 4))
+        steps.append(Step("recreate", rng.randrange(WORKERS), rng.randrange(3), rng.choice(_RECREATED)))
+    return steps
+
+
+def _step(rng: random.Random, verb: str) -> Step:
+    worker = rng.randrange(WORKERS)
+    match verb:
+        case "send":
+            return Step(verb, rng.randrange(1 << 16), rng.randint(1, 6), _how_sent(rng))
+        case "turn":
+            return Step(verb, worker, rng.randint(1, 4))
+        case "strike":
+            return _strike(rng, worker)
+        case "elapse":
+            return Step(verb, 0, rng.choices(_DELAYS_MS, (6, 4, 4, 2, 3, 2, 1))[0])
+        case "scale":
+            return Step(verb, worker, rng.randint(1, 4), rng.choice(("", "", "kill", "raise")))
+        case "tear":
+            return Step(verb, worker, rng.randint(1, 14), str(rng.choice((0, 1, 2, 4, 1000))))
+        case "lose" | "reinstate":
+            return Step(verb, worker)
+        case _:
+            return Step(verb, worker, rng.randrange(4))
+
+
+def _how_sent(rng: random.Random) -> str:
+    return rng.choices(("plain", "committed", "aborted", "open", "close-open"), (6, 2, 2, 1, 1))[0]
+
+
+def _strike(rng: random.Random, worker: int) -> Step:
+    """A fault at the n-th place that is reached, or at a failpoint by its name."""
+    fault = rng.choice(_STRIKES)
+    if rng.random() < 0.4:
+        point = rng.choice(tuple(POINTS))
+        return Step("strike", worker, rng.choice((1, 1, 2, 3)), f"{fault}@{point}")
+    return Step(
+        "strike", worker, rng.choice((rng.randint(1, 12), rng.randint(1, 40), rng.randint(1, 150))), fault
+    )

@@ -1,0 +1,130 @@
+"""Calls that can be parked half-way: a thread each, of which only one ever runs.
+
+Whoever lets a strand run waits until it is parked or done, so the order of everything is decided by one scheduler and
+is the same every time.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class Strand:
+    """One call on a thread of its own."""
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        self._call = call
+        self._goes = threading.Lock()
+        self._waits = threading.Lock()
+        self._goes.acquire()
+        self._waits.acquire()
+        self._thread: threading.Thread | None = None
+        self._raised: BaseException | None = None
+        self.done = False
+
+    def run(self) -> bool:
+        """Let it go on until it parks (False) or is done (True). Raises what the call raised."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._body, daemon=True)
+            self._thread.start()
+        else:
+            self._goes.release()
+        self._waits.acquire()
+        if self.done:
+            self._thread.join()
+            if self._raised is not None:
+                raise self._raised
+        return self.done
+
+    @property
+    def is_running_here(self) -> bool:
+        """True on the strand's own thread."""
+        return threading.current_thread() is self._thread
+
+    def park(self) -> None:
+        """Called on the strand itself: give control back until ``run`` is called again."""
+        assert self.is_running_here, "only a strand parks itself"
+        self._waits.release()
+        self._goes.acquire()
+
+    def _body(self) -> None:
+        try:
+            self._call()
+        except BaseException as error:  # noqa: BLE001 - raised again where the strand is run
+            self._raised = error
+        self.done = True
+        self._waits.release()
+
+
+class StrandFuture(Future[T]):
+    """A future that is driven: nobody else would bring it to its end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.strand: Strand | None = None
+
+    def cancel(self) -> bool:
+        """Drive the call to its end, which is near once it was told that it is cancelled; never cancels it."""
+        while self.strand is not None and not self.strand.done:
+            self.strand.run()
+        return False
+
+
+class StrandExecutor(Executor):
+    """Runs what is submitted in strands, a little at a time, when :meth:`drive` is called."""
+
+    def __init__(self) -> None:
+        self._open: list[StrandFuture[Any]] = []
+        self.current: Strand | None = None
+        """The strand that runs now."""
+        self._allowance = 0
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        """A future that is done after enough calls of ``drive``."""
+        future: StrandFuture[T] = StrandFuture()
+        future.strand = Strand(lambda: self._complete(future, fn, args, kwargs))
+        self._open.append(future)
+        return future
+
+    def drive(self, places: int) -> None:
+        """Let each call go on for so many places."""
+        for future in list(self._open):
+            assert future.strand is not None, "set when it was submitted"
+            self._allowance = places
+            if not future.strand.done:
+                self._run(future.strand)
+        self._open = [future for future in self._open if not future.done()]
+
+    def finish(self) -> None:
+        """Let everything run to its end."""
+        for future in self._open:
+            future.cancel()
+        self._open = []
+
+    def reached_place(self) -> None:
+        """A place was reached by the strand that runs: park it when it has had its turn."""
+        if self.current is not None:
+            self._allowance -= 1
+            if self._allowance <= 0:
+                self.current.park()
+
+    def _run(self, strand: Strand) -> None:
+        before, self.current = self.current, strand
+        try:
+            strand.run()
+        finally:
+            self.current = before
+
+    @staticmethod
+    def _complete(
+        future: StrandFuture[Any], call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        try:
+            future.set_result(call(*args, **kwargs))
+        except BaseException as error:  # noqa: BLE001 - handed to whoever asks the future, as a pool does
+            future.set_exception(error)

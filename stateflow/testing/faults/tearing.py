@@ -1,0 +1,164 @@
+"""A late EndTxn: one request commits what a writer's transaction holds at the moment it arrives.
+
+As on a real broker, what the writer sends afterwards to a partition that was cut is refused, and to another partition
+it opens a transaction anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from stateflow.errors import ProducerFenced, TransactionAborted
+from stateflow.log.base import Appended, Committed, GroupMetadata
+from stateflow.log.memory.writer import MemoryWriter
+from stateflow.record import Headers, TopicPartition
+from stateflow.testing.faults.processes import Killed, Process
+
+LATE_END_TXN = "late EndTxn"
+
+
+class Tear:
+    """One late EndTxn, before the ``call``-th call that meets an open transaction; later the process dies."""
+
+    def __init__(self, call: int, dies_after_calls: int) -> None:
+        self._waits = call
+        self._dies_after_calls = dies_after_calls
+        self.cut: set[TopicPartition] = set()
+        self.happened = False
+
+    def before_call(self, process: Process, writer: MemoryWriter, touched: set[TopicPartition]) -> None:
+        """Let it arrive if it is time."""
+        if self.happened:
+            self._dies_after_calls -= 1
+        elif touched:
+            self._waits -= 1
+            if self._waits <= 0:
+                self._arrive(process, writer, touched)
+        if self.happened and self._dies_after_calls <= 0 and not process.dead:
+            process.dead = True
+            process.notes.struck("kill", "after a late EndTxn", f"{process.name}: killed after a late EndTxn")
+            raise Killed("after a late EndTxn")
+
+    def _arrive(self, process: Process, writer: MemoryWriter, touched: set[TopicPartition]) -> None:
+        self.happened = True
+        try:
+            writer.late_end_txn()
+        except ProducerFenced:  # a successor has a new epoch: the request means nothing any more
+            return
+        self.cut = set(touched)
+        process.notes.struck(
+            LATE_END_TXN, "commit", f"{process.name}: a late EndTxn commits {_names(touched)}"
+        )
+
+
+class TornWriter:
+    """A writer of the memory log that lives on a torn network."""
+
+    def __init__(self, real: MemoryWriter, process: Process) -> None:
+        self._real = real
+        self._process = process
+        self._touched: set[TopicPartition] = set()
+        self._refused = False
+        self._commits_total = 0
+
+    @property
+    def in_transaction(self) -> bool:
+        """True between ``begin`` and the end of a transaction."""
+        return self._real.in_transaction
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+        self._touched.clear()
+        if self._process.tear is not None:
+            self._process.tear.cut.clear()
+        self._real.begin()
+
+    def send(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        *,
+        partition: int,
+        timestamp_ms: int | None = None,
+        headers: Headers = (),
+    ) -> None:
+        """Queue one record, or lose it where its partition was cut."""
+        self._meet()
+        target = TopicPartition(topic, partition)
+        if self._process.tear is not None and target in self._process.tear.cut:
+            self._refused = True
+        if self._refused:
+            return
+        self._touched.add(target)
+        self._real.send(topic, key, value, partition=partition, timestamp_ms=timestamp_ms, headers=headers)
+
+    def send_many(
+        self,
+        topic: str,
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        *,
+        partitions: Sequence[int] | int,
+        timestamps_ms: Sequence[int] | int | None = None,
+    ) -> None:
+        """Queue many records."""
+        for index, (key, value) in enumerate(zip(keys, values, strict=True)):
+            self.send(
+                topic,
+                key,
+                value,
+                partition=partitions if isinstance(partitions, int) else partitions[index],
+                timestamp_ms=timestamps_ms[index] if isinstance(timestamps_ms, Sequence) else timestamps_ms,
+            )
+
+    def flush(self, timeout_seconds: float = 60.0) -> None:
+        """Wait for acknowledgements: here a client hears of refused records."""
+        self._meet()
+        self._fail_if_refused()
+        self._real.flush(timeout_seconds)
+
+    def send_offsets(
+        self, offsets: Mapping[TopicPartition, Committed], group: str, member: GroupMetadata | None
+    ) -> None:
+        """Add input offsets."""
+        self._meet()
+        self._fail_if_refused()
+        self._real.send_offsets(offsets, group, member)
+
+    def commit(self, timeout_seconds: float = 60.0) -> dict[TopicPartition, Appended]:
+        """Commit."""
+        self._meet()
+        self._fail_if_refused()
+        appended = self._real.commit(timeout_seconds)
+        self._commits_total += 1
+        return appended
+
+    def abort(self) -> None:
+        """Abort."""
+        self._real.abort()
+
+    def close(self) -> None:
+        """Abort what is open."""
+        self._real.close()
+
+    def _meet(self) -> None:
+        """Not in the first transaction of a producer: no request of an earlier one can be late."""
+        if self._process.tear is not None and self._commits_total:
+            self._process.tear.before_call(self._process, self._real, self._touched)
+
+    def _fail_if_refused(self) -> None:
+        if self._refused:
+            self._real.abort()
+            raise TransactionAborted("the leader knows of no such transaction.", action="read again.")
+
+
+def _names(partitions: set[TopicPartition]) -> str:
+    return ", ".join(map(str, sorted(partitions)))
+
+
+def torn(real: Any, process: Process, transactional_id: str | None, stage: str) -> Any:
+    """The writer as the process sees it: on a torn network where it writes for the stage that keeps state."""
+    is_torn = process.tears and transactional_id is not None and f"-{stage}-" in transactional_id
+    return TornWriter(real, process) if is_torn else real

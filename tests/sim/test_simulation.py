@@ -1,0 +1,64 @@
+"""Histories drawn from seeds: no promise broken, the same seed the same history, failures that can be read."""
+
+from __future__ import annotations
+
+import pytest
+
+from stateflow.testing.faults.history import PROFILES, Profile, generate
+from stateflow.testing.faults.oracle import Finding
+from stateflow.testing.faults.simulate import SimulationReport, replay, run, simulate
+
+
+def told(report: SimulationReport) -> str:
+    return "\n".join(f"seed {seed}: {what}" for seed, what in report.examples.items())
+
+
+def test_a_sample_of_histories_breaks_no_promise() -> None:
+    report = simulate(range(300))
+    assert report.is_clean, told(report)
+    assert report.seeds == 300
+    assert sum(report.injected.values()) > 300, "histories must have faults in them, or this shows little"
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_a_few_histories_of_each_profile(profile: Profile) -> None:
+    report = simulate(range(1000, 1020), profile=profile)
+    assert report.is_clean, told(report)
+
+
+@pytest.mark.parametrize("seed", [3, 8, 21, 34, 55])
+def test_a_seed_replays_to_the_last_step(seed: int) -> None:
+    for profile in PROFILES:
+        first, second = run(generate(seed, profile)), run(generate(seed, profile))
+        assert first.lines == second.lines
+        assert first.trace_hash == second.trace_hash
+
+
+def test_seeds_differ() -> None:
+    hashes = {replay(seed).trace_hash for seed in range(20)}
+    assert len(hashes) == 20
+
+
+def test_processes_count_what_one_does() -> None:
+    alone, shared = simulate(range(60)), simulate(range(60), processes=2)
+    assert (alone.seeds, alone.injected, alone.reached) == (shared.seeds, shared.injected, shared.reached)
+
+
+def test_a_report_names_its_failures() -> None:
+    report = SimulationReport()
+    ended = replay(1)
+    report.add(ended)
+    assert report.as_dict()["lost"] == []
+    broken = type(ended)(
+        ended.history,
+        (Finding("lost", "outputs", "operations [1]"),),
+        ended.lines,
+        ended.injected,
+        ended.reached,
+        ended.errors,
+    )
+    report.add(broken)
+    assert report.as_dict()["lost"] == [1]
+    assert not report.is_clean
+    assert "seed 1:" in broken.text()
+    assert "⇒ lost (outputs): operations [1]" in broken.text()
