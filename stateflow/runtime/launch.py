@@ -31,7 +31,7 @@ _DRAIN_CHECK_SECONDS = 0.5
 
 
 def rocks_opener(
-    cluster: Cluster, settings: WorkerSettings, resources: RocksResources
+    cluster: Cluster, settings: WorkerSettings, resources: RocksResources, clock: Clock | None = None
 ) -> Callable[[TaskWiring, Callable[[], bool]], RocksTaskStores]:
     """Opens each task's RocksDB below the state directory; all share one cache and one write buffer.
 
@@ -44,8 +44,8 @@ def rocks_opener(
         )
         if settings.images is not None and wiring.changelogs:
             job = RestoreJob(wiring.id, place, dict(wiring.changelogs), dict(wiring.topic_ids))
-            install_best(cluster, job, settings.images, SystemClock(), cancelled)
-        return RocksTaskStores.open(place, [store.name for store in wiring.stage.stores], resources)
+            install_best(cluster, job, settings.images, clock or SystemClock(), cancelled)
+        return RocksTaskStores.open(place, [store.name for store in wiring.stage.stores], resources, clock)
 
     return open_stores
 
@@ -68,11 +68,11 @@ def run_worker(
     """
     resources = RocksResources()
     with ExitStack() as stack:
-        open_stores: StoreOpener = rocks_opener(cluster, settings, resources)
+        open_stores: StoreOpener = rocks_opener(cluster, settings, resources, clock)
         if settings.images is not None:
             objects = open_objects(settings.images)
             imaging = stack.enter_context(Imaging(cluster, objects, settings, clock or SystemClock()))
-            open_stores = imaging.opener(rocks_opener(cluster, settings, resources))
+            open_stores = imaging.opener(rocks_opener(cluster, settings, resources, clock))
         worker = Worker(cluster, wiring, open_stores, settings, clock or SystemClock(), observer)
         if with_parent:
             stop_with_parent(worker.stop)

@@ -75,7 +75,7 @@ class Machine:
         with Imaging(
             self.cluster, objects or DirectoryObjects(self.place), self.settings, self.clock
         ) as imaging:
-            opener = imaging.opener(rocks_opener(self.cluster, self.settings, RocksResources()))
+            opener = imaging.opener(rocks_opener(self.cluster, self.settings, RocksResources(), self.clock))
             worker = Worker(self.cluster, self.wiring, opener, self.settings, self.clock, self)
             while len(worker.tasks) < 4 or not is_drained(self.cluster, self.wiring.catalog) or not done():
                 assert time.monotonic() < deadline, "the worker does not come to an end"
@@ -167,7 +167,9 @@ def test_a_task_to_which_nothing_happens_is_not_imaged_again(machine: Machine) -
     with Imaging(
         machine.cluster, DirectoryObjects(machine.place), machine.settings, machine.clock
     ) as imaging:
-        opener = imaging.opener(rocks_opener(machine.cluster, machine.settings, RocksResources()))
+        opener = imaging.opener(
+            rocks_opener(machine.cluster, machine.settings, RocksResources(), machine.clock)
+        )
         stores = opener(wiring, lambda: False)
 
         def image_of(offset_next: int) -> None:
