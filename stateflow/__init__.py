@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from stateflow.app import App
+from stateflow.changelog.eventual import Eventual
 from stateflow.codec.base import Codec
 from stateflow.codec.ordered import OrderedFloat, OrderedInteger
 from stateflow.codec.scalar import Boolean, Bytes, Float, Float32, Int32, Integer, String
@@ -58,6 +59,7 @@ __all__ = [
     "Context",
     "Counter",
     "DeadLetter",
+    "Eventual",
     "Fail",
     "Float",
     "Float32",

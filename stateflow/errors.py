@@ -211,6 +211,12 @@ class MergeUndefined(StateflowError):
     exit_code = 46
 
 
+class ReplayPending(StateflowError):
+    """An eventual changelog leaves out windows that the application must log before its topics are copied."""
+
+    exit_code = 47
+
+
 # --- set-up and tuning: 50 … 59 ---------------------------------------------------------------------
 
 

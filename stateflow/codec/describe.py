@@ -7,6 +7,7 @@ from typing import Any
 
 from stateflow.codec.avro import AvroCodec
 from stateflow.codec.base import Codec
+from stateflow.codec.covered import CoveredCodec
 from stateflow.codec.optional import NothingCodec, OptionalCodec
 from stateflow.codec.ordered import OrderedFloat, OrderedInteger
 from stateflow.codec.scalar import BooleanCodec, BytesCodec, FloatCodec, IntegerCodec, StringCodec
@@ -31,6 +32,7 @@ _BUILDERS: dict[str, Callable[[Mapping[str, Any]], Codec[Any]]] = {
     "avro": lambda described: AvroCodec(described["schema"]),
     "timer": lambda _: ShownTimerCodec(),
     "timestamped": lambda described: TimedCodec(from_description(described["value"])),
+    "covered": lambda described: CoveredCodec(from_description(described["value"])),
     "windowed": lambda described: WindowedCodec(from_description(described["key"]), described["size_ms"]),
 }
 

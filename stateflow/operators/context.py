@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+from stateflow.changelog.eventual import Eventual, EventualChangelog
 from stateflow.clock import Clock
 from stateflow.record import Headers, RecordBatch
 from stateflow.store.base import StateStore
@@ -38,6 +39,10 @@ class StageContext(Protocol):
 
     def store(self, name: str) -> StateStore:
         """The stage's own store of that name."""
+        ...
+
+    def eventual(self, store: str, policy: Eventual) -> EventualChangelog:
+        """Make the changelog of one of the stage's stores an eventual one; asked once, while it is built."""
         ...
 
     def undoable(self) -> AbstractContextManager[None]:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from stateflow.catalog.model import StoreEntry
 from stateflow.errors import GraphError
 from stateflow.operators.graph import Graph, Node, effective
 from stateflow.operators.pipeline import StagePlan
@@ -89,6 +90,7 @@ def _stage(part: Sequence[Node], name: str, entry: Node | None, upstream: str | 
     sources = dict.fromkeys(topic.name for node in part for topic in node.topics)
     outputs = dict.fromkeys(topic for node in part for topic in node.outputs)
     stores = [msgspec.structs.replace(store, stage=name) for node in part for store in node.stores]
+    _check_eventual(name, stores, is_rekeyed=entry is not None)
     return Stage(
         name=name,
         sources=tuple(sources),
@@ -99,6 +101,19 @@ def _stage(part: Sequence[Node], name: str, entry: Node | None, upstream: str | 
         rekeys=tuple(node.rekey for node in part if node.rekey is not None),
         build=StagePlan(tuple(part)),
     )
+
+
+def _check_eventual(stage: str, stores: Sequence[StoreEntry], *, is_rekeyed: bool) -> None:
+    """Replaying input gives the same state again only if it is one log, and nothing else is changed by it."""
+    eventual = [store.name for store in stores if store.changelog_policy == "eventual"]
+    if eventual and (len(stores) > 1 or not is_rekeyed):
+        others = ", ".join(store.name for store in stores if store.name not in eventual[:1])
+        raise GraphError(
+            f"The window {eventual[0]!r} has an eventual changelog, but its stage {stage!r} "
+            + (f"also keeps {others}." if others else "reads a topic of others."),
+            action="Put key_by(…, name=…) before the window, and what else keeps state in another stage;"
+            " or leave the changelog out.",
+        )
 
 
 def _check_unique(stages: Sequence[Stage]) -> None:

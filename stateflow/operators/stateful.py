@@ -7,13 +7,16 @@ from datetime import timedelta
 from typing import Any
 
 from stateflow.catalog.model import StoreEntry
+from stateflow.changelog.eventual import Eventual
 from stateflow.codec.base import Codec
+from stateflow.codec.covered import CoveredCodec
 from stateflow.codec.infer import codec_or_none
 from stateflow.codec.timed import TimedCodec
 from stateflow.codec.windowed import WindowedCodec
 from stateflow.errors import GraphError
 from stateflow.operators.aggregates import Aggregate
 from stateflow.operators.aggregation import Accumulators, AggregateStep
+from stateflow.operators.eventual import EventualAccumulators
 from stateflow.operators.graph import Graph, Node
 from stateflow.operators.operator import OperatorClass, OperatorStep
 from stateflow.operators.policy import LatePolicy, Policy, dead_letter_topics
@@ -81,9 +84,15 @@ def aggregate_node(graph: Graph, parent: Node, spec: Stateful) -> Node:
 
 
 def window_aggregate_node(
-    graph: Graph, parent: Node, spec: Stateful, window: Tumbling, emit: Emit, late: LatePolicy
+    graph: Graph,
+    parent: Node,
+    spec: Stateful,
+    window: Tumbling,
+    emit: Emit,
+    late: LatePolicy,
+    changelog: Eventual | None = None,
 ) -> Node:
-    """One accumulator per key and window."""
+    """One accumulator per key and window; every change is logged unless ``changelog`` says otherwise."""
     require_routing_key(parent, spec.name)
     graph.claim("store", spec.name)
     codec = spec.aggregate.codec()
@@ -96,8 +105,12 @@ def window_aggregate_node(
     rules = WindowRules(window, emit, late, retention_ms=max(window.grace_ms, ttl_ms or 0))
 
     def make(env: Environment) -> Step:
-        guard = env.guard(spec.name, spec.on_error)
-        accumulators = Accumulators(spec.aggregate, codec, env.context.store(spec.name), guard)
+        guard, store = env.guard(spec.name, spec.on_error), env.context.store(spec.name)
+        if changelog is None:
+            accumulators = Accumulators(spec.aggregate, codec, store, guard)
+        else:
+            eventual = env.context.eventual(spec.name, changelog)
+            accumulators = EventualAccumulators(spec.aggregate, codec, store, guard, eventual)
         return WindowAggregateStep(spec.name, rules, accumulators, env.context, guard)
 
     entry = StoreEntry(
@@ -106,7 +119,8 @@ def window_aggregate_node(
         kind="window",
         layout="window",
         key_codec=parent.key.describe(),
-        value_codec=codec.describe(),
+        value_codec=(codec if changelog is None else CoveredCodec(codec)).describe(),
+        changelog_policy="coalesced" if changelog is None else "eventual",
         window_ms=window.size_ms,
         grace_ms=window.grace_ms,
         retention_ms=rules.retention_ms,

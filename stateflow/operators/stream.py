@@ -8,6 +8,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Generic, TypeVar, overload
 
+from stateflow.changelog.eventual import Eventual
 from stateflow.codec.base import Codec
 from stateflow.codec.infer import codec_for, codec_or_none, item_type, result_type
 from stateflow.codec.windowed import Windowed
@@ -280,15 +281,23 @@ class Stream(Aggregations[K, V]):
     # --- stateful ---------------------------------------------------------------------------------------
 
     def window(
-        self, window: Tumbling, *, emit: Emit = "on_update", late: LatePolicy = SKIP
+        self,
+        window: Tumbling,
+        *,
+        emit: Emit = "on_update",
+        late: LatePolicy = SKIP,
+        changelog: Eventual | None = None,
     ) -> WindowedStream[K, V]:
         """Aggregate per key and window.
 
         ``on_update`` passes on each changed window once per batch; ``on_close`` each window once, when
         event time has passed its end and grace. ``late`` says what happens to records of closed windows,
         which are always counted (``late_records_total``).
+
+        Each commit logs every window that it changed. ``sf.Eventual(intensity=…)`` logs a few of them, and a
+        restore computes the others again from the input: for stages behind a ``key_by`` that keep nothing else.
         """
-        return WindowedStream(self._graph, self._node, window, emit, late)
+        return WindowedStream(self._graph, self._node, window, emit, late, changelog)
 
     def process(
         self, operator: type[Operator[K, V, R]], *, name: str, on_error: Policy = FAIL
@@ -313,10 +322,18 @@ class Stream(Aggregations[K, V]):
 class WindowedStream(Aggregations[Windowed[K], V], Generic[K, V]):
     """A keyed stream in windows: only aggregating makes it a stream again."""
 
-    def __init__(self, graph: Graph, node: Node, window: Tumbling, emit: Emit, late: LatePolicy) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        node: Node,
+        window: Tumbling,
+        emit: Emit,
+        late: LatePolicy,
+        changelog: Eventual | None,
+    ) -> None:
         self._graph = graph
         self._node = node
-        self._rules = (window, emit, late)
+        self._rules = (window, emit, late, changelog)
 
     def _aggregated(self, spec: Stateful) -> Stream[Windowed[K], Any]:
         node = window_aggregate_node(self._graph, self._node, spec, *self._rules)

@@ -15,6 +15,7 @@ read again, but never skipped.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Protocol
 
 from stateflow.changelog.format import WATERMARK_HEADER
@@ -81,19 +82,22 @@ def commit_epoch(
     group: InputGroup,
     offsets: Mapping[TopicPartition, Committed],
     ledger: Ledger,
+    chosen: Mapping[str, Sequence[Change]] = MappingProxyType({}),
 ) -> None:
     """Make everything since the last commit durable: outputs, state, input offsets.
 
-    Step 1, draining the operators, is the caller's (``Task.commit``). Raises ``ProducerFenced`` when another
+    Step 1, draining the operators, is the caller's (``Task.commit``). ``chosen`` is what goes to the changelogs
+    of stores that do not log all of the epoch. Raises ``ProducerFenced`` when another
     instance owns the task, ``TransactionAborted`` when the epoch must be read again; the dirty maps then still
     hold the failed epoch and must be dropped with the task.
     """
     exactly_once = wiring.guarantee == "exactly-once"
     epoch = {name: changes for name, store in context.stores.items() if (changes := store.changes())}
 
+    logged = {**epoch, **chosen}
     context.begin_once()
     reach("commit.before_changes")
-    _log_changes(wiring, writer, epoch)  # 2: one record per changed key, beside the outputs already sent
+    _log_changes(wiring, writer, logged)  # 2: one record per changed key, beside the outputs already sent
     reach("commit.after_changes")
     if exactly_once:
         if (
@@ -101,7 +105,7 @@ def commit_epoch(
         ):  # outputs before commit records, commit records before offsets: see the protocol
             writer.flush()
             reach("commit.before_records")
-            changes_total = {name: len(changes) for name, changes in epoch.items()}
+            changes_total = {name: len(changes) for name, changes in logged.items()}
             send_commit_records(wiring, writer, ledger, offsets, changes_total)
             reach("commit.after_records")
             writer.flush()
@@ -113,11 +117,14 @@ def commit_epoch(
     ledger.sequence += 1
 
     positions = changelog_positions(wiring, appended)
-    if positions:
+    if epoch or positions:
         stores.apply(epoch, positions)  # 5
         reach("commit.after_apply")
     for store in context.stores.values():
         store.committed()
+    for name, eventual in context.eventual_changelogs.items():
+        if name in positions:
+            eventual.appended(positions[name].offset_next)
     context.has_sent = False
     if not exactly_once:
         reach("commit.before_group")
@@ -125,8 +132,8 @@ def commit_epoch(
         reach("commit.after_group")
 
 
-def _log_changes(wiring: TaskWiring, writer: Writer, epoch: Mapping[str, Sequence[Change]]) -> None:
-    for name, changes in epoch.items():
+def _log_changes(wiring: TaskWiring, writer: Writer, logged: Mapping[str, Sequence[Change]]) -> None:
+    for name, changes in logged.items():
         changelog = wiring.changelogs[name]
         writer.send_many(
             changelog.topic,

@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 
+from stateflow.changelog.eventual import Eventual, EventualChangelog, Moment
 from stateflow.clock import Clock
+from stateflow.codec.covered import log_id
 from stateflow.log.base import Writer
 from stateflow.record import Headers
 from stateflow.runtime.undo import UndoScope
@@ -37,10 +39,15 @@ class TaskContext:
         self.stores = stores
         self.counters: Counter[str] = Counter()
         self.has_sent = False
+        self.is_muted = False
+        """While input is replayed to compute state again: its outputs and counts were given before."""
+        self.eventual_changelogs: dict[str, EventualChangelog] = {}
         self._wiring = wiring
         self._writer = writer
         self._watermarks = watermarks
         self._undo = UndoScope(stores)
+        self._part_first = 0
+        self._moment: Moment | None = None
 
     @property
     def watermark_ms(self) -> int:
@@ -50,6 +57,22 @@ class TaskContext:
     def store(self, name: str) -> DirtyStore:
         """The stage's own store; KeyError is a bug in the graph."""
         return self.stores[name]
+
+    def eventual(self, store: str, policy: Eventual) -> EventualChangelog:
+        """The eventual changelog of a store, in this task's generation."""
+        topic_id = self._wiring.topic_ids[self._wiring.changelogs[store].topic]
+        changelog = EventualChangelog(policy, log_id(topic_id), self._moment_now)
+        self.eventual_changelogs[store] = changelog
+        return changelog
+
+    def begin_part(self, offset_first: int) -> None:
+        """The next records begin here; event time stands still while they are processed."""
+        self._part_first, self._moment = offset_first, None
+
+    def _moment_now(self) -> Moment:
+        if self._moment is None:
+            self._moment = Moment(self._part_first, self._watermarks.encode())
+        return self._moment
 
     def undoable(self) -> AbstractContextManager[None]:
         """One record's scope: an exception takes back its writes and drops its sends."""
@@ -98,7 +121,8 @@ class TaskContext:
 
     def count(self, metric: str, amount: int = 1) -> None:
         """Add to one of the task's counters."""
-        self.counters[metric] += amount
+        if not self.is_muted:
+            self.counters[metric] += amount
 
     def begin_once(self) -> None:
         """Open the transaction of this epoch with its first write."""
@@ -107,6 +131,9 @@ class TaskContext:
             self.has_sent = True
 
     def _produce(self, send: Callable[[], None]) -> None:
+        if self.is_muted:
+            return
+
         def begun_send() -> None:  # begun when it is sent: what was held back may be the epoch's first write
             self.begin_once()
             send()

@@ -6,7 +6,7 @@
 4. The newest commit records tell what the last commit was, and where its input ended.
 5. The changelog tail is applied, up to a target fixed after the fence.
 6. What a torn commit left visible is set right.
-7. The stage is built over the restored stores.
+7. The stage is built over the restored stores; what an eventual changelog left out is computed again.
 
 None of it belongs on a poll thread: it may take as long as the changelog is long.
 """
@@ -14,7 +14,7 @@ None of it belongs on a poll thread: it may take as long as the changelog is lon
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -27,9 +27,11 @@ from stateflow.clock import Clock
 from stateflow.errors import Interrupted, OffsetOutOfRange
 from stateflow.failpoints import reach
 from stateflow.log.base import Cluster, Committed, Writer
-from stateflow.record import OffsetRange, TopicPartition
+from stateflow.log.reading import read_range
+from stateflow.record import OffsetRange, RecordBatch, TopicPartition
 from stateflow.runtime.alternating import AlternatingWriter
 from stateflow.runtime.inline import InlineExecutor
+from stateflow.runtime.replay import replay_of
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.takeover import Ledger, recorded_inputs, set_right
 from stateflow.runtime.task import Task
@@ -100,9 +102,10 @@ class Opener:
             if exactly_once:
                 set_right(wiring, writer, stores, ledger, resolution, inputs, committed)  # 6
             reach("open.before_build")
-            opened = OpenedTask(self._build(wiring, writer, stores, inputs, ledger), starts)  # 7
+            task = self._build(wiring, writer, stores, inputs, ledger)  # 7
+            self._replay(task, inputs, cancelled)
             reach("open.after_build")
-            return opened
+            return OpenedTask(task, starts)
         except BaseException:
             _release(writer, stores)
             raise
@@ -122,6 +125,16 @@ class Opener:
         ledger: Ledger,
     ) -> Task:
         return Task(wiring, writer, stores, inputs, self._clock, self._settings.read_cache_bytes, ledger)
+
+    def _replay(
+        self, task: Task, inputs: Mapping[TopicPartition, Committed], cancelled: Callable[[], bool]
+    ) -> None:
+        replay = replay_of(task.wiring, inputs)
+        if replay is not None:
+            batches = _until_cancelled(
+                read_range(self._cluster, replay.source, replay.offsets), task, cancelled
+            )
+            task.replay(replay.offsets, replay.event_time, batches)
 
     def _resolve(self, wiring: TaskWiring) -> Resolution:
         """What is decided. At least once there are no commit records, and the group's offsets rule."""
@@ -170,16 +183,28 @@ class Opener:
         restoration = Restoration(self._cluster, plan, stores, self._clock)
         try:
             while not restoration.done:
-                if cancelled():
-                    raise Interrupted(
-                        f"restoring task {wiring.id} was stopped.",
-                        action="nothing; what was restored is kept.",
-                    )
+                _check_cancelled(wiring, cancelled)
                 progress = restoration.step(self._settings.restore_records_per_step)
                 if self._observer is not None:
                     self._observer.on_restore(wiring.id, progress)
         finally:
             restoration.close()
+
+
+def _until_cancelled(
+    batches: Iterator[RecordBatch], task: Task, cancelled: Callable[[], bool]
+) -> Iterator[RecordBatch]:
+    for batch in batches:
+        _check_cancelled(task.wiring, cancelled)
+        yield batch
+
+
+def _check_cancelled(wiring: TaskWiring, cancelled: Callable[[], bool]) -> None:
+    if cancelled():
+        raise Interrupted(
+            f"restoring task {wiring.id} was stopped.",
+            action="nothing; what was restored is kept.",
+        )
 
 
 def _release(writer: Writer, stores: TaskStores) -> None:

@@ -8,6 +8,7 @@ from stateflow.clock import Clock
 from stateflow.failpoints import reach
 from stateflow.log.base import Cluster, Committed
 from stateflow.record import TopicPartition
+from stateflow.runtime.replay import needed_next
 
 
 class Purge:
@@ -22,7 +23,7 @@ class Purge:
 
     def consumed(self, offsets: Mapping[TopicPartition, Committed]) -> None:
         """Note what is committed; trims when the interval has passed."""
-        self._consumed.update({source: position.offset_next for source, position in offsets.items()})
+        self._consumed.update({source: needed_next(position) for source, position in offsets.items()})
         now_seconds = self._clock.monotonic_seconds()
         if self._consumed and now_seconds - self._purged_seconds >= self._interval_seconds:
             reach("purge.before")

@@ -5,21 +5,26 @@ Its host (the local worker, a Spark task, the test driver) hands it batches and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import logging
+from collections.abc import Iterable, Iterator, Mapping
 
+from stateflow.changelog.eventual import Moment
 from stateflow.changelog.format import WATERMARK_HEADER
 from stateflow.clock import Clock
 from stateflow.failpoints import reach
 from stateflow.log.base import Committed, Writer
 from stateflow.operators.timing import DIRTY_BYTES_PER_TURN
-from stateflow.record import RecordBatch, TopicPartition
+from stateflow.record import OffsetRange, RecordBatch, TopicPartition
 from stateflow.runtime.commit import Announcement, InputGroup, commit_epoch
 from stateflow.runtime.context import TaskContext
+from stateflow.runtime.replay import with_replay
 from stateflow.runtime.takeover import Ledger
 from stateflow.runtime.watermarks import UNKNOWN_MS, Watermarks, decode_record, marks_in
 from stateflow.runtime.wiring import TaskWiring
-from stateflow.store.base import TaskStores
+from stateflow.store.base import Change, TaskStores
 from stateflow.store.dirty import DirtyStore
+
+_LOG = logging.getLogger(__name__)
 
 
 class Task:
@@ -105,6 +110,7 @@ class Task:
         upstream_of_source = self.wiring.inputs.index(batch.source)
         for part, mark in _split_at_marks(batch):
             if len(part):
+                self.context.begin_part(part.offsets[0])
                 self._pipeline.process(part)
                 self.records_total += len(part)
                 if not self.wiring.is_rekeyed:
@@ -133,9 +139,36 @@ class Task:
         """The input has been silent at its end: stages behind need not wait for this task's event time."""
         self._idle = True
 
-    def commit(self, group: InputGroup) -> bool:
-        """Commit the epoch; False when there was nothing to commit."""
-        if not self.is_dirty:
+    def replay(self, offsets: OffsetRange, event_time: str, batches: Iterable[RecordBatch]) -> None:
+        """Compute again what an eventual changelog has left out, before the first new record.
+
+        ``batches`` are the records of the input partition in ``offsets``, ``event_time`` the recorded watermarks
+        where they begin. Outputs are dropped: they were committed when these records were processed first.
+        """
+        reached, before = self._watermarks.encode(), (dict(self._offsets), self.records_total)
+        self._watermarks.assume(Watermarks.decode(event_time, self.wiring.upstreams))
+        self.context.is_muted = True
+        self._pipeline.advance(self.watermark_ms)  # the steps, too, learn that it is earlier
+        for changelog in self.context.eventual_changelogs.values():
+            changelog.is_replaying = True
+        for batch in batches:
+            self.process(batch)
+        # Event time also moves by word of the host, and a store may hold windows that were closed without a record.
+        self._watermarks.assume(Watermarks.decode(reached, self.wiring.upstreams))
+        self._pipeline.advance(self.watermark_ms)
+        for changelog in self.context.eventual_changelogs.values():
+            changelog.is_replaying = False
+        self.context.is_muted = False
+        self._offsets, self.records_total = before
+        if offsets.slots:
+            _LOG.info("Task %s has replayed %d offsets of its input.", self.wiring.id, offsets.slots)
+
+    def commit(self, group: InputGroup, *, complete: bool = False) -> bool:
+        """Commit the epoch; False when there was nothing to commit.
+
+        ``complete`` brings eventual changelogs up to date, so that whoever comes next has nothing to replay.
+        """
+        if not self.is_dirty and not (complete and self._has_unlogged):
             return False
         reach("commit.before_drain")
         self.tend()  # 1: drain
@@ -143,16 +176,37 @@ class Task:
         if self._announcement.is_due(self._settled_ms, idle=self._idle):
             self.context.begin_once()
             self._announcement.send(self._writer, self._settled_ms, idle=self._idle)
-        metadata = self._watermarks.encode()
+        chosen = self._chosen(complete=complete)
+        metadata = with_replay(self._watermarks.encode(), self._replay_from)
         offsets = {
             source: Committed(position.offset_next, metadata) for source, position in self._offsets.items()
         }
-        commit_epoch(self.wiring, self.context, self._writer, self._stores, group, offsets, self._ledger)
+        commit_epoch(
+            self.wiring, self.context, self._writer, self._stores, group, offsets, self._ledger, chosen
+        )
         self._offsets = dict(offsets)
         self._committed = dict(offsets)
         self.commits_total += 1
         reach("commit.done")
         return True
+
+    def _chosen(self, *, complete: bool) -> dict[str, list[Change]]:
+        """What goes to eventual changelogs with this commit."""
+        lead = self._offsets.get(self.wiring.inputs[0], Committed(0)).offset_next
+        stores = self.context.stores
+        return {
+            name: changelog.choose(stores[name].changes(), stores[name].get_many, lead, complete=complete)
+            for name, changelog in self.context.eventual_changelogs.items()
+        }
+
+    @property
+    def _has_unlogged(self) -> bool:
+        return self._replay_from is not None
+
+    @property
+    def _replay_from(self) -> Moment | None:
+        changelogs = self.context.eventual_changelogs.values()
+        return next((changelog.replay_from for changelog in changelogs), None)
 
     def flush(self) -> None:
         """Make what was committed durable on the local disk, so that the next restore is short."""

@@ -66,6 +66,11 @@ class Watermarks:
         self._reached_ms = value
         return True
 
+    def assume(self, other: Watermarks) -> None:
+        """Become equal to another: the one call after which marks may be lower than before."""
+        self._marks_ms, self._idle = list(other._marks_ms), set(other._idle)
+        self._reached_ms = other._reached_ms
+
     def encode(self) -> str:
         """The marks as an offset's metadata: short JSON, marks as distances from the smallest."""
         known = [mark for mark in self._marks_ms if mark != UNKNOWN_MS]

@@ -237,7 +237,7 @@ class Worker:
         running = self._tasks[lead]
         reach("handover.before_commit")
         try:
-            running.task.commit(self._group)
+            running.task.commit(self._group, complete=True)
         except _EPOCH_LOST as error:
             _LOG.warning("Task %s leaves its last epoch to its next owner: %s", running.task.wiring.id, error)
             self._abandon(lead)

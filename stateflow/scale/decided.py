@@ -12,9 +12,10 @@ from stateflow.catalog.model import Catalog
 from stateflow.catalog.names import changelog_topic, repartition_topic, task_id
 from stateflow.changelog.sequences import Resolution, resolve
 from stateflow.checkpoint.tails import read_tails
-from stateflow.errors import CommitTorn
+from stateflow.errors import CommitTorn, ReplayPending
 from stateflow.log.base import Cluster, Committed
 from stateflow.record import TopicPartition
+from stateflow.runtime.replay import replay_moment
 
 
 def refuse_torn_commits(cluster: Cluster, catalog: Catalog) -> None:
@@ -36,6 +37,24 @@ def refuse_torn_commits(cluster: Cluster, catalog: Catalog) -> None:
             " `stateflow run APP --until-drained`: opening a task sets its changelogs right. Then start"
             " again.",
             tasks=torn,
+        )
+
+
+def refuse_pending_replays(cluster: Cluster, catalog: Catalog) -> None:
+    """Raise ``ReplayPending`` when a window is in no changelog: only its task can compute it from the input."""
+    eventual = {store.stage for store in catalog.stores.values() if store.changelog_policy == "eventual"}
+    pending = [
+        task_id(stage, source.partition)
+        for stage in sorted(eventual)
+        for source, committed in decided_inputs(cluster, catalog, stage).items()
+        if replay_moment(committed.metadata) is not None
+    ]
+    if pending:
+        raise ReplayPending(
+            f"the eventual changelogs of {', '.join(pending)} leave out windows that are still open.",
+            action="run `stateflow scale abort` if a change was begun, then let the application run and stop cleanly,"
+            " for example with `stateflow run APP --until-drained`: its last commit logs them. Then start again.",
+            tasks=pending,
         )
 
 

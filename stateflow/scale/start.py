@@ -26,7 +26,7 @@ from stateflow.log.settling import settled_ranges
 from stateflow.record import OffsetRange, TopicPartition
 from stateflow.runtime.watermarks import Watermarks
 from stateflow.scale.audit import AuditJob, audit_partition, compare
-from stateflow.scale.decided import decided_inputs, refuse_torn_commits
+from stateflow.scale.decided import decided_inputs, refuse_pending_replays, refuse_torn_commits
 from stateflow.scale.engine import Engine
 from stateflow.scale.generation import (
     activate,
@@ -102,6 +102,7 @@ def start(
     check_change(catalog, routing)
     refuse_while_running(cluster, app)
     refuse_torn_commits(cluster, catalog)
+    refuse_pending_replays(cluster, catalog)
     plan = make_plan(cluster, catalog, routing, lanes=engine.lanes)
     catalog, entry = begin(cluster, catalog, routing, clock)
     refuse_while_running(
@@ -109,6 +110,7 @@ def start(
     )  # again: a worker may have joined before it could see the new generation
     fence_tasks(cluster, catalog)
     refuse_torn_commits(cluster, catalog)  # again: now the answer is final
+    refuse_pending_replays(cluster, catalog)
 
     jobs = _fix_jobs(cluster, catalog, entry, settings)
     moving_at = time.monotonic()

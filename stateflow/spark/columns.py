@@ -114,6 +114,8 @@ _ARROW_TYPES: dict[str, Callable[[], pa.DataType]] = {
 
 def sql_type(codec: Mapping[str, Any]) -> str:
     """The Spark SQL type of a codec's values; what has no simple type of its own is written as JSON text."""
+    if codec["codec"] == "covered":
+        return sql_type(codec["value"])
     return _SQL_TYPES.get(codec["codec"], "string")
 
 

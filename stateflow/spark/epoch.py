@@ -107,7 +107,7 @@ def _commit_with_what_is_due(task: Task, group: MemberlessGroup, settings: Worke
         if task.is_full(settings.dirty_bytes_max):
             task.commit(group)
         task.tend()
-    task.commit(group)
+    task.commit(group, complete=True)  # the next micro-batch opens the task anew, and would replay
 
 
 def _is_done(cluster: Cluster, wiring: TaskWiring, todo: EpochRange) -> bool:

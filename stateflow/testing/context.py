@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 
+from stateflow.changelog.eventual import Eventual, EventualChangelog, Moment
 from stateflow.clock import ManualClock
+from stateflow.codec.covered import log_id
 from stateflow.operators.context import Pipeline
 from stateflow.operators.topology import Stage
 from stateflow.record import Headers, RecordBatch, TopicPartition
@@ -39,11 +41,16 @@ class MemoryContext:
         self.sent: dict[str, list[Sent]] = {}
         self.rekeyed: dict[str, list[Sent]] = {}
         self.counters: Counter[str] = Counter()
+        self.offset_first = 0
         self._undo = UndoScope(self.stores)
 
     def store(self, name: str) -> DirtyStore:
         """The stage's own store; KeyError for another."""
         return self.stores[name]
+
+    def eventual(self, store: str, policy: Eventual) -> EventualChangelog:
+        """An eventual changelog of a log that nobody writes."""
+        return EventualChangelog(policy, log_id(store), lambda: Moment(self.offset_first, ""))
 
     def undoable(self) -> AbstractContextManager[None]:
         """One record's scope."""
@@ -97,6 +104,7 @@ class StageBench:
     ) -> RecordBatch:
         """Run one batch of (key, value, timestamp in ms); returns it as the stage left it."""
         offsets = list(range(self._offset_next, self._offset_next + len(records)))
+        self.context.offset_first = self._offset_next
         self._offset_next += len(records)
         source = TopicPartition(
             topic or next(iter(self.stage.sources), "repartition"), self.context.partition

@@ -1,0 +1,346 @@
+"""Windows whose changelog is eventual: whatever dies, each window comes out once, and with its true count."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+import stateflow as sf
+from stateflow.catalog.model import Guarantee, RoutingEntry
+from stateflow.changelog.format import is_reserved
+from stateflow.clock import ManualClock
+from stateflow.codec.windowed import Windowed
+from stateflow.errors import GraphError, ReplayPending
+from stateflow.log.base import TopicSpec
+from stateflow.log.memory import MemoryCluster
+from stateflow.record import Record, TopicPartition
+from stateflow.runtime.lag import is_drained
+from stateflow.runtime.prepare import prepare
+from stateflow.runtime.settings import WorkerSettings
+from stateflow.runtime.wiring import TaskWiring
+from stateflow.runtime.worker import Worker
+from stateflow.scale.engine import InProcess
+from stateflow.scale.start import start
+from stateflow.store.memory import MemoryTaskStores
+from stateflow.testing.driver import TestDriver
+from tests.sim.crashing import STORE_CALLS, Crash, CrashingCluster, CrashPlan, Watched
+
+MINUTE_MS = 60_000
+BASE_MS = 1_704_067_200_000
+TICK = "tick"
+"""Moves event time on and is in no window."""
+WORDS = ["to", "be", "or", "not", "that", "is", "the", "question"]
+
+Emission = Literal["on_update", "on_close"]
+Counts = dict[tuple[str, int], int]
+
+
+def windows_app(
+    changelog: sf.Eventual | None,
+    emit: Emission = "on_close",
+    guarantee: Guarantee = "exactly-once",
+    ttl: timedelta | None = None,
+) -> tuple[sf.App, sf.Topic[bytes, str], sf.Topic[Windowed[str], int]]:
+    app = sf.App("minutes", guarantee=guarantee)
+    words = app.topic("words", value=sf.String)
+    counts = app.topic("counts", key=sf.WindowedKey(sf.String, MINUTE_MS), value=sf.Integer)
+    (
+        app.stream(words)
+        .key_by(str.lower, name="by-word")
+        .filter(lambda word: word != TICK)
+        .window(sf.Tumbling(timedelta(minutes=1)), emit=emit, changelog=changelog)
+        .count(name="per-minute", ttl=ttl)
+        .to(counts)
+    )
+    return app, words, counts
+
+
+def history(seed: int, records: int) -> list[tuple[str, int]]:
+    """Words and event times that move on by half a minute at most, some of them a little out of order."""
+    draw = random.Random(seed)
+    at_ms, rows = BASE_MS, []
+    for _ in range(records):
+        at_ms += draw.randrange(0, 30_000)
+        rows.append((draw.choice(WORDS), max(BASE_MS, at_ms - draw.choice([0, 0, 0, 20_000]))))
+    return rows
+
+
+def run_driver(
+    seed: int,
+    changelog: sf.Eventual | None,
+    emit: Emission,
+    upset: Callable[[TestDriver, random.Random], None],
+) -> tuple[TestDriver, list[Record]]:
+    app, words, counts = windows_app(changelog, emit)
+    driver = TestDriver(app, partitions=2)
+    draw = random.Random(seed)
+    for word, at_ms in history(seed, 60):
+        driver.send(words, word, timestamp_ms=at_ms)
+        upset(driver, draw)
+    driver.send(words, "end", timestamp_ms=BASE_MS + 100 * MINUTE_MS)
+    return driver, driver.output(counts)
+
+
+def lose_things(driver: TestDriver, draw: random.Random) -> None:
+    chance = draw.random()
+    if chance < 0.1:
+        driver.crash(disk_lost=draw.random() < 0.5)
+        driver.restore()
+    elif chance < 0.15:
+        driver.compact()
+    elif chance < 0.18:
+        now = driver._wiring.routing.partitions
+        driver.repartition(draw.choice([count for count in (1, 2, 3) if count != now]))
+
+
+def let_be(driver: TestDriver, draw: random.Random) -> None:
+    """Draws as ``lose_things`` does not: the two histories differ only in what went wrong."""
+
+
+@pytest.mark.parametrize("emit", ["on_close", "on_update"])
+@pytest.mark.parametrize("intensity", [0.0, 0.2, 5.0])
+@pytest.mark.parametrize("seed", range(6))
+def test_the_results_are_those_of_an_undisturbed_run(seed: int, intensity: float, emit: Emission) -> None:
+    policy = sf.Eventual(intensity=intensity, max_replay_records=25)
+    disturbed, results = run_driver(seed, policy, emit, lose_things)
+    _, expected = run_driver(seed, None, emit, let_be)
+    newest = {(record.key.key, record.key.start_ms): record.value for record in expected}
+    assert {(record.key.key, record.key.start_ms): record.value for record in results} == newest
+    if emit == "on_close":
+        assert len(results) == len(newest), "no window twice"
+    else:
+        by_window = Counter((record.key.key, record.key.start_ms) for record in results)
+        assert by_window == Counter((record.key.key, record.key.start_ms) for record in expected)
+    assert not disturbed._worker.starting
+
+
+def logged_records(driver: TestDriver) -> int:
+    changelogs = [topic for topic in driver.cluster.list_topics() if topic.endswith("-changelog")]
+    return sum(not is_reserved(record.key) for topic in changelogs for record in driver._read(topic))
+
+
+def test_a_window_that_closes_before_its_turn_is_never_logged() -> None:
+    lazy, _ = run_driver(1, sf.Eventual(intensity=0.0), "on_close", let_be)
+    busy, _ = run_driver(1, None, "on_close", let_be)
+    assert logged_records(lazy) == 0
+    assert logged_records(busy) > 60
+
+
+def test_intensity_is_the_number_of_windows_logged_per_record() -> None:
+    driver, _ = run_driver(1, sf.Eventual(intensity=0.25), "on_update", let_be)
+    tasks = [task for task in driver._worker.tasks.values() if task.context.eventual_changelogs]
+    logged = sum(task.context.eventual_changelogs["per-minute"].logged_total for task in tasks)
+    records = sum(task.records_total for task in tasks)
+    assert 0.15 * records <= logged <= 0.25 * records
+
+
+def test_replay_and_log_extents_keep_their_bounds() -> None:
+    app, words, _ = windows_app(sf.Eventual(intensity=0.0, max_replay_records=10, max_log_records=60))
+    driver = TestDriver(app, partitions=1)
+    for index in range(200):  # one window that stays open, and is written again whenever it lies too far back
+        driver.send(words, WORDS[0] if index == 0 else WORDS[1 + index % 3], timestamp_ms=BASE_MS + index)
+        (task,) = (task for task in driver._worker.tasks.values() if task.context.eventual_changelogs)
+        extents = task.context.eventual_changelogs["per-minute"].extents
+        assert extents.replay_records <= 10
+        assert extents.log_records <= 60 + 10, "the bound, and what one commit appends"
+    assert extents.logged_windows == 4
+
+
+def test_input_that_a_restore_may_replay_is_not_purged() -> None:
+    app, words, _ = windows_app(sf.Eventual(intensity=0.0))
+    driver = TestDriver(app, partitions=1)
+    for index in range(20):
+        driver.send(words, "be", timestamp_ms=BASE_MS + index)
+        driver.advance(seconds=60)  # longer than the purge interval
+    source = TopicPartition("minutes-by-word-repartition", 0)
+    kept = driver.cluster.ranges([source])[source]
+    assert 0 < kept.offset_first < 5, "what stands before the first word may go"
+    driver.crash(disk_lost=True)
+    driver.restore()
+    assert driver.state("per-minute", key="be") == {BASE_MS: 20}
+    driver.stop()  # a clean stop logs everything, so nothing is needed any more
+    driver.restore()
+    driver.advance(seconds=60)
+    driver.send(words, "be", timestamp_ms=BASE_MS + 30)
+    driver.advance(seconds=60)
+    assert driver.state("per-minute", key="be") == {BASE_MS: 21}
+
+
+def as_it_is_now(driver: TestDriver) -> dict[tuple[int, str], MemoryTaskStores]:
+    """The stateful task's disk, with the same content as the one in use."""
+    ((name, disk),) = ((name, disk) for name, disk in driver._disks.items() if name[1] == "by-word-0")
+    copied, position = MemoryTaskStores(["per-minute"], driver.clock), disk.position("per-minute")
+    assert position is not None
+    copied.load("per-minute", list(disk.reader("per-minute").scan()), position)
+    return {name: copied}
+
+
+def test_a_window_of_a_stale_disk_does_not_come_out_again() -> None:
+    """It was closed after the last flush, without a record of it: only event time tells that it is done."""
+    app, words, counts = windows_app(sf.Eventual(intensity=0.0))
+    driver = TestDriver(app, partitions=1)
+    driver.send(words, "be", timestamp_ms=BASE_MS)
+    stale = as_it_is_now(driver)
+    driver.send(words, TICK, timestamp_ms=BASE_MS + 10 * MINUTE_MS)
+    assert len(driver.output(counts)) == 1
+    assert logged_records(driver) == 0
+    driver.crash(disk_lost=True)
+    driver._disks.update(stale)
+    driver.restore()
+    driver.send(words, TICK, timestamp_ms=BASE_MS + 20 * MINUTE_MS)
+    assert len(driver.output(counts)) == 1
+
+
+def test_a_closed_window_that_is_still_kept_gets_its_records_back() -> None:
+    """Its records are late by now; they were not when they came."""
+    app, words, _ = windows_app(sf.Eventual(intensity=0.0), "on_update", ttl=timedelta(hours=1))
+    driver = TestDriver(app, partitions=1)
+    driver.send(words, "be", "be", timestamp_ms=BASE_MS)
+    driver.send(words, TICK, timestamp_ms=BASE_MS + 10 * MINUTE_MS)
+    driver.send(words, "be", timestamp_ms=BASE_MS)  # late, and stays out of the window
+    driver.crash(disk_lost=True)
+    driver.restore()
+    assert driver.state("per-minute", key="be") == {BASE_MS: 2}
+
+
+def test_offsets_of_another_generation_mean_nothing() -> None:
+    app, words, _ = windows_app(sf.Eventual(intensity=0.0))
+    driver = TestDriver(app, partitions=1)
+    for index in range(30):
+        driver.send(words, "be", timestamp_ms=BASE_MS + index)
+    driver.repartition(2)
+    driver.send(words, "be", timestamp_ms=BASE_MS + 40)  # at one of the first offsets of its new topic
+    driver.crash(disk_lost=True)
+    driver.restore()
+    assert driver.state("per-minute", key="be") == {BASE_MS: 31}
+
+
+def test_a_partition_change_waits_for_a_clean_stop() -> None:
+    app, words, _ = windows_app(sf.Eventual(intensity=0.0))
+    driver = TestDriver(app, partitions=2)
+    driver.send(words, *WORDS, timestamp_ms=BASE_MS)
+    driver.crash()
+    driver.cluster.end_sessions("minutes")
+    three = RoutingEntry(kind="modulo", partitions=3)
+    with pytest.raises(ReplayPending, match="still open"):
+        start(driver.cluster, "minutes", three, InProcess(driver.cluster), driver.clock)
+    driver.restore()
+    driver.repartition(3)
+    assert all(driver.state("per-minute", key=word) == {BASE_MS: 1} for word in WORDS)
+
+
+@pytest.mark.parametrize("other", ["second window", "no key_by"])
+def test_a_stage_that_cannot_be_replayed_is_refused(other: str) -> None:
+    app = sf.App("refused")
+    words = app.topic("words", key=sf.String, value=sf.String)
+    if other == "no key_by":
+        stream = app.stream(words, co_partitioned=True)
+    else:
+        stream = app.stream(words).key_by(str.lower, name="by-word")
+        stream.count(name="for-ever")
+    stream.window(sf.Tumbling(timedelta(minutes=1)), changelog=sf.Eventual()).count(name="per-minute")
+    with pytest.raises(GraphError, match="eventual changelog"):
+        app.topology()
+
+
+# --- killed at every write ----------------------------------------------------------------------------
+
+
+class MinutesWorld:
+    """A cluster and the disks of one machine, on which workers live and die."""
+
+    def __init__(self, guarantee: Guarantee) -> None:
+        app, _, _ = windows_app(sf.Eventual(intensity=0.3, max_replay_records=40), guarantee=guarantee)
+        self.clock = ManualClock(BASE_MS)
+        self.cluster = MemoryCluster(clock=self.clock)
+        self.disks: dict[str, MemoryTaskStores] = {}
+        self.cluster.create([TopicSpec("words", 2), TopicSpec("counts", 2)])
+        self.wiring = prepare(self.cluster, app.topology(), guarantee, 2, self.clock)
+
+    def feed(self, rows: list[tuple[str, int]]) -> None:
+        writer = self.cluster.writer()
+        for index, (word, at_ms) in enumerate(rows):
+            writer.send("words", None, word.encode(), partition=index % 2, timestamp_ms=at_ms)
+        writer.commit()
+        writer.close()
+
+    def worker(self, plan: CrashPlan) -> Worker:
+        def open_stores(wiring: TaskWiring, _cancelled: object) -> object:
+            disk = self.disks.setdefault(
+                wiring.id, MemoryTaskStores([s.name for s in wiring.stage.stores], self.clock)
+            )
+            return Watched(disk, plan, STORE_CALLS)
+
+        settings = WorkerSettings(
+            state_dir=Path("unused"),
+            commit_interval_seconds=0,
+            poll_records_max=5,
+            poll_timeout_seconds=0,
+            restore_threads=0,
+            flush_interval_seconds=0.03,
+            member="w0",
+        )
+        return Worker(CrashingCluster(self.cluster, plan), self.wiring, open_stores, settings, self.clock)  # type: ignore[arg-type]
+
+    def run_to_the_end(self, worker: Worker) -> None:
+        for _ in range(500):
+            worker.step()
+            self.clock.advance(ms=10)
+            if is_drained(self.cluster, self.wiring.catalog) and not worker.starting:
+                return
+        raise AssertionError("the worker does not come to an end")
+
+    def results(self) -> list[tuple[bytes, bytes]]:
+        parts = [TopicPartition("counts", partition) for partition in range(2)]
+        ranges = self.cluster.ranges(parts)
+        reader = self.cluster.reader()
+        reader.assign({part: ranges[part].offset_first for part in parts})
+        rows: list[tuple[bytes, bytes]] = []
+        while any(reader.position(part) < ranges[part].offset_next for part in parts):
+            for batch in reader.read(1000, 0):
+                rows += zip(batch.keys, batch.values, strict=True)
+        return sorted(rows)
+
+
+def die_and_go_on(guarantee: Guarantee, plan: CrashPlan, *, disk: str) -> MinutesWorld:
+    world = MinutesWorld(guarantee)
+    rows = [*history(3, 40), ("end", BASE_MS + 100 * MINUTE_MS), ("end", BASE_MS + 100 * MINUTE_MS)]
+    world.feed(rows)
+    try:
+        world.run_to_the_end(world.worker(plan))
+    except Crash:
+        if disk == "lost":
+            world.disks.clear()
+        for store in world.disks.values():
+            store.crash()
+        world.run_to_the_end(world.worker(CrashPlan()))
+    return world
+
+
+@pytest.mark.parametrize("disk", ["kept", "lost"])
+def test_a_kill_at_any_write_changes_no_result(disk: str) -> None:
+    unharmed = CrashPlan()
+    expected = die_and_go_on("exactly-once", unharmed, disk=disk).results()
+    assert unharmed.calls > 60
+    for call in range(1, unharmed.calls + 1, 3):
+        for after in (False, True):
+            plan = CrashPlan(call, after=after)
+            found = die_and_go_on("exactly-once", plan, disk=disk).results()
+            assert found == expected, f"{plan.died_at}, call {call}"
+
+
+def test_at_least_once_a_kill_loses_nothing() -> None:
+    unharmed = CrashPlan()
+    expected = die_and_go_on("at-least-once", unharmed, disk="kept").results()
+    for call in range(1, unharmed.calls + 1, 3):
+        plan = CrashPlan(call)
+        found: dict[bytes, bytes] = {}
+        for window, count in die_and_go_on("at-least-once", plan, disk="kept").results():
+            found[window] = max(count, found.get(window, b""))
+        assert all(found[window] >= count for window, count in expected), f"{plan.died_at}, call {call}"
