@@ -65,7 +65,7 @@ def test_result_and_merge(kind: str, one: list[int], two: list[int]) -> None:
     if one and two:
         assert aggregate.merge is not None
         merged = aggregate.merge(folded(aggregate, one), folded(aggregate, two))
-        assert aggregate.result(merged) == pytest.approx(result) if kind == "mean" else result
+        assert aggregate.result(merged) == (pytest.approx(result) if kind == "mean" else result)
 
 
 def test_none_is_left_out_where_a_part_is_picked() -> None:
