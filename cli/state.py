@@ -16,7 +16,7 @@ from stateflow.config import AppOptions
 from stateflow.errors import ConfigError
 from stateflow.query.local import LocalState, TaskRow, list_stores
 
-_PARTS = ("window_start_ms", "index", "map_key", "version_ms", "written_ms")
+_PARTS = ("window_start_ms", "index", "map_key", "version_ms", "written_ms", "expires_ms")
 
 target_option = click.option(
     "--target", "-t", "target", metavar="APP", help="module:attribute or file.py:attribute."

@@ -12,7 +12,7 @@ from stateflow.codec.optional import NothingCodec, OptionalCodec
 from stateflow.codec.ordered import OrderedFloat, OrderedInteger
 from stateflow.codec.scalar import BooleanCodec, BytesCodec, FloatCodec, IntegerCodec, StringCodec
 from stateflow.codec.structured import Json, MsgPack
-from stateflow.codec.timed import TimedCodec
+from stateflow.codec.timed import ExpiringCodec, TimedCodec
 from stateflow.codec.timer import ShownTimerCodec
 from stateflow.codec.windowed import WindowedCodec
 from stateflow.errors import ConfigError
@@ -31,6 +31,7 @@ _BUILDERS: dict[str, Callable[[Mapping[str, Any]], Codec[Any]]] = {
     "msgpack": lambda _: MsgPack,
     "avro": lambda described: AvroCodec(described["schema"]),
     "timer": lambda _: ShownTimerCodec(),
+    "expiring": lambda described: ExpiringCodec(from_description(described["value"])),
     "timestamped": lambda described: TimedCodec(from_description(described["value"])),
     "covered": lambda described: CoveredCodec(from_description(described["value"])),
     "windowed": lambda described: WindowedCodec(from_description(described["key"]), described["size_ms"]),

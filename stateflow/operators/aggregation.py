@@ -165,6 +165,8 @@ class AggregateStep(Step):
     def process(self, batch: RecordBatch) -> None:
         """Fold, write, pass on."""
         batch = with_keys(batch, self._guard)
+        if self._accumulators.expiry is not None and len(batch):
+            self._accumulators.expiry.look_near(batch.keys[self._context.watermark_ms % len(batch)])
         updated = self._accumulators.fold(batch.keys, batch, self._context.watermark_ms)
         self.forward(result_rows(batch, updated.rows, updated.store_keys, updated.results))
 

@@ -20,6 +20,8 @@ from stateflow.operators.step import Step
 from stateflow.operators.timing import Turn, due_ms_of
 from stateflow.record import RecordBatch, TopicPartition
 from stateflow.state.declare import declared_fields
+from stateflow.state.expiry import Expiry
+from stateflow.state.layout import prefixed_key
 from stateflow.state.scope import Scope
 from stateflow.state.timers import DueTimer, Timers, timers_entry
 
@@ -147,11 +149,17 @@ class OperatorStep(Step):
         for field, handle, _ in bound:
             setattr(self._operator, field.attribute, handle)
         self._expiries = [expiry for _, _, expiry in bound if expiry is not None]
+        self._forgetful = [
+            (expiry, field.kind.layout) for field, _, expiry in bound if isinstance(expiry, Expiry)
+        ]
 
     def process(self, batch: RecordBatch) -> None:
         """Call the operator for each row and pass on what it emitted."""
         batch = with_keys(batch, self._guard)
         distinct = sorted(set(batch.keys))
+        for expiry, layout in self._forgetful if distinct else ():
+            near = distinct[self._stage.watermark_ms % len(distinct)]
+            expiry.look_near(near if layout == "plain" else prefixed_key(near))
         for store in self._stores:
             store.get_many(distinct)  # one lookup on disk per distinct key; the calls below find it in memory
         self._scope.watermark_ms = self._stage.watermark_ms

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from stateflow.catalog.model import KeyLayout, StoreKind
 from stateflow.codec.describe import from_description
+from stateflow.codec.timed import NEVER_MS
 from stateflow.log.base import Cluster
 from stateflow.record import OffsetRange, TopicPartition
 from stateflow.scale.reading import live_state
@@ -65,7 +66,12 @@ class TableSpec:
     @property
     def has_times(self) -> bool:
         """True when every value stands behind the event time of its write."""
-        return bool(self.value_codec["codec"] == "timestamped")
+        return self.value_codec["codec"] in ("timestamped", "expiring")
+
+    @property
+    def has_expiries(self) -> bool:
+        """True when every value also stands behind the event time of its expiry."""
+        return bool(self.value_codec["codec"] == "expiring")
 
     @property
     def plain_value_codec(self) -> Mapping[str, Any]:
@@ -83,6 +89,7 @@ class TableSpec:
             *self.parts,
             ("value", sql_type(self.plain_value_codec)),
             *([("written_at", "timestamp")] if self.has_times else []),
+            *([("expires_at", "timestamp")] if self.has_expiries else []),
             ("partition", "int"),
         ]
 
@@ -159,6 +166,8 @@ class _Decoder:
         times: list[list[Any]] = []
         if self._spec.has_times:
             times = [[timed.timestamp_ms * 1000 for timed in values]]
+            if self._spec.has_expiries:
+                times.append([_instant(timed.expires_ms) for timed in values])
             values = [timed.value for timed in values]
         if self._spec.kind == "set":
             values, parts = parts[0], []
@@ -197,6 +206,10 @@ class _Decoder:
             _simple(described, codec.decode_many([path[depth] for path in paths]))
             for described, codec, depth in codecs
         ]
+
+
+def _instant(expires_ms: int) -> int | None:
+    return None if expires_ms == NEVER_MS else expires_ms * 1000
 
 
 def _simple(codec: Mapping[str, Any], values: Sequence[Any]) -> list[Any]:

@@ -15,7 +15,7 @@ from stateflow.codec.infer import codec_for
 from stateflow.codec.optional import NothingCodec, OptionalCodec
 from stateflow.codec.ordered import key_codec_for
 from stateflow.codec.scalar import Integer
-from stateflow.codec.timed import TimedCodec
+from stateflow.codec.timed import ExpiringCodec, TimedCodec
 from stateflow.errors import GraphError
 from stateflow.state.kinds import (
     KINDS,
@@ -40,6 +40,7 @@ def state(
     reduce: Callable[[Any, Any], Any] | None = None,
     merge: Callable[[Any, Any], Any] | None = None,
     ttl: timedelta | None = None,
+    ttl_per_write: bool = False,
     history: timedelta | None = None,
     max_length: int | None = None,
     max_versions: int | None = None,
@@ -52,7 +53,8 @@ def state(
     ``default`` is what a ``Value`` reads before it is set. ``reduce`` is the associative function of a
     ``Reducing``, ``initial`` its neutral element. ``merge`` makes one value of two where two states of one key
     meet (``Value``, entries of a ``MapOf``, versions of one instant). ``ttl`` forgets what was not written for so
-    long in event time. ``history`` and ``max_versions`` say how much a ``Versioned`` remembers. ``max_length``
+    long in event time; ``ttl_per_write`` lets each write say its own (``value.set(v, ttl=…)``). ``history`` and
+    ``max_versions`` say how much a ``Versioned`` remembers. ``max_length``
     drops the oldest elements of a ``ListOf`` and refuses further ones of a ``SetOf``. ``codec`` and ``key_codec``
     (``MapOf``) replace the codecs inferred from the annotation. ``version`` counts changes of the value's schema.
     Options that do not fit the type are refused with ``GraphError`` when the graph is built. ``docs/state.md``
@@ -64,6 +66,7 @@ def state(
         reduce=reduce,
         merge=merge,
         ttl=ttl,
+        ttl_per_write=ttl_per_write or None,
         history=history,
         max_length=max_length,
         max_versions=max_versions,
@@ -102,8 +105,11 @@ class StateField:
 
     def _value_description(self) -> dict[str, Any]:
         stored: Codec[Any] = OptionalCodec(self.codec) if self.kind.kind == "versioned" else self.codec
-        is_stamped = self.options.ttl is not None and self.kind.is_stamped
-        described = (TimedCodec(stored) if is_stamped else stored).describe()
+        if self.kind.is_stamped and self.options.ttl_per_write:
+            stored = ExpiringCodec(stored)
+        elif self.kind.is_stamped and self.options.ttl is not None:
+            stored = TimedCodec(stored)
+        described = stored.describe()
         keys = [codec.describe() for codec in self.key_codecs]
         if self.kind is NESTED:
             return {**described, "map_keys": keys}

@@ -10,7 +10,7 @@ from typing import Any
 from stateflow.catalog.model import StoreEntry
 from stateflow.codec.base import Codec
 from stateflow.codec.describe import from_description
-from stateflow.codec.timed import Timed
+from stateflow.codec.timed import NEVER_MS, Expiring, Timed
 from stateflow.errors import ConfigError, EncodeError
 from stateflow.state.layout import (
     index_of,
@@ -44,6 +44,8 @@ class Row:
     """Event time from which the value of a versioned store holds; a value of None says that it was cleared."""
     written_ms: int | None = None
     """Event time of the write, in stores with a time to live."""
+    expires_ms: int | None = None
+    """Event time from which it is gone, where every write has a time to live of its own; None for never."""
 
 
 class StoreDecoder:
@@ -135,4 +137,7 @@ class StoreDecoder:
         value = self._value.decode(data)
         if isinstance(value, Timed):
             return replace(row, value=value.value, written_ms=value.timestamp_ms)
+        if isinstance(value, Expiring):
+            expires_ms = None if value.expires_ms == NEVER_MS else value.expires_ms
+            return replace(row, value=value.value, written_ms=value.timestamp_ms, expires_ms=expires_ms)
         return replace(row, value=value)

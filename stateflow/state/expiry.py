@@ -1,53 +1,151 @@
 """Time to live, in event time: what was not written for so long is gone.
 
-An expired entry is invisible at once and deleted later, with a tombstone in the changelog, by a pass over the
-store that begins whenever event time has moved on by a tenth of the time to live. A pass looks at a bounded
-number of entries per step and keeps nothing in memory, so it costs the same for any amount of state.
+An expired entry is invisible at once and deleted later, with a tombstone in the changelog, a bounded number in each
+turn of the task and the oldest first. Which ones are due is known from an index in memory of those that expire
+soonest, filled by a pass over the store. A pass looks at a bounded number of entries per turn, and deletes what it
+finds expired. It begins when event time reaches something that the index may not know: what was written since the
+last pass, or what did not fit in. So a store whose live entries fit into the index is looked through once per time
+to live; a larger one at most ten times, as if there were no index.
 """
 
 from __future__ import annotations
 
 from itertools import islice
 
-from stateflow.codec.timed import TIME_BYTES, stamp, time_of
+from stateflow.codec.timed import (
+    NEVER_MS,
+    TIME_BYTES,
+    TIMES_BYTES,
+    stamp,
+    stamp_both,
+    time_of,
+    times_of,
+)
+from stateflow.state.soonest import Soonest
 from stateflow.store.base import StateStore
 
 ENTRIES_PER_STEP = 2_000
+"""Entries that one turn deletes at most, and as many that it looks at."""
+INDEX_ENTRIES_MAX = 20_000
 _PASSES_PER_TTL = 10
+_PASS_INTERVAL_MS = 10_000
+"""Where every write has a time to live of its own."""
 
 
 class Expiry:
-    """Stamps the values of one store, hides the expired ones, and deletes them."""
+    """Stamps the values of one store, hides the expired ones, and deletes them.
 
-    def __init__(self, store: StateStore, ttl_ms: int) -> None:
+    With ``per_write`` each value carries when it expires, and ``ttl_ms`` is for those written without a time to
+    live of their own: None means never.
+    """
+
+    def __init__(
+        self,
+        store: StateStore,
+        ttl_ms: int | None,
+        *,
+        per_write: bool = False,
+        entries_max: int = INDEX_ENTRIES_MAX,
+    ) -> None:
+        assert per_write or ttl_ms is not None, "a store without any time to live needs no expiry"
+        self.per_write = per_write
         self._store = store
         self._ttl_ms = ttl_ms
-        self._pass_began_ms: int | None = None
+        self._interval_ms = _PASS_INTERVAL_MS if ttl_ms is None else ttl_ms // _PASSES_PER_TTL
+        self._soonest = Soonest(entries_max)
+        self._unseen_ms = NEVER_MS
+        """When the first entry expires that was written since the last pass began."""
+        self._began_ms: int | None = None
+        self._near = b""
+        self._start = b""
         self._cursor: bytes | None = None
         """Where the pass goes on; None between passes."""
+        self._until: bytes | None = None
 
-    def stamped(self, data: bytes, timestamp_ms: int) -> bytes:
-        """Bytes to store for a value written now."""
-        return stamp(data, timestamp_ms)
+    def stamped(self, data: bytes, timestamp_ms: int, ttl_ms: int | None = None) -> bytes:
+        """Bytes to store for a value written now; ``ttl_ms`` is its own, where values have their own."""
+        expires_ms = self._expires_ms(timestamp_ms, ttl_ms)
+        self._unseen_ms = min(self._unseen_ms, expires_ms)
+        return stamp_both(data, timestamp_ms, expires_ms) if self.per_write else stamp(data, timestamp_ms)
 
     def live(self, stored: bytes | None, watermark_ms: int) -> bytes | None:
         """The value inside stored bytes; None when it is absent or expired."""
-        if stored is None or time_of(stored) + self._ttl_ms <= watermark_ms:
+        if stored is None or self.expires_ms(stored) <= watermark_ms:
             return None
-        return stored[TIME_BYTES:]
+        return stored[TIMES_BYTES if self.per_write else TIME_BYTES :]
+
+    def expires_ms(self, stored: bytes) -> int:
+        """Event time from which a stored value is gone."""
+        if self.per_write:
+            return times_of(stored)[1]
+        return self._expires_ms(time_of(stored), None)
+
+    def look_near(self, store_key: bytes) -> None:
+        """Where the next pass begins; it comes round to the rest.
+
+        Tasks that live for one batch only (on Spark) never finish a pass over much state: beginning each at another
+        key that is in use, they get everywhere all the same.
+        """
+        self._near = store_key
 
     def advance(self, watermark_ms: int) -> None:
-        """Event time has moved on: do one step of a pass, or begin one when it is due."""
-        if self._cursor is None and not self._begins_pass(watermark_ms):
+        """Event time is now this: delete the oldest of what has expired, and go on with a pass or begin one."""
+        if watermark_ms < 0:
             return
-        entries = list(islice(self._store.scan(self._cursor or b""), ENTRIES_PER_STEP))
-        expired = [key for key, stored in entries if self.live(stored, watermark_ms) is None]
-        self._store.put_many([(key, None) for key in expired])
-        self._cursor = entries[-1][0] + b"\0" if len(entries) == ENTRIES_PER_STEP else None
+        self._delete_oldest(watermark_ms)
+        if self._cursor is None and self._pass_is_due(watermark_ms):
+            self._begin_pass(watermark_ms)
+        if self._cursor is not None:
+            self._go_on(self._cursor, watermark_ms)
 
-    def _begins_pass(self, watermark_ms: int) -> bool:
-        began = self._pass_began_ms
-        if watermark_ms < 0 or (began is not None and watermark_ms - began < self._ttl_ms // _PASSES_PER_TTL):
+    # --- inside ---------------------------------------------------------------------------------------
+
+    def _expires_ms(self, timestamp_ms: int, ttl_ms: int | None) -> int:
+        ttl_ms = self._ttl_ms if ttl_ms is None else ttl_ms
+        return NEVER_MS if ttl_ms is None else timestamp_ms + ttl_ms
+
+    def _delete_oldest(self, watermark_ms: int) -> None:
+        due: list[bytes] = []
+        while len(due) < ENTRIES_PER_STEP and (entry := self._soonest.pop(watermark_ms)) is not None:
+            due.append(entry[1])
+        if not due:
+            return
+        due.sort()
+        expired: list[tuple[bytes, None]] = []
+        for key, stored in zip(due, self._store.get_many(due), strict=True):
+            if stored is not None and self._is_expired(key, stored, watermark_ms):
+                expired.append((key, None))
+        self._store.put_many(expired)
+
+    def _is_expired(self, key: bytes, stored: bytes, watermark_ms: int) -> bool:
+        """Tell, and note when it will be if it is not."""
+        expires_ms = self.expires_ms(stored)
+        if expires_ms <= watermark_ms:
+            return True
+        if expires_ms != NEVER_MS:
+            self._soonest.add(key, expires_ms)
+        return False
+
+    def _pass_is_due(self, watermark_ms: int) -> bool:
+        if self._began_ms is None:
+            return True
+        if watermark_ms - self._began_ms < self._interval_ms:
             return False
-        self._pass_began_ms = watermark_ms
-        return True
+        return self._unseen_ms <= watermark_ms or self._soonest.is_exhausted(watermark_ms)
+
+    def _begin_pass(self, watermark_ms: int) -> None:
+        self._began_ms, self._unseen_ms = watermark_ms, NEVER_MS
+        self._soonest.clear()
+        self._start = self._cursor = self._near
+        self._until = None
+
+    def _go_on(self, cursor: bytes, watermark_ms: int) -> None:
+        entries = list(islice(self._store.scan(cursor, self._until), ENTRIES_PER_STEP))
+        expired = [key for key, stored in entries if self._is_expired(key, stored, watermark_ms)]
+        self._store.put_many([(key, None) for key in expired])
+        if len(entries) == ENTRIES_PER_STEP:
+            self._cursor = entries[-1][0] + b"\0"
+        elif self._until is None and self._start:
+            self._cursor, self._until = b"", self._start  # from the beginning to where it began
+        else:
+            self._cursor = None

@@ -11,6 +11,7 @@ from stateflow.catalog.model import KeyLayout, StoreKind
 from stateflow.codec.base import Codec
 from stateflow.state.counter import Counter
 from stateflow.state.expiry import Expiry
+from stateflow.state.forgetting_list import ForgettingListOf
 from stateflow.state.listof import ListOf
 from stateflow.state.mapof import MapOf, Prefix
 from stateflow.state.nested import NestedMapOf
@@ -40,6 +41,7 @@ class StateOptions:
     reduce: Callable[[Any, Any], Any] | None = None
     merge: Callable[[Any, Any], Any] | None = None
     ttl: timedelta | None = None
+    ttl_per_write: bool | None = None
     history: timedelta | None = None
     max_length: int | None = None
     max_versions: int | None = None
@@ -96,8 +98,10 @@ class Kind:
 
     def expiry(self, store: StateStore, options: StateOptions) -> Expiry | None:
         """What hides and deletes the expired, where the values are stamped."""
-        ttl_ms = milliseconds(options.ttl)
-        return None if ttl_ms is None or not self.is_stamped else Expiry(store, ttl_ms)
+        ttl_ms, per_write = milliseconds(options.ttl), bool(options.ttl_per_write)
+        if not self.is_stamped or (ttl_ms is None and not per_write):
+            return None
+        return Expiry(store, ttl_ms, per_write=per_write)
 
 
 def milliseconds(duration: timedelta | None) -> int | None:
@@ -119,6 +123,12 @@ def _bind_map(bound: Binding, prefix: Prefix | None = None, depth: int = 0) -> M
     )
 
 
+def _bind_list(bound: Binding) -> ListOf[Any]:
+    if bound.expiry is not None:
+        return ForgettingListOf(bound.stored, bound.codec, bound.options.max_length)
+    return ListOf(bound.store, bound.codec, bound.scope, bound.options.max_length)
+
+
 def _kind(noun: str, kind: StoreKind, layout: KeyLayout, takes: str, bind: Callable[[Binding], Any]) -> Kind:
     return Kind(
         noun=noun,
@@ -130,14 +140,14 @@ def _kind(noun: str, kind: StoreKind, layout: KeyLayout, takes: str, bind: Calla
     )
 
 
-NESTED = _kind("a map of maps", "nested", "prefixed", "ttl merge key_codec", _bind_map)
+NESTED = _kind("a map of maps", "nested", "prefixed", "ttl ttl_per_write merge key_codec", _bind_map)
 
 KINDS: dict[Any, Kind] = {
     Value: _kind(
         "a value",
         "value",
         "plain",
-        "default ttl merge",
+        "default ttl ttl_per_write merge",
         lambda b: Value(b.store, b.codec, b.scope, b.options.default, b.expiry),
     ),
     Counter: _kind("a counter", "counter", "plain", "ttl", lambda b: Counter(b.stored)),
@@ -152,17 +162,17 @@ KINDS: dict[Any, Kind] = {
         "a list",
         "list",
         "prefixed",
-        "max_length",
-        lambda b: ListOf(b.store, b.codec, b.scope, b.options.max_length),
+        "max_length ttl ttl_per_write",
+        _bind_list,
     ),
     SetOf: _kind(
         "a set",
         "set",
         "prefixed",
-        "max_length ttl",
+        "max_length ttl ttl_per_write",
         lambda b: SetOf(b.stored, b.key_codecs[0], b.options.max_length),
     ),
-    MapOf: _kind("a map", "map", "prefixed", "ttl merge key_codec", _bind_map),
+    MapOf: _kind("a map", "map", "prefixed", "ttl ttl_per_write merge key_codec", _bind_map),
     Versioned: _kind(
         "a versioned value",
         "versioned",

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
+from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
 from stateflow.codec.base import Codec
 from stateflow.state.layout import index_bytes, prefixed_key
 from stateflow.state.scope import Scope
+from stateflow.state.stored import no_own_ttl
 from stateflow.store.base import StateStore
 
 T = TypeVar("T")
 
-_ENDS = struct.Struct(">QQ")
+ENDS = struct.Struct(">QQ")
 
 
 class ListOf(Generic[T]):
@@ -29,12 +31,17 @@ class ListOf(Generic[T]):
         self._scope = scope
         self._max_length = max_length
 
-    def append(self, value: T) -> None:
-        """Add an element at the end; beyond ``max_length`` the oldest is dropped."""
-        self.extend((value,))
+    def append(self, value: T, *, ttl: timedelta | None = None) -> None:
+        """Add an element at the end; beyond ``max_length`` the oldest is dropped.
 
-    def extend(self, values: Iterable[T]) -> None:
+        ``ttl`` is its own time to live, in a state declared with ``ttl_per_write``.
+        """
+        self.extend((value,), ttl=ttl)
+
+    def extend(self, values: Iterable[T], *, ttl: timedelta | None = None) -> None:
         """Add elements at the end, in order; beyond ``max_length`` the oldest are dropped."""
+        if ttl is not None:
+            raise no_own_ttl()
         prefix, first, after = self._ends()
         added = [self._codec.encode(value) for value in values]
         changes: list[tuple[bytes, bytes | None]] = [
@@ -46,7 +53,7 @@ class ListOf(Generic[T]):
             changes += [(prefix + index_bytes(index), None) for index in range(first, keep_from)]
             first = keep_from
         if changes:
-            self._store.put_many([*changes, (prefix, _ENDS.pack(first, after))])
+            self._store.put_many([*changes, (prefix, ENDS.pack(first, after))])
 
     def clear(self) -> None:
         """Drop every element."""
@@ -86,7 +93,7 @@ class ListOf(Generic[T]):
     def _ends(self) -> tuple[bytes, int, int]:
         prefix = prefixed_key(self._scope.key)
         stored = self._store.get(prefix)
-        first, after = (0, 0) if stored is None else _ENDS.unpack(stored)
+        first, after = (0, 0) if stored is None else ENDS.unpack(stored)
         return prefix, first, after
 
     def _decode(self, data: bytes | None) -> T:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from itertools import islice
 from typing import Any, Generic, TypeVar, overload
 
@@ -58,9 +59,9 @@ class MapOf(Generic[K, V]):
             raise KeyError(key)
         return self._value_codec.decode(data)  # type: ignore[no-any-return]
 
-    def put(self, key: K, value: V) -> None:
-        """Set an entry."""
-        self._stored.put(self._entry(key), self._value_codec.encode(value))
+    def put(self, key: K, value: V, *, ttl: timedelta | None = None) -> None:
+        """Set an entry; ``ttl`` is its own time to live, in a state declared with ``ttl_per_write``."""
+        self._stored.put(self._entry(key), self._value_codec.encode(value), ttl)
 
     def merge(self, key: K, value: V, function: Callable[[V, V], V]) -> V:
         """Combine a value with the entry's, or set it when there is none; returns what stands there now."""

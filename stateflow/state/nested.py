@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any, NoReturn, TypeVar
 
 from stateflow.codec.base import Codec
@@ -51,7 +52,7 @@ class NestedMapOf(MapOf[K, V]):
         is_there = key in self
         return self[key] if is_there else default
 
-    def put(self, key: K, value: V) -> NoReturn:
+    def put(self, key: K, value: V, *, ttl: timedelta | None = None) -> NoReturn:  # noqa: ARG002 - MapOf's
         """An inner map is never set as a whole: raises ``GraphError``."""
         raise _whole(key, value)
 

@@ -12,7 +12,6 @@ from stateflow.state.kinds import KINDS, Kind, StateOptions
 
 _ALWAYS = frozenset({"codec", "version"})
 _ADVICE = {
-    "list ttl": "Bound a list by max_length, or use a MapOf.",
     "counter codec": "A counter is always 64 bits; use a Value[…] for another format.",
     "map default": "It starts empty: leave the default out.",
     "list default": "It starts empty: leave the default out.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from datetime import timedelta
 from itertools import islice
 from typing import Any, Generic, TypeVar
 
@@ -27,8 +28,10 @@ class SetOf(Generic[T]):
         self._codec = codec
         self._max_length = max_length
 
-    def add(self, element: T) -> bool:
+    def add(self, element: T, *, ttl: timedelta | None = None) -> bool:
         """Put an element in; False when it was there already (its time to live then begins anew).
+
+        ``ttl`` is its own time to live, in a state declared with ``ttl_per_write``.
 
         Raises ``StateBoundExceeded``, with nothing changed, where the set would outgrow its ``max_length``.
         """
@@ -40,7 +43,7 @@ class SetOf(Generic[T]):
                 action="declare a larger max_length, discard elements in time, or give the state a ttl.",
                 max_length=self._max_length,
             )
-        self._stored.put(key, b"")
+        self._stored.put(key, b"", ttl)
         return is_new
 
     def update(self, elements: Iterable[T]) -> None:

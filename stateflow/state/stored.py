@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
 
+from stateflow.errors import GraphError
 from stateflow.state.expiry import Expiry
 from stateflow.state.layout import prefix_end
 from stateflow.state.scope import Scope
@@ -25,13 +27,43 @@ class Stored:
         stored = self.store.get(key)
         return stored if self._expiry is None else self._expiry.live(stored, self.scope.watermark_ms)
 
-    def put(self, key: bytes, data: bytes) -> None:
-        """Set an entry, as of the current record's time."""
-        self.store.put(key, self.stamped(data))
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The bytes of several values, None for the absent."""
+        found = self.store.get_many(keys)
+        if self._expiry is None:
+            return found
+        live, watermark_ms = self._expiry.live, self.scope.watermark_ms
+        return [live(stored, watermark_ms) for stored in found]
 
-    def stamped(self, data: bytes) -> bytes:
-        """The bytes to store for a value written by the current record."""
-        return data if self._expiry is None else self._expiry.stamped(data, self.scope.timestamp_ms)
+    def put(self, key: bytes, data: bytes, ttl: timedelta | None = None) -> None:
+        """Set an entry, as of the current record's time; ``ttl`` is its own time to live."""
+        self.store.put(key, self.stamped(data, ttl))
+
+    def stamped(self, data: bytes, ttl: timedelta | None = None) -> bytes:
+        """The bytes to store for a value written by the current record.
+
+        Raises ``GraphError`` for a time to live of its own where none was declared, ``ValueError`` below 1 ms.
+        """
+        ttl_ms = None if ttl is None else self._own_ttl_ms(ttl)
+        if self._expiry is None:
+            return data
+        return self._expiry.stamped(data, self.scope.timestamp_ms, ttl_ms)
+
+    def stamped_at_least(self, key: bytes, data: bytes, ttl: timedelta | None) -> bytes:
+        """``stamped``, but expiring no sooner than what stands under ``key``."""
+        assert self._expiry is not None, "only what expires is stamped"
+        stored, before = self.stamped(data, ttl), self.store.get(key)
+        if before is None or self._expiry.expires_ms(before) <= self._expiry.expires_ms(stored):
+            return stored
+        return before[: len(stored) - len(data)] + data
+
+    def _own_ttl_ms(self, ttl: timedelta) -> int:
+        if self._expiry is None or not self._expiry.per_write:
+            raise no_own_ttl()
+        ttl_ms = ttl // timedelta(milliseconds=1)
+        if ttl_ms < 1:
+            raise ValueError(f"a time to live of {ttl} is below 1 ms")
+        return ttl_ms
 
     def delete(self, key: bytes) -> None:
         """Remove an entry."""
@@ -56,3 +88,12 @@ class Stored:
         doomed = [key for key, _ in self.store.scan(prefix, prefix_end(prefix))]
         if doomed:
             self.store.put_many([(key, None) for key in doomed])
+
+
+def no_own_ttl() -> GraphError:
+    """The error for a write with a time to live of its own into a state that has no room for it."""
+    return GraphError(
+        "A value was written with a ttl of its own into a state that was not declared so.",
+        action="Declare it with sf.state(ttl_per_write=True); its values are stored in another format, so a state"
+        " that exists needs another name.",
+    )

@@ -304,10 +304,6 @@ class NotDeclared:
     total: Value[int]
 
 
-class ListWithTtl:
-    recent: ListOf[int] = state(ttl=timedelta(1))
-
-
 class MapWithDefault:
     by_shop: MapOf[str, int] = state(default={})
 
@@ -330,7 +326,6 @@ class ShortTtl:
         (NoDefault, "no default"),
         (NoAnnotation, "no annotation"),
         (NotDeclared, "never declared"),
-        (ListWithTtl, "list with a ttl"),
         (MapWithDefault, "starts empty"),
         (ValueWithLength, "max_length"),
         (ShortTtl, "below 1 ms"),
