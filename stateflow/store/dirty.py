@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence, Set
 
 from stateflow.store.base import Change, StoreReader
 from stateflow.store.cache import MISSING, Known, Missing, ReadCache
+from stateflow.store.ordered import OrderedKeys
 
 DEFAULT_READ_CACHE_BYTES = 16 << 20
-_SORTED_IN_PLACE_MAX = 64
+_SORTED_IN_PLACE_MAX = 1_000
 """So many new keys at once are put where they belong; for more the order is made anew when it is needed."""
 
 
@@ -29,6 +29,8 @@ class DirtyStore:
         self._cache = ReadCache(read_cache_bytes)
         self._undo: list[tuple[bytes, Known]] | None = None
         self._scope = 0
+        self._order: OrderedKeys | None = None
+        """The dirty keys in order, from the first scan of the epoch on: a store that is never scanned pays nothing."""
 
     @property
     def is_dirty(self) -> bool:
@@ -71,10 +73,9 @@ class DirtyStore:
         if not self._dirty:
             return committed
         if self._order is None:
-            self._order = sorted(self._dirty)
-        order = self._order
-        changed = order[bisect_left(order, first) : None if after is None else bisect_left(order, after)]
-        return merge(committed, [(key, self._dirty[key]) for key in changed])
+            self._order = OrderedKeys(self._dirty)
+        changed = self._order.between(first, after)
+        return merge(committed, [(key, self._dirty[key]) for key in changed]) if changed else committed
 
     # --- writing --------------------------------------------------------------------------------------
 
@@ -104,9 +105,9 @@ class DirtyStore:
         before: Known = self._dirty.get(key, MISSING)
         if self._undo is not None:
             self._undo.append((key, before))
-        if self._order is not None and isinstance(before, Missing):
-            insort(self._order, key)
         self._dirty[key] = value
+        if self._order is not None and isinstance(before, Missing):
+            self._order.add(key)
         self.dirty_bytes += _size(key, value) - (0 if isinstance(before, Missing) else _size(key, before))
 
     def _put_in_order(self, added: Set[bytes]) -> None:
@@ -115,7 +116,7 @@ class DirtyStore:
             self._order = None
             return
         for key in added:
-            insort(self._order, key)
+            self._order.add(key)
 
     # --- one record's scope -----------------------------------------------------------------------------
 
@@ -132,7 +133,8 @@ class DirtyStore:
             self.dirty_bytes -= _size(key, self._dirty[key])
             if isinstance(before, Missing):
                 del self._dirty[key]
-                self._order = None
+                if self._order is not None:
+                    self._order.discard(key)
             else:
                 self._dirty[key] = before
                 self.dirty_bytes += _size(key, before)
