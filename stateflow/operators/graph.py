@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from stateflow.catalog.model import StoreEntry
@@ -12,6 +12,7 @@ from stateflow.codec.base import Codec
 from stateflow.errors import GraphError
 from stateflow.operators.step import Environment, Step
 from stateflow.operators.topics import Topic
+from stateflow.state.merging import ValueMerge
 
 Keyed = Literal["no", "routing", "derived"]
 """Is the key the one that the stage's partitions are chosen by? ``derived``: it was built from that one."""
@@ -35,6 +36,8 @@ class Node:
     keyed: Keyed
     stores: tuple[StoreEntry, ...] = ()
     """Its stores; the stage is filled in when the graph is cut."""
+    merges: Mapping[str, ValueMerge] = field(default_factory=dict)
+    """Store name → what makes one value of two, where the application says so."""
     outputs: tuple[str, ...] = ()
     topics: tuple[Topic[Any, Any], ...] = ()
     """Of a source: what it reads."""

@@ -24,6 +24,7 @@ from stateflow.operators.step import Environment, Step
 from stateflow.operators.window_step import WindowAggregateStep, WindowRules
 from stateflow.operators.windows import Emit, Tumbling, as_ms
 from stateflow.state.expiry import Expiry
+from stateflow.state.merging import value_merge
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +150,7 @@ def operator_node(graph: Graph, parent: Node, operator: OperatorClass, name: str
         value=codec_or_none(operator.output_type, "msgpack"),
         keyed=parent.keyed,
         stores=entries,
+        merges={field.store: merge for field in operator.fields if (merge := field.merge()) is not None},
         outputs=dead_letter_topics(on_error),
         has_effect=True,
     )
@@ -162,6 +164,7 @@ def _node(
     key: Codec[Any],
     outputs: tuple[str, ...],
 ) -> Node:
+    merge = spec.aggregate.merge
     return Node(
         kind=spec.kind,
         name=spec.name,
@@ -171,6 +174,7 @@ def _node(
         value=codec_or_none(spec.aggregate.result_type, "msgpack"),
         keyed="routing" if key is parent.key else "derived",
         stores=(entry,),
+        merges={} if merge is None else {entry.name: value_merge(spec.aggregate.codec(), merge)},
         outputs=outputs,
         has_effect=True,
     )

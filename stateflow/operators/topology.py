@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from stateflow.catalog.model import StoreEntry
 from stateflow.operators.context import Pipeline, StageContext
+from stateflow.state.merging import ValueMerge
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,8 @@ class Stage:
     rekeys: tuple[str, ...]
     """Re-key steps it writes to."""
     build: Callable[[StageContext], Pipeline]
+    merges: Mapping[str, ValueMerge] = field(default_factory=dict)
+    """Store name → what makes one value of two, where two states of one key meet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,3 +47,8 @@ class Topology:
     def stores(self) -> tuple[StoreEntry, ...]:
         """Stores of all stages."""
         return tuple(store for stage in self.stages for store in stage.stores)
+
+    @property
+    def merges(self) -> dict[str, ValueMerge]:
+        """Merge functions of all stages by store."""
+        return {name: merge for stage in self.stages for name, merge in stage.merges.items()}

@@ -28,6 +28,7 @@ from stateflow.state.kinds import (
     milliseconds,
 )
 from stateflow.state.mapof import MapOf
+from stateflow.state.merging import ValueMerge, value_merge
 from stateflow.state.option_rules import check_options, wrong
 from stateflow.state.scope import Scope
 from stateflow.store.base import StateStore
@@ -118,6 +119,11 @@ class StateField:
             if keys
             else described
         )
+
+    def merge(self) -> ValueMerge | None:
+        """The application's function for two values of one key, if it declared one."""
+        function = self.options.merge or self.options.reduce
+        return None if function is None else value_merge(self.codec, function)
 
     def bind(self, store: StateStore, scope: Scope) -> tuple[Any, Advancing | None]:
         """A handle on the store, and what deletes its forgotten entries."""

@@ -24,8 +24,6 @@ class DirtyStore:
         self.dirty_bytes = 0
         self._reader = reader
         self._dirty: dict[bytes, bytes | None] = {}
-        self._order: list[bytes] | None = None
-        """The keys of the dirty map, sorted; kept once a scan has needed it."""
         self._cache = ReadCache(read_cache_bytes)
         self._undo: list[tuple[bytes, Known]] | None = None
         self._scope = 0

@@ -1,0 +1,134 @@
+"""Two states of one key become one: what each type of state does where they meet.
+
+Within one application a key has one owner, so states meet only where two applications become one
+(``stateflow scale absorb``). *Ours* is the state of the one that goes on.
+
+=========== ==========================================================================================
+counter     the sum; ``StateBoundExceeded`` beyond 64 bits
+set         the union; it may outgrow ``max_length``, and then refuses further elements
+reducing    the declared ``reduce``
+list        ours, then theirs; beyond ``max_length`` the oldest are dropped
+map, nested entry by entry; an entry of both by ``merge=``, or the one written last where there is a ttl
+value       ``merge=``, or the one written last where there is a ttl
+versioned   all versions by time; one instant of both by ``merge=``; then ``max_versions``
+window      the aggregate's own merge, window by window
+=========== ==========================================================================================
+
+Anything else raises ``MergeUndefined``: no state is dropped because another one has the same key.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from stateflow.catalog.model import StoreEntry
+from stateflow.codec.base import Codec
+from stateflow.codec.scalar import Integer
+from stateflow.codec.timed import TIME_BYTES, stamp, time_of
+from stateflow.errors import MergeUndefined
+from stateflow.state.counter import checked_count
+from stateflow.state.layout import index_bytes, index_of, prefixed_key, split_prefixed
+
+Entries = dict[bytes, bytes]
+"""All entries that one store holds for one routing key."""
+ValueMerge = Callable[[bytes, bytes], bytes]
+"""Ours and theirs, encoded, without time stamps; the value that stands for both."""
+
+_ENDS = struct.Struct(">QQ")
+_PRESENT = b"\x01"
+
+
+def value_merge(codec: Codec[Any], function: Callable[[Any, Any], Any]) -> ValueMerge:
+    """An application's function over values as a function over their bytes."""
+    return lambda ours, theirs: codec.encode(function(codec.decode(ours), codec.decode(theirs)))
+
+
+class StateMerge:
+    """Merges states of one store. ``function`` is the application's, where its type needs one."""
+
+    def __init__(self, entry: StoreEntry, function: ValueMerge | None = None) -> None:
+        self._entry = entry
+        self._is_timed = entry.value_codec["codec"] == "timestamped"
+        self._function = function or {"counter": _added, "set": _either}.get(entry.kind)
+
+    @property
+    def is_defined(self) -> bool:
+        """True when any two states can become one; else only those that have no entry in common."""
+        return self._function is not None or self._is_timed or self._entry.kind == "list"
+
+    def merge(self, routing_key: bytes, ours: Entries, theirs: Entries) -> Entries:
+        """The entries of both as one; raises ``MergeUndefined``. What it was given stays as it is."""
+        if self._entry.kind == "list":
+            return _concatenated(routing_key, ours, theirs, self._entry.max_length)
+        merged = {**theirs, **ours}
+        for key in ours.keys() & theirs.keys():
+            merged[key] = self._combined(key, ours[key], theirs[key])
+        if self._entry.kind == "counter":
+            return {key: value for key, value in merged.items() if Integer.decode(self._payload(value))}
+        if self._entry.kind == "versioned" and self._entry.max_length is not None:
+            return {key: merged[key] for key in sorted(merged)[: self._entry.max_length]}
+        return merged
+
+    def meets(self, ours: Entries, theirs: Entries) -> bool:
+        """True when one key's states have something in common that must be merged."""
+        return bool(ours and theirs) if self._entry.kind == "list" else not ours.keys().isdisjoint(theirs)
+
+    def _payload(self, stored: bytes) -> bytes:
+        return stored[TIME_BYTES:] if self._is_timed else stored
+
+    def _combined(self, key: bytes, ours: bytes, theirs: bytes) -> bytes:
+        if self._function is None:
+            if not self._is_timed:
+                raise self._undefined(key)
+            return theirs if time_of(theirs) > time_of(ours) else ours
+        if self._entry.kind == "versioned":
+            return self._combined_versions(ours, theirs)
+        value = self._function(self._payload(ours), self._payload(theirs))
+        return stamp(value, max(time_of(ours), time_of(theirs))) if self._is_timed else value
+
+    def _combined_versions(self, ours: bytes, theirs: bytes) -> bytes:
+        """One instant of two histories: a value stands before a clearing, two values are merged."""
+        assert self._function is not None, "the caller has looked"
+        if ours[:1] != _PRESENT or theirs[:1] != _PRESENT:
+            return max(ours, theirs)
+        return _PRESENT + self._function(ours[1:], theirs[1:])
+
+    def _undefined(self, key: bytes) -> MergeUndefined:
+        return MergeUndefined(
+            f"the store {self._entry.name!r}, {self._entry.kind} state, has two states of one key and no function"
+            " that makes one of them.",
+            action="declare sf.state(merge=…), a function of two values, and pass the application's code"
+            " (module:attribute).",
+            store=self._entry.name,
+            key=key[:64].hex(),
+        )
+
+
+def _added(ours: bytes, theirs: bytes) -> bytes:
+    return Integer.encode(checked_count(Integer.decode(ours) + Integer.decode(theirs)))
+
+
+def _either(ours: bytes, theirs: bytes) -> bytes:  # noqa: ARG001 - elements have no value
+    return ours
+
+
+def _concatenated(routing_key: bytes, ours: Entries, theirs: Entries, max_length: int | None) -> Entries:
+    """Our elements keep their indexes, theirs follow."""
+    prefix = prefixed_key(routing_key)
+    if prefix not in ours or prefix not in theirs:
+        return {**theirs, **ours}
+    first, after = _ENDS.unpack(ours[prefix])
+    their_first, their_after = _ENDS.unpack(theirs[prefix])
+    shift = after - their_first
+    merged = dict(ours)
+    for key, value in theirs.items():
+        if key != prefix:
+            merged[prefix + index_bytes(index_of(split_prefixed(key)[1]) + shift)] = value
+    after = their_after + shift
+    keep_from = first if max_length is None else max(first, after - max_length)
+    for index in range(first, keep_from):
+        del merged[prefix + index_bytes(index)]
+    merged[prefix] = _ENDS.pack(keep_from, after)
+    return merged
