@@ -14,6 +14,7 @@ from stateflow.catalog.model import Catalog, RoutingEntry
 from stateflow.cli.application import brokers_override, connected
 from stateflow.cli.options import app_id_option, dry_run_option, json_option, yes_option
 from stateflow.cli.output import emit_json
+from stateflow.cli.scale_absorb import absorb
 from stateflow.cli.scale_text import (
     ProgressBar,
     outcome_data,
@@ -85,6 +86,9 @@ engine_option = click.option(
 @click.group()
 def command() -> None:
     """Change the number of partitions, keeping all state."""
+
+
+command.add_command(absorb)
 
 
 @command.command()

@@ -144,14 +144,24 @@ def target_routing(
     return even(partitions).entry()
 
 
-def check_change(catalog: Catalog, routing: RoutingEntry) -> GenerationEntry | None:
+def check_change(
+    catalog: Catalog, routing: RoutingEntry, absorbs: str | None = None
+) -> GenerationEntry | None:
     """Whether a change to ``routing`` may begin; returns the unfinished one that it would resume, if any.
 
-    Raises ``GenerationUnfinished`` when the unfinished one has another routing, ``ConfigError`` when nothing
-    would change, ``GraphError`` when the application has nothing to repartition.
+    ``absorbs`` names an application whose state is taken in on the way. Raises ``GenerationUnfinished`` when the
+    unfinished one is another change, ``ConfigError`` when nothing would change, ``GraphError`` when the
+    application has nothing to repartition.
     """
     moved_topics(catalog)
     entry = preparing(catalog)
+    if entry is not None and entry.absorbs != absorbs:
+        other = f"absorbing {entry.absorbs!r}" if entry.absorbs else "a change of the partitions"
+        raise GenerationUnfinished(
+            f"{other} (generation {entry.generation}) was begun and not finished.",
+            action="finish it with the command that began it, or undo it with `stateflow scale abort`.",
+            generation=entry.generation,
+        )
     if entry is not None and entry.routing != routing:
         raise GenerationUnfinished(
             f"a change to {entry.partitions} partitions (generation {entry.generation}) was begun and not"
@@ -161,7 +171,7 @@ def check_change(catalog: Catalog, routing: RoutingEntry) -> GenerationEntry | N
             generation=entry.generation,
             partitions=entry.partitions,
         )
-    if entry is None and routing == catalog.active.routing:
+    if entry is None and absorbs is None and routing == catalog.active.routing:
         raise ConfigError(
             f"the application already has {routing.partitions} partitions.",
             action="name another number.",
@@ -171,7 +181,7 @@ def check_change(catalog: Catalog, routing: RoutingEntry) -> GenerationEntry | N
 
 
 def begin(
-    cluster: Cluster, catalog: Catalog, routing: RoutingEntry, clock: Clock
+    cluster: Cluster, catalog: Catalog, routing: RoutingEntry, clock: Clock, absorbs: str | None = None
 ) -> tuple[Catalog, GenerationEntry]:
     """Publish the next generation as *preparing*, or find the one that an earlier attempt left; create its
     topics.
@@ -180,12 +190,13 @@ def begin(
     would change. A crash in here is repaired by calling it again.
     """
     control = ControlTopic(cluster, catalog.app.app)
-    entry = check_change(catalog, routing)
+    entry = check_change(catalog, routing, absorbs)
     if entry is None:
         entry = GenerationEntry(
             generation=max(catalog.generations) + 1,
             state="preparing",
             routing=routing,
+            absorbs=absorbs,
             created_ms=clock.now_ms(),
         )
         catalog = control.write_generations([entry])

@@ -25,6 +25,13 @@ from stateflow.log.reading import read_range
 from stateflow.log.settling import settled_ranges
 from stateflow.record import OffsetRange, TopicPartition
 from stateflow.runtime.watermarks import Watermarks
+from stateflow.scale.absorb import (
+    Absorption,
+    MergeJob,
+    check_theirs_untouched,
+    expected_tally,
+    merge_partition,
+)
 from stateflow.scale.audit import AuditJob, audit_partition, compare
 from stateflow.scale.decided import decided_inputs, refuse_pending_replays, refuse_torn_commits
 from stateflow.scale.engine import Engine
@@ -90,21 +97,25 @@ def start(
     *,
     settings: ScaleSettings | None = None,
     on_progress: Callable[[Progress], None] | None = None,
+    absorption: Absorption | None = None,
 ) -> Outcome:
     """Repartition all of an application's re-keyed state and unread records; resumes an unfinished attempt.
 
-    Raises ``StillRunning``, ``GenerationUnfinished``, ``GraphError``, ``ConfigError`` before anything is
-    moved, and ``AuditFailed`` after; the old generation is active until this returns.
+    With ``absorption`` the routing stays, and after step 3 another application's state is merged in. Raises
+    ``StillRunning``, ``GenerationUnfinished``, ``GraphError``, ``ConfigError`` before anything is moved, and
+    ``MergeUndefined`` or ``AuditFailed`` after; the old generation is active until this returns.
     """
     settings = settings or ScaleSettings()
     started_at = time.monotonic()
     catalog = load_catalog(cluster, app)
-    check_change(catalog, routing)
+    absorbs = None if absorption is None else absorption.other
+    check_change(catalog, routing, absorbs)
     refuse_while_running(cluster, app)
     refuse_torn_commits(cluster, catalog)
     refuse_pending_replays(cluster, catalog)
+    theirs = None if absorption is None else absorption.check(cluster, catalog)
     plan = make_plan(cluster, catalog, routing, lanes=engine.lanes)
-    catalog, entry = begin(cluster, catalog, routing, clock)
+    catalog, entry = begin(cluster, catalog, routing, clock, absorbs)
     refuse_while_running(
         cluster, app
     )  # again: a worker may have joined before it could see the new generation
@@ -116,11 +127,20 @@ def start(
     moving_at = time.monotonic()
     with ProgressWatch(cluster, jobs, on_progress):
         moved = engine.run(move_partition, jobs)
+    merges: list[MergeJob] = []
+    if absorption is not None and theirs is not None:
+        absorption.fence(cluster, theirs)
+        merges = absorption.jobs(
+            cluster, catalog, theirs, entry.generation, {job.source: job.offsets for job in jobs}
+        )
+        moved += engine.run(merge_partition, merges)
+        absorption.commit_sources(cluster, app, theirs)
     auditing_at = time.monotonic()
     _commit_inputs(cluster, catalog, entry)
-    audit = _audit(cluster, catalog, entry, jobs, engine, settings)
+    audit = _audit(cluster, catalog, entry, jobs, merges, engine, settings)
     audited_at = time.monotonic()
     _check_untouched(cluster, app, jobs)
+    check_theirs_untouched(cluster, merges)
     activate(cluster, catalog, entry, audit, clock)
 
     queues = {topic.name for topic in moved_topics(catalog) if topic.layout is None}
@@ -205,15 +225,17 @@ def _audit(
     catalog: Catalog,
     entry: GenerationEntry,
     moves: list[MoveJob],
+    merges: list[MergeJob],
     engine: Engine,
     settings: ScaleSettings,
 ) -> tuple[RangeAudit, ...]:
     """Sum up both sides; raises ``AuditFailed`` when they differ anywhere."""
+    merged = {merge.target.topic for merge in merges}
     before = [
         _audit_job(topic, entry, move.source, move.offsets, settings)
         for topic in moved_topics(catalog)
         for move in moves
-        if move.target_topic == topic.topic(entry.generation)
+        if move.target_topic == topic.topic(entry.generation) and move.target_topic not in merged
     ]
     after = [
         _audit_job(topic, entry, source, offsets, settings)
@@ -221,7 +243,8 @@ def _audit(
         for source, offsets in settled_ranges(cluster, topic.partitions(catalog, entry.generation)).items()
     ]
     results = engine.run(audit_partition, before + after)
-    rows = compare(results[: len(before)], results[len(before) :])
+    expected = engine.run(expected_tally, merges)
+    rows = compare(results[: len(before)] + expected, results[len(before) :])
     unequal = [row for row in rows if not row.equal]
     if unequal:
         worst = unequal[0]

@@ -27,6 +27,7 @@ from stateflow.runtime.task import Task
 from stateflow.runtime.watermarks import encode_record
 from stateflow.runtime.wiring import TaskWiring, Wiring
 from stateflow.runtime.worker import Worker
+from stateflow.scale.absorb import Absorption
 from stateflow.scale.engine import InProcess
 from stateflow.scale.start import start
 from stateflow.state.view import StoreView
@@ -46,19 +47,28 @@ class TestDriver:
         app: the application, unchanged.
         partitions: of every topic that the application reads or writes, and of its re-keyed stages.
         now_ms: where the clock begins; records get its time unless they bring their own.
+        beside: another application's driver, whose log and clock this one shares.
     """
 
     __test__ = False  # pytest: not a test class
 
-    def __init__(self, app: App, *, partitions: int = 4, now_ms: int = _EPOCH_2024_MS) -> None:
-        self.clock = ManualClock(now_ms)
-        self.cluster = MemoryCluster(clock=self.clock)
+    def __init__(
+        self,
+        app: App,
+        *,
+        partitions: int = 4,
+        now_ms: int = _EPOCH_2024_MS,
+        beside: TestDriver | None = None,
+    ) -> None:
+        self.clock: ManualClock = ManualClock(now_ms) if beside is None else beside.clock
+        self.cluster: MemoryCluster = MemoryCluster(clock=self.clock) if beside is None else beside.cluster
         self._app = app
         self._partitions = partitions
         self._topology = app.topology()
         self._disks: dict[tuple[int, str], MemoryTaskStores] = {}
         topics = {t for stage in self._topology.stages for t in (*stage.sources, *stage.outputs)}
-        self.cluster.create(TopicSpec(topic, partitions) for topic in sorted(topics))
+        known = self.cluster.list_topics()
+        self.cluster.create(TopicSpec(topic, partitions) for topic in sorted(topics) if topic not in known)
         self._wiring, self._worker = self._start()
 
     # --- what goes in and comes out ------------------------------------------------------------------
@@ -147,6 +157,20 @@ class TestDriver:
         self.cluster.end_sessions(self._topology.app)
         routing = RoutingEntry(kind="modulo", partitions=partitions)
         start(self.cluster, self._topology.app, routing, InProcess(self.cluster), self.clock)
+        self.restore()
+
+    def absorb(self, other: TestDriver) -> None:
+        """Stop both, take the other application's state into this one as `stateflow scale absorb` does, start again.
+
+        The other driver is at its end with this.
+        """
+        for driver in (self, other):
+            driver.stop()
+            self.cluster.end_sessions(driver._topology.app)
+        absorption = Absorption(other._topology.app, self._topology.merges)
+        routing = self._wiring.catalog.active.routing
+        engine = InProcess(self.cluster)
+        start(self.cluster, self._topology.app, routing, engine, self.clock, absorption=absorption)
         self.restore()
 
     def stop(self) -> None:

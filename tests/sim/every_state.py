@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import stateflow as sf
+from stateflow.testing.driver import TestDriver
 
 MAX_VERSIONS = 4
 MAX_LENGTH = 5
@@ -23,26 +24,35 @@ class Command:
     arguments: list[Any]
 
 
-def every_state_app() -> tuple[sf.App, sf.Topic[bytes, Command]]:
-    """The application ``every`` and its topic of commands."""
-    app = sf.App("every")
-    commands = app.topic("commands", value=Command)
+def every_state_app(name: str = "every") -> tuple[sf.App, sf.Topic[bytes, Command]]:
+    """An application and its topic of commands, ``<name>-commands``."""
+    app = sf.App(name)
+    commands = app.topic(f"{name}-commands", value=Command)
 
     @app.operator("all", source=commands, key="key")
     class All(sf.Operator[str, Command, None]):
-        value: sf.Value[int | None] = sf.state()
+        value: sf.Value[int | None] = sf.state(merge=int.__sub__)
         counter: sf.Counter = sf.state()
         reducing: sf.Reducing[int | None] = sf.state(reduce=max)
         listed: sf.ListOf[int] = sf.state(max_length=MAX_LENGTH)
         tags: sf.SetOf[int] = sf.state()
-        scores: sf.MapOf[int, int] = sf.state()
-        nested: sf.MapOf[str, sf.MapOf[int, int]] = sf.state()
-        versioned: sf.Versioned[int] = sf.state(max_versions=MAX_VERSIONS)
+        scores: sf.MapOf[int, int] = sf.state(merge=int.__sub__)
+        nested: sf.MapOf[str, sf.MapOf[int, int]] = sf.state(merge=int.__sub__)
+        versioned: sf.Versioned[int] = sf.state(max_versions=MAX_VERSIONS, merge=int.__sub__)
 
         def on_record(self, value: Command, ctx: sf.Context[None]) -> None:
             VERBS[value.state, value.verb].real(getattr(self, value.state), *value.arguments)
 
     return app, commands
+
+
+def send_in_order(driver: TestDriver, topic: sf.Topic[bytes, Command], commands: Iterable[Command]) -> None:
+    """Send commands so that those of one key stay in order: each key has its own partition of the source."""
+    by_key: dict[str, list[Command]] = defaultdict(list)
+    for command in commands:
+        by_key[command.key].append(command)
+    for key, own in by_key.items():
+        driver.send(topic, *own, key=key.encode())
 
 
 @dataclass(frozen=True)
@@ -135,3 +145,37 @@ class Model:
         kinds = defaultdict(dict, listed=[], tags=set())  # type: ignore[var-annotated]
         boxed = state in ("value", "counter", "reducing")
         return self.states.setdefault((key, state), Box() if boxed else kinds[state])
+
+    def absorb(self, other: Model) -> None:
+        """Take in another model's states, key by key."""
+        for (key, state), theirs in other.states.items():
+            ours = self._of(key, state)
+            if isinstance(ours, Box):
+                ours.value = theirs.value if ours.value is None else _both(state, ours.value, theirs.value)
+            elif isinstance(ours, list):
+                ours.extend(theirs)
+                del ours[:-MAX_LENGTH]
+            elif isinstance(ours, set):
+                ours |= theirs
+            else:
+                _absorb_map(ours, theirs)
+                if state == "versioned":
+                    for oldest in sorted(ours)[:-MAX_VERSIONS]:
+                        del ours[oldest]
+
+
+def _both(state: str, ours: int, theirs: int | None) -> int:
+    """Our value and theirs; what merges in most places subtracts, so that the order shows."""
+    if theirs is None:
+        return ours
+    return {"counter": ours + theirs, "reducing": max(ours, theirs)}.get(state, ours - theirs)
+
+
+def _absorb_map(ours: dict[Any, Any], theirs: dict[Any, Any]) -> None:
+    for key, value in theirs.items():
+        if isinstance(value, dict):
+            _absorb_map(ours.setdefault(key, {}), value)
+        elif ours.get(key) is None:  # absent, or cleared at that instant
+            ours[key] = value
+        elif value is not None:
+            ours[key] -= value

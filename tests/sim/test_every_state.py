@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from stateflow.testing.driver import TestDriver
-from tests.sim.every_state import STATES, VERBS, Command, Model, every_state_app
+from tests.sim.every_state import STATES, VERBS, Command, Model, every_state_app, send_in_order
 
 KEYS = ["a", "b", "", "a\0"]
 NUMBERS = st.integers(-3, 3)
@@ -44,7 +44,7 @@ class EveryState(RuleBasedStateMachine):
 
     @rule(commands=st.lists(COMMANDS, min_size=1, max_size=12))
     def change(self, commands: list[Command]) -> None:
-        self.driver.send(self.commands, *commands)
+        send_in_order(self.driver, self.commands, commands)
         for command in commands:
             self.model.change(command)
             self.touched.add(command.key)

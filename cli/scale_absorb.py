@@ -1,0 +1,81 @@
+"""`stateflow scale absorb`: take another application's state into this one, merged key by key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+
+import click
+
+from stateflow.cli.application import connected, topology_of
+from stateflow.cli.options import dry_run_option, json_option
+from stateflow.cli.output import emit_json, emit_table
+from stateflow.cli.scale_text import ProgressBar, outcome_data, print_outcome
+from stateflow.cli.target import chosen
+from stateflow.clock import SystemClock
+from stateflow.scale import generation as generations
+from stateflow.scale.absorb import Absorption, Meeting, preview, refuse_undefined
+from stateflow.scale.engine import InProcess
+from stateflow.scale.start import start
+from stateflow.state.merging import ValueMerge
+
+LANES = 2
+
+
+@click.command()
+@click.argument("target", metavar="[APP]", required=False)
+@click.option(
+    "--app", "app_id", metavar="ID", help="The application's id, where no merge function is needed."
+)
+@click.option("--from", "other", metavar="ID", required=True, help="The application whose state is taken in.")
+@click.option("--brokers", metavar="HOST:PORT", help="Bootstrap servers.")
+@dry_run_option
+@json_option
+def absorb(
+    target: str | None, app_id: str | None, other: str, brokers: str | None, dry_run: bool, as_json: bool
+) -> None:
+    """Merge another application's state into this one, while neither runs.
+
+    Stores of the same name become one; where both hold a key, its type says how the two states are merged. The
+    partitions stay as they are. Started again after a failure, it resumes; `scale abort` undoes it until then.
+    """
+    found = chosen(target, app_id, brokers)
+    merges: Mapping[str, ValueMerge] = {} if target is None else topology_of(target).merges
+    absorption = Absorption(other, merges)
+    with connected(found.options) as cluster:
+        for app in (found.app, other):
+            generations.await_stopped(cluster, app)
+        catalog = generations.load_catalog(cluster, found.app)
+        meetings = preview(cluster, catalog, absorption)
+        if dry_run:
+            _show(found.app, other, meetings, as_json=as_json)
+            return
+        refuse_undefined(meetings)
+        outcome = start(
+            cluster,
+            found.app,
+            catalog.active.routing,
+            InProcess(cluster, LANES),
+            SystemClock(),
+            on_progress=ProgressBar(),
+            absorption=absorption,
+        )
+    if as_json:
+        emit_json({**outcome_data(outcome), "absorbed": other, "stores": [asdict(row) for row in meetings]})
+    else:
+        _print(meetings)
+        print_outcome(outcome)
+
+
+def _show(app: str, other: str, meetings: Sequence[Meeting], *, as_json: bool) -> None:
+    if as_json:
+        emit_json({"app": app, "absorbed": other, "stores": [asdict(row) for row in meetings]})
+    else:
+        _print(meetings)
+
+
+def _print(meetings: Sequence[Meeting]) -> None:
+    rows = [
+        [row.store, row.keys_theirs, row.keys_both, "yes" if row.is_defined else "NO"] for row in meetings
+    ]
+    emit_table(["store", "their keys", "of them merged", "can be merged"], rows)
