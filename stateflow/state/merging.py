@@ -12,6 +12,7 @@ map, nested entry by entry; an entry of both by ``merge=``, or the one written l
 value       ``merge=``, or the one written last where there is a ttl
 versioned   all versions by time; one instant of both by ``merge=``; then ``max_versions``
 window      the aggregate's own merge, window by window
+timers      by name; one of both that was set last
 =========== ==========================================================================================
 
 Anything else raises ``MergeUndefined``: no state is dropped because another one has the same key.
@@ -19,25 +20,27 @@ Anything else raises ``MergeUndefined``: no state is dropped because another one
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from typing import Any
 
 from stateflow.catalog.model import StoreEntry
 from stateflow.codec.base import Codec
 from stateflow.codec.scalar import Integer
-from stateflow.codec.timed import TIME_BYTES, stamp, time_of
+from stateflow.codec.timed import TIME_BYTES, TIMES_BYTES, stamp, stamp_both, time_of, times_of
+from stateflow.codec.timer import EncodedTimer
 from stateflow.errors import MergeUndefined
 from stateflow.state.counter import checked_count
 from stateflow.state.layout import index_bytes, index_of, prefixed_key, split_prefixed
+from stateflow.state.listof import ENDS
 
 Entries = dict[bytes, bytes]
 """All entries that one store holds for one routing key."""
 ValueMerge = Callable[[bytes, bytes], bytes]
 """Ours and theirs, encoded, without time stamps; the value that stands for both."""
 
-_ENDS = struct.Struct(">QQ")
 _PRESENT = b"\x01"
+_TIMES_BYTES = {"timestamped": TIME_BYTES, "expiring": TIMES_BYTES}
+"""What stands before a value that has a time to live."""
 
 
 def value_merge(codec: Codec[Any], function: Callable[[Any, Any], Any]) -> ValueMerge:
@@ -50,18 +53,19 @@ class StateMerge:
 
     def __init__(self, entry: StoreEntry, function: ValueMerge | None = None) -> None:
         self._entry = entry
-        self._is_timed = entry.value_codec["codec"] == "timestamped"
-        self._function = function or {"counter": _added, "set": _either}.get(entry.kind)
+        self._times_bytes = _TIMES_BYTES.get(entry.value_codec["codec"], 0)
+        own = {"counter": _added, "set": _either, "timers": _set_last}
+        self._function = function or own.get(entry.kind)
 
     @property
     def is_defined(self) -> bool:
         """True when any two states can become one; else only those that have no entry in common."""
-        return self._function is not None or self._is_timed or self._entry.kind == "list"
+        return self._function is not None or self._times_bytes > 0 or self._entry.kind == "list"
 
     def merge(self, routing_key: bytes, ours: Entries, theirs: Entries) -> Entries:
         """The entries of both as one; raises ``MergeUndefined``. What it was given stays as it is."""
         if self._entry.kind == "list":
-            return _concatenated(routing_key, ours, theirs, self._entry.max_length)
+            return self._concatenated(prefixed_key(routing_key), ours, theirs)
         merged = {**theirs, **ours}
         for key in ours.keys() & theirs.keys():
             merged[key] = self._combined(key, ours[key], theirs[key])
@@ -76,17 +80,44 @@ class StateMerge:
         return bool(ours and theirs) if self._entry.kind == "list" else not ours.keys().isdisjoint(theirs)
 
     def _payload(self, stored: bytes) -> bytes:
-        return stored[TIME_BYTES:] if self._is_timed else stored
+        return stored[self._times_bytes :]
 
     def _combined(self, key: bytes, ours: bytes, theirs: bytes) -> bytes:
         if self._function is None:
-            if not self._is_timed:
+            if not self._times_bytes:
                 raise self._undefined(key)
             return theirs if time_of(theirs) > time_of(ours) else ours
         if self._entry.kind == "versioned":
             return self._combined_versions(ours, theirs)
-        value = self._function(self._payload(ours), self._payload(theirs))
-        return stamp(value, max(time_of(ours), time_of(theirs))) if self._is_timed else value
+        return self._stamped(ours, theirs, self._function(self._payload(ours), self._payload(theirs)))
+
+    def _stamped(self, ours: bytes, theirs: bytes, value: bytes) -> bytes:
+        """A value as written when the later of both was, and as long-lived as the one that lives longer."""
+        if self._times_bytes == TIME_BYTES:
+            return stamp(value, max(time_of(ours), time_of(theirs)))
+        if self._times_bytes == TIMES_BYTES:
+            both = zip(times_of(ours), times_of(theirs), strict=True)
+            return stamp_both(value, *(max(pair) for pair in both))
+        return value
+
+    def _concatenated(self, prefix: bytes, ours: Entries, theirs: Entries) -> Entries:
+        """Our elements keep their indexes, theirs follow. Indexes without an element have expired."""
+        if prefix not in ours or prefix not in theirs:
+            return {**theirs, **ours}
+        first, after = ENDS.unpack(self._payload(ours[prefix]))
+        their_first, their_after = ENDS.unpack(self._payload(theirs[prefix]))
+        merged = dict(ours)
+        for key, value in theirs.items():
+            index = 0 if key == prefix else index_of(split_prefixed(key)[1])
+            if key != prefix and index >= their_first:  # what is before has expired
+                merged[prefix + index_bytes(index - their_first + after)] = value
+        after += their_after - their_first
+        max_length = self._entry.max_length
+        keep_from = first if max_length is None else max(first, after - max_length)
+        for index in range(first, keep_from):
+            merged.pop(prefix + index_bytes(index), None)
+        merged[prefix] = self._stamped(ours[prefix], theirs[prefix], ENDS.pack(keep_from, after))
+        return merged
 
     def _combined_versions(self, ours: bytes, theirs: bytes) -> bytes:
         """One instant of two histories: a value stands before a clearing, two values are merged."""
@@ -114,21 +145,5 @@ def _either(ours: bytes, theirs: bytes) -> bytes:  # noqa: ARG001 - elements hav
     return ours
 
 
-def _concatenated(routing_key: bytes, ours: Entries, theirs: Entries, max_length: int | None) -> Entries:
-    """Our elements keep their indexes, theirs follow."""
-    prefix = prefixed_key(routing_key)
-    if prefix not in ours or prefix not in theirs:
-        return {**theirs, **ours}
-    first, after = _ENDS.unpack(ours[prefix])
-    their_first, their_after = _ENDS.unpack(theirs[prefix])
-    shift = after - their_first
-    merged = dict(ours)
-    for key, value in theirs.items():
-        if key != prefix:
-            merged[prefix + index_bytes(index_of(split_prefixed(key)[1]) + shift)] = value
-    after = their_after + shift
-    keep_from = first if max_length is None else max(first, after - max_length)
-    for index in range(first, keep_from):
-        del merged[prefix + index_bytes(index)]
-    merged[prefix] = _ENDS.pack(keep_from, after)
-    return merged
+def _set_last(ours: bytes, theirs: bytes) -> bytes:
+    return theirs if EncodedTimer.decode(theirs).set_ms > EncodedTimer.decode(ours).set_ms else ours

@@ -9,12 +9,14 @@ import pytest
 
 import stateflow as sf
 from stateflow.codec.scalar import Integer
-from stateflow.codec.timed import stamp
+from stateflow.codec.timed import stamp, stamp_both
+from stateflow.codec.timer import EncodedTimer, Timer
 from stateflow.errors import MergeUndefined, StateBoundExceeded
 from stateflow.state.declare import declared_fields
 from stateflow.state.layout import index_bytes, prefixed_key
 from stateflow.state.merging import Entries, StateMerge
 from stateflow.state.path import instant
+from stateflow.state.timers import timers_entry
 
 DAY = timedelta(days=1)
 
@@ -31,6 +33,8 @@ class Every:
     tags: sf.SetOf[str] = sf.state(max_length=1)
     words: sf.MapOf[str, int] = sf.state()
     dated_words: sf.MapOf[str, int] = sf.state(ttl=DAY)
+    passing: sf.ListOf[int] = sf.state(ttl=DAY, max_length=3)
+    leased: sf.Value[int] = sf.state(default=0, ttl_per_write=True)
     price: sf.Versioned[int] = sf.state(max_versions=2)
 
 
@@ -60,7 +64,7 @@ def elements(first: int, *values: int) -> Entries:
 def test_one_side_alone_stays_as_it_is() -> None:
     for attribute, field in FIELDS.items():
         at_ms = 5 if field.options.ttl else None
-        entries = elements(3, 1, 2) if attribute == "recent" else {b"k": number(5, at_ms)}
+        entries = elements(3, 1, 2) if field.kind.kind == "list" else {b"k": number(5, at_ms)}
         assert merged(attribute, entries, {}) == merged(attribute, {}, entries) == entries
 
 
@@ -101,6 +105,33 @@ def test_lists_follow_one_another() -> None:
     assert merged("recent", elements(7, 1, 2), elements(0, 3, 4)) == elements(8, 2, 3, 4)
     assert merged("recent", elements(0, 1), elements(5, 2, 3, 4)) == elements(1, 2, 3, 4)
     assert merge("recent").meets(elements(0, 1), elements(9, 1))
+
+
+def test_lists_that_forget_keep_their_holes() -> None:
+    prefix = prefixed_key(b"k")
+
+    def forgetting(first: int, after: int, at_ms: int, values: dict[int, int]) -> Entries:
+        ends = {prefix: stamp(struct.pack(">QQ", first, after), at_ms)}
+        return ends | {prefix + index_bytes(index): number(n, at_ms) for index, n in values.items()}
+
+    ours = forgetting(2, 4, 10, {3: 30})
+    theirs = forgetting(5, 8, 20, {4: 99, 5: 50, 7: 70})
+    expected = {prefix: stamp(struct.pack(">QQ", 4, 7), 20)}
+    expected |= {prefix + index_bytes(index): number(n, 20) for index, n in {4: 50, 6: 70}.items()}
+    assert merged("passing", ours, theirs) == expected
+
+
+def test_values_with_their_own_time_to_live_keep_the_longer() -> None:
+    ours, theirs = stamp_both(number(1), 10, 100), stamp_both(number(2), 20, 50)
+    assert merged("leased", {b"k": ours}, {b"k": theirs}) == {b"k": theirs}, "the one written last"
+
+
+def test_of_two_timers_the_one_set_last() -> None:
+    entry = timers_entry("op-timers", sf.String)
+    ours, theirs = (EncodedTimer.encode(Timer("event", due, set_ms)) for due, set_ms in ((50, 10), (70, 9)))
+    other = EncodedTimer.encode(Timer("processing", 1, 2))
+    found = StateMerge(entry).merge(b"k", {b"a": ours, b"b": other}, {b"a": theirs, b"c": other})
+    assert found == {b"a": ours, b"b": other, b"c": other}
 
 
 def test_maps_merge_entry_by_entry() -> None:
