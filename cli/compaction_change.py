@@ -26,8 +26,10 @@ from stateflow.compaction.advice.recommendation import Recommendation
 from stateflow.compaction.cluster.topics import is_ours
 from stateflow.compaction.control.apply import apply, rollback
 from stateflow.compaction.control.cleaned import Cleaned, wait_until_cleaned
+from stateflow.compaction.control.decision_log import DecisionLog
 from stateflow.compaction.control.settle import settle
-from stateflow.compaction.control.watch import Watcher, WatchOptions
+from stateflow.compaction.control.several import SeveralOptions, SeveralWatchers
+from stateflow.compaction.control.watch import WatchOptions
 
 _CLEANED_WITHIN_SECONDS = 60.0
 _IDLE_SEGMENTS = 3
@@ -156,6 +158,12 @@ def rollback_command(
 @dry_run_option
 @click.option("--interval", type=Duration(), default=1.0, show_default=True, help="Time between two looks.")
 @click.option("--for", "duration", type=Duration(), help="Stop after so long. [default: until Ctrl-C]")
+@click.option(
+    "--log",
+    "log_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Keep the decisions as lines of JSON in this file, at most 2 MiB.",
+)
 @json_option
 def watch_command(
     topics: tuple[str, ...],
@@ -165,33 +173,32 @@ def watch_command(
     dry_run: bool,
     interval: float,
     duration: float | None,
+    log_file: Path | None,
     as_json: bool,
     **options: Any,
 ) -> None:
     """Keep topics within a restore time while their load changes; says what it decides and why."""
     with session(brokers, client_config, app_id) as opened:
-        watchers = []
-        for topic in opened.topics(topics, app_id):
-            found = opened.measure(topic, options)
-            watchers.append(
-                Watcher(
-                    opened.cluster,
-                    opened.admin,
-                    found,
-                    objective_of(options),
-                    opened.journal,
-                    costs=opened.costs(found),
-                    options=WatchOptions(dry_run=dry_run),
-                )
-            )
+        watchers = SeveralWatchers(
+            opened.cluster,
+            opened.admin,
+            opened.topics(topics, app_id),
+            objective_of(options),
+            opened.journal,
+            measure=lambda topic: opened.measure(topic, options),
+            costs=opened.costs,
+            options=SeveralOptions(together=app_id is not None, watch=WatchOptions(dry_run=dry_run)),
+        )
+        log = None if log_file is None else DecisionLog(log_file)
         looks = None if duration is None else max(1, round(duration / interval))
         stop = threading.Event()
         while looks is None or looks > 0:
-            for watcher in watchers:
-                decision = watcher.look()
+            for topic, decision in watchers.look():
+                if log is not None:
+                    log.add(topic, decision)
                 if as_json:
-                    emit_json({"topic": watcher.topic, **asdict(decision)})
+                    emit_json({"topic": topic, **asdict(decision)})
                 else:
-                    print_decision(watcher.topic, decision)
+                    print_decision(topic, decision)
             looks = None if looks is None else looks - 1
             stop.wait(interval)

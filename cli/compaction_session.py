@@ -79,7 +79,14 @@ class Session:
         """Measure one topic as the options say."""
         rate = options["restore_rate"]
         given = None if rate is None else RestoreRate(rate, 0.1, "given", _GIVEN_RATE_ERROR)
-        how = MeasureOptions(seconds=options["seconds"], updates_per_second=options["rate"], restore=given)
+        leader = self.admin.leaders(topic)[0]
+        how = MeasureOptions(
+            seconds=options["seconds"],
+            updates_per_second=options["rate"],
+            restore=given,
+            metrics_urls=options["metrics_urls"],
+            costs=load(self.calibration_path, self.admin.cleaner_settings(leader)),
+        )
         return measure(
             self.cluster,
             topic,
@@ -174,6 +181,13 @@ measure_options = _stack(
     click.option("--rate", type=float, help="Updates per second, when the application is not running now."),
     click.option(
         "--restore-rate", type=float, help="Records per second of a real restore; else one is made on trial."
+    ),
+    click.option(
+        "--metrics-url",
+        "metrics_urls",
+        multiple=True,
+        metavar="URL",
+        help="A broker's exporter (http://…/metrics), to see a remote cleaner; one for each broker.",
     ),
 )
 objective_options = _stack(

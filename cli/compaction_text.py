@@ -14,6 +14,7 @@ from stateflow.compaction.control.settle import Settled
 from stateflow.compaction.control.watch import Decision
 from stateflow.compaction.model.closed_form import Costs, Prediction
 from stateflow.compaction.model.workload import RestoreRate
+from stateflow.compaction.sensing.cleaner_metrics import CleanerEstimate
 from stateflow.compaction.sensing.measurement import Measurement
 from stateflow.compaction.settings.policy import Policy
 
@@ -53,6 +54,7 @@ def print_measurement(found: Measurement) -> None:
                 "cleaner CPU",
                 None if found.cleaner_cores is None else f"{found.cleaner_cores:.2%} of a core, all topics",
             ),
+            ("by exporter", None if found.cleaner_estimate is None else _estimated(found.cleaner_estimate)),
             (
                 "policy",
                 f"segment.ms={policy.segment_ms} segment.bytes={policy.segment_bytes} dirty "
@@ -67,6 +69,13 @@ def print_measurement(found: Measurement) -> None:
         )
     for sentence in found.unknown:
         click.echo(f"note: {sentence}")
+
+
+def _estimated(cleaner: CleanerEstimate) -> str:
+    return (
+        f"{cleaner.cores:.2%} ({cleaner.low:.2%} … {cleaner.high:.2%}) of a core, "
+        f"{human_bytes(cleaner.moved_bytes_per_second)}/s moved"
+    )
 
 
 def _row(name: str, outcome: Outcome) -> list[object]:

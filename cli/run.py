@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import click
@@ -18,7 +19,8 @@ from stateflow.cli.application import (
     target_argument,
     topology_of,
 )
-from stateflow.cli.options import dry_run_option, json_option
+from stateflow.cli.compaction_beside import watch_beside
+from stateflow.cli.options import Duration, dry_run_option, json_option
 from stateflow.cli.output import emit_json, emit_pairs
 from stateflow.cli.watching import WorkerLines
 from stateflow.clock import SystemClock
@@ -30,10 +32,12 @@ from stateflow.runtime.launch import (
     stopped_by_signals,
     watching_drain,
 )
+from stateflow.runtime.observing import Observers
 from stateflow.runtime.prepare import missing_topics, prepare
 from stateflow.runtime.settings import worker_settings
 from stateflow.runtime.supervisor import PARENT_PIPE_OPTION, Supervisor
 from stateflow.runtime.wiring import Wiring
+from stateflow.runtime.worker import WorkerObserver
 from stateflow.scale.generation import await_stopped, refuse_beside_query
 
 
@@ -46,6 +50,11 @@ from stateflow.scale.generation import await_stopped, refuse_beside_query
 )
 @brokers_override
 @state_dir_override
+@click.option(
+    "--restore-within",
+    type=Duration(),
+    help="Keep every changelog restorable within this time: one worker tunes how Kafka compacts them.",
+)
 @click.option("--name", "member", help="Name of this worker for static membership.")
 @click.option(
     "--checkpoint-dir",
@@ -63,6 +72,7 @@ def command(
     until_drained: bool,
     brokers: str | None,
     state_dir: Path | None,
+    restore_within: float | None,
     member: str | None,
     checkpoint_dir: Path | None,
     with_parent: bool,
@@ -78,7 +88,7 @@ def command(
     logging.basicConfig(
         level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(levelname)s %(message)s"
     )
-    app = configured(target, brokers=brokers, state_dir=state_dir)
+    app = configured(target, brokers=brokers, state_dir=state_dir, restore_within_seconds=restore_within)
     if workers > 1 and (member is not None or runner == "spark"):
         raise ConfigError(
             "--workers starts several local workers and names them itself.",
@@ -104,12 +114,17 @@ def _prepared(app: App, cluster: Cluster) -> Wiring:
 
 def _run_one(app: App, member: str | None, *, until_drained: bool, with_parent: bool) -> None:
     name = f"{app.id}-{member}" if member else None
-    with connected(app.options) as cluster:
+    lines = WorkerLines(member or app.id)
+    with connected(app.options) as cluster, ExitStack() as stack:
+        wiring = _prepared(app, cluster)
+        observers: list[WorkerObserver] = [lines]
+        if app.options.restore_within_seconds is not None:
+            observers.append(stack.enter_context(watch_beside(app.options, wiring)))
         run_worker(
             cluster,
-            _prepared(app, cluster),
+            wiring,
             worker_settings(app.options, name),
-            observer=WorkerLines(member or app.id),
+            observer=Observers(observers),
             until_drained=until_drained,
             with_parent=with_parent,
         )
@@ -121,6 +136,8 @@ def _run_several(app: App, target: str, workers: int, *, until_drained: bool, ve
     def command_line(name: str) -> list[str]:
         arguments = [sys.executable, "-m", "stateflow.cli", "run", target, "--name", name]
         arguments += ["--brokers", options.brokers, "--state-dir", str(options.state_dir)]
+        if options.restore_within_seconds is not None:
+            arguments += ["--restore-within", f"{options.restore_within_seconds}s"]
         return [*arguments, "--verbose"] if verbose else arguments
 
     with connected(options) as cluster:

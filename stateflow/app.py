@@ -50,6 +50,7 @@ class App:
         state_dir: str | Path | None = None,
         guarantee: Guarantee | None = None,
         commit_mode: CommitMode | None = None,
+        restore_within_seconds: float | None = None,
         options: AppOptions | None = None,
     ) -> None:
         self.id = id
@@ -61,6 +62,7 @@ class App:
             "state_dir": state_dir,
             "guarantee": guarantee,
             "commit_mode": commit_mode,
+            "restore_within_seconds": restore_within_seconds,
         }
         self._code = _with(
             options or AppOptions(), {name: it for name, it in given.items() if it is not None}

@@ -74,6 +74,12 @@ class WorkerOptions:
     """Age at which a task's newest image is followed by another, where ``images`` says where they are kept."""
     images_kept: Count = 3
     """Images kept of each task; a worker that made one removes older ones."""
+    restore_within_seconds: Seconds | None = None
+    """Keep all changelogs restorable within this time by tuning how Kafka compacts them (``docs/compaction.md``);
+    None leaves their settings alone.
+    """
+    restore_workers: Count = 1
+    """Workers that would restore at the same time, for ``restore_within_seconds``."""
     member: str | None = None
     """Name of this worker for static membership; None joins as an ordinary member."""
 

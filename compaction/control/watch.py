@@ -135,6 +135,13 @@ class Watcher:
         """The policy that the loop believes to be in force."""
         return self._now.policy
 
+    def learn(self, measurement: Measurement | None, objective: Objective, costs: Costs) -> None:
+        """Go on with another share of the restore time, and with what reading the log anew has told (None: nothing)."""
+        self._objective, self._costs = objective, costs
+        if measurement is not None:
+            self._now = measurement
+            self._senses.live_records = float(measurement.live_records)
+
     def run(self, stop: Callable[[float], bool], interval_seconds: float = 1.0) -> None:
         """Look again and again until ``stop(interval_seconds)``, which waits so long, returns True.
 

@@ -6,16 +6,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from stateflow.changelog.format import is_reserved
 from stateflow.clock import Clock, SystemClock
 from stateflow.compaction.cluster.admin import ClusterAdmin
 from stateflow.compaction.cluster.topic_admin import TopicAdmin
+from stateflow.compaction.model.closed_form import Costs
 from stateflow.compaction.model.workload import RestoreRate
 from stateflow.compaction.sensing.broker_cpu import BrokerCpu, broker_cpu, broker_pid
+from stateflow.compaction.sensing.cleaner_metrics import CleanerMetrics, estimate, look, warnings
 from stateflow.compaction.sensing.measurement import Measurement, SizeSample
-from stateflow.compaction.sensing.record_sizes import RecordBytes, estimate
+from stateflow.compaction.sensing.record_sizes import RecordBytes
+from stateflow.compaction.sensing.record_sizes import estimate as estimate_bytes
 from stateflow.compaction.sensing.restore_probe import probe_restore
 from stateflow.compaction.sensing.sketch import KeySketch
 from stateflow.compaction.settings.policy import Policy
@@ -46,6 +49,10 @@ class MeasureOptions:
     """A longer log is not restored on trial: the reading of it is timed instead."""
     keys_max: int = 65_536
     """Keys counted exactly; more are estimated to within a percent."""
+    metrics_urls: tuple[str, ...] = ()
+    """Exporters of the brokers, in Prometheus' text format: the cleaner of a remote broker is seen through them."""
+    costs: Costs = field(default_factory=Costs)
+    """What cleaning costs, where it was calibrated: turns the exporters' bytes into CPU."""
     read_timeout_seconds: float = 120.0
     """Without a record for so long, the broker counts as gone."""
 
@@ -78,6 +85,8 @@ class _Watch:
     appended: int = 0
     seconds: float = 0.0
     cleaner: BrokerCpu | None = None
+    metrics: tuple[CleanerMetrics, CleanerMetrics] | None = None
+    """At the beginning and at the end."""
 
 
 def measure(
@@ -107,7 +116,7 @@ def measure(
     scale = count / max(1, scan.partitions_read)
     per_record = _record_sizes(size_bytes, watch, scan, scale)
     rate, rate_source = _rate(options, watch, scan, scale)
-    return Measurement(
+    found = Measurement(
         topic=topic,
         partitions=count,
         replication=cluster.describe([topic])[topic].replication,
@@ -135,6 +144,20 @@ def measure(
         measured_ms=clock.now_ms(),
         compacted="compact" in config.get("cleanup.policy", ""),
     )
+    return found if watch.metrics is None else _with_metrics(found, watch, options.costs)
+
+
+def _with_metrics(found: Measurement, watch: _Watch, costs: Costs) -> Measurement:
+    assert watch.metrics is not None
+    before, after = watch.metrics
+    load = (found.workload(), found.policy, found.cleaner)
+    told = list(warnings(after))
+    cleaner = estimate(before, after, watch.seconds, load, costs)
+    if cleaner is None:
+        told.append(
+            "The exporters do not count the bytes of the cleaner (kafka.utils:type=Throttler,name=cleaner-io)."
+        )
+    return replace(found, cleaner_estimate=cleaner, unknown=(*found.unknown, *told))
 
 
 def with_settings_in_force(
@@ -188,6 +211,7 @@ def _watch(
 ) -> _Watch:
     pid = local_broker(admin)
     before = broker_cpu(pid) if pid is not None else None
+    metrics = look(options.metrics_urls) if options.metrics_urls else None
     start = clock.monotonic_seconds()
     watch = _Watch([], [])
     while (watch.seconds < options.seconds) or not watch.samples:
@@ -198,6 +222,8 @@ def _watch(
     watch.appended = _end_offsets(cluster.ranges(partitions)) - watch.ends[0]
     if pid is not None and before is not None:
         watch.cleaner = broker_cpu(pid) - before
+    if metrics is not None:
+        watch.metrics = metrics, look(options.metrics_urls)
     return watch
 
 
@@ -290,7 +316,7 @@ def _rate(options: MeasureOptions, watch: _Watch, scan: _Scan, scale: float) -> 
 def _record_sizes(size_bytes: int, watch: _Watch, scan: _Scan, scale: float) -> RecordBytes:
     if scan.records == 0:
         return RecordBytes(100.0, 100.0, 200.0)
-    return estimate(
+    return estimate_bytes(
         [sample.size_bytes for sample in watch.samples],
         watch.ends,
         average=max(1.0, size_bytes / (scan.records * scale)),
@@ -320,8 +346,12 @@ def _restore_rate(
 
 def _unknown(options: MeasureOptions, watch: _Watch, scan: _Scan, count: int, newer: bool) -> tuple[str, ...]:
     told = []
-    if watch.cleaner is None:
-        told.append("Cleaner CPU was not observed: the broker is not one process on this machine.")
+    if watch.cleaner is None and watch.metrics is None:
+        told.append(
+            "Cleaner CPU was not observed, as the broker is not one process on this machine: it is predicted only, "
+            f"right to a factor of {options.costs.uncertainty_factor:g} (costs: {options.costs.source}). An exporter's "
+            "--metrics-url tells what the cleaner moves."
+        )
     if options.updates_per_second is None and watch.appended == 0:
         told.append("Nothing was written while watching: the update rate is the mean of the log's history.")
     if scan.partitions_read < count:

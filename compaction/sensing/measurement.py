@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from stateflow.compaction.model.workload import RestoreRate, Workload
+from stateflow.compaction.sensing.cleaner_metrics import CleanerEstimate
 from stateflow.compaction.settings.policy import CleanerSettings, Policy
 from stateflow.errors import ConfigError
 
@@ -58,6 +59,8 @@ class Measurement:
     """CPU of the cleaner threads while watching, all topics together; None when the broker is not on this
     machine.
     """
+    cleaner_estimate: CleanerEstimate | None = None
+    """The same from the brokers' exporters, where they were asked: an interval."""
     sizes: tuple[SizeSample, ...] = ()
     unknown: tuple[str, ...] = ()
     """What could not be sensed, in sentences, with what it does to the result."""
