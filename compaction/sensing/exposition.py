@@ -57,7 +57,7 @@ def parse(text: str) -> Iterator[Sample]:
         try:
             value = float(match[3])
         except ValueError:
-            continue
+            continue  # no number: not a sample, and the format has no way to say what it is
         labels = {name: _unescaped(text) for name, text in _LABEL.findall(match[2] or "")}
         yield Sample(match[1], labels, value)
 
