@@ -182,7 +182,7 @@ class CatalogMissing(StateflowError):
 
 
 class GenerationUnfinished(StateflowError):
-    """A repartition was begun and neither finished nor aborted."""
+    """A repartition was begun and neither finished nor aborted, or was finished without this worker."""
 
     exit_code = 42
 

@@ -80,10 +80,10 @@ class ControlTopic:
         """
         found = self.read()
         if found is not None and not additions(expected, found):
-            return _finished(found)
+            return refuse_unfinished(found)
 
         def decide(current: Catalog | None) -> Sequence[CatalogItem]:
-            return additions(expected, None if current is None else _finished(current))
+            return additions(expected, None if current is None else refuse_unfinished(current))
 
         return self._change(decide)
 
@@ -183,7 +183,7 @@ class ControlTopic:
         return catalog
 
 
-def _finished(catalog: Catalog) -> Catalog:
+def refuse_unfinished(catalog: Catalog) -> Catalog:
     """The catalog; ``GenerationUnfinished`` while one of its generations is being prepared."""
     preparing = [entry for entry in catalog.generations.values() if entry.state == "preparing"]
     if preparing:

@@ -1,6 +1,7 @@
 """Bringing a task to life: fence, position, restore, build. The order matters.
 
-1. The transactional writer fences every predecessor, so what is committed now is final.
+1. The transactional writer fences every predecessor, so what is committed now is final; and the task must be one of
+   the active generation.
 2. The committed input offsets are read, waiting for transactions that still hold them.
 3. The local stores are opened, which needs their directory's lock; an image may be fetched before, if that is shorter.
 4. The newest commit records tell what the last commit was, and where its input ended.
@@ -31,6 +32,7 @@ from stateflow.log.reading import read_range
 from stateflow.record import OffsetRange, RecordBatch, TopicPartition
 from stateflow.runtime.alternating import AlternatingWriter
 from stateflow.runtime.inline import InlineExecutor
+from stateflow.runtime.overtaken import refuse_overtaken
 from stateflow.runtime.replay import replay_of
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.takeover import Ledger, recorded_inputs, set_right
@@ -84,6 +86,7 @@ class Opener:
         writer = self._writer(wiring, exactly_once=exactly_once)  # 1
         try:
             reach("open.after_fence")
+            refuse_overtaken(self._cluster, wiring)
             committed = self._cluster.committed(wiring.group, wiring.inputs)  # 2
             reach("open.after_offsets")
             stores = self._open_stores(wiring, cancelled)  # 3

@@ -18,6 +18,8 @@ def recreated(world: World, step: Step) -> list[Finding]:
     topic = _topic(world, step.detail)
     world.notes.add(str(step))
     world.producers.close_all()
+    if step.detail == "past":  # a worker that runs may have read it already
+        end_all(world)
     if not _spoil(world, topic, step.detail):
         return []
     world.notes.struck("recreate", step.detail, f"  {topic} is not what it was")
@@ -26,7 +28,7 @@ def recreated(world: World, step: Step) -> list[Finding]:
         machine.process.strike = None
         world.producers.send(step.worker, 3, "plain")
         world.turn(machine, _TURNS)
-    _end_all(world)
+    end_all(world)
     findings = [Finding("silent", "progress", problem) for problem in world.problems]
     return findings + _refusals(world, topic) + twice_only(world)
 
@@ -56,7 +58,8 @@ def _spoil(world: World, topic: str, what: str) -> bool:
     return True
 
 
-def _end_all(world: World) -> None:
+def end_all(world: World) -> None:
+    """Kill every worker, and wait until the cluster has noticed."""
     for machine in world.machines:
         if machine.worker is not None:
             world.bury(machine)
