@@ -8,12 +8,14 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import closing
 
 import pytest
 
 from stateflow.errors import BrokerUnreachable
 from stateflow.log.base import TopicSpec
 from stateflow.log.kafka import KafkaCluster, KafkaOptions, connect
+from stateflow.log.reading import read_ranges
 from stateflow.record import TopicPartition
 from stateflow.testing.broker import TestBroker
 from tests.conformance.log_world import SESSION_MS, Member, World, kafka_world
@@ -135,3 +137,20 @@ def test_the_partitions_of_a_killed_process_are_taken_over(kafka: World, broker:
             process.kill()
     assert member.listener.told("revoked") == []
     member.consumer.close()
+
+
+def test_a_reader_goes_on_to_another_topic_at_once(kafka: World) -> None:
+    """Left to itself the client library looks for a topic that comes later only once in a second."""
+    places = [TopicPartition(kafka.topic(), 0) for _ in range(2)]
+    for place in places:
+        kafka.produce(place.topic, (b"k", b"v"))
+
+    def second_seconds() -> float:
+        with closing(kafka.cluster.reader()) as reader:
+            began = 0.0
+            for place in places:
+                began = time.monotonic()
+                assert [len(batch) for batch in read_ranges(reader, kafka.cluster.ranges([place]))] == [1]
+            return time.monotonic() - began
+
+    assert min(second_seconds() for _ in range(3)) < 0.6

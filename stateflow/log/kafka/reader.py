@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from confluent_kafka import Consumer, KafkaError
+from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from stateflow.clock import Clock
 from stateflow.errors import StateflowError
@@ -14,6 +14,8 @@ from stateflow.log.kafka.fetching import Fetching, started
 from stateflow.log.kafka.offsets import Offsets
 from stateflow.log.kafka.settings import Settings
 from stateflow.record import RecordBatch, TopicPartition
+
+_MEET_SECONDS = 5.0
 
 
 class KafkaReader:
@@ -26,9 +28,11 @@ class KafkaReader:
         self._offsets = offsets
         self._fetching = Fetching(clock, bootstrap, unreachable_seconds, self._failed)
         self._consumer = Consumer({**settings, "error_cb": self._fetching.broker_event}, logger=client_log)
+        self._topics: set[str] = set()
 
     def assign(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Replace the assignment."""
+        self._meet({partition.topic for partition in offsets})
         self._fetching.positions = dict(offsets)
         self._consumer.assign(started(offsets))
 
@@ -43,6 +47,18 @@ class KafkaReader:
     def close(self) -> None:
         """Release the connection."""
         self._consumer.close()
+
+    def _meet(self, topics: set[str]) -> None:
+        """Ask for topics that come after the first assignment: the client library would look for them in a second."""
+        new = topics - self._topics if self._topics else set()
+        self._topics |= topics
+        for topic in new:
+            try:
+                self._consumer.list_topics(topic, timeout=_MEET_SECONDS)
+            except (
+                KafkaException
+            ) as raised:  # whatever it is, reading meets it too and knows how long to bear it
+                client_log.info("No metadata of %s yet: %s.", topic, raised)
 
     def _failed(
         self, error: KafkaError, partition: TopicPartition | None, offset: int
