@@ -12,7 +12,7 @@ import click
 STUDIES: dict[str, str] = {
     "compaction": "Restore time against log compaction: the DRSS'19 grid, and our tuner beside it.",
     "states": "State types against what is done with them.",
-    "faults": "Failures, and how long recovery takes.",
+    "faults": "Crashes, hangs, exceptions and a spoilt network: is anything lost, or counted twice?",
 }
 
 

@@ -1,0 +1,180 @@
+"""One case of the crash matrix: a fault strikes, somebody takes over, the history ends, everything is compared.
+
+The fault is *injected* only when the armed process announced it, or the proxy caught its request; a case in which
+that did not happen says nothing about the product and is never counted as passed.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+import traceback
+import uuid
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from stateflow.failpoints import Strike
+from stateflow.testing.faults.matrix_checks import Findings, check
+from stateflow.testing.faults.matrix_network import spoilt
+from stateflow.testing.faults.matrix_plan import Case
+from stateflow.testing.faults.matrix_site import CaseError, Lane, Member, Site, Stuck
+from stateflow.testing.faults.matrix_situations import (
+    SETTINGS,
+    SITUATIONS,
+    collection,
+    images_of,
+    lose_disk,
+)
+
+_SURVIVES_SECONDS = 1.5
+_ZOMBIE_SECONDS = 3.0
+_SUCCESSOR = "w1"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How one case ended."""
+
+    case: Case
+    injected: bool
+    findings: Findings
+    stuck: str
+    """What did not come in time, or the error that ended the case; empty when it came to its end."""
+    codes: tuple[int, ...]
+    """What its processes ended with."""
+    seconds: float
+    said: str = field(repr=False, default="")
+    """What its processes wrote, when something is wrong."""
+
+    @property
+    def is_bad(self) -> bool:
+        """True when something is wrong: a passed case was injected and is not bad."""
+        found = self.findings
+        return bool(self.stuck or found.lost or found.silent or found.problems)
+
+    @property
+    def why(self) -> str:
+        """What is wrong, in short."""
+        return "; ".join(filter(None, [self.stuck, *self.findings.problems]))
+
+
+def run_case(case: Case, lane: Lane, place: Path) -> Result:
+    """Run one case in a folder of its own. Raises ``Interrupted`` when the lane is cancelled."""
+    begun = time.monotonic()
+    settings = {
+        "STATEFLOW_GUARANTEE": case.guarantee,
+        "STATEFLOW_COMMIT_MODE": case.commit_mode,
+        **SETTINGS.get(case.situation, {}),
+    }
+    app = f"faults-{uuid.uuid4().hex[:10]}"
+    site = Site(lane, place / app, app, case.seed, settings)
+    findings, stuck, said = Findings(), "", ""
+    try:
+        try:
+            _inject_and_recover(site, case)
+            findings = check(site.cluster, site.catalog, site.oracle, site.disks, f"{app}-out")
+            _check_images(site, findings)
+        except CaseError as error:
+            lane.check()
+            stuck = str(error) or type(error).__name__
+            site.show_stacks()
+            said = "".join(traceback.format_exception(error))
+        result = Result(case, site.injected, findings, stuck, _codes(site), time.monotonic() - begun, said)
+        return replace(result, said=said + site.said()) if result.is_bad else result
+    finally:
+        site.close()
+
+
+def _inject_and_recover(site: Site, case: Case) -> None:
+    """Let it come to the fault, and to an end."""
+    if case.situation == "network":
+        with spoilt(site, case):
+            _finish(site)
+        return
+    strike = Strike(case.point, case.fault, case.hit)  # type: ignore[arg-type]  # no network fault comes here
+    struck = SITUATIONS[case.situation](site, strike)
+    site.injected = struck is not None
+    if struck is not None and struck.is_worker:
+        _recover_worker(site, struck, case)
+    elif struck is not None:
+        _recover_tool(site, struck, case)
+    _finish(site)
+
+
+def _recover_worker(site: Site, struck: Member, case: Case) -> None:
+    site.feed(10)
+    if case.fault == "stop":
+        _outlive_zombie(site, struck)
+    elif case.fault == "kill" or site.happens(lambda: site.state(struck).code is not None, _SURVIVES_SECONDS):
+        site.await_ended(struck)
+        _succeed(site, struck)
+
+
+def _succeed(site: Site, ended: Member) -> None:
+    """Let somebody take over: the same worker on its disk, or on an empty one, or another worker."""
+    how = site.random.choice(["same disk", "empty disk", "another"])
+    others = [member for member in _live(site) if member is not ended]
+    if how == "another":
+        successor = others[0] if others else site.worker(_SUCCESSOR)
+    else:
+        if how == "empty disk":
+            lose_disk(site, ended.disk.name)
+        site.again(ended)
+        successor = ended
+    site.drain(successor, *others)
+
+
+def _outlive_zombie(site: Site, zombie: Member) -> None:
+    """Another worker takes everything; then the one that hung wakes up and must do no harm."""
+    others = [member for member in _live(site) if member is not zombie]
+    others = others or [site.worker(_SUCCESSOR)]
+    site.drain(*others)
+    site.feed(10)
+    site.signal(zombie, signal.SIGCONT)
+    site.feed(10)
+    site.happens(lambda: site.state(zombie).code is not None, _ZOMBIE_SECONDS if zombie.name == "gc" else 1.0)
+    site.drain(*others)
+
+
+def _recover_tool(site: Site, struck: Member, case: Case) -> None:
+    """Run the tool again, beside the one that hangs if it does; then begin with what it left."""
+    if case.fault != "stop":
+        site.await_ended(struck)
+    again = site.tool(struck.name, struck.arguments)
+    code = site.await_ended(again)
+    if code:
+        raise Stuck(f"{struck.name} ended with {code} when it was run again")
+    if case.fault == "stop":
+        site.signal(struck, signal.SIGCONT)
+        site.await_ended(struck)
+    assert struck.arguments == collection(site), "the only tool of the matrix"
+    lose_disk(site, "w0")
+    site.drain(site.worker("w0"))
+
+
+def _finish(site: Site) -> None:
+    """The rest of the history; then everybody commits and stops."""
+    live = _live(site) or [site.worker("w0")]
+    site.feed(10)
+    site.drain(*live)
+    live = _live(site)
+    site.stop(*live)
+    failed = [f"{member.name} with {member.codes[-1]}" for member in live if member.codes[-1] != 0]
+    if failed:
+        raise Stuck(f"did not stop cleanly: {', '.join(failed)}")
+
+
+def _live(site: Site) -> list[Member]:
+    return [member for member in site.members if member.is_worker and site.state(member).code is None]
+
+
+def _check_images(site: Site, findings: Findings) -> None:
+    """Every image that is published is whole."""
+    for name, images in images_of(site).items():
+        problems = images.verify(images.load(name))
+        if problems:
+            findings.differ(f"the image {name}", problems, "none")
+
+
+def _codes(site: Site) -> tuple[int, ...]:
+    return tuple(code for member in site.members for code in member.codes)
