@@ -108,7 +108,13 @@ def _prepared(app: App, cluster: Cluster) -> Wiring:
     options = app.options
     await_stopped(cluster, app.id, refuse=refuse_beside_query)
     return prepare(
-        cluster, app.topology(), options.guarantee, options.partitions, SystemClock(), options.replication
+        cluster,
+        app.topology(),
+        options.guarantee,
+        options.partitions,
+        SystemClock(),
+        options.replication,
+        trim_to=options.trim_to,
     )
 
 

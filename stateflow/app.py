@@ -14,7 +14,7 @@ from typing import Any, TypeVar, overload
 from stateflow.codec.base import Codec
 from stateflow.codec.infer import codec_for, codec_or_none
 from stateflow.codec.scalar import Bytes, String
-from stateflow.config import AppOptions, CommitMode, Guarantee, Settings, resolve
+from stateflow.config import AppOptions, CommitMode, Guarantee, ImageMode, Settings, resolve
 from stateflow.errors import ConfigError, GraphError, StateflowError
 from stateflow.operators.cut import cut
 from stateflow.operators.describe import describe, describe_text
@@ -51,6 +51,9 @@ class App:
         guarantee: Guarantee | None = None,
         commit_mode: CommitMode | None = None,
         restore_within_seconds: float | None = None,
+        images: str | None = None,
+        image_mode: ImageMode | None = None,
+        trim: bool | None = None,
         options: AppOptions | None = None,
     ) -> None:
         self.id = id
@@ -63,6 +66,9 @@ class App:
             "guarantee": guarantee,
             "commit_mode": commit_mode,
             "restore_within_seconds": restore_within_seconds,
+            "images": images,
+            "image_mode": image_mode,
+            "trim": trim,
         }
         self._code = _with(
             options or AppOptions(), {name: it for name, it in given.items() if it is not None}

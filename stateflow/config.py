@@ -40,6 +40,7 @@ ByteCount = Annotated[int, Meta(ge=0)]
 
 
 CommitMode = Literal["standard", "paranoid"]
+ImageMode = Literal["full", "delta", "continuous"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,8 +81,20 @@ class WorkerOptions:
     """
     restore_workers: Count = 1
     """Workers that would restore at the same time, for ``restore_within_seconds``."""
+    image_mode: ImageMode = "delta"
+    """``delta`` sends what the image before does not have, ``full`` all files for each image; with ``continuous``
+    workers make none, and the changelog is the only copy."""
+    trim: bool = False
+    """Whether changelogs are deleted before images that were read back: restore then needs an image."""
+    images_promised: Count = 2
+    """With ``trim``: the newest images of a task from each of which a restore must be able to begin."""
     member: str | None = None
     """Name of this worker for static membership; None joins as an ordinary member."""
+
+    @property
+    def trim_to(self) -> str | None:
+        """Where the images are that changelogs are deleted before; None when they are not."""
+        return self.images if self.trim else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +114,32 @@ class AppOptions(WorkerOptions):
     def __post_init__(self) -> None:
         for name, hint in _hints().items():
             object.__setattr__(self, name, _converted(name, getattr(self, name), hint, "code"))
+
+
+def check_images(options: WorkerOptions) -> None:
+    """Raise ``ConfigError`` when the settings about images contradict each other."""
+    if not options.trim:
+        return
+    if options.images is None or options.image_mode == "continuous":
+        raise ConfigError(
+            "The setting 'trim' deletes changelogs before images, and no images are made.",
+            action="Say where they are kept with 'images', and let 'image_mode' be delta or full; or leave 'trim' out.",
+            setting="trim",
+        )
+    if options.images_promised > options.images_kept:
+        raise ConfigError(
+            f"{options.images_promised} images are promised, and only {options.images_kept} are kept.",
+            action="Raise 'images_kept', or lower 'images_promised'.",
+            setting="images_promised",
+        )
+    authority = options.images.partition("://")[2].partition("/")[0]
+    query = options.images.partition("?")[2].lower()
+    if "@" in authority or any(word in query for word in (*_SECRET_WORDS, "access_key")):
+        raise ConfigError(
+            "With 'trim' the place of the images is written down in the catalog, and this one has credentials in it.",
+            action="Give credentials in the environment, as the object store documents it.",
+            setting="images",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +202,7 @@ def resolve(
         options = _applied(options, origin, values, client)
         origins.update(dict.fromkeys(values, origin))
         origins.update({f"client.{name}": origin for name in client})
+    check_images(options)
     return Settings(options, origins)
 
 

@@ -166,6 +166,12 @@ class ImagesUnreachable(StateflowError):
     exit_code = 34
 
 
+class ChangelogTrimmed(StateflowError):
+    """A changelog no longer has the whole state, and no image that begins where the log does can be used."""
+
+    exit_code = 35
+
+
 # --- catalog and generations: 40 … 49 ---------------------------------------------------------------
 
 

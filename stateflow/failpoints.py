@@ -96,6 +96,12 @@ POINTS: Mapping[str, str] = {
     "collect.after_manifest": "an old manifest is gone, its files are not",
     "collect.before_files": "all old manifests are gone",
     "collect.after_file": "a file that nobody names is gone",
+    # a changelog is deleted before safe images
+    "trim.before_confirm": "the image is published, nothing was read back",
+    "trim.before_mark": "its contents were read back, its mark is not there",
+    "trim.before_decision": "the newest images are marked as safe",
+    "trim.before_delete": "it is decided what goes of a changelog",
+    "trim.after_delete": "that is gone, other changelogs of the task still have theirs",
     # a task begins with an image
     "install.before_fetch": "the image is chosen",
     "install.after_file": "one of its files was fetched",

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from stateflow.checkpoint.planner import plan_task
 from stateflow.checkpoint.restore import Restoration
+from stateflow.checkpoint.terms import LogTerms
 from stateflow.clock import Clock, SystemClock
 from stateflow.compaction.model.workload import RestoreRate
 from stateflow.log.base import Cluster
@@ -18,6 +19,8 @@ from stateflow.store.resources import RocksResources
 from stateflow.store.rocks import RocksTaskStores
 
 _STORE = "probe"
+_TERMS = LogTerms(accept_cut=True)
+"""What is read is thrown away: a log that was trimmed is timed as it is."""
 _SPREAD_MIN = 0.1
 """Logs that differ less than this in size tell a rate, but not what part of the time is fixed."""
 
@@ -51,7 +54,9 @@ def probe_restore(
             stores = RocksTaskStores.open(directory, [_STORE], resources, clock)
             try:
                 changelogs = {_STORE: TopicPartition(topic, number)}
-                plan = plan_task(cluster, task, changelogs, {topic: info.topic_id}, stores, clock)
+                plan = plan_task(
+                    cluster, task, changelogs, {topic: info.topic_id}, stores, clock, terms=_TERMS
+                )
                 restoration = Restoration(cluster, plan, stores, clock)
                 try:
                     records += restoration.run().records_total

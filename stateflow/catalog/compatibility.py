@@ -8,7 +8,14 @@ from collections.abc import Iterator
 import msgspec
 
 from stateflow.catalog.encoding import CatalogItem
-from stateflow.catalog.model import Catalog, GenerationEntry, GenerationState, StageEntry, StoreEntry
+from stateflow.catalog.model import (
+    Catalog,
+    GenerationEntry,
+    GenerationState,
+    StageEntry,
+    StoreEntry,
+    TrimEntry,
+)
 from stateflow.errors import (
     CatalogIncompatible,
     GenerationUnfinished,
@@ -55,11 +62,23 @@ def additions(expected: Catalog, found: Catalog | None) -> list[CatalogItem]:
     _check_source_ids(expected, found)
     _check_partition_counts(expected, found)
     changed: list[CatalogItem] = []
-    if expected.app != found.app:
-        changed.append(expected.app)
+    app = msgspec.structs.replace(expected.app, trim=merged_trim(expected.app.trim, found.app.trim))
+    if app != found.app:
+        changed.append(app)
     changed += [stage for name, stage in expected.stages.items() if stage != found.stages.get(name)]
     changed += [store for name, store in expected.stores.items() if store != found.stores.get(name)]
     return changed
+
+
+def merged_trim(expected: TrimEntry | None, found: TrimEntry | None) -> TrimEntry | None:
+    """The policy that the code asks for, with what is known of the changelogs since it was first switched on."""
+    if found is None:
+        return expected
+    if expected is None:
+        return msgspec.structs.replace(found, enabled=False)
+    return msgspec.structs.replace(
+        expected, since_ms=found.since_ms, tombstones_before_ms=found.tombstones_before_ms
+    )
 
 
 def compare(expected: Catalog, found: Catalog) -> Iterator[str]:

@@ -56,11 +56,28 @@ class StageEntry(msgspec.Struct, frozen=True, kw_only=True):
     """Source topic → Kafka topic id when it was first read: another topic of that name is not its continuation."""
 
 
+class TrimEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """The policy *image + trim*: changelogs are deleted before safe images, so the logs alone are not all there is.
+
+    Never taken out again: a log that was trimmed stays so when the policy is switched off.
+    """
+
+    enabled: bool
+    """Whether workers delete."""
+    images: str
+    """Where the images are that begin where the logs do."""
+    since_ms: int = 0
+    """From when on the changelogs keep deletions for good; 0 while they are being set so."""
+    tombstones_before_ms: int = 86_400_000
+    """How long they kept deletions until then (``delete.retention.ms``)."""
+
+
 class AppEntry(msgspec.Struct, frozen=True, kw_only=True):
     """The application as a whole."""
 
     app: str
     guarantee: Guarantee
+    trim: TrimEntry | None = None
     format: int = FORMAT_VERSION
 
 

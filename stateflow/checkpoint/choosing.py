@@ -1,8 +1,9 @@
 """Which image a task is best restored from, and putting it in the place of the task's database.
 
 An image is a shortcut to what its changelog says: it is good for exactly what a local store with its positions would
-be good for, so the restore planner judges it. Nothing here is needed for correctness; when no image can be had, the
-changelog is replayed.
+be good for, so the restore planner judges it. While the changelog begins at 0 nothing here is needed for correctness:
+when no image can be had, the changelog is replayed. Once it was trimmed, an image is what the state begins with, and
+not to have one is an error that names every image and what is wrong with it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -21,7 +22,7 @@ from stateflow.checkpoint.manifest import Manifest
 from stateflow.checkpoint.objects import ObjectStore
 from stateflow.checkpoint.planner import TaskPlan, plan_task
 from stateflow.clock import Clock
-from stateflow.errors import StateCorrupt, StateLocked
+from stateflow.errors import ChangelogTrimmed, StateCorrupt, StateLocked
 from stateflow.failpoints import reach
 from stateflow.log.base import Cluster
 from stateflow.store.base import StorePosition
@@ -75,31 +76,74 @@ def judged_images(cluster: Cluster, job: RestoreJob, images: TaskImages, clock: 
             yield _judged(cluster, job, name, manifest, clock)
 
 
-def better_images(cluster: Cluster, job: RestoreJob, images: TaskImages, clock: Clock) -> list[Judged]:
-    """Images from which a restore reads less than from what is on the local disk, newest first.
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What one task may be restored from."""
 
-    None at all while what is on disk needs only a tail: what is here is nearer than what is far away. A place that
-    cannot be reached holds none, with a warning.
+    local: TaskPlan | None
+    """The plan from what is on the local disk; None when that, and the log, do not hold the state."""
+    trimmed: ChangelogTrimmed | None
+    """Why not."""
+    better: tuple[Judged, ...]
+    """Images from which less is to be read, newest first; every usable one where nothing local will do."""
+    refused: tuple[str, ...]
+    """Images that will not do, each with its reason, and what kept us from seeing others."""
+
+    def missing(self, passed_over: Sequence[str] = ()) -> ChangelogTrimmed:
+        """The error when nothing is left to begin with."""
+        assert self.trimmed is not None, "without it the local plan is carried out"
+        reasons = [*self.refused, *passed_over]
+        told = f"Of the images, {'; '.join(reasons)}." if reasons else "There is no image of this task."
+        return ChangelogTrimmed(
+            f"{self.trimmed.message} {told}",
+            action=self.trimmed.action,
+            **self.trimmed.fields,
+            images=reasons,
+        )
+
+
+def choose(cluster: Cluster, job: RestoreJob, images: TaskImages, clock: Clock) -> Choice:
+    """Look at what is local and, unless that needs only a tail, at the images: what is here is nearer than what is far.
+
+    A place that cannot be reached holds no images; that is a warning here, and an error for whoever needs one.
     """
-    local = plan_job(cluster, job, clock)
-    if not any(store.from_empty for store in local.stores):
-        return []
+    local, trimmed = _local(cluster, job, clock)
+    if local is not None and not any(store.from_empty for store in local.stores):
+        return Choice(local, None, (), ())
     try:
         found = list(judged_images(cluster, job, images, clock))
     except OSError as error:
         _LOG.warning("Task %s goes on without images, which cannot be read: %s", job.task, error)
-        return []
-    return [image for image in found if image.refused is None and image.slots < local.slots]
+        return Choice(local, trimmed, (), (f"those at {images.location} cannot be read ({error})",))
+    usable = [image for image in found if image.refused is None]
+    better = usable if local is None else [image for image in usable if image.slots < local.slots]
+    refused = [f"{image.name}: {image.refused}" for image in found if image.refused is not None]
+    return Choice(local, trimmed, tuple(better), tuple(refused))
+
+
+def _local(
+    cluster: Cluster, job: RestoreJob, clock: Clock
+) -> tuple[TaskPlan | None, ChangelogTrimmed | None]:
+    try:
+        return plan_job(cluster, job, clock), None
+    except ChangelogTrimmed as error:
+        return None, error
 
 
 def plan_with_images(cluster: Cluster, job: RestoreJob, clock: Clock) -> tuple[TaskPlan, str | None]:
-    """What restoring a task would do now, and the image that it would begin with; nothing is fetched."""
-    if job.images is not None:
-        images = images_of(job, open_objects(job.images), clock)
-        for image in better_images(cluster, job, images, clock):
-            assert image.plan is not None, "only an image that may be used is better"
-            return image.plan, image.name
-    return plan_job(cluster, job, clock), None
+    """What restoring a task would do now, and the image that it would begin with; nothing is fetched.
+
+    Raises ``ChangelogTrimmed`` when it cannot be done.
+    """
+    if job.images is None:
+        return plan_job(cluster, job, clock), None
+    choice = choose(cluster, job, images_of(job, open_objects(job.images), clock), clock)
+    for image in choice.better:
+        assert image.plan is not None, "only an image that may be used is better"
+        return image.plan, image.name
+    if choice.local is None:
+        raise choice.missing()
+    return choice.local, None
 
 
 def install_best(
@@ -108,26 +152,25 @@ def install_best(
     """Give a task's directory the database of the best image; None when its own, or none, is as good.
 
     An image that cannot be fetched is passed over with a warning, as is a location that cannot be reached. Raises
-    ``StateLocked`` while a process has the database open, ``StateForeign``, ``Interrupted``, and ``ConfigError`` or
-    ``SetupError`` for a location that can never work.
+    ``ChangelogTrimmed`` when none can be had and the log alone does not hold the state; ``StateLocked`` while a
+    process has the database open, ``StateForeign``, ``Interrupted``, and ``ConfigError`` or ``SetupError`` for a
+    location that can never work.
     """
     images = images_of(job, open_objects(location), clock)
-    try:
-        candidates = better_images(cluster, job, images, clock)
-    except OSError as error:
-        _LOG.warning(
-            "Task %s: images at %s cannot be read (%s).", job.task, location.partition("?")[0], error
-        )
-        return None
-    for image in candidates:
+    choice = choose(cluster, job, images, clock)
+    passed_over = []
+    for image in choice.better:
         assert image.manifest is not None, "only an image that was read may be used"
         try:
             install(job.directory, images, image.manifest, cancelled)
         except (StateCorrupt, OSError) as error:
             _LOG.warning("Task %s: the image %s is passed over: %s", job.task, image.name, error)
+            passed_over.append(f"{image.name}: {error}")
         else:
             _LOG.info("Task %s: the image %s was fetched.", job.task, image.name)
             return image
+    if choice.local is None:
+        raise choice.missing(passed_over)
     return None
 
 
@@ -167,7 +210,12 @@ def _judged(cluster: Cluster, job: RestoreJob, name: str, manifest: Manifest, cl
         if image.changelog != job.changelogs[store].topic:
             return Judged(name, manifest, None, f"its {store} is of the changelog {image.changelog}")
         held.apply({}, {store: StorePosition(image.topic_id, image.offset_next, image.applied_ms)})
-    plan = plan_task(cluster, job.task, job.changelogs, job.topic_ids, held, clock, held="the image")
+    try:
+        plan = plan_task(
+            cluster, job.task, job.changelogs, job.topic_ids, held, clock, held="the image", terms=job.terms
+        )
+    except ChangelogTrimmed as error:
+        return Judged(name, manifest, None, f"{error.fields['store']}: {error.fields['why']}")
     refused = [store for store in plan.stores if store.from_empty and held.position(store.store)]
     if refused:
         return Judged(name, manifest, plan, "; ".join(f"{store.store}: {store.reason}" for store in refused))

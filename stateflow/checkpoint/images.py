@@ -1,8 +1,12 @@
 """Images of tasks in an object store: publish, find, verify, fetch, collect garbage.
 
-Objects below ``<app>/g<generation>/<task>/``: ``files/<sha256>`` for contents, ``manifests/<created_ms>.json``.
+Objects below ``<app>/g<generation>/<task>/``: ``manifests/<created_ms>.json``; ``files/<sha256>`` for contents, which
+images share, or ``full/<created_ms>/<sha256>`` for those of an image that shares none; ``safe/<created_ms>``.
 Contents are named by their hash, so an upload of the next image sends only what is new, and a manifest is written
 last: an image whose manifest is there is whole. Garbage collection starts from the manifests that stay.
+
+An image is *safe* once its contents were read back and compared, each at least once since it was sent: its mark holds
+the hash of its manifest. Only a safe image may stand for a log that is deleted before it.
 """
 
 from __future__ import annotations
@@ -14,12 +18,12 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from stateflow.checkpoint.manifest import ImageFile, ImageStore, Manifest
+from stateflow.checkpoint.manifest import ImageFile, ImageStore, Manifest, UploadMode
 from stateflow.checkpoint.objects import ObjectStore, sync_directory
 from stateflow.clock import Clock
 from stateflow.errors import Interrupted, StateCorrupt
@@ -66,24 +70,31 @@ class TaskImages:
         self._identity = (app, generation, task)
         self._folder = f"{app}/g{generation}/{task}"
 
+    @property
+    def location(self) -> str:
+        """The place of all images, for people."""
+        return self._objects.location
+
     def publish(
         self,
         checkpoint: Path,
         stores: Mapping[str, ImageStore],
         inputs: Mapping[str, int],
         cancelled: Cancelled = _never,
+        mode: UploadMode = "delta",
     ) -> Published:
         """Upload a checkpoint directory and publish it. A crash anywhere before the end leaves no image.
 
         Raises ``Interrupted`` soon after ``cancelled`` turns true: no further object is begun then.
         """
         app, generation, task = self._identity
-        there = self._kept_contents()
+        created_ms = self._clock.now_ms()
+        there = self._kept_contents() if mode == "delta" else {}
         files, sent, sent_bytes = [], 0, 0
         for path in sorted(checkpoint.iterdir()):
             file = ImageFile(name=path.name, size_bytes=path.stat().st_size, sha256=_sha256(path))
             files.append(file)
-            name = self._file(file.sha256)
+            name = self._content(file, mode, created_ms)
             if there.get(name) != file.size_bytes:
                 _check_wanted(cancelled)
                 reach("image.before_file")
@@ -96,10 +107,11 @@ class TaskImages:
             app=app,
             generation=generation,
             task=task,
-            created_ms=self._clock.now_ms(),
+            created_ms=created_ms,
             stores=dict(stores),
             inputs=dict(inputs),
             files=tuple(files),
+            mode=mode,
         )
         encoded = manifest.encode()
         name = f"{self._folder}/manifests/{manifest.created_ms:020d}.json"
@@ -133,17 +145,29 @@ class TaskImages:
 
     def verify(self, manifest: Manifest) -> list[str]:
         """What is wrong with an image, file by file, without restoring it; empty when it is whole."""
-        problems = []
-        for file in manifest.files:
-            try:
-                with self._objects.open(self._file(file.sha256)) as source:
-                    size_bytes, digest = _copy_hashed(source, None, file.size_bytes, _never)
-            except FileNotFoundError:
-                problems.append(f"{file.name}: missing")
-                continue
-            if size_bytes != file.size_bytes or digest != file.sha256:
-                problems.append(f"{file.name}: damaged")
+        return self._problems(manifest, frozenset(), _never)
+
+    def confirm(self, name: str, cancelled: Cancelled = _never) -> list[str]:
+        """Make sure that an image is whole, and mark it as safe. Returns what is wrong with it: nothing, or no mark.
+
+        Contents that another safe image names were read back for that one; here only their sizes are looked at.
+        Raises ``StateCorrupt`` for a manifest that cannot be read, ``FileNotFoundError``, and ``Interrupted``.
+        """
+        manifest = self.load(name)
+        safe = {other: self.load(other) for other in self.safe_names() if other != name}
+        proven = {self._place(held, file) for held in safe.values() for file in held.files}
+        problems = self._problems(manifest, proven, cancelled)
+        if not problems:
+            reach("trim.before_mark")
+            self._objects.put(self._mark(name), io.BytesIO(self._digest(name)))
         return problems
+
+    def safe_names(self) -> list[str]:
+        """Names of the images that are marked as safe and have all their contents, newest first."""
+        marks = {info.name for info in self._objects.list(f"{self._folder}/safe")}
+        marked = [name for name in self.names() if self._mark(name) in marks]
+        sizes = self._contents() if marked else {}
+        return [name for name in marked if self._is_safe(name, sizes)]
 
     def fetch(self, manifest: Manifest, directory: Path, cancelled: Cancelled = _never) -> None:
         """Install an image as ``directory``, which must not exist: whole and verified, or not at all.
@@ -156,7 +180,7 @@ class TaskImages:
         beside = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
         try:
             for file in manifest.files:
-                self._fetch_file(file, beside / file.name, cancelled)
+                self._fetch_file(manifest, file, beside / file.name, cancelled)
                 reach("install.after_file")
             reach("install.before_rename")
             sync_directory(beside)
@@ -166,32 +190,50 @@ class TaskImages:
             shutil.rmtree(beside, ignore_errors=True)
             raise
 
-    def collect(self, *, keep: int, grace_ms: int, dry_run: bool = False) -> Collected:
-        """Remove all but the newest ``keep`` images, and contents that no remaining image names.
+    def collect(
+        self, *, keep: int, grace_ms: int, protected: Collection[str] = (), dry_run: bool = False
+    ) -> Collected:
+        """Remove all but the newest ``keep`` images and those ``protected``, and contents that none of these names.
 
         Contents younger than ``grace_ms`` stay: an upload under way has not published its manifest yet. A manifest
         that cannot be read stops the collection (``StateCorrupt``) unless it is among those removed.
         """
         assert keep >= 1, "the newest image is never garbage"
         names = self.names()
-        live = {self._file(file.sha256) for name in names[:keep] for file in self.load(name).files}
+        gone = [name for name in names[keep:] if name not in protected]
+        live = self._named(name for name in names if name not in gone)
         oldest_ms = self._clock.now_ms() - grace_ms
         dead = [
             info
-            for info in self._objects.list(f"{self._folder}/files")
+            for folder in ("files", "full")
+            for info in self._objects.list(f"{self._folder}/{folder}")
             if info.name not in live and info.modified_ms < oldest_ms
         ]
         if not dry_run:
-            reach("collect.before_manifests")
-            for name in names[keep:]:  # manifests first: one that names missing contents must not be found
-                self._objects.delete(name)
-                reach("collect.after_manifest")
-            reach("collect.before_files")
-            for info in dead:
-                self._objects.delete(info.name)
-                reach("collect.after_file")
+            self._remove(names, gone, [info.name for info in dead])
         freed_bytes = sum(info.size_bytes for info in dead)
-        return Collected(tuple(names[keep:]), tuple(info.name for info in dead), freed_bytes)
+        return Collected(tuple(gone), tuple(info.name for info in dead), freed_bytes)
+
+    # --- inside ---------------------------------------------------------------------------------------
+
+    def _remove(self, seen: Sequence[str], manifests: Sequence[str], contents: Sequence[str]) -> None:
+        """Manifests first: one that names missing contents must not be found; its mark before it."""
+        reach("collect.before_manifests")
+        for name in manifests:
+            self._objects.delete(self._mark(name))
+            self._objects.delete(name)
+            reach("collect.after_manifest")
+        reach("collect.before_files")
+        since = self._named(name for name in self.names() if name not in seen)
+        for name in contents:
+            if name not in since:  # sent again by an image that was published meanwhile
+                self._objects.delete(name)
+                reach("collect.after_file")
+
+    def _named(self, names: Iterable[str]) -> set[str]:
+        """Contents that images name."""
+        manifests = [self.load(name) for name in names]
+        return {self._place(manifest, file) for manifest in manifests for file in manifest.files}
 
     def _kept_contents(self) -> dict[str, int]:
         """Contents that need not be sent again, with their sizes: those that the newest image names.
@@ -201,17 +243,58 @@ class TaskImages:
         named: set[str] = set()
         for newest in self.names()[:1]:
             try:
-                named = {self._file(file.sha256) for file in self.load(newest).files}
+                named = self._named([newest])
             except StateCorrupt as error:
                 _LOG.warning("Every file is sent, as the newest image cannot be read: %s", error)
-        found = self._objects.list(f"{self._folder}/files")
-        return {info.name: info.size_bytes for info in found if info.name in named}
+        return {name: size_bytes for name, size_bytes in self._contents().items() if name in named}
 
-    def _file(self, sha256: str) -> str:
-        return f"{self._folder}/files/{sha256}"
+    def _contents(self) -> dict[str, int]:
+        folders = ("files", "full")
+        found = (info for folder in folders for info in self._objects.list(f"{self._folder}/{folder}"))
+        return {info.name: info.size_bytes for info in found}
 
-    def _fetch_file(self, file: ImageFile, target: Path, cancelled: Cancelled) -> None:
-        with self._objects.open(self._file(file.sha256)) as source, target.open("xb") as sink:
+    def _is_safe(self, name: str, sizes: Mapping[str, int]) -> bool:
+        try:
+            with self._objects.open(self._mark(name)) as source:
+                if source.read() != self._digest(name):
+                    return False
+            manifest = self.load(name)
+        except (FileNotFoundError, StateCorrupt) as error:
+            _LOG.warning("The image %s is not safe: %s", name, error)
+            return False
+        return all(sizes.get(self._place(manifest, file)) == file.size_bytes for file in manifest.files)
+
+    def _problems(self, manifest: Manifest, proven: Collection[str], cancelled: Cancelled) -> list[str]:
+        problems = []
+        for file in manifest.files:
+            if self._place(manifest, file) in proven:
+                continue
+            try:
+                with self._objects.open(self._place(manifest, file)) as source:
+                    size_bytes, digest = _copy_hashed(source, None, file.size_bytes, cancelled)
+            except FileNotFoundError:
+                problems.append(f"{file.name}: missing")
+                continue
+            if size_bytes != file.size_bytes or digest != file.sha256:
+                problems.append(f"{file.name}: damaged")
+        return problems
+
+    def _digest(self, name: str) -> bytes:
+        with self._objects.open(name) as source:
+            return hashlib.sha256(source.read()).hexdigest().encode()
+
+    def _mark(self, name: str) -> str:
+        return f"{self._folder}/safe/{self.created_ms(name):020d}"
+
+    def _place(self, manifest: Manifest, file: ImageFile) -> str:
+        return self._content(file, manifest.mode, manifest.created_ms)
+
+    def _content(self, file: ImageFile, mode: UploadMode, created_ms: int) -> str:
+        folder = "files" if mode == "delta" else f"full/{created_ms:020d}"
+        return f"{self._folder}/{folder}/{file.sha256}"
+
+    def _fetch_file(self, manifest: Manifest, file: ImageFile, target: Path, cancelled: Cancelled) -> None:
+        with self._objects.open(self._place(manifest, file)) as source, target.open("xb") as sink:
             size_bytes, digest = _copy_hashed(source, sink, file.size_bytes, cancelled)
             sink.flush()
             os.fsync(sink.fileno())

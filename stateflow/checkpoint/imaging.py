@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stateflow.checkpoint.images import Cancelled, Published, TaskImages
-from stateflow.checkpoint.manifest import ImageStore
+from stateflow.checkpoint.manifest import ImageStore, UploadMode
 from stateflow.errors import StateForeign
 from stateflow.record import TopicPartition
 from stateflow.store.base import StorePosition
@@ -28,9 +28,15 @@ class Taken:
     directory: Path
     stores: Mapping[str, ImageStore]
 
-    def publish(self, images: TaskImages, inputs: Mapping[str, int], cancelled: Cancelled) -> Published:
+    def publish(
+        self,
+        images: TaskImages,
+        inputs: Mapping[str, int],
+        cancelled: Cancelled,
+        mode: UploadMode = "delta",
+    ) -> Published:
         """Upload what is new and publish. Any thread may do it while the task goes on. Raises ``Interrupted``."""
-        return images.publish(self.directory, self.stores, inputs, cancelled)
+        return images.publish(self.directory, self.stores, inputs, cancelled, mode)
 
     def discard(self) -> None:
         """Take the checkpoint off the local disk; what cannot be removed now gives way to the next one."""
@@ -67,13 +73,14 @@ def create_image(
     changelogs: Mapping[str, TopicPartition],
     topic_ids: Mapping[str, str],
     inputs: Mapping[str, int],
+    mode: UploadMode = "delta",
 ) -> Published | None:
     """Take a checkpoint and publish it as an image; None when nothing was ever written. Nothing stays behind."""
     taken = take_checkpoint(stores, changelogs, topic_ids)
     if taken is None:
         return None
     try:
-        return taken.publish(images, inputs, lambda: False)
+        return taken.publish(images, inputs, lambda: False, mode)
     finally:
         taken.discard()
 

@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from stateflow.catalog.model import Catalog
 from stateflow.catalog.names import changelog_topic, task_id
 from stateflow.checkpoint.planner import TaskPlan, plan_task
+from stateflow.checkpoint.terms import WHOLE_LOGS, LogTerms
 from stateflow.clock import Clock
 from stateflow.errors import StateCorrupt
 from stateflow.log.base import Cluster
@@ -32,6 +33,8 @@ class RestoreJob:
     topic_ids: dict[str, str]
     images: str | None = None
     """Location of images that may shorten the restore."""
+    terms: LogTerms = WHOLE_LOGS
+    """What the catalog says about the changelogs."""
 
 
 def jobs_of(
@@ -41,7 +44,11 @@ def jobs_of(
     partitions: Sequence[int] = (),
     images: str | None = None,
 ) -> list[RestoreJob]:
-    """A job for every task of the active generation that keeps state, or for those of some partitions."""
+    """A job for every task of the active generation that keeps state, or for those of some partitions.
+
+    Without ``images`` the place counts that the catalog names, if it does.
+    """
+    terms = LogTerms.of(catalog)
     app, generation = catalog.app.app, catalog.active.generation
     ids = catalog.active.topic_ids
     jobs = []
@@ -61,7 +68,8 @@ def jobs_of(
                     directory=task_directory(state_dir, app, cluster_id, generation, task),
                     changelogs={store: TopicPartition(topic, partition) for store, topic in topics.items()},
                     topic_ids={topic: ids[topic] for topic in topics.values()},
-                    images=images,
+                    images=terms.images(images),
+                    terms=terms,
                 )
             )
     return jobs
@@ -70,7 +78,7 @@ def jobs_of(
 def plan_job(cluster: Cluster, job: RestoreJob, clock: Clock | None = None) -> TaskPlan:
     """What restoring this task from what is here would do now; creates and locks nothing."""
     with looking_at(job) as stores:
-        return plan_task(cluster, job.task, job.changelogs, job.topic_ids, stores, clock)
+        return plan_task(cluster, job.task, job.changelogs, job.topic_ids, stores, clock, terms=job.terms)
 
 
 def has_database(job: RestoreJob) -> bool:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+from typing import Literal
 
 import msgspec
 
 from stateflow.errors import StateCorrupt
 
 FORMAT_VERSION = 1
+
+UploadMode = Literal["full", "delta"]
+"""``delta``: files that the image before has are not sent again. ``full``: every image has all its files for itself."""
 FILES_MAX = 100_000
 FILE_BYTES_MAX = 64 << 30
 # What a RocksDB checkpoint consists of. Nothing else is ever written to disk from an image.
@@ -46,6 +50,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     inputs: dict[str, int]
     """Input ``topic[partition]`` → ``offset_next`` committed when the manifest was made: to be read by people."""
     files: tuple[ImageFile, ...]
+    mode: UploadMode = "delta"
     format: int = FORMAT_VERSION
 
     @property

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from stateflow.checkpoint.terms import LogTerms
 from stateflow.clock import Clock, SystemClock
-from stateflow.errors import TopicMissing, TopicRecreated
+from stateflow.errors import ChangelogTrimmed, TopicMissing, TopicRecreated
 from stateflow.log.base import Cluster
 from stateflow.record import OffsetRange, TopicPartition
 from stateflow.store.base import StorePosition, TaskStores
@@ -40,6 +41,11 @@ class StoreFacts:
     now_ms: int = 0
     held: str = "the local state"
     """What ``position`` is of, as reasons call it."""
+    tombstones_since_ms: int = 0
+    """From when on deletions are kept for ``tombstones_kept_ms``; before, it was ``tombstones_before_ms``."""
+    tombstones_before_ms: int = _DELETE_RETENTION_MS_DEFAULT
+    accept_cut: bool = False
+    """See ``LogTerms``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +63,8 @@ class StorePlan:
     content_ms: int
     """When the content that is built upon was all that the log said; ``planned_ms`` for an empty one."""
     tombstones_kept_ms: int
+    accept_cut: bool = False
+    """See ``LogTerms``."""
 
     @property
     def from_empty(self) -> bool:
@@ -92,13 +100,17 @@ def plan_task(
     *,
     ends: Mapping[str, int] | None = None,
     held: str = "the local state",
+    terms: LogTerms | None = None,
 ) -> TaskPlan:
     """The plan of one task. ``topic_ids`` are the ids that the catalog recorded, by topic.
 
     ``ends`` is, by store, the offset up to which the changelog counts, where that is not its last stable offset;
-    ``held`` is what reasons call the content of ``stores``. Raises ``TopicMissing``, or ``TopicRecreated`` when a
-    changelog is not the one that was recorded.
+    ``held`` is what reasons call the content of ``stores``; ``terms`` is what the catalog says about the logs.
+    Raises ``TopicMissing``, ``TopicRecreated`` when a changelog is not the one that was recorded, and
+    ``ChangelogTrimmed`` when a store must be built from a log that is not whole.
     """
+    terms = terms or LogTerms()
+    trim = terms.trim
     now_ms = (clock or SystemClock()).now_ms()
     topics = cluster.describe(changelog.topic for changelog in changelogs.values())
     ranges = cluster.ranges(changelog for changelog in changelogs.values() if changelog.topic in topics)
@@ -110,6 +122,7 @@ def plan_task(
         if ends is not None and store in ends:
             log = log.until(ends[store])
         is_behind = info is not None and (position is None or position.offset_next != log.offset_next)
+        config = cluster.topic_config(changelog.topic) if is_behind else {}
         facts.append(
             StoreFacts(
                 store=store,
@@ -118,9 +131,14 @@ def plan_task(
                 topic_id=None if info is None else info.topic_id,
                 log=log,
                 position=position,
-                tombstones_kept_ms=_tombstones_kept_ms(cluster, changelog.topic) if is_behind else 0,
+                tombstones_kept_ms=int(config.get("delete.retention.ms", _DELETE_RETENTION_MS_DEFAULT)),
                 now_ms=now_ms,
                 held=held,
+                tombstones_since_ms=0 if trim is None else trim.since_ms or now_ms,
+                tombstones_before_ms=_DELETE_RETENTION_MS_DEFAULT
+                if trim is None
+                else trim.tombstones_before_ms,
+                accept_cut=terms.accept_cut,
             )
         )
     return TaskPlan(task, plan_stores(facts))
@@ -134,15 +152,15 @@ def plan_stores(facts: Iterable[StoreFacts]) -> tuple[StorePlan, ...]:
 def plan_store(facts: StoreFacts) -> StorePlan:
     """The decision for one store; a pure function, its rules from top to bottom.
 
-    Raises ``TopicMissing`` and ``TopicRecreated``: then the log no longer has what it recorded, and to go on
-    would be to lose state silently.
+    Raises ``TopicMissing``, ``TopicRecreated`` and ``ChangelogTrimmed``: then the log no longer has what it
+    recorded, and to go on would be to lose state silently.
     """
     topic_id = _checked_topic_id(facts)
     log, position = facts.log, facts.position
     if position is None:
-        if log.is_empty:
+        if log.is_empty and log.offset_first == 0:
             return _plan(facts, topic_id, "empty", log, "nothing was ever written")
-        return _plan(facts, topic_id, "replay", log, "there is no local state")
+        return _plan(facts, topic_id, "replay", log, f"there is no {facts.held.removeprefix('the ')}")
     if position.topic_id != topic_id:
         why = f"{facts.held} is of an earlier topic of this name"
         return _plan(facts, topic_id, "replay", log, why)
@@ -154,15 +172,39 @@ def plan_store(facts: StoreFacts) -> StorePlan:
     if position.offset_next < log.offset_first:
         why = f"the log begins at {log.offset_first}, after the end of {facts.held}, {position.offset_next}"
         return _plan(facts, topic_id, "replay", log, why)
-    age_ms = facts.now_ms - position.applied_ms
-    if age_ms > facts.tombstones_kept_ms:
+    if _may_miss_deletions(facts, position):
+        age_ms = facts.now_ms - position.applied_ms
+        kept_ms = min(facts.tombstones_kept_ms, facts.tombstones_before_ms)
         why = (
-            f"{facts.held} is {age_ms // 1000} s old, and the log keeps deletions for"
-            f" {facts.tombstones_kept_ms // 1000} s only"
+            f"{facts.held} is {age_ms // 1000} s old, and the log kept deletions for {kept_ms // 1000} s only"
         )
         return _plan(facts, topic_id, "replay", log, why)
     tail = OffsetRange(position.offset_next, log.offset_next)
     return _plan(facts, topic_id, "tail", tail, f"{facts.held} reaches {position.offset_next}")
+
+
+def _may_miss_deletions(facts: StoreFacts, position: StorePosition) -> bool:
+    """True when the log may have dropped a deletion that was written after the content was up to date."""
+    since_ms = min(facts.tombstones_since_ms, facts.now_ms)
+    if since_ms - position.applied_ms > facts.tombstones_before_ms:
+        return True
+    return facts.now_ms - max(position.applied_ms, since_ms) > facts.tombstones_kept_ms
+
+
+def trimmed(store: str, changelog: TopicPartition, log: OffsetRange, why: str) -> ChangelogTrimmed:
+    """The error for a store that would have to be built from a log whose beginning was deleted."""
+    return ChangelogTrimmed(
+        f"{changelog} begins at {log.offset_first}: what it said before was deleted, so it alone does not hold the"
+        f" state, and {why}.",
+        action="restore from an image that reaches so far: `stateflow checkpoint list APP --images LOCATION` shows"
+        " them and what is wrong with each; a worker's local state that reaches so far will do, too. If there is"
+        " neither, the state is lost: `stateflow reset APP` begins anew from the input.",
+        topic=changelog.topic,
+        partition=changelog.partition,
+        low=log.offset_first,
+        store=store,
+        why=why,
+    )
 
 
 def _checked_topic_id(facts: StoreFacts) -> str:
@@ -185,6 +227,8 @@ def _checked_topic_id(facts: StoreFacts) -> str:
 
 
 def _plan(facts: StoreFacts, topic_id: str, action: Action, offsets: OffsetRange, reason: str) -> StorePlan:
+    if action == "replay" and offsets.offset_first > 0 and not facts.accept_cut:
+        raise trimmed(facts.store, facts.changelog, offsets, reason)
     content_ms = facts.position.applied_ms if action == "tail" and facts.position else facts.now_ms
     return StorePlan(
         store=facts.store,
@@ -196,8 +240,5 @@ def _plan(facts: StoreFacts, topic_id: str, action: Action, offsets: OffsetRange
         planned_ms=facts.now_ms,
         content_ms=content_ms,
         tombstones_kept_ms=facts.tombstones_kept_ms,
+        accept_cut=facts.accept_cut,
     )
-
-
-def _tombstones_kept_ms(cluster: Cluster, topic: str) -> int:
-    return int(cluster.topic_config(topic).get("delete.retention.ms", _DELETE_RETENTION_MS_DEFAULT))

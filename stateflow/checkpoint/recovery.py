@@ -5,6 +5,7 @@ Each task is restored by one process: what Python does per record is the bound, 
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import queue
@@ -22,7 +23,7 @@ from stateflow.checkpoint.planner import TaskPlan, plan_task
 from stateflow.checkpoint.progress import Progress, combined
 from stateflow.checkpoint.restore import Restoration
 from stateflow.clock import Clock, SystemClock
-from stateflow.errors import Interrupted
+from stateflow.errors import ChangelogTrimmed, Interrupted
 from stateflow.failpoints import arm_from_environment
 from stateflow.log.base import Cluster
 from stateflow.store.resources import RocksResources
@@ -31,7 +32,11 @@ from stateflow.store.rocks import RocksTaskStores
 Connect = Callable[[], Cluster]
 Report = Callable[[Progress], None]
 
+_LOG = logging.getLogger(__name__)
+
 _LISTEN_SECONDS = 0.1
+ATTEMPTS_MAX = 3
+"""How often one restore is planned, as a log's beginning may move past it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,27 +59,47 @@ def run_job(
 ) -> Outcome:
     """Restore one task in its directory, from an image first where that leaves less to read.
 
-    Raises ``Interrupted`` soon after ``cancelled`` turns true, ``StateLocked`` while a worker has the task,
-    and what ``Restoration`` raises. What was written stays, and the next attempt goes on from there.
+    A log whose beginning moves past the restore, as the application's workers trim it, is a normal event: then an
+    image is there that begins later, and the restore begins with that. Raises ``Interrupted`` soon after ``cancelled``
+    turns true, ``StateLocked`` while a worker has the task, ``ChangelogTrimmed`` when no image will do, and what
+    ``Restoration`` raises. What was written stays, and the next attempt goes on from there.
     """
     clock = clock or SystemClock()
-    image = None if job.images is None else install_best(cluster, job, job.images, clock, cancelled)
-    stores = RocksTaskStores.open(job.directory, job.changelogs, resources, clock)
-    try:
-        plan = plan_task(cluster, job.task, job.changelogs, job.topic_ids, stores, clock)
-        restoration = Restoration(cluster, plan, stores, clock)
+    for attempt in range(1, ATTEMPTS_MAX + 1):
+        image = None if job.images is None else install_best(cluster, job, job.images, clock, cancelled)
+        stores = RocksTaskStores.open(job.directory, job.changelogs, resources, clock)
         try:
-            while not restoration.done:
-                if cancelled():
-                    restoration.pause()
-                    raise interrupted()
-                report(restoration.step())
+            plan, progress = _restore(cluster, job, stores, report, cancelled, clock)
+            return Outcome(plan, progress, None if image is None else image.name)
+        except ChangelogTrimmed as error:
+            if attempt == ATTEMPTS_MAX or job.images is None:
+                raise
+            _LOG.warning("Task %s is planned anew, from an image: %s", job.task, error.message)
         finally:
-            restoration.close()
-        report(restoration.progress)
-        return Outcome(plan, restoration.progress, None if image is None else image.name)
+            stores.close()
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _restore(
+    cluster: Cluster,
+    job: RestoreJob,
+    stores: RocksTaskStores,
+    report: Report,
+    cancelled: Callable[[], bool],
+    clock: Clock,
+) -> tuple[TaskPlan, Progress]:
+    plan = plan_task(cluster, job.task, job.changelogs, job.topic_ids, stores, clock, terms=job.terms)
+    restoration = Restoration(cluster, plan, stores, clock)
+    try:
+        while not restoration.done:
+            if cancelled():
+                restoration.pause()
+                raise interrupted()
+            report(restoration.step())
     finally:
-        stores.close()
+        restoration.close()
+    report(restoration.progress)
+    return plan, restoration.progress
 
 
 def interrupted() -> Interrupted:

@@ -7,8 +7,9 @@
 4. A store is done when the reader's position has reached its target, never by counting records.
 5. When all are done everything is flushed.
 
-If the log's beginning moves past us while we read, the store is planned anew from the new beginning: a normal
-event, counted and logged, not repeated for ever.
+If the log's beginning moves past us while we read, what it said before is gone: ``ChangelogTrimmed``, on which the
+caller plans anew, from an image. (Who only measures, and accepts a cut log, reads on from the new beginning; that is
+not repeated for ever.)
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from stateflow.changelog.format import RESERVED_KEY_PREFIX
-from stateflow.checkpoint.planner import StorePlan, TaskPlan
+from stateflow.checkpoint.planner import StorePlan, TaskPlan, trimmed
 from stateflow.checkpoint.progress import Progress
 from stateflow.clock import Clock, SystemClock
 from stateflow.errors import BrokerUnreachable, OffsetOutOfRange
@@ -95,8 +96,8 @@ class Restoration:
     def step(self, max_records: int = 20_000) -> Progress:
         """Read once and write what is due; returns how far it is.
 
-        Raises ``BrokerUnreachable`` when nothing moves for long, ``OffsetOutOfRange`` when the log's
-        beginning keeps overtaking, ``DiskFull``, ``StateCorrupt``.
+        Raises ``BrokerUnreachable`` when nothing moves for long, ``ChangelogTrimmed`` when the log's beginning has
+        overtaken it, ``DiskFull``, ``StateCorrupt``.
         """
         if not self._done:
             try:
@@ -159,6 +160,8 @@ class Restoration:
     def _start_over(self, part: _StoreRestore, why: str) -> None:
         changelog = part.plan.changelog
         log = self._cluster.ranges([changelog])[changelog]
+        if log.offset_first > 0 and not part.plan.accept_cut:
+            raise trimmed(part.plan.store, changelog, log, why)
         _LOG.warning(
             "Store %s is replayed from offset %d of %s: %s.",
             part.plan.store,

@@ -34,6 +34,16 @@ def read_tails(
         }
 
 
+def commit_record_before(
+    cluster: Cluster, changelog: TopicPartition, log: OffsetRange, clock: Clock | None = None
+) -> int | None:
+    """The offset of the newest commit record in ``log``, a part of one changelog; None when it has none there."""
+    watch = clock or SystemClock()
+    with closing(cluster.reader()) as reader:
+        tail = find_tail(log, lambda wanted: _rows(reader, changelog, wanted, watch))
+    return None if tail.last is None else tail.decided_next - 1
+
+
 def _read_tail(cluster: Cluster, reader: Reader, changelog: TopicPartition, clock: Clock) -> Tail:
     for attempt in range(1, _ATTEMPTS_MAX + 1):
         log = cluster.ranges([changelog])[changelog]

@@ -15,8 +15,15 @@ from typing import Self
 
 from stateflow.checkpoint.images import TaskImages
 from stateflow.checkpoint.imaging import Taken, take_checkpoint
-from stateflow.checkpoint.manifest import ImageStore
+from stateflow.checkpoint.manifest import ImageStore, UploadMode
 from stateflow.checkpoint.objects import ObjectStore
+from stateflow.checkpoint.trimming import (
+    Trimmable,
+    carry_out,
+    confirm_newest,
+    promised_images,
+    trim_points,
+)
 from stateflow.clock import Clock
 from stateflow.errors import Interrupted, StateflowError
 from stateflow.failpoints import reach
@@ -42,6 +49,7 @@ class Imaging:
         self.cluster = cluster
         self.settings = settings
         self.clock = clock
+        self.mode: UploadMode = "full" if settings.image_mode == "full" else "delta"
         self._objects = objects
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="images")
 
@@ -127,6 +135,7 @@ class ImagedStores:
                 wait([self._upload], _STOP_SECONDS)
             if self._taken is not None:
                 self._taken.discard()
+                self._taken = None
         finally:
             self._stores.close()
 
@@ -158,17 +167,54 @@ class ImagedStores:
             reach("image.before_upload")
             committed = self._imaging.cluster.committed(wiring.group, wiring.inputs, stable=False)
             inputs = {str(source): position.offset_next for source, position in committed.items()}
-            published = taken.publish(self._images, inputs, self._cancelled.is_set)
+            published = taken.publish(self._images, inputs, self._cancelled.is_set, self._imaging.mode)
             self._published = taken.stores
             _LOG.info(
                 "Task %s: image %s, %d bytes sent.", wiring.id, published.name, published.bytes_uploaded_total
             )
-            self._images.collect(keep=self._imaging.settings.images_kept, grace_ms=_GRACE_MS)
         except Interrupted:
             _LOG.info("Task %s was closed before its image was sent.", wiring.id)
         except (StateflowError, OSError) as error:
             _LOG.warning("Task %s: no image was made: %s", wiring.id, error)
+        else:
+            self._tidied()
         finally:
             reach("image.before_discard")
             if not self._cancelled.is_set():  # otherwise the folder may be another owner's by now
                 taken.discard()
+
+    def _tidied(self) -> None:
+        try:
+            self._tidy()
+        except Interrupted:
+            _LOG.info("Task %s was closed before its images were read back.", self._wiring.id)
+        except (StateflowError, OSError) as error:
+            _LOG.warning("Task %s: nothing more was done after its image: %s", self._wiring.id, error)
+
+    def _tidy(self) -> None:
+        """Remove images that are too old and, where that is the policy, what the changelogs say before the others."""
+        settings, cluster = self._imaging.settings, self._imaging.cluster
+        keep = settings.images_kept
+        if self._wiring.terms.trim is None:
+            self._images.collect(keep=keep, grace_ms=_GRACE_MS)
+            return
+        task = Trimmable(
+            self._wiring.changelogs,
+            self._wiring.topic_ids,
+            exactly_once=self._wiring.guarantee == "exactly-once",
+        )
+        promised = settings.images_promised
+        reach("trim.before_confirm")
+        for problem in confirm_newest(self._images, promised, self._cancelled.is_set):
+            _LOG.warning(
+                "Task %s: an image is not safe, nothing is deleted for it: %s", self._wiring.id, problem
+            )
+        reach("trim.before_decision")
+        usable = promised_images(cluster, task, self._images, promised)
+        self._images.collect(keep=keep, grace_ms=_GRACE_MS, protected=usable)
+        if settings.trim and not self._cancelled.is_set():
+            points = trim_points(cluster, task, self._images, promised, self._imaging.clock)
+            slots = carry_out(cluster, points)
+            _LOG.info(
+                "Task %s: %d slots of its changelogs were deleted before images.", self._wiring.id, slots
+            )

@@ -37,15 +37,19 @@ def rocks_opener(
 
     Where images are kept, a task whose whole changelog would have to be read is given the best image first.
     """
+    watch = clock or SystemClock()
 
     def open_stores(wiring: TaskWiring, cancelled: Callable[[], bool]) -> RocksTaskStores:
         place = task_directory(
             settings.state_dir, wiring.app, cluster.cluster_id, wiring.generation, wiring.id
         )
-        if settings.images is not None and wiring.changelogs:
-            job = RestoreJob(wiring.id, place, dict(wiring.changelogs), dict(wiring.topic_ids))
-            install_best(cluster, job, settings.images, clock or SystemClock(), cancelled)
-        return RocksTaskStores.open(place, [store.name for store in wiring.stage.stores], resources, clock)
+        images = wiring.terms.images(settings.images)
+        if images is not None and wiring.changelogs:
+            job = RestoreJob(
+                wiring.id, place, dict(wiring.changelogs), dict(wiring.topic_ids), terms=wiring.terms
+            )
+            install_best(cluster, job, images, watch, cancelled)
+        return RocksTaskStores.open(place, [store.name for store in wiring.stage.stores], resources, watch)
 
     return open_stores
 
@@ -66,14 +70,15 @@ def run_worker(
     it commits and closes; errors are raised after everything is closed. Raises ``Interrupted`` when a signal came
     before the end of the input that was asked for.
     """
-    resources = RocksResources()
+    clock = clock or SystemClock()
+    stored = rocks_opener(cluster, settings, RocksResources(), clock)
     with ExitStack() as stack:
-        open_stores: StoreOpener = rocks_opener(cluster, settings, resources, clock)
-        if settings.images is not None:
+        open_stores: StoreOpener = stored
+        if settings.images is not None and settings.image_mode != "continuous":
             objects = open_objects(settings.images)
-            imaging = stack.enter_context(Imaging(cluster, objects, settings, clock or SystemClock()))
-            open_stores = imaging.opener(rocks_opener(cluster, settings, resources, clock))
-        worker = Worker(cluster, wiring, open_stores, settings, clock or SystemClock(), observer)
+            imaging = stack.enter_context(Imaging(cluster, objects, settings, clock))
+            open_stores = imaging.opener(stored)
+        worker = Worker(cluster, wiring, open_stores, settings, clock, observer)
         if with_parent:
             stop_with_parent(worker.stop)
         signalled = stack.enter_context(stopped_by_signals(worker.stop))

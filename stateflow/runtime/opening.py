@@ -22,10 +22,11 @@ from typing import Protocol
 from stateflow.changelog.sequences import Resolution, resolve
 from stateflow.checkpoint.planner import plan_task
 from stateflow.checkpoint.progress import Progress
+from stateflow.checkpoint.recovery import ATTEMPTS_MAX
 from stateflow.checkpoint.restore import Restoration
 from stateflow.checkpoint.tails import read_tails
 from stateflow.clock import Clock
-from stateflow.errors import Interrupted, OffsetOutOfRange
+from stateflow.errors import ChangelogTrimmed, Interrupted, OffsetOutOfRange
 from stateflow.failpoints import reach
 from stateflow.log.base import Cluster, Committed, Writer
 from stateflow.log.reading import read_range
@@ -100,7 +101,7 @@ class Opener:
             ledger = Ledger.after(resolution)
             inputs = recorded_inputs(wiring, resolution, committed)
             starts = self._starts(wiring, inputs)
-            self._restore(wiring, stores, resolution, cancelled)  # 5
+            stores = self._restored(wiring, stores, resolution, cancelled)  # 5
             reach("open.after_restore")
             if exactly_once:
                 set_right(wiring, writer, stores, ledger, resolution, inputs, committed)  # 6
@@ -170,6 +171,32 @@ class Opener:
             )
         return committed.offset_next
 
+    def _restored(
+        self,
+        wiring: TaskWiring,
+        stores: TaskStores,
+        resolution: Resolution,
+        cancelled: Callable[[], bool],
+    ) -> TaskStores:
+        """The stores, restored; others than those given when these had to begin with another image.
+
+        The beginning of a changelog may move past its restore, as whoever owned the task trimmed it behind an image.
+        """
+        for attempt in range(1, ATTEMPTS_MAX + 1):
+            try:
+                self._restore(wiring, stores, resolution, cancelled)
+                return stores
+            except ChangelogTrimmed as error:
+                stores.close()
+                if attempt == ATTEMPTS_MAX:
+                    raise
+                _LOG.warning("Task %s is planned anew, from an image: %s", wiring.id, error.message)
+                stores = self._open_stores(wiring, cancelled)
+            except BaseException:
+                stores.close()
+                raise
+        raise AssertionError("the last attempt returns or raises")
+
     def _restore(
         self,
         wiring: TaskWiring,
@@ -181,7 +208,14 @@ class Opener:
             return
         ends = resolution.restore_next
         plan = plan_task(
-            self._cluster, wiring.id, wiring.changelogs, wiring.topic_ids, stores, self._clock, ends=ends
+            self._cluster,
+            wiring.id,
+            wiring.changelogs,
+            wiring.topic_ids,
+            stores,
+            self._clock,
+            ends=ends,
+            terms=wiring.terms,
         )
         restoration = Restoration(self._cluster, plan, stores, self._clock)
         try:

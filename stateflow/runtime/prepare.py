@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
+from msgspec import structs
+
 from stateflow.catalog.control import ControlTopic
 from stateflow.catalog.model import (
     AppEntry,
@@ -20,6 +22,7 @@ from stateflow.errors import PartitionCountChanged, TopicMissing, TopicRecreated
 from stateflow.failpoints import reach
 from stateflow.log.base import Cluster, TopicInfo, TopicSpec
 from stateflow.operators.topology import Stage, Topology
+from stateflow.runtime.trim_policy import TRIMMED_CONFIG, expected_trim, hold_terms
 from stateflow.runtime.wiring import Wiring
 
 _LOG = logging.getLogger(__name__)
@@ -47,17 +50,24 @@ def prepare(
     partitions: int,
     clock: Clock,
     replication: int = 1,
+    *,
+    trim_to: str | None = None,
 ) -> Wiring:
     """Check and create what the application needs on the cluster; safe to run from several workers at once.
 
     ``partitions`` is the count of generation 0; once a catalog exists, the active generation's count stands.
+    ``trim_to`` is where the images are that changelogs are deleted before, if that is the policy.
     Raises ``TopicMissing``, ``PartitionCountChanged``, ``TopicRecreated``, ``CatalogIncompatible`` or
     ``GenerationUnfinished``; nothing has been changed then, except that topics may have been created.
     """
     sources = _check_topics(cluster, topology)
     control = ControlTopic(cluster, topology.app)
     reach("startup.before_catalog")
-    catalog = control.ensure(_expected(topology, guarantee, partitions, sources, clock))
+    expected = _expected(topology, guarantee, partitions, sources, clock)
+    if trim_to is not None:
+        trim = expected_trim(cluster, control.read(), trim_to)
+        expected = structs.replace(expected, app=structs.replace(expected.app, trim=trim))
+    catalog = control.ensure(expected)
     if catalog.active.partitions != partitions:
         _LOG.info(
             "The application asks for %d partitions, generation %d has %d: the generation stands.",
@@ -65,7 +75,8 @@ def prepare(
             catalog.active.generation,
             catalog.active.partitions,
         )
-    return Wiring(topology, _with_topics(cluster, topology, control, catalog, replication))
+    catalog = _with_topics(cluster, topology, control, catalog, replication)
+    return Wiring(topology, hold_terms(cluster, control, catalog, clock))
 
 
 def _check_topics(cluster: Cluster, topology: Topology) -> dict[str, TopicInfo]:
@@ -127,13 +138,16 @@ def _expected(
 def own_topics(topology_stages: Iterable[Stage], catalog: Catalog, replication: int) -> list[TopicSpec]:
     """The changelog and repartition topics of the active generation."""
     app, generation = catalog.app.app, catalog.active.generation
+    changelog_config = (
+        CHANGELOG_CONFIG if catalog.app.trim is None else {**CHANGELOG_CONFIG, **TRIMMED_CONFIG}
+    )
     specs = []
     for stage in topology_stages:
         own_generation = generation if catalog.is_rekeyed(stage.name) else 0
         partitions = catalog.partitions(stage.name)
         for store in stage.stores:
             topic = changelog_topic(app, store.name, own_generation)
-            specs.append(TopicSpec(topic, partitions, replication, CHANGELOG_CONFIG))
+            specs.append(TopicSpec(topic, partitions, replication, changelog_config))
         if stage.repartition is not None:
             topic = repartition_topic(app, stage.repartition, generation)
             specs.append(TopicSpec(topic, partitions, replication, REPARTITION_CONFIG))

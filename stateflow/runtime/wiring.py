@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from stateflow.catalog.model import Catalog, Guarantee
 from stateflow.catalog.names import changelog_topic, repartition_topic, task_id, transactional_id
+from stateflow.checkpoint.terms import WHOLE_LOGS, LogTerms
 from stateflow.operators.topology import Stage, Topology
 from stateflow.record import TopicPartition
 from stateflow.routing import RoutingTable
@@ -38,6 +39,8 @@ class TaskWiring:
     topic_ids: Mapping[str, str]
     """Changelog topic → the topic id that the generation was built with."""
     rekeys: Mapping[str, Rekey]
+    terms: LogTerms = WHOLE_LOGS
+    """What the catalog says about the changelogs."""
 
     @property
     def id(self) -> str:
@@ -102,6 +105,7 @@ class Wiring:
                 name: Rekey(repartition_topic(app, name, self.generation), self.routing)
                 for name in stage.rekeys
             },
+            terms=LogTerms.of(catalog),
         )
 
     def tasks(self) -> list[TaskWiring]:

@@ -104,10 +104,24 @@ def run_spark(
     cluster = connection.open()
     try:
         await_stopped(cluster, pipeline.topology.app)
-        prepare(cluster, pipeline.topology, pipeline.guarantee, pipeline.partitions, clock)
+        prepare(
+            cluster,
+            pipeline.topology,
+            pipeline.guarantee,
+            pipeline.partitions,
+            clock,
+            trim_to=worker.trim_to,
+        )
         with presence(cluster, pipeline.topology.app), spark_session(settings.spark) as session:
             # Again, now that nobody can begin a repartition any more without seeing us.
-            wiring = prepare(cluster, pipeline.topology, pipeline.guarantee, pipeline.partitions, clock)
+            wiring = prepare(
+                cluster,
+                pipeline.topology,
+                pipeline.guarantee,
+                pipeline.partitions,
+                clock,
+                trim_to=worker.trim_to,
+            )
             run = _Run(cluster, wiring, pipeline, connection, worker, clock)
             with _checkpoint(settings) as checkpoint:
                 run.follow(run.started(session, settings, checkpoint), until_idle=until_idle)

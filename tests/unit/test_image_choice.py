@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import io
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from stateflow.checkpoint.choosing import better_images, images_of, judged_images
+from stateflow.checkpoint.choosing import (
+    Choice,
+    choose,
+    images_of,
+    install_best,
+    judged_images,
+    plan_with_images,
+)
 from stateflow.checkpoint.images import TaskImages
 from stateflow.checkpoint.jobs import RestoreJob
 from stateflow.checkpoint.manifest import ImageStore
 from stateflow.checkpoint.objects import DirectoryObjects
 from stateflow.clock import ManualClock
-from stateflow.errors import TopicRecreated
+from stateflow.errors import ChangelogTrimmed, TopicRecreated
 from stateflow.log.base import TopicSpec
 from stateflow.log.memory import MemoryCluster
 from stateflow.record import TopicPartition
@@ -65,8 +73,10 @@ class Scene:
         return [image.refused for image in found]
 
     def better(self) -> list[tuple[str, int]]:
-        found = better_images(self.cluster, self.job, self.images, self.clock)
-        return [(image.name, image.slots) for image in found]
+        return [(image.name, image.slots) for image in self.choice().better]
+
+    def choice(self) -> Choice:
+        return choose(self.cluster, self.job, self.images, self.clock)
 
 
 @pytest.fixture
@@ -86,10 +96,28 @@ def test_an_image_of_everything_leaves_nothing_to_read(scene: Scene) -> None:
 
 def test_an_image_that_ends_before_the_log_begins_is_refused(scene: Scene) -> None:
     scene.image(40)
-    scene.image(50)
+    good = scene.image(50)
     scene.cluster.trim({PARTITION: 50})
     assert scene.refusals() == [None, "a: the log begins at 50, after the end of the image, 40"]
-    assert scene.better() == [], "the log from its beginning is as short, and nothing is fetched"
+    assert scene.better() == [(good, 50)], (
+        "the log from its beginning is as short, and does not hold the state"
+    )
+    assert scene.choice().local is None
+
+
+def test_a_trimmed_log_without_a_usable_image_is_an_error_that_names_each(scene: Scene) -> None:
+    old, bad = scene.image(40), scene.image(60)
+    DirectoryObjects(scene.folder / "objects").put(bad, io.BytesIO(b"{"))
+    scene.cluster.trim({PARTITION: 50})
+    place = str(scene.folder / "objects")
+    with pytest.raises(ChangelogTrimmed) as caught:
+        install_best(scene.cluster, scene.job, place, scene.clock, lambda: False)
+    assert "app-a-changelog[0] begins at 50" in caught.value.message
+    assert f"{bad}: the image manifest" in caught.value.message
+    assert f"{old}: a: the log begins at 50, after the end of the image, 40" in caught.value.message
+    assert "stateflow checkpoint list" in caught.value.action
+    with pytest.raises(ChangelogTrimmed):
+        plan_with_images(scene.cluster, replace(scene.job, images=place), scene.clock)
 
 
 def test_an_image_ahead_of_the_log_is_refused(scene: Scene) -> None:
@@ -104,7 +132,7 @@ def test_an_image_older_than_the_logs_deletions_is_refused_unless_nothing_came_a
     refused = scene.refusals()
     assert refused[0] is None
     assert refused[1] is not None
-    assert "keeps deletions for 1 s only" in refused[1]
+    assert "kept deletions for 1 s only" in refused[1]
     assert [name for name, _ in scene.better()] == [level]
 
 
@@ -143,5 +171,8 @@ def test_a_place_that_cannot_be_reached_holds_no_images(
 
     images = images_of(scene.job, Unreachable(scene.folder), scene.clock)
     with caplog.at_level(logging.WARNING):
-        assert better_images(scene.cluster, scene.job, images, scene.clock) == []
+        assert choose(scene.cluster, scene.job, images, scene.clock).better == ()
     assert "goes on without images" in caplog.text
+    scene.cluster.trim({PARTITION: 50})
+    choice = choose(scene.cluster, scene.job, images, scene.clock)
+    assert "cannot be read (connection refused" in choice.missing().message

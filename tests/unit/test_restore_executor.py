@@ -11,8 +11,15 @@ from hypothesis import strategies as st
 from stateflow.changelog.format import TOUCH_KEY
 from stateflow.checkpoint.planner import TaskPlan, plan_task
 from stateflow.checkpoint.restore import Restoration, RestoreSettings
+from stateflow.checkpoint.terms import WHOLE_LOGS, LogTerms
 from stateflow.clock import ManualClock
-from stateflow.errors import BrokerUnreachable, OffsetOutOfRange, TopicMissing, TopicRecreated
+from stateflow.errors import (
+    BrokerUnreachable,
+    ChangelogTrimmed,
+    OffsetOutOfRange,
+    TopicMissing,
+    TopicRecreated,
+)
 from stateflow.log.base import TopicSpec
 from stateflow.log.memory import MemoryCluster, MemoryReader
 from stateflow.record import RecordBatch, TopicPartition
@@ -27,7 +34,13 @@ SMALL = RestoreSettings(epoch_records_max=7, load_entries_min=3)
 class Scene:
     """A changelog, its writer, and the state that it describes."""
 
-    def __init__(self, policy: str = "compact", cluster: type[MemoryCluster] = MemoryCluster) -> None:
+    def __init__(
+        self,
+        policy: str = "compact",
+        cluster: type[MemoryCluster] = MemoryCluster,
+        terms: LogTerms = WHOLE_LOGS,
+    ) -> None:
+        self.terms = terms
         self.clock = ManualClock(1_000_000)
         self.cluster = cluster(self.clock)
         config = {
@@ -56,7 +69,9 @@ class Scene:
 
     def plan(self) -> TaskPlan:
         ids = {TOPIC: self.topic_id}
-        return plan_task(self.cluster, "main-0", {"a": PARTITION}, ids, self.stores, self.clock)
+        return plan_task(
+            self.cluster, "main-0", {"a": PARTITION}, ids, self.stores, self.clock, terms=self.terms
+        )
 
     def restoration(self, settings: RestoreSettings = SMALL) -> Restoration:
         return Restoration(self.cluster, self.plan(), self.stores, self.clock, settings)
@@ -199,7 +214,7 @@ def test_a_store_older_than_the_tombstones_is_replayed() -> None:
 
 
 @pytest.mark.parametrize("trim_to", [30, 44])
-def test_a_log_whose_beginning_moves_past_us_is_planned_anew(trim_to: int) -> None:
+def test_a_log_whose_beginning_moves_past_us_must_be_planned_anew(trim_to: int) -> None:
     scene = Scene("compact,delete")
     for round_ in range(4):
         scene.write(rows(0, 10, b"%d" % round_))
@@ -207,14 +222,27 @@ def test_a_log_whose_beginning_moves_past_us_is_planned_anew(trim_to: int) -> No
     restoration.step(10)
     restoration.step(5)
     scene.cluster.trim({PARTITION: trim_to})
+    with pytest.raises(ChangelogTrimmed, match=f"begins at {trim_to}"):
+        restoration.run()
+    restoration.close()
+    with pytest.raises(ChangelogTrimmed):
+        scene.plan()
+
+
+def test_who_only_measures_reads_on_where_the_log_begins_by_then() -> None:
+    scene = Scene("compact,delete", terms=LogTerms(accept_cut=True))
+    for round_ in range(4):
+        scene.write(rows(0, 10, b"%d" % round_))
+    restoration = scene.restoration()
+    restoration.step(15)
+    scene.cluster.trim({PARTITION: 30})
     restoration.run()
-    remaining = {b"%04d" % i: b"3" for i in range(10)} if trim_to == 30 else {}
-    assert scene.content == remaining
+    assert scene.content == {b"%04d" % i: b"3" for i in range(10)}
     assert restoration.progress.fraction == 1.0
 
 
 def test_a_log_that_keeps_running_away_is_an_error_in_the_end() -> None:
-    scene = Scene("compact,delete")
+    scene = Scene("compact,delete", terms=LogTerms(accept_cut=True))
     scene.write(rows(0, 100))
     restoration = Restoration(
         scene.cluster, scene.plan(), scene.stores, scene.clock, RestoreSettings(replans_max=2)
