@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from stateflow.catalog.control import ControlTopic
+from stateflow.checkpoint.trimming import (
+    Trimmable,
+    confirm_newest,
+    promised_images,
+    trim_points,
+)
 from stateflow.errors import CommitTorn, StateflowError
 from stateflow.log.memory import MemoryCluster
 from stateflow.record import TopicPartition
 from stateflow.runtime.lag import is_drained
+from stateflow.runtime.wiring import TaskWiring
 from stateflow.scale.generation import abort
 from stateflow.testing.faults.history import Step
 from stateflow.testing.faults.processes import Process, Strike
 from stateflow.testing.faults.tearing import LATE_END_TXN, Tear
 from stateflow.testing.faults.world import Machine, World, has_begun
 
+PROMISED = 1
+"""Images that a restore may begin with, see ``stateflow.checkpoint.trimming``."""
 _ROUNDS_MAX = 400
 _PLACES_AT_REST = 10_000
 _QUIET_MS = 30_000
@@ -135,18 +144,23 @@ def _image(world: World, machine: Machine) -> None:
 
 
 def _trim(world: World, _machine: Machine) -> None:
-    """The changelog before the newest whole image of each task is removed, as *image + trim* does."""
+    """Changelogs are deleted before the newest safe image of each task, as a worker with that policy does."""
     if world.shelf is None or not world.is_prepared():
         return
     for wiring in world.wiring().tasks():
-        images = world.shelf.images(wiring)
-        names = images.names() if wiring.changelogs else []
-        if not names:
+        if not wiring.changelogs:
             continue
-        manifest = images.load(names[0])
-        for store, changelog in wiring.changelogs.items():
-            trim_to(world.cluster, changelog, manifest.stores[store].offset_next)
-            world.notes.struck("trim", "changelog", f"  {changelog} begins at the image of {wiring.id}")
+        images, task = world.shelf.images(wiring), trimmable(wiring)
+        confirm_newest(images, PROMISED, lambda: False)
+        for point in trim_points(world.cluster, task, images, PROMISED, world.clock):
+            if point.slots:
+                trim_to(world.cluster, point.changelog, point.offset_next)
+                world.notes.struck("trim", "changelog", f"  {point.changelog} begins at {point.offset_next}")
+
+
+def trimmable(wiring: TaskWiring) -> Trimmable:
+    """The changelogs of a task, as whoever deletes them knows them."""
+    return Trimmable(wiring.changelogs, wiring.topic_ids, exactly_once=wiring.guarantee == "exactly-once")
 
 
 def trim_to(cluster: MemoryCluster, changelog: TopicPartition, offset_next: int) -> None:
@@ -156,13 +170,18 @@ def trim_to(cluster: MemoryCluster, changelog: TopicPartition, offset_next: int)
 
 
 def _collect(world: World, machine: Machine) -> None:
-    """A worker removes all but the newest image of each of its tasks."""
+    """A worker removes all images of its tasks but the newest, and those that its changelogs were deleted for."""
     worker, process = machine.worker, machine.process
     if worker is None or process is None or machine.is_frozen or world.shelf is None:
         return
     for task in list(worker.tasks.values()):
-        images = world.shelf.images(task.wiring, process)
-        outcome = world.guard(process, lambda: images.collect(keep=1, grace_ms=60_000))  # noqa: B023 - called at once
+        images, seen = world.shelf.images(task.wiring, process), world.seen_by(process)
+
+        def collect() -> None:
+            usable = promised_images(seen, trimmable(task.wiring), images, PROMISED)  # noqa: B023 - called at once
+            images.collect(keep=1, grace_ms=60_000, protected=usable)  # noqa: B023
+
+        outcome = world.guard(process, collect)
         if outcome != "done":
             if outcome == "killed":
                 world.settle(machine, outcome)

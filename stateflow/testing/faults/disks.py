@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from stateflow.checkpoint.planner import plan_task
 from stateflow.clock import Clock
 from stateflow.log.base import Cluster
 from stateflow.runtime.wiring import TaskWiring
@@ -41,9 +40,7 @@ class MemoryDisk:
         if self._runs_ahead and names:
             self._run_ahead(cluster, wiring, stores)
         if self._shelf is not None and wiring.changelogs:
-            plan = plan_task(cluster, wiring.id, wiring.changelogs, wiring.topic_ids, stores, self._clock)
-            if any(part.action in ("replay", "empty") for part in plan.stores):
-                stores = self._shelf.fetch_best(cluster, process, wiring, plan.slots) or stores
+            stores = self._shelf.begun_with(cluster, process, wiring, stores)
         self._stores[place] = stores
         return Watched(stores, process, "stores", STORE_ERRORS)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,9 @@ from stateflow.checkpoint.images import TaskImages
 from stateflow.checkpoint.jobs import RestoreJob
 from stateflow.checkpoint.manifest import ImageStore, Manifest
 from stateflow.checkpoint.objects import ObjectInfo
+from stateflow.checkpoint.planner import plan_task
 from stateflow.clock import Clock
+from stateflow.errors import ChangelogTrimmed
 from stateflow.log.base import Cluster
 from stateflow.runtime.wiring import TaskWiring
 from stateflow.store.base import StorePosition
@@ -86,6 +89,24 @@ class ImageShelf:
                 content = msgspec.msgpack.encode(list(stores.reader(store).scan()))
                 (Path(folder) / f"{number}.sst").write_bytes(content)
             return self.images(wiring, process).publish(Path(folder), held, {}).manifest
+
+    def begun_with(
+        self, cluster: Cluster, process: Process | None, wiring: TaskWiring, stores: MemoryTaskStores
+    ) -> MemoryTaskStores:
+        """What a restore begins with: these stores or, where that leaves less to read, those of an image.
+
+        Raises ``ChangelogTrimmed`` when neither these stores nor an image reach to where the changelogs begin.
+        """
+        try:
+            plan = plan_task(cluster, wiring.id, wiring.changelogs, wiring.topic_ids, stores, self._clock)
+        except ChangelogTrimmed:
+            found = self.fetch_best(cluster, process, wiring, sys.maxsize)
+            if found is None:
+                raise
+            return found
+        if not any(part.action in ("replay", "empty") for part in plan.stores):
+            return stores
+        return self.fetch_best(cluster, process, wiring, plan.slots) or stores
 
     def fetch_best(
         self, cluster: Cluster, process: Process | None, wiring: TaskWiring, slots: int
