@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import msgspec
 
 from stateflow.catalog.encoding import CatalogItem
+from stateflow.catalog.evolution import evolved, value_obstacles
 from stateflow.catalog.model import (
     Catalog,
     GenerationEntry,
@@ -25,8 +26,8 @@ from stateflow.errors import (
 
 _LOG = logging.getLogger(__name__)
 
-STORE_FIELDS_FIXED = ("stage", "kind", "layout", "key_codec", "value_codec", "window_ms")
-"""Fields of a store that its bytes depend on. The others (grace, retention, policy, version) may change."""
+STORE_FIELDS_FIXED = ("stage", "kind", "layout", "key_codec", "window_ms")
+"""Fields of a store that its bytes depend on. Of the values see ``evolution``; grace and policy may change freely."""
 STAGE_FIELDS_FIXED = ("sources", "repartition", "upstream")
 _TRANSITIONS: dict[GenerationState, tuple[GenerationState, ...]] = {
     "preparing": ("preparing", "active", "aborted"),
@@ -54,8 +55,9 @@ def additions(expected: Catalog, found: Catalog | None) -> list[CatalogItem]:
     if differences:
         raise CatalogIncompatible(
             f"the code of {expected.app.app!r} does not fit the state it left: {'; '.join(differences)}.",
-            action="go back to the code that fits; or keep the old step in the code and add the new one under another"
-            " name, which starts empty; or drop all state of the application with `stateflow reset APP`.",
+            action="go back to the code that fits; or, where only a state's value changed, raise its version=… and"
+            " register migrations={old version: function}; or keep the old step in the code and add the new one under"
+            " another name, which starts empty; or drop all state of the application with `stateflow reset APP`.",
             app=expected.app.app,
             differences=differences,
         )
@@ -66,7 +68,13 @@ def additions(expected: Catalog, found: Catalog | None) -> list[CatalogItem]:
     if app != found.app:
         changed.append(app)
     changed += [stage for name, stage in expected.stages.items() if stage != found.stages.get(name)]
-    changed += [store for name, store in expected.stores.items() if store != found.stores.get(name)]
+    for name, store in expected.stores.items():
+        present = found.stores.get(name)
+        entry = store if present is None else evolved(store, present)
+        if present is not None and entry.schema_number != present.schema_number:
+            _LOG.info("The values of store %s are now of schema %d.", name, entry.schema_number)
+        if entry != present:
+            changed.append(entry)
     return changed
 
 
@@ -117,8 +125,8 @@ def _stage_differences(wanted: StageEntry, found: StageEntry) -> Iterator[str]:
 def _store_differences(wanted: StoreEntry, found: StoreEntry) -> Iterator[str]:
     for field in STORE_FIELDS_FIXED:
         yield from _difference(f"store {found.name!r}", field, getattr(wanted, field), getattr(found, field))
-    if wanted.version < found.version:
-        yield f"store {found.name!r}: version is {wanted.version} in the code, {found.version} in the catalog"
+    for why in value_obstacles(wanted, found):
+        yield f"store {found.name!r}: {why}"
 
 
 def _difference(what: str, field: str, wanted: object, found: object) -> Iterator[str]:

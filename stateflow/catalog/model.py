@@ -20,6 +20,14 @@ StoreKind = Literal[
 GenerationState = Literal["preparing", "active", "retired", "aborted"]
 
 
+class SchemaEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A schema by which values of a store were written, and may still stand in it."""
+
+    number: int
+    version: int
+    value_codec: dict[str, Any]
+
+
 class StoreEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One store: enough to restore, repartition, query and tune it without the code that fills it."""
 
@@ -38,6 +46,20 @@ class StoreEntry(msgspec.Struct, frozen=True, kw_only=True):
     changelog_policy: Literal["every-update", "coalesced", "eventual"] = "coalesced"
     version: int = 1
     """Of the value's schema, counted by the application."""
+    evolves: bool = False
+    """True when values may stand in an envelope that names their schema: those of operator classes."""
+    migrates: tuple[int, ...] = ()
+    """Versions whose values the code turns into values of the next one."""
+    schema_number: int = 1
+    """Number of the schema that ``value_codec`` and ``version`` are."""
+    older: tuple[SchemaEntry, ...] = ()
+    """The schemas before it."""
+
+    @property
+    def schemas(self) -> tuple[SchemaEntry, ...]:
+        """Every schema of which values may be in the store, the newest last."""
+        newest = SchemaEntry(number=self.schema_number, version=self.version, value_codec=self.value_codec)
+        return (*self.older, newest)
 
 
 class StageEntry(msgspec.Struct, frozen=True, kw_only=True):

@@ -40,6 +40,11 @@ class AvroCodec(Codec[Any]):
         self._parsed = parsed
         self._write, self._read = fastavro.schemaless_writer, fastavro.schemaless_reader
 
+    @property
+    def parsed(self) -> Any:
+        """The schema as fastavro wants it."""
+        return self._parsed
+
     def _encode(self, value: Any) -> bytes:
         out = io.BytesIO()
         self._write(out, self._parsed, value, strict_allow_default=True)

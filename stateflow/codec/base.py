@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
-from stateflow.errors import DecodeError, EncodeError
+from stateflow.errors import CatalogIncompatible, DecodeError, EncodeError
 
 T = TypeVar("T")
 
@@ -56,6 +56,8 @@ class Codec(ABC, Generic[T]):
         """The value of some bytes; raises ``DecodeError``."""
         try:
             return self._decode(data)
+        except CatalogIncompatible:
+            raise  # not these bytes are wrong, but the code that reads them
         except Exception as cause:
             raise self._decode_error(data, cause) from cause
 

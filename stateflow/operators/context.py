@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+from stateflow.catalog.model import StoreEntry
 from stateflow.changelog.eventual import Eventual, EventualChangelog
 from stateflow.clock import Clock
 from stateflow.record import Headers, RecordBatch
@@ -43,6 +44,10 @@ class StageContext(Protocol):
 
     def eventual(self, store: str, policy: Eventual) -> EventualChangelog:
         """Make the changelog of one of the stage's stores an eventual one; asked once, while it is built."""
+        ...
+
+    def entry(self, name: str) -> StoreEntry:
+        """The stage's own store of that name as the catalog has it."""
         ...
 
     def undoable(self) -> AbstractContextManager[None]:

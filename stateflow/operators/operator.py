@@ -145,7 +145,10 @@ class OperatorStep(Step):
         self._stores = [
             stage.store(field.store) for field in fields if field.entry("", key_codec).layout == "plain"
         ]
-        bound = [(field, *field.bind(stage.store(field.store), self._scope)) for field in fields]
+        bound = [
+            (field, *field.bind(stage.store(field.store), self._scope, stage.entry(field.store)))
+            for field in fields
+        ]
         for field, handle, _ in bound:
             setattr(self._operator, field.attribute, handle)
         self._expiries = [expiry for _, _, expiry in bound if expiry is not None]

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 
+from stateflow.catalog.model import StoreEntry
 from stateflow.changelog.eventual import Eventual, EventualChangelog, Moment
 from stateflow.clock import Clock
 from stateflow.codec.covered import log_id
@@ -73,6 +74,10 @@ class TaskContext:
         if self._moment is None:
             self._moment = Moment(self._part_first, self._watermarks.encode())
         return self._moment
+
+    def entry(self, name: str) -> StoreEntry:
+        """The stage's own store of that name as the catalog has it."""
+        return self._wiring.entries[name]
 
     def undoable(self) -> AbstractContextManager[None]:
         """One record's scope: an exception takes back its writes and drops its sends."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from stateflow.catalog.model import Catalog, Guarantee
+from stateflow.catalog.model import Catalog, Guarantee, StoreEntry
 from stateflow.catalog.names import changelog_topic, repartition_topic, task_id, transactional_id
 from stateflow.checkpoint.terms import WHOLE_LOGS, LogTerms
 from stateflow.operators.topology import Stage, Topology
@@ -39,6 +39,8 @@ class TaskWiring:
     topic_ids: Mapping[str, str]
     """Changelog topic → the topic id that the generation was built with."""
     rekeys: Mapping[str, Rekey]
+    entries: Mapping[str, StoreEntry]
+    """Store name → the store as the catalog has it, with every schema of which it holds values."""
     terms: LogTerms = WHOLE_LOGS
     """What the catalog says about the changelogs."""
 
@@ -105,6 +107,7 @@ class Wiring:
                 name: Rekey(repartition_topic(app, name, self.generation), self.routing)
                 for name in stage.rekeys
             },
+            entries={store.name: catalog.stores.get(store.name, store) for store in stage.stores},
             terms=LogTerms.of(catalog),
         )
 

@@ -9,12 +9,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from stateflow.catalog.model import KeyLayout, StoreKind
+from stateflow.catalog.evolution import split_codec
+from stateflow.catalog.model import KeyLayout, SchemaEntry, StoreKind
 from stateflow.codec.describe import from_description
 from stateflow.codec.timed import NEVER_MS
 from stateflow.log.base import Cluster
 from stateflow.record import OffsetRange, TopicPartition
 from stateflow.scale.reading import live_state
+from stateflow.state.evolution import tool_codec
 from stateflow.state.layout import index_of, split_prefixed, split_window
 from stateflow.state.path import instant_of, split_path
 
@@ -30,6 +32,8 @@ class TableSpec:
     layout: KeyLayout
     key_codec: Mapping[str, Any]
     value_codec: Mapping[str, Any]
+    schemas: Sequence[Mapping[str, Any]] = ()
+    """Every schema of which the store holds values, where values may say by which they were written."""
 
     def to_fields(self) -> dict[str, Any]:
         """As JSON-able data."""
@@ -38,6 +42,7 @@ class TableSpec:
             "layout": self.layout,
             "key_codec": dict(self.key_codec),
             "value_codec": dict(self.value_codec),
+            **({"schemas": [dict(schema) for schema in self.schemas]} if self.schemas else {}),
         }
 
     @property
@@ -82,12 +87,23 @@ class TableSpec:
         return described["value"] if self.kind == "versioned" else described
 
     @property
+    def value_type(self) -> str:
+        """Spark SQL type of the values; text where those of older schemas have another."""
+        return "string" if self.is_mixed else sql_type(self.plain_value_codec)
+
+    @property
+    def is_mixed(self) -> bool:
+        """True when values of different types stand side by side, written by different schemas."""
+        types = {sql_type(split_codec(schema["value_codec"])[1]) for schema in self.schemas}
+        return len(types) > 1
+
+    @property
     def columns(self) -> list[tuple[str, str]]:
         """Name and Spark SQL type of each column, in order."""
         return [
             ("key", sql_type(self.key_codec)),
             *self.parts,
-            ("value", sql_type(self.plain_value_codec)),
+            ("value", self.value_type),
             *([("written_at", "timestamp")] if self.has_times else []),
             *([("expires_at", "timestamp")] if self.has_expiries else []),
             ("partition", "int"),
@@ -153,7 +169,8 @@ class _Decoder:
         self._schema = pa.schema([(name, _ARROW_TYPES[kind]()) for name, kind in spec.columns])
         self._key = from_description(spec.key_codec)
         self._key_parts = [from_description(codec) for codec in spec.key_part_codecs]
-        self._value = from_description(spec.value_codec)
+        schemas = [SchemaEntry(**schema) for schema in spec.schemas]
+        self._value = tool_codec(spec.value_codec, schemas)
 
     def is_row(self, key: bytes) -> bool:
         """False for a list's own bookkeeping, which stands beside its elements."""
@@ -174,12 +191,16 @@ class _Decoder:
         columns = [
             _simple(self._spec.key_codec, self._key.decode_many(keys)),
             *parts,
-            _simple(self._spec.plain_value_codec, values),
+            self._values(values),
             *times,
             [partition] * len(rows),
         ]
         arrays = [pa.array(column, field.type) for column, field in zip(columns, self._schema, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _values(self, values: list[Any]) -> list[Any]:
+        # Where other types stand beside the present one, all are JSON text.
+        return _simple({"codec": "json"} if self._spec.is_mixed else self._spec.plain_value_codec, values)
 
     def _split(self, keys: list[bytes]) -> tuple[list[bytes], list[list[Any]]]:
         """Routing keys, and the columns beside them."""

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
@@ -21,6 +22,7 @@ from stateflow.log.base import Cluster
 from stateflow.record import OffsetRange, TopicPartition
 from stateflow.spark.columns import TableSpec, table_batches
 from stateflow.spark.connection import Connection
+from stateflow.state.evolution import schemas_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -62,7 +64,11 @@ def store_snapshot(cluster: Cluster, catalog: Catalog, store: str) -> Snapshot:
         )
     generation = catalog.active.generation if catalog.is_rekeyed(entry.stage) else 0
     table = TableSpec(
-        kind=entry.kind, layout=entry.layout, key_codec=entry.key_codec, value_codec=entry.value_codec
+        kind=entry.kind,
+        layout=entry.layout,
+        key_codec=entry.key_codec,
+        value_codec=entry.value_codec,
+        schemas=[msgspec.to_builtins(schema) for schema in schemas_of(entry)],
     )
     return topic_snapshot(cluster, changelog_topic(catalog.app.app, store, generation), table)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -17,6 +17,7 @@ from stateflow.codec.ordered import key_codec_for
 from stateflow.codec.scalar import Integer
 from stateflow.codec.timed import ExpiringCodec, TimedCodec
 from stateflow.errors import GraphError
+from stateflow.state.evolution import Migration, application_codec
 from stateflow.state.kinds import (
     KINDS,
     NESTED,
@@ -48,6 +49,7 @@ def state(
     codec: Codec[Any] | None = None,
     key_codec: Codec[Any] | None = None,
     version: int = 1,
+    migrations: Mapping[int, Migration] | None = None,
 ) -> Any:
     """Declare a state of an operator class; the annotation beside it says of which type.
 
@@ -57,7 +59,8 @@ def state(
     long in event time; ``ttl_per_write`` lets each write say its own (``value.set(v, ttl=…)``). ``history`` and
     ``max_versions`` say how much a ``Versioned`` remembers. ``max_length``
     drops the oldest elements of a ``ListOf`` and refuses further ones of a ``SetOf``. ``codec`` and ``key_codec``
-    (``MapOf``) replace the codecs inferred from the annotation. ``version`` counts changes of the value's schema.
+    (``MapOf``) replace the codecs inferred from the annotation. ``version`` counts changes of the value's schema;
+    ``migrations`` has, for each older version, the function that turns its values into the next version's.
     Options that do not fit the type are refused with ``GraphError`` when the graph is built. ``docs/state.md``
     has an example of each type.
     """
@@ -74,6 +77,7 @@ def state(
         codec=codec,
         key_codec=key_codec,
         version=version,
+        migrations=migrations,
     )
 
 
@@ -102,6 +106,8 @@ class StateField:
             retention_ms=milliseconds(kept),
             max_length=self.options.max_versions if is_versioned else self.options.max_length,
             version=self.options.version,
+            evolves=self.kind.evolves,
+            migrates=tuple(sorted(self.options.migrations or ())),
         )
 
     def _value_description(self) -> dict[str, Any]:
@@ -125,10 +131,19 @@ class StateField:
         function = self.options.merge or self.options.reduce
         return None if function is None else value_merge(self.codec, function)
 
-    def bind(self, store: StateStore, scope: Scope) -> tuple[Any, Advancing | None]:
-        """A handle on the store, and what deletes its forgotten entries."""
+    def bind(
+        self, store: StateStore, scope: Scope, found: StoreEntry | None = None
+    ) -> tuple[Any, Advancing | None]:
+        """A handle on the store, and what deletes its forgotten entries.
+
+        ``found`` is the store as the catalog has it, with all schemas of which it holds values.
+        """
         expiry = self.kind.expiry(store, self.options)
-        bound = Binding(store, scope, self.key_codecs, self.codec, self.options, expiry)
+        codec = self.codec
+        if self.kind.evolves:
+            wanted = self.entry("", codec)
+            codec = application_codec(codec, wanted, found or wanted, self.options.migrations or {})
+        bound = Binding(store, scope, self.key_codecs, codec, self.options, expiry)
         return self.kind.bind(bound), advancing(self.kind, bound)
 
 

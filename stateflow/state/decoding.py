@@ -12,6 +12,7 @@ from stateflow.codec.base import Codec
 from stateflow.codec.describe import from_description
 from stateflow.codec.timed import NEVER_MS, Expiring, Timed
 from stateflow.errors import ConfigError, EncodeError
+from stateflow.state.evolution import schemas_of, tool_codec
 from stateflow.state.layout import (
     index_of,
     prefix_end,
@@ -57,7 +58,7 @@ class StoreDecoder:
     def __init__(self, entry: StoreEntry) -> None:
         self.entry = entry
         self._key: Codec[Any] = from_description(entry.key_codec)
-        self._value: Codec[Any] = from_description(entry.value_codec)
+        self._value = tool_codec(entry.value_codec, schemas_of(entry))
         described = entry.value_codec
         self._key_parts: list[Codec[Any]] = [
             from_description(part)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol
@@ -48,6 +48,7 @@ class StateOptions:
     codec: Codec[Any] | None = None
     key_codec: Codec[Any] | None = None
     version: int = 1
+    migrations: Mapping[int, Callable[[Any], Any]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +94,8 @@ class Kind:
     takes: frozenset[str]
     """Options beside ``codec`` and ``version``."""
     bind: Callable[[Binding], Any]
+    evolves: bool = True
+    """Whether its values have a schema that may change."""
     is_stamped: bool = True
     """Whether a time to live puts the time of writing before each value."""
 
@@ -136,6 +139,7 @@ def _kind(noun: str, kind: StoreKind, layout: KeyLayout, takes: str, bind: Calla
         layout=layout,
         takes=frozenset(takes.split()),
         bind=bind,
+        evolves=kind not in ("counter", "set"),
         is_stamped=kind != "versioned",
     )
 

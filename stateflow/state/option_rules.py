@@ -10,7 +10,7 @@ from stateflow.codec.base import Codec
 from stateflow.errors import GraphError
 from stateflow.state.kinds import KINDS, Kind, StateOptions
 
-_ALWAYS = frozenset({"codec", "version"})
+_ALWAYS = frozenset({"codec", "version", "migrations"})
 _ADVICE = {
     "counter codec": "A counter is always 64 bits; use a Value[…] for another format.",
     "map default": "It starts empty: leave the default out.",
@@ -34,6 +34,7 @@ def check_options(
         duration = getattr(options, option)
         if duration is not None and duration < timedelta(milliseconds=1):
             raise wrong(owner, name, f"has a {option} below 1 ms", "Give a longer one.")
+    _check_versions(owner, name, kind, options)
     if kind.kind == "value" and options.default is None and not is_optional:
         raise wrong(owner, name, "has no default", "Give default=…, or annotate it Value[… | None].")
     if kind.kind == "reducing":
@@ -54,11 +55,24 @@ def wrong(owner: type, name: str, what: str, action: str) -> GraphError:
 
 def _check_known(owner: type, name: str, kind: Kind, options: StateOptions) -> None:
     given = {field.name for field in fields(options) if getattr(options, field.name) is not None}
-    takes = kind.takes | (_ALWAYS if kind.kind != "counter" else {"version"})
+    takes = kind.takes | (_ALWAYS if kind.kind != "counter" else {"version", "migrations"})
     for option in sorted(given - takes):
         others = sorted(cls.__name__ for cls, other in KINDS.items() if option in other.takes)
         advice = _ADVICE.get(f"{kind.kind} {option}") or f"{option} is for {', '.join(others)}: leave it out."
         raise wrong(owner, name, f"is {kind.noun} with a {option}", advice)
+
+
+def _check_versions(owner: type, name: str, kind: Kind, options: StateOptions) -> None:
+    if options.version < 1:
+        raise wrong(owner, name, f"has the version {options.version}", "Count versions from 1.")
+    beyond = [version for version in options.migrations or () if not 1 <= version < options.version]
+    if beyond:
+        what = f"has a migration of version {beyond[0]}, but is itself version {options.version}"
+        raise wrong(owner, name, what, "Raise version=…; migrations={1: …} makes version 2 of version 1.")
+    if options.migrations and not kind.evolves:
+        raise wrong(
+            owner, name, f"is {kind.noun} with migrations", "Its values have no schema: leave them out."
+        )
 
 
 def _check_reducing(owner: type, name: str, options: StateOptions, *, is_optional: bool) -> None:

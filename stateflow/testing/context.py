@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 
+from stateflow.catalog.model import StoreEntry
 from stateflow.changelog.eventual import Eventual, EventualChangelog, Moment
 from stateflow.clock import ManualClock
 from stateflow.codec.covered import log_id
@@ -33,6 +34,8 @@ class MemoryContext:
 
     def __init__(self, stage: Stage, stores: MemoryTaskStores | None = None, partition: int = 0) -> None:
         names = [store.name for store in stage.stores]
+        self.entries = {store.name: store for store in stage.stores}
+        """The stores as the catalog would have them."""
         self.partition = partition
         self.clock = ManualClock()
         self.watermark_ms = -1
@@ -51,6 +54,10 @@ class MemoryContext:
     def eventual(self, store: str, policy: Eventual) -> EventualChangelog:
         """An eventual changelog of a log that nobody writes."""
         return EventualChangelog(policy, log_id(store), lambda: Moment(self.offset_first, ""))
+
+    def entry(self, name: str) -> StoreEntry:
+        """The stage's own store of that name."""
+        return self.entries[name]
 
     def undoable(self) -> AbstractContextManager[None]:
         """One record's scope."""

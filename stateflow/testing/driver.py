@@ -151,6 +151,13 @@ class TestDriver:
             if "compact" in self.cluster.topic_config(topic)["cleanup.policy"]:
                 self.cluster.compact(topic)
 
+    def upgrade(self, app: App) -> None:
+        """Stop, and start another version of the application on what it left. Raises what a start raises."""
+        self.stop()
+        self.cluster.end_sessions(self._topology.app)
+        self._app, self._topology = app, app.topology()
+        self.restore()
+
     def repartition(self, partitions: int) -> None:
         """Stop, change the partition count of the re-keyed stages as `stateflow scale start` does, start again."""
         self.stop()

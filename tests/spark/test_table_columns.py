@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -10,7 +11,10 @@ import pytest
 
 from stateflow.changelog.format import TOUCH_KEY
 from stateflow.codec.describe import from_description
-from stateflow.codec.timed import stamp
+from stateflow.codec.evolving import enveloped
+from stateflow.codec.scalar import String
+from stateflow.codec.timed import NEVER_MS, stamp, stamp_both
+from stateflow.codec.timer import EncodedTimer, Timer
 from stateflow.errors import DecodeError, TopicMissing
 from stateflow.log.base import TopicSpec
 from stateflow.log.memory import MemoryCluster
@@ -19,6 +23,7 @@ from stateflow.spark.columns import TableSpec, table_batches
 from stateflow.spark.table import topic_snapshot
 from stateflow.state.layout import index_bytes, prefixed_key, window_key
 from stateflow.state.path import instant, step
+from stateflow.state.timers import timers_entry
 
 STRING = {"codec": "string"}
 SOURCE = TopicPartition("t", 1)
@@ -131,3 +136,37 @@ def test_elements_with_a_time_to_live_tell_when_they_were_added(cluster: MemoryC
     spec = TableSpec(kind="set", layout="prefixed", key_codec=STRING, value_codec=value_codec)
     (row,) = rows(cluster, spec, [(prefixed_key(b"a", b"x"), stamp(b"", 1_500))])
     assert (row["value"], row["written_at"].microsecond) == ("x", 500_000)
+
+
+def test_values_of_older_schemas_stand_beside_those_of_now(cluster: MemoryCluster) -> None:
+    schemas = [
+        {"number": 1, "version": 1, "value_codec": INTEGER},
+        {"number": 2, "version": 2, "value_codec": {"codec": "json"}},
+    ]
+    spec = TableSpec(
+        kind="value", layout="plain", key_codec=STRING, value_codec={"codec": "json"}, schemas=schemas
+    )
+    old, new = from_description(INTEGER).encode(-7), enveloped(b'{"a":1}', 2)
+    found = rows(cluster, spec, [(b"old", old), (b"new", new)])
+    assert {row["key"]: row["value"] for row in found} == {"old": "-7", "new": '{"a": 1}'}
+    assert TableSpec(**json.loads(json.dumps(spec.to_fields()))).ddl == spec.ddl
+
+
+def test_values_with_their_own_time_to_live_tell_when_they_go(cluster: MemoryCluster) -> None:
+    spec = TableSpec(
+        kind="value", layout="plain", key_codec=STRING, value_codec={"codec": "expiring", "value": STRING}
+    )
+    entries = [(b"a", stamp_both(b"x", 1_000, 2_000)), (b"b", stamp_both(b"y", 1_000, NEVER_MS))]
+    found = rows(cluster, spec, [*entries])
+    assert [row["expires_at"] and row["expires_at"].second for row in found] == [2, None]
+    assert [row["value"] for row in found] == ["x", "y"]
+
+
+def test_timers_are_a_table_too(cluster: MemoryCluster) -> None:
+    entry = timers_entry("op-timers", String)
+    spec = TableSpec(
+        kind=entry.kind, layout=entry.layout, key_codec=entry.key_codec, value_codec=entry.value_codec
+    )
+    timer = EncodedTimer.encode(Timer("event", 5_000, 1_000))
+    (row,) = rows(cluster, spec, [(prefixed_key(b"a", b"idle"), timer)])
+    assert (row["key"], row["map_key"], json.loads(row["value"])["due_ms"]) == ("a", "idle", 5_000)
