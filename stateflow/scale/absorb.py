@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
+from stateflow.catalog.evolution import split_codec
 from stateflow.catalog.model import Catalog, RoutingEntry, StoreEntry
 from stateflow.catalog.names import changelog_topic
 from stateflow.errors import (
@@ -302,6 +303,8 @@ def _check_stores(catalog: Catalog, theirs: Catalog) -> None:
             continue
         if "eventual" in (own.changelog_policy, entry.changelog_policy):
             differences.append(f"the changelog of {name!r} is eventual: its values belong to their input")
+        if _may_name_schemas(own) or _may_name_schemas(entry):
+            differences.append(f"values of {name!r} name schemas by numbers of their own application")
         differences += [
             f"store {name!r}: {what} is {getattr(own, what)} here and {getattr(entry, what)} there"
             for what in _BYTES_DEPEND_ON
@@ -314,6 +317,12 @@ def _check_stores(catalog: Catalog, theirs: Catalog) -> None:
             " changelog can be repartitioned, but not merged.",
             differences=differences,
         )
+
+
+def _may_name_schemas(entry: StoreEntry) -> bool:
+    """True when values may stand in envelopes: they are then to be read with the catalog that numbered the schemas."""
+    inner = split_codec(entry.value_codec)[1]
+    return entry.evolves and (entry.version > 1 or (inner["codec"] == "avro" and bool(entry.older)))
 
 
 def _check_drained(cluster: Cluster, theirs: Catalog) -> None:

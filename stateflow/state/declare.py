@@ -129,7 +129,10 @@ class StateField:
     def merge(self) -> ValueMerge | None:
         """The application's function for two values of one key, if it declared one."""
         function = self.options.merge or self.options.reduce
-        return None if function is None else value_merge(self.codec, function)
+        if function is None:
+            return None
+        entry = self.entry("", self.codec)
+        return value_merge(application_codec(self.codec, entry, entry, {}), function)
 
     def bind(
         self, store: StateStore, scope: Scope, found: StoreEntry | None = None
