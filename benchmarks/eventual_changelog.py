@@ -1,6 +1,6 @@
 """Continuous eventual checkpointing: intensity against throughput, log and recovery (the experiment of DSN 2011).
 
-    python benchmarks/eventual_changelog.py --records 300000 --rounds 3
+    python benchmarks/eventual_changelog.py --records 1000000 --rounds 3
 
 Starts its own broker. Windows of a minute are counted per key; every change logged (coalesced per commit) stands
 beside eventual changelogs of falling intensity, in turns, round by round. After the run the worker is taken to be
@@ -19,12 +19,13 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from word_minutes import Took, Variant, WordMinutes, feed
+from word_minutes import Variant, WordMinutes, feed
 
 import stateflow as sf
 from stateflow.log.base import Cluster
 from stateflow.log.kafka import connect
 from stateflow.testing.broker import open_test_broker
+from stateflow.testing.costs.running import Took
 
 BASE = Variant("coalesced")
 INTENSITIES = (1.0, 0.1, 0.01, 0.001)
@@ -90,7 +91,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--records", type=int, default=300_000)
+    parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--keys", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--commit-interval", type=float, default=0.2, help="seconds")

@@ -1,6 +1,6 @@
 """What exactly-once and the paranoid commit mode cost against at-least-once, at the same commit interval.
 
-    python benchmarks/guarantees.py --records 300000 --rounds 5
+    python benchmarks/guarantees.py --records 1000000 --rounds 5
 
 Starts its own broker. Windows of a minute are counted per key; the variants take turns in every round, the order
 turning with the rounds, so that a slow minute of the machine does not fall on one of them. Every variant is compared
@@ -16,10 +16,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from word_minutes import Took, Variant, WordMinutes, feed
+from word_minutes import Variant, WordMinutes, feed
 
 from stateflow.log.kafka import connect
 from stateflow.testing.broker import open_test_broker
+from stateflow.testing.costs.running import Took
 
 BASE = Variant("at-least-once", guarantee="at-least-once")
 VARIANTS = (BASE, Variant("exactly-once"), Variant("paranoid", commit_mode="paranoid"))
@@ -44,7 +45,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--records", type=int, default=300_000)
+    parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--keys", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--commit-interval", type=float, default=1.0, help="seconds")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import shutil
-import time
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import timedelta
@@ -17,20 +16,18 @@ from stateflow.clock import SystemClock
 from stateflow.config import CommitMode, Guarantee
 from stateflow.log.base import Cluster, TopicSpec
 from stateflow.log.reading import read_range
-from stateflow.runtime.lag import is_drained
 from stateflow.runtime.launch import rocks_opener
 from stateflow.runtime.opening import Opener
 from stateflow.runtime.prepare import prepare
 from stateflow.runtime.settings import worker_settings
 from stateflow.runtime.wiring import Wiring
-from stateflow.runtime.worker import Worker
 from stateflow.store.resources import RocksResources
+from stateflow.testing.costs.running import Stopwatch, Took, drained_worker
 
 SOURCE = "bench-numbers"
 PARTITIONS = 2
 FIRST_MS = 1_704_067_200_000
 _FEED_RECORDS = 20_000
-_LOOK_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +38,6 @@ class Variant:
     guarantee: Guarantee = "exactly-once"
     commit_mode: CommitMode = "standard"
     changelog: sf.Eventual | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Took:
-    """Wall time, and CPU of this process (the Kafka client included, the broker not), in seconds."""
-
-    seconds: float
-    cpu_seconds: float
 
 
 def feed(cluster: Cluster, records: int, keys: int, minutes: int) -> None:
@@ -105,22 +94,8 @@ class WordMinutes:
         return prepare(self._cluster, topology, options.guarantee, options.partitions, SystemClock())
 
     def run(self) -> tuple[Took, list[Extents]]:
-        """From the first running task to the last record, by one worker in this process, which then dies.
-
-        Also what its eventual changelogs lack at that moment.
-        """
-        wiring, settings, clock = self.wiring(), worker_settings(self._options), SystemClock()
-        opener = rocks_opener(self._cluster, settings, RocksResources())
-        worker = Worker(self._cluster, wiring, opener, settings, clock)
-        with closing(worker):
-            while not worker.tasks:
-                worker.step()
-            wall, cpu = time.perf_counter(), time.process_time()
-            while worker.starting or not is_drained(self._cluster, wiring.catalog):
-                until = time.monotonic() + _LOOK_SECONDS
-                while time.monotonic() < until:
-                    worker.step()
-            took = Took(time.perf_counter() - wall, time.process_time() - cpu)
+        """The whole input by one worker, which then dies; and what its eventual changelogs lack at that moment."""
+        with drained_worker(self._cluster, self.wiring(), worker_settings(self._options)) as (worker, took):
             changelogs = [task.context.eventual_changelogs.values() for task in worker.tasks.values()]
             return took, [changelog.extents for several in changelogs for changelog in several]
 
@@ -144,11 +119,11 @@ class WordMinutes:
         opener = Opener(
             self._cluster, rocks_opener(self._cluster, settings, RocksResources()), settings, SystemClock()
         )
-        wall, cpu = time.perf_counter(), time.process_time()
+        watch = Stopwatch()
         for wiring in self.wiring().tasks():
             if wiring.changelogs:
                 opener.open(wiring, lambda: False).task.abandon()
-        return Took(time.perf_counter() - wall, time.process_time() - cpu)
+        return watch.took()
 
     def delete(self) -> None:
         """Take its topics off the broker."""

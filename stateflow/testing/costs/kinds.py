@@ -98,7 +98,7 @@ class _Nested(_Number):
 
     def on_record(self, value: int, ctx: sf.Context[int]) -> None:
         element = self.element(value)
-        self.state.get(element % 4).merge(element, 1, int.__add__)
+        self.state[element % 4].merge(element, 1, int.__add__)
 
 
 class _Versioned(_Number):
@@ -149,9 +149,9 @@ KINDS = (
 )
 
 
-def application(kind: StateKind, run: int, options: sf.AppOptions) -> tuple[sf.App, sf.Topic[bytes, int]]:
-    """The application of one kind in one run, and its source topic."""
-    name = f"cost-{kind.name.replace(' ', '-')}-{run}"
+def application(kind: StateKind, number: int, options: sf.AppOptions) -> tuple[sf.App, sf.Topic[bytes, int]]:
+    """An application of one kind, told from others of it by its number, and its source topic."""
+    name = f"cost-{kind.name.replace(' ', '-')}-{number}"
     app = sf.App(name, options=options)
     numbers = app.topic(f"{name}-numbers", value=sf.Integer)
     kind.attach(app.stream(numbers).key_by(lambda number: number % KEYS, name="by-key", key=sf.Integer))

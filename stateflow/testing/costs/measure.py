@@ -15,7 +15,10 @@ from stateflow.testing.costs.kinds import BASELINE, KEYS, KINDS
 from stateflow.testing.costs.result import Cost, KindResult, Run, StatesStudy
 from stateflow.testing.costs.site import CostOptions, CostSite
 
-QUICK = CostOptions(updates=40_000, runs=1)
+QUICK = CostOptions(updates=100_000, runs=1)
+
+_WARM_UP = 10_000
+"""Number of a run that does not count: what a process does only once is done in it."""
 
 Tell = Callable[[str], None]
 
@@ -26,13 +29,16 @@ def measure_states(cluster: Cluster, options: CostOptions, folder: Path, tell: T
     chosen = [kind for kind in KINDS if not options.only or kind.name in options.only]
     baseline: list[Cost] = []
     runs: dict[str, list[Run]] = {kind.name: [] for kind in chosen}
-    steps_total, steps = options.runs * (1 + len(chosen)), 0
+    steps_total, steps = options.runs * (2 + len(chosen)), 0
+    tell("warming up")
+    with CostSite(cluster, BASELINE, _WARM_UP, options, folder) as site:
+        site.update()
     for run in range(options.runs):
-        for kind in (BASELINE, *chosen):
+        for kind in (BASELINE, *chosen, BASELINE):
             left_seconds = (time.monotonic() - began) / steps * (steps_total - steps) if steps else None
             left = "" if left_seconds is None else f", about {left_seconds:.0f} s left"
             tell(f"run {run + 1} of {options.runs}: {kind.name}{left}")
-            with CostSite(cluster, kind, run, options, folder) as site:
+            with CostSite(cluster, kind, steps, options, folder) as site:
                 if kind is BASELINE:
                     baseline.append(site.update())
                 else:

@@ -70,7 +70,7 @@ class StatesStudy:
     updates: int
     keys: int
     baseline: tuple[Cost, ...]
-    """Per record, without state: one entry per run."""
+    """Per record, without state: before and after the types of each run."""
     results: tuple[KindResult, ...]
     seconds: float
 
@@ -79,31 +79,35 @@ class StatesStudy:
         """Median CPU per record of the pipeline without state, µs."""
         return statistics.median(cost.cpu_us for cost in self.baseline)
 
+    @property
+    def baseline_spread_us(self) -> float:
+        """Between the least and the greatest of it: differences below this mean nothing."""
+        costs = [cost.cpu_us for cost in self.baseline]
+        return max(costs) - min(costs)
+
     def update_cpu_us(self, result: KindResult) -> float:
         """Median CPU per update beyond the baseline, µs."""
         return result.median("update", "cpu_us") - self.baseline_cpu_us
 
     def summary(self) -> dict[str, Any]:
         """The study as one JSON object: medians, spreads, and every run."""
-        value = next(result for result in self.results if result.kind == "value")
-        unit = self.update_cpu_us(value)
         return {
             "updates": self.updates,
             "keys": self.keys,
-            "runs": len(self.baseline),
+            "runs": len(self.baseline) // 2,
             "seconds": round(self.seconds, 1),
             "baseline_cpu_us": round(self.baseline_cpu_us, 2),
-            "types": {result.kind: self._of(result, unit) for result in self.results},
+            "baseline_spread_us": round(self.baseline_spread_us, 2),
+            "types": {result.kind: self._of(result) for result in self.results},
         }
 
-    def _of(self, result: KindResult, unit: float) -> dict[str, Any]:
+    def _of(self, result: KindResult) -> dict[str, Any]:
         least, greatest = result.spread("update", "cpu_us")
         update = self.update_cpu_us(result)
         return {
             "write": result.write,
             "update_cpu_us": round(update, 2),
             "update_cpu_us_spread": [round(at - self.baseline_cpu_us, 2) for at in (least, greatest)],
-            "update_to_value": round(update / unit, 2) if unit > 0 else None,
             "changelog_records_per_update": round(result.median("changelog_records"), 3),
             "changelog_bytes_per_update": round(result.median("changelog_bytes"), 1),
             "query_us": round(result.median("query", "wall_us"), 1),
@@ -124,7 +128,6 @@ def rows(study: StatesStudy) -> Sequence[Sequence[str]]:
         [
             kind,
             f"{one['update_cpu_us']:.1f}",
-            "–" if one["update_to_value"] is None else f"{one['update_to_value']:.2f}",
             f"{one['changelog_bytes_per_update']:.0f}",
             f"{one['query_us']:.0f}",
             f"{one['repartition_cpu_us']:.1f}",
@@ -140,7 +143,6 @@ def rows(study: StatesStudy) -> Sequence[Sequence[str]]:
 HEADER = (
     "type",
     "update µs CPU",
-    "× value",
     "log B/update",
     "query µs/key",
     "move µs/entry",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -20,7 +19,6 @@ from stateflow.checkpoint.objects import DirectoryObjects
 from stateflow.clock import SystemClock
 from stateflow.log.base import Cluster, TopicSpec
 from stateflow.log.reading import read_range
-from stateflow.runtime.launch import run_worker
 from stateflow.runtime.prepare import prepare
 from stateflow.runtime.settings import worker_settings
 from stateflow.scale.engine import InProcess
@@ -33,6 +31,7 @@ from stateflow.store.resources import RocksResources
 from stateflow.store.rocks import RocksTaskStores
 from stateflow.testing.costs.kinds import KEYS, StateKind, application
 from stateflow.testing.costs.result import Cost, Run
+from stateflow.testing.costs.running import Stopwatch, Took, drained_worker
 
 FIRST_MS = 1_704_067_200_000
 PARTITIONS = 2
@@ -50,23 +49,16 @@ class CostOptions:
     only: tuple[str, ...] = ()
 
 
-class Stopwatch:
-    """CPU of this process and wall time since it was made."""
-
-    def __init__(self) -> None:
-        self._cpu, self._wall = time.process_time(), time.perf_counter()
-
-    def per(self, operations: int) -> Cost:
-        """The cost of one of so many operations, µs."""
-        cpu, wall = time.process_time() - self._cpu, time.perf_counter() - self._wall
-        return Cost(1e6 * cpu / operations, 1e6 * wall / operations)
+def per(took: Took, operations: int) -> Cost:
+    """The cost of one of so many operations."""
+    return Cost(1e6 * took.cpu_seconds / operations, 1e6 * took.seconds / operations)
 
 
 class CostSite:
     """Measures one type of state; a context, which leaves nothing on the broker."""
 
     def __init__(
-        self, cluster: Cluster, kind: StateKind, run: int, options: CostOptions, folder: Path
+        self, cluster: Cluster, kind: StateKind, number: int, options: CostOptions, folder: Path
     ) -> None:
         self._cluster = cluster
         self._kind = kind
@@ -75,7 +67,7 @@ class CostSite:
         self._app_options = sf.AppOptions(
             state_dir=folder / "state", partitions=PARTITIONS, idle_seconds=0.2, restore_threads=1
         )
-        self._app, self._source = application(kind, run, self._app_options)
+        self._app, self._source = application(kind, number, self._app_options)
         self._objects = DirectoryObjects(folder / "images")
         self._fed = 0
 
@@ -112,10 +104,8 @@ class CostSite:
         )
 
     def update(self) -> Cost:
-        """From the first record to the last commit, by one worker in this process."""
-        watch = Stopwatch()
-        self._run()
-        return watch.per(self._options.updates)
+        """From the first running task to the end of the input, by one worker in this process."""
+        return per(self._run(), self._options.updates)
 
     def _feed(self, records: int, keys: int) -> None:
         """Numbers of random keys and elements, a millisecond apart."""
@@ -134,11 +124,12 @@ class CostSite:
                 writer.commit()
                 self._fed += count
 
-    def _run(self) -> None:
+    def _run(self) -> Took:
         options = self._app_options
         topology = self._app.topology()
         wiring = prepare(self._cluster, topology, options.guarantee, options.partitions, self._clock)
-        run_worker(self._cluster, wiring, worker_settings(options), until_drained=True)
+        with drained_worker(self._cluster, wiring, worker_settings(options)) as (_, took):
+            return took
 
     def _logged(self) -> tuple[int, int]:
         """Records of state in the changelog, and bytes of their keys and values."""
@@ -165,7 +156,7 @@ class CostSite:
             wanted = random.Random(3).choices(range(KEYS), k=self._options.queries)
             watch = Stopwatch()
             found = sum(view.get(key) not in (None, 0) for key in wanted for view in views)
-            query = watch.per(len(wanted))
+            query = per(watch.took(), len(wanted))
             assert found, "the keys that are asked for are those that were written"
             merge = self._merging(entry, [dict(reader.scan()) for reader in readers])
         return query, merge, entries
@@ -181,7 +172,7 @@ class CostSite:
         watch = Stopwatch()
         for key, entries in by_key.items():
             merge.merge(key, entries, entries)
-        return watch.per(len(by_key))
+        return per(watch.took(), len(by_key))
 
     def _checkpoint(self) -> tuple[float, int]:
         """Seconds and bytes of an image of every task with state."""
@@ -189,11 +180,11 @@ class CostSite:
         jobs = self._jobs()
         with self._open() as opened:
             for job, stores in zip(jobs, opened, strict=True):
-                began = time.perf_counter()
+                watch = Stopwatch()
                 images = TaskImages(self._objects, self._app.id, 0, job.task, self._clock)
                 published = create_image(stores, images, job.changelogs, job.topic_ids, {})
                 assert published is not None, "the task has written state"
-                seconds += time.perf_counter() - began
+                seconds += watch.took().seconds
                 size_bytes += published.bytes_uploaded_total
         return seconds, size_bytes
 
@@ -201,7 +192,7 @@ class CostSite:
         routing = RoutingEntry(kind="modulo", partitions=MOVED_TO)
         watch = Stopwatch()
         start(self._cluster, self._app.id, routing, InProcess(self._cluster), self._clock)
-        return watch.per(entries)
+        return per(watch.took(), entries)
 
     # --- what is there -----------------------------------------------------------------------------------
 
