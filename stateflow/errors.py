@@ -250,6 +250,27 @@ class WaitTimedOut(StateflowError):
     exit_code = 53
 
 
+# --- savepoints: 60 … 69 ----------------------------------------------------------------------------
+
+
+class SavepointMissing(StateflowError):
+    """There is no savepoint of that name, or not any more."""
+
+    exit_code = 60
+
+
+class SavepointFailed(StateflowError):
+    """A savepoint could not be made; nothing of it is kept, and the application goes on."""
+
+    exit_code = 61
+
+
+class SavepointUnfit(StateflowError):
+    """A savepoint cannot be restored here without saying what is to become of part of it."""
+
+    exit_code = 62
+
+
 class Interrupted(StateflowError):
     """Stopped by the user (Ctrl-C) after a clean close."""
 

@@ -77,13 +77,18 @@ class RecordBatch:
 
     def first(self, rows: int) -> RecordBatch:
         """The first ``rows`` rows."""
+        return self.rows(0, rows)
+
+    def rows(self, first: int, after: int) -> RecordBatch:
+        """The rows from ``first`` up to, not including, ``after``."""
+        rows = slice(first, after)
         return RecordBatch(
             self.source,
-            self.offsets[:rows],
-            self.timestamps_ms[:rows],
-            self.keys[:rows],
-            self.values[:rows],
-            self.headers[:rows],
+            self.offsets[rows],
+            self.timestamps_ms[rows],
+            self.keys[rows],
+            self.values[rows],
+            self.headers[rows],
         )
 
     def records(self) -> Iterator[Record]:

@@ -102,7 +102,7 @@ def compare(expected: Catalog, found: Catalog) -> Iterator[str]:
         if wanted is None:
             yield f"store {name!r} is in the catalog and not in the code"
         else:
-            yield from _store_differences(wanted, store)
+            yield from store_differences(wanted, store)
 
 
 def check_transition(found: GenerationEntry | None, entry: GenerationEntry) -> None:
@@ -122,7 +122,8 @@ def _stage_differences(wanted: StageEntry, found: StageEntry) -> Iterator[str]:
         yield from _difference(f"stage {found.name!r}", field, getattr(wanted, field), getattr(found, field))
 
 
-def _store_differences(wanted: StoreEntry, found: StoreEntry) -> Iterator[str]:
+def store_differences(wanted: StoreEntry, found: StoreEntry) -> Iterator[str]:
+    """Every difference between two entries of a store that its bytes would not survive."""
     for field in STORE_FIELDS_FIXED:
         yield from _difference(f"store {found.name!r}", field, getattr(wanted, field), getattr(found, field))
     for why in value_obstacles(wanted, found):

@@ -25,7 +25,7 @@ from stateflow.errors import (
     ProducerFenced,
     TransactionAborted,
 )
-from stateflow.log.base import Cluster, TopicSpec
+from stateflow.log.base import Cluster, Committed, TopicSpec
 from stateflow.log.reading import read_range
 from stateflow.log.settling import settled_ranges
 from stateflow.record import TopicPartition
@@ -91,6 +91,14 @@ class ControlTopic:
         """Write entries as they are, all or none; returns the catalog after it."""
         return self._change(lambda _: entries)
 
+    def change(self, decide: Decision, offsets: Mapping[TopicPartition, Committed] | None = None) -> Catalog:
+        """Write what ``decide`` makes of the catalog as it is then; none of it when that is nothing.
+
+        ``decide`` may be called several times, and may raise. ``offsets`` become the application's input positions
+        in the same transaction: both are so afterwards, or neither.
+        """
+        return self._change(decide, offsets or {})
+
     def write_generations(self, entries: Sequence[GenerationEntry]) -> Catalog:
         """Move generations on, all or none. Raises ``GenerationUnfinished`` where that no longer fits."""
 
@@ -114,11 +122,11 @@ class ControlTopic:
 
     # --- inside ---------------------------------------------------------------------------------------
 
-    def _change(self, decide: Decision) -> Catalog:
+    def _change(self, decide: Decision, offsets: Mapping[TopicPartition, Committed] | None = None) -> Catalog:
         self._create()
         for attempt in range(_ATTEMPTS_MAX):
             try:
-                return self._try_change(decide)
+                return self._try_change(decide, offsets or {})
             except (ProducerFenced, TransactionAborted) as error:
                 _LOG.info(
                     "Another process changed %s at the same time (%d): %s", self.topic, attempt + 1, error
@@ -131,7 +139,7 @@ class ControlTopic:
             topic=self.topic,
         )
 
-    def _try_change(self, decide: Decision) -> Catalog:
+    def _try_change(self, decide: Decision, offsets: Mapping[TopicPartition, Committed]) -> Catalog:
         found = self.read()
         if found is not None and not decide(found):
             return found
@@ -144,6 +152,8 @@ class ControlTopic:
                 for entry in entries:
                     key, value = encode_item(entry)
                     writer.send(self.topic, key, value, partition=0)
+                if offsets:
+                    writer.send_offsets(offsets, self._app, None)
                 writer.commit()
         finally:
             writer.close()
@@ -188,6 +198,16 @@ def refuse_unfinished(catalog: Catalog) -> Catalog:
     preparing = [entry for entry in catalog.generations.values() if entry.state == "preparing"]
     if preparing:
         entry = preparing[0]
+        if entry.savepoint is not None:
+            raise GenerationUnfinished(
+                f"a restore of {catalog.app.app!r} from the savepoint {entry.savepoint!r} (generation"
+                f" {entry.generation}) was begun and is not finished.",
+                action="finish it with the same `stateflow savepoint restore`, or undo it with `stateflow savepoint"
+                " abort`.",
+                app=catalog.app.app,
+                generation=entry.generation,
+                savepoint=entry.savepoint,
+            )
         raise GenerationUnfinished(
             f"a change of {catalog.app.app!r} to {entry.partitions} partitions (generation"
             f" {entry.generation}) was"

@@ -1,7 +1,7 @@
 """The catalog: what an application's topics hold, written on its control topic so that no tool needs its code.
 
 Values are JSON, described to the byte in ``docs/formats.md``. Keys: ``app``, ``stage/<name>``, ``store/<name>``,
-``generation/<number>``.
+``generation/<number>``, ``cut``, ``savepoint/<name>``.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import msgspec
+
+from stateflow.errors import GenerationUnfinished
 
 FORMAT_VERSION = 1
 
@@ -18,6 +20,7 @@ StoreKind = Literal[
     "value", "window", "list", "map", "counter", "set", "reducing", "nested", "versioned", "timers"
 ]
 GenerationState = Literal["preparing", "active", "retired", "aborted"]
+CutState = Literal["open", "complete", "aborted"]
 
 
 class SchemaEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,11 +146,47 @@ class GenerationEntry(msgspec.Struct, frozen=True, kw_only=True):
     """The other application whose state was merged into this generation, if one was."""
     created_ms: int = 0
     activated_ms: int | None = None
+    savepoint: str | None = None
+    """The savepoint that this generation is filled from; None when it follows from the one before."""
+    source_generation: int = 0
+    """Number in the names of the changelogs of stages that read sources: a repartition leaves those in place."""
 
     @property
     def partitions(self) -> int:
         """Partition count of every re-keyed stage in this generation."""
         return self.routing.partitions
+
+
+class CutEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """The newest cut through the running application; there is one at a time. Numbers only rise.
+
+    While it is ``open`` its tasks take their places in it; whoever ends it, once, says how.
+    """
+
+    number: int
+    savepoint: str
+    """Name of the savepoint it is for."""
+    location: str
+    """Where its parts go."""
+    generation: int
+    state: CutState
+    requested_ms: int
+    deadline_ms: int
+    """Wall-clock time after which a worker may abort it: whoever asked for it is gone."""
+    reason: str | None = None
+    """Why it was aborted."""
+
+
+class SavepointEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One complete savepoint, and where it is kept."""
+
+    name: str
+    number: int
+    location: str
+    generation: int
+    created_ms: int
+    tasks: int
+    size_bytes: int
 
 
 class Catalog(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,11 +196,29 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
     stages: dict[str, StageEntry]
     stores: dict[str, StoreEntry]
     generations: dict[int, GenerationEntry]
+    cut: CutEntry | None = None
+    savepoints: dict[str, SavepointEntry] = {}
 
     @property
     def active(self) -> GenerationEntry:
-        """The generation that workers run."""
-        return max((g for g in self.generations.values() if g.state == "active"), key=lambda g: g.generation)
+        """The generation that workers run.
+
+        Raises ``GenerationUnfinished`` while there is none, which is only so before a restore from a savepoint has
+        completed the first.
+        """
+        active = [entry for entry in self.generations.values() if entry.state == "active"]
+        if not active:
+            raise GenerationUnfinished(
+                f"a restore of {self.app.app!r} from a savepoint was begun and is not finished.",
+                action="finish it with the same `stateflow savepoint restore`, or undo it with `stateflow savepoint"
+                " abort`.",
+                app=self.app.app,
+            )
+        return max(active, key=lambda entry: entry.generation)
+
+    def changelog_generation(self, stage: str) -> int:
+        """Number in the names of a stage's changelogs now."""
+        return self.active.generation if self.is_rekeyed(stage) else self.active.source_generation
 
     def is_rekeyed(self, stage: str) -> bool:
         """True when the stage's partitions follow the generation, False when they follow the source topic."""

@@ -11,6 +11,9 @@ TOUCH_KEY = RESERVED_KEY_PREFIX + b"touch"
 WATERMARK_HEADER = "sf-wm"
 """Header of a watermark record on a repartition topic (key and value None)."""
 
+CUT_HEADER = "sf-cut"
+"""Header of everything that a task sends to a repartition topic after its place in a cut: see ``runtime/cuts.py``."""
+
 
 def is_reserved(key: bytes | None) -> bool:
     """True for a record that is bookkeeping, not state. A record without a key is never state."""

@@ -82,8 +82,11 @@ class TaskImages:
         inputs: Mapping[str, int],
         cancelled: Cancelled = _never,
         mode: UploadMode = "delta",
+        savepoint: str | None = None,
     ) -> Published:
         """Upload a checkpoint directory and publish it. A crash anywhere before the end leaves no image.
+
+        One for a ``savepoint`` does not age and go, but stays until that is deleted.
 
         Raises ``Interrupted`` soon after ``cancelled`` turns true: no further object is begun then.
         """
@@ -115,6 +118,8 @@ class TaskImages:
         )
         encoded = manifest.encode()
         name = f"{self._folder}/manifests/{manifest.created_ms:020d}.json"
+        if savepoint is not None:
+            name = self.savepoint_name(savepoint)
         Manifest.decode(encoded, name)  # what we could not read back must not be published
         _check_wanted(cancelled)
         reach("image.before_manifest")
@@ -126,6 +131,15 @@ class TaskImages:
         """Names of the published manifests, newest first."""
         found = self._objects.list(f"{self._folder}/manifests")
         return sorted((info.name for info in found if _MANIFEST_NAME.search(info.name)), reverse=True)
+
+    def savepoint_name(self, savepoint: str) -> str:
+        """Name of the manifest that this task has in a savepoint (``<name>.<number>``)."""
+        return f"{self._folder}/savepoints/{savepoint}.json"
+
+    def savepoint_names(self) -> list[str]:
+        """Names of the manifests that savepoints hold of this task."""
+        found = self._objects.list(f"{self._folder}/savepoints")
+        return sorted(info.name for info in found if info.name.endswith(".json"))
 
     def created_ms(self, name: str) -> int:
         """When an image was published, by its name."""
@@ -169,6 +183,21 @@ class TaskImages:
         sizes = self._contents() if marked else {}
         return [name for name in marked if self._is_safe(name, sizes)]
 
+    def absent(self, manifest: Manifest) -> list[str]:
+        """Files of an image that are not there, or of another size; a look at names and sizes only."""
+        found = self._contents()
+        return [
+            file.name for file in manifest.files if found.get(self._place(manifest, file)) != file.size_bytes
+        ]
+
+    def forget_savepoint(self, savepoint: str, *, grace_ms: int) -> Collected:
+        """Remove what a savepoint alone holds of this task; what is younger than ``grace_ms`` is left to ``collect``.
+
+        Repeated, it goes on where it was interrupted.
+        """
+        self._objects.delete(self.savepoint_name(savepoint))
+        return self.collect(keep=max(1, len(self.names())), grace_ms=grace_ms)
+
     def fetch(self, manifest: Manifest, directory: Path, cancelled: Cancelled = _never) -> None:
         """Install an image as ``directory``, which must not exist: whole and verified, or not at all.
 
@@ -193,7 +222,8 @@ class TaskImages:
     def collect(
         self, *, keep: int, grace_ms: int, protected: Collection[str] = (), dry_run: bool = False
     ) -> Collected:
-        """Remove all but the newest ``keep`` images and those ``protected``, and contents that none of these names.
+        """Remove all but the newest ``keep`` images and those ``protected``, and contents that none of these names,
+        nor any savepoint.
 
         Contents younger than ``grace_ms`` stay: an upload under way has not published its manifest yet. A manifest
         that cannot be read stops the collection (``StateCorrupt``) unless it is among those removed.
@@ -201,7 +231,7 @@ class TaskImages:
         assert keep >= 1, "the newest image is never garbage"
         names = self.names()
         gone = [name for name in names[keep:] if name not in protected]
-        live = self._named(name for name in names if name not in gone)
+        live = self._named([*(name for name in names if name not in gone), *self.savepoint_names()])
         oldest_ms = self._clock.now_ms() - grace_ms
         dead = [
             info

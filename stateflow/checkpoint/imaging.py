@@ -15,10 +15,11 @@ from stateflow.checkpoint.images import Cancelled, Published, TaskImages
 from stateflow.checkpoint.manifest import ImageStore, UploadMode
 from stateflow.errors import StateForeign
 from stateflow.record import TopicPartition
-from stateflow.store.base import StorePosition
+from stateflow.store.base import StorePosition, TaskStores
 from stateflow.store.rocks import RocksTaskStores
 
 CHECKPOINT_FOLDER = "checkpoint"
+CUT_FOLDER = "cut"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +35,10 @@ class Taken:
         inputs: Mapping[str, int],
         cancelled: Cancelled,
         mode: UploadMode = "delta",
+        savepoint: str | None = None,
     ) -> Published:
         """Upload what is new and publish. Any thread may do it while the task goes on. Raises ``Interrupted``."""
-        return images.publish(self.directory, self.stores, inputs, cancelled, mode)
+        return images.publish(self.directory, self.stores, inputs, cancelled, mode, savepoint)
 
     def discard(self) -> None:
         """Take the checkpoint off the local disk; what cannot be removed now gives way to the next one."""
@@ -46,12 +48,23 @@ class Taken:
 def take_checkpoint(
     stores: RocksTaskStores, changelogs: Mapping[str, TopicPartition], topic_ids: Mapping[str, str]
 ) -> Taken | None:
+    """``take_checkpoint_in`` the task's own directory."""
+    return take_checkpoint_in(stores.directory.path / CHECKPOINT_FOLDER, stores, changelogs, topic_ids)
+
+
+def take_checkpoint_in(
+    directory: Path,
+    stores: TaskStores,
+    changelogs: Mapping[str, TopicPartition],
+    topic_ids: Mapping[str, str],
+) -> Taken | None:
     """A checkpoint of a task's open database, a few milliseconds after a flush; None when nothing was ever written.
+
+    It takes the place of what is in ``directory``.
 
     ``topic_ids`` are those that the catalog recorded, by topic. Raises ``StateForeign`` when the content is of
     another topic than that: no restore would accept the image. Also ``DiskFull`` and ``StateCorrupt``.
     """
-    directory = stores.directory.path / CHECKPOINT_FOLDER
     if directory.exists():
         shutil.rmtree(directory)
     positions = stores.checkpoint(directory)

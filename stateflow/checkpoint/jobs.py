@@ -54,7 +54,7 @@ def jobs_of(
     jobs = []
     for stage in catalog.stages:
         stores = sorted(store.name for store in catalog.stores.values() if store.stage == stage)
-        own_generation = generation if catalog.is_rekeyed(stage) else 0
+        own_generation = catalog.changelog_generation(stage)
         topics = {store: changelog_topic(app, store, own_generation) for store in stores}
         if not stores or not all(topic in ids for topic in topics.values()):
             continue  # stateless, or in the catalog but never started: there is nothing to restore

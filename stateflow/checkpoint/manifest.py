@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from typing import Literal
 
@@ -57,6 +58,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     def size_bytes(self) -> int:
         """Bytes of all files."""
         return sum(file.size_bytes for file in self.files)
+
+    @property
+    def sha256(self) -> str:
+        """Hash of the encoded manifest, by which others refer to it."""
+        return hashlib.sha256(self.encode()).hexdigest()
 
     def encode(self) -> bytes:
         """As JSON."""

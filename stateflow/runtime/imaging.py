@@ -10,6 +10,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -119,6 +120,10 @@ class ImagedStores:
         due_ms = self._made_ms + int(self._imaging.settings.image_interval_seconds * 1000)
         if self._upload is None and self._imaging.clock.now_ms() >= due_ms:
             self._begin()
+
+    def checkpoint(self, directory: Path) -> dict[str, StorePosition]:
+        """Make ``directory`` a copy of this moment."""
+        return self._stores.checkpoint(directory)
 
     def clear(self, store: str) -> None:
         """Drop the content and position of one store."""

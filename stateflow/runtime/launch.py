@@ -7,14 +7,17 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from types import FrameType
 
 from stateflow.checkpoint.choosing import install_best
+from stateflow.checkpoint.imaging import CUT_FOLDER
 from stateflow.checkpoint.jobs import RestoreJob
 from stateflow.checkpoint.locations import open_objects
 from stateflow.clock import Clock, SystemClock
 from stateflow.errors import BrokerUnreachable, Interrupted, StateflowError
 from stateflow.log.base import Cluster
+from stateflow.runtime.cuts import CutFolder, Cuts
 from stateflow.runtime.imaging import Imaging
 from stateflow.runtime.lag import is_drained
 from stateflow.runtime.opening import StoreOpener
@@ -54,6 +57,18 @@ def rocks_opener(
     return open_stores
 
 
+def cut_folder(cluster: Cluster, settings: WorkerSettings) -> CutFolder:
+    """Beside each task's database, so that checkpoints for savepoints are made of hard links."""
+
+    def folder(wiring: TaskWiring) -> Path:
+        place = task_directory(
+            settings.state_dir, wiring.app, cluster.cluster_id, wiring.generation, wiring.id
+        )
+        return place.path / CUT_FOLDER
+
+    return folder
+
+
 def run_worker(
     cluster: Cluster,
     wiring: Wiring,
@@ -78,7 +93,8 @@ def run_worker(
             objects = open_objects(settings.images)
             imaging = stack.enter_context(Imaging(cluster, objects, settings, clock))
             open_stores = imaging.opener(stored)
-        worker = Worker(cluster, wiring, open_stores, settings, clock, observer)
+        cuts = stack.enter_context(Cuts(cluster, wiring.topology.app, clock, cut_folder(cluster, settings)))
+        worker = Worker(cluster, wiring, open_stores, settings, clock, observer, cuts=cuts)
         if with_parent:
             stop_with_parent(worker.stop)
         signalled = stack.enter_context(stopped_by_signals(worker.stop))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 
 from msgspec import structs
 
@@ -75,7 +74,7 @@ def prepare(
             catalog.active.generation,
             catalog.active.partitions,
         )
-    catalog = _with_topics(cluster, topology, control, catalog, replication)
+    catalog = _with_topics(cluster, control, catalog, replication)
     return Wiring(topology, hold_terms(cluster, control, catalog, clock))
 
 
@@ -135,17 +134,24 @@ def _expected(
     )
 
 
-def own_topics(topology_stages: Iterable[Stage], catalog: Catalog, replication: int) -> list[TopicSpec]:
+def expected_catalog(
+    cluster: Cluster, topology: Topology, guarantee: Guarantee, partitions: int, clock: Clock
+) -> Catalog:
+    """What the catalog of a first start would be. Raises ``TopicMissing`` and ``PartitionCountChanged``."""
+    return _expected(topology, guarantee, partitions, _check_topics(cluster, topology), clock)
+
+
+def own_topics(catalog: Catalog, replication: int) -> list[TopicSpec]:
     """The changelog and repartition topics of the active generation."""
     app, generation = catalog.app.app, catalog.active.generation
     changelog_config = (
         CHANGELOG_CONFIG if catalog.app.trim is None else {**CHANGELOG_CONFIG, **TRIMMED_CONFIG}
     )
     specs = []
-    for stage in topology_stages:
-        own_generation = generation if catalog.is_rekeyed(stage.name) else 0
+    for stage in catalog.stages.values():
+        own_generation = catalog.changelog_generation(stage.name)
         partitions = catalog.partitions(stage.name)
-        for store in stage.stores:
+        for store in (store for store in catalog.stores.values() if store.stage == stage.name):
             topic = changelog_topic(app, store.name, own_generation)
             specs.append(TopicSpec(topic, partitions, replication, changelog_config))
         if stage.repartition is not None:
@@ -159,14 +165,12 @@ def missing_topics(cluster: Cluster, topology: Topology, partitions: int) -> lis
     sources = _check_topics(cluster, topology)
     control = ControlTopic(cluster, topology.app)
     catalog = control.read() or _expected(topology, "exactly-once", partitions, sources, SystemClock())
-    names = [control.topic, *(spec.name for spec in own_topics(topology.stages, catalog, 1))]
+    names = [control.topic, *(spec.name for spec in own_topics(catalog, 1))]
     return sorted(set(names) - cluster.describe(names).keys())
 
 
-def _with_topics(
-    cluster: Cluster, topology: Topology, control: ControlTopic, catalog: Catalog, replication: int
-) -> Catalog:
-    specs = own_topics(topology.stages, catalog, replication)
+def _with_topics(cluster: Cluster, control: ControlTopic, catalog: Catalog, replication: int) -> Catalog:
+    specs = own_topics(catalog, replication)
     recorded = catalog.active.topic_ids
     found = cluster.describe({spec.name for spec in specs} | recorded.keys())
     _check_recorded(recorded, found)

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 
 from stateflow.changelog.eventual import Moment
-from stateflow.changelog.format import WATERMARK_HEADER
+from stateflow.changelog.format import CUT_HEADER, WATERMARK_HEADER
 from stateflow.clock import Clock
 from stateflow.failpoints import reach
 from stateflow.log.base import Committed, Writer
@@ -17,6 +17,7 @@ from stateflow.operators.timing import DIRTY_BYTES_PER_TURN
 from stateflow.record import OffsetRange, RecordBatch, TopicPartition
 from stateflow.runtime.commit import Announcement, InputGroup, commit_epoch
 from stateflow.runtime.context import TaskContext
+from stateflow.runtime.cut_marks import CutPlace, place_in, send_barriers, with_place
 from stateflow.runtime.replay import with_replay
 from stateflow.runtime.takeover import Ledger
 from stateflow.runtime.watermarks import UNKNOWN_MS, Watermarks, decode_record, marks_in
@@ -63,6 +64,8 @@ class Task:
             for store in wiring.stage.stores
         }
         self.context = TaskContext(wiring, writer, dirty, self._watermarks, clock)
+        self._enter(place_in(committed.get(wiring.inputs[0])))
+        self.cut_number_max = self.place.number if self.place else 0
         self._pipeline = wiring.stage.build(self.context)
         self.records_total = 0
         self.commits_total = 0
@@ -170,14 +173,54 @@ class Task:
         """
         if not self.is_dirty and not (complete and self._has_unlogged):
             return False
+        place = None if self.place is None else CutPlace(self.place.number, is_last_commit=False)
+        self._commit(group, place, complete=complete)
+        return True
+
+    def take_place(self, number: int, group: InputGroup, starts: Mapping[TopicPartition, int]) -> None:
+        """Commit, whether or not there is anything to commit, as this task's place in a cut.
+
+        ``starts`` are the positions of inputs that nothing was read from yet.
+
+        What is sent to the stages behind is marked from here on, until ``leave_cut``. The state, and the input
+        offsets, are those of the cut until the next commit.
+        """
+        assert number > self.cut_number_max, f"{self.wiring.id} has its place in cut {number} already"
+        for source, offset_next in starts.items():
+            self._offsets.setdefault(source, Committed(offset_next))
+        self.context.begin_once()
+        self._commit(group, CutPlace(number, is_last_commit=True), complete=True)
+        self.cut_number_max = number
+
+    def leave_cut(self) -> None:
+        """The cut is over, one way or the other: nothing need be marked any more."""
+        self._enter(None)
+
+    @property
+    def stores(self) -> TaskStores:
+        """The committed state."""
+        return self._stores
+
+    @property
+    def committed(self) -> Mapping[TopicPartition, Committed]:
+        """The input offsets that the committed state stands for."""
+        return self._committed
+
+    def _enter(self, place: CutPlace | None) -> None:
+        self.place = place
+        self.context.cut_number = None if place is None else place.number
+
+    def _commit(self, group: InputGroup, place: CutPlace | None, *, complete: bool) -> None:
         reach("commit.before_drain")
         self.tend()  # 1: drain
         reach("commit.after_drain")
         if self._announcement.is_due(self._settled_ms, idle=self._idle):
             self.context.begin_once()
             self._announcement.send(self._writer, self._settled_ms, idle=self._idle)
+        if place is not None and place.is_last_commit:
+            send_barriers(self._writer, self.wiring.rekeys, place.number, max(0, self._settled_ms))
         chosen = self._chosen(complete=complete)
-        metadata = with_replay(self._watermarks.encode(), self._replay_from)
+        metadata = with_place(with_replay(self._watermarks.encode(), self._replay_from), place)
         offsets = {
             source: Committed(position.offset_next, metadata) for source, position in self._offsets.items()
         }
@@ -186,9 +229,9 @@ class Task:
         )
         self._offsets = dict(offsets)
         self._committed = dict(offsets)
+        self._enter(place)
         self.commits_total += 1
         reach("commit.done")
-        return True
 
     def _chosen(self, *, complete: bool) -> dict[str, list[Change]]:
         """What goes to eventual changelogs with this commit."""
@@ -248,20 +291,8 @@ def _split_at_marks(batch: RecordBatch) -> Iterator[tuple[RecordBatch, bytes | N
     for index, headers in enumerate(batch.headers):
         if batch.keys[index] is None and headers:
             mark = marks_in(headers, WATERMARK_HEADER)
-            if mark is not None:
-                yield _rows(batch, first, index), mark
+            if mark is not None or marks_in(headers, CUT_HEADER) is not None:  # a barrier is no one's input
+                yield batch.rows(first, index), mark
                 first = index + 1
     if first < len(batch):
-        yield (_rows(batch, first, len(batch)) if first else batch), None
-
-
-def _rows(batch: RecordBatch, first: int, after: int) -> RecordBatch:
-    rows = slice(first, after)
-    return RecordBatch(
-        batch.source,
-        batch.offsets[rows],
-        batch.timestamps_ms[rows],
-        batch.keys[rows],
-        batch.values[rows],
-        batch.headers[rows],
-    )
+        yield (batch.rows(first, len(batch)) if first else batch), None

@@ -48,9 +48,8 @@ def expected_trim(cluster: Cluster, found: Catalog | None, images: str) -> TrimE
 
 def changelogs_of(catalog: Catalog) -> list[str]:
     """The changelog topics of the active generation that were made, by name."""
-    generation = catalog.active.generation
     names = [
-        changelog_topic(catalog.app.app, name, generation if catalog.is_rekeyed(store.stage) else 0)
+        changelog_topic(catalog.app.app, name, catalog.changelog_generation(store.stage))
         for name, store in catalog.stores.items()
     ]
     return sorted(name for name in names if name in catalog.active.topic_ids)

@@ -90,7 +90,7 @@ class Wiring:
     def task(self, stage: Stage, partition: int) -> TaskWiring:
         """The wiring of one task."""
         app, catalog = self.topology.app, self.catalog
-        own_generation = self.generation if stage.repartition is not None else 0
+        own_generation = catalog.changelog_generation(stage.name)
         topics = {store.name: changelog_topic(app, store.name, own_generation) for store in stage.stores}
         known_ids = catalog.active.topic_ids
         return TaskWiring(

@@ -19,6 +19,7 @@ from stateflow.errors import MembershipLost, StateflowError, TransactionAborted
 from stateflow.failpoints import reach
 from stateflow.log.base import Cluster
 from stateflow.record import RecordBatch, TopicPartition
+from stateflow.runtime.cuts import Cuts
 from stateflow.runtime.opening import OpenedTask, Opener, StoreOpener
 from stateflow.runtime.purge import Purge
 from stateflow.runtime.settings import WorkerSettings
@@ -66,7 +67,9 @@ class Worker:
         clock: Clock,
         observer: WorkerObserver | None = None,
         openings: Executor | None = None,
+        cuts: Cuts | None = None,
     ) -> None:
+        self._cuts = cuts
         self._settings = settings
         self._clock = clock
         self._observer = observer
@@ -103,6 +106,8 @@ class Worker:
 
     def step(self) -> None:
         """One turn: poll, process, start what is ready, commit what is due."""
+        if self._cuts is not None:
+            self._cuts.poll()
         has_due = any(running.task.has_due for running in self._tasks.values())
         timeout_seconds = 0.0 if has_due else self._settings.poll_timeout_seconds
         for batch in self._group.poll(self._settings.poll_records_max, timeout_seconds):
@@ -162,7 +167,7 @@ class Worker:
         self._starting.submit(lead, self._wiring.task(stage, lead.partition))
 
     def _start(self, lead: TopicPartition, opened: OpenedTask) -> None:
-        self._tasks[lead] = _Running(opened.task, self._clock.monotonic_seconds())
+        self._tasks[lead] = _Running(opened, self._clock.monotonic_seconds())
         reach("handover.before_start")
         self._group.start(opened.starts)
         _LOG.info("Task %s is running from %s.", opened.task.wiring.id, _offsets(opened))
@@ -176,7 +181,12 @@ class Worker:
         running = self._tasks[lead]
         running.heard_seconds = self._clock.monotonic_seconds()
         try:
-            running.task.process(batch)
+            for part, cut_number in (
+                [(batch, None)] if self._cuts is None else self._cuts.parts(running.task, batch)
+            ):
+                running.task.process(part)
+                if cut_number is not None and self._cuts is not None:
+                    self._cuts.take_place(running.task, cut_number, self._group, running.starts)
         except _EPOCH_LOST as error:
             self._start_again(lead, error)
             return
@@ -200,6 +210,8 @@ class Worker:
         now_seconds = self._clock.monotonic_seconds()
         for source in running.task.wiring.inputs:
             running.task.reached(source, self._group.position(source))
+        if not self._tend_cut(lead):
+            return
         if now_seconds - running.heard_seconds >= self._settings.idle_seconds:
             running.task.become_idle()
         is_due = now_seconds - running.committed_seconds >= self._settings.commit_interval_seconds
@@ -212,6 +224,17 @@ class Worker:
             running.task.flush()
             running.flushed_seconds = now_seconds
 
+    def _tend_cut(self, lead: TopicPartition) -> bool:
+        """Let the task have part in cuts; False when that cost it its epoch."""
+        running = self._tasks[lead]
+        try:
+            if self._cuts is not None:
+                self._cuts.tend(running.task, self._group, running.starts)
+        except _EPOCH_LOST as error:
+            self._start_again(lead, error)
+            return False
+        return True
+
     def _commit(self, lead: TopicPartition) -> None:
         running = self._tasks[lead]
         try:
@@ -222,7 +245,7 @@ class Worker:
         running.committed_seconds = self._clock.monotonic_seconds()
         if committed:
             self._lost_epochs.pop(lead, None)
-        if running.task.wiring.is_rekeyed:
+        if running.task.wiring.is_rekeyed and running.task.place is None:  # a cut needs what is in flight
             self._purge.consumed(running.task.offsets)
 
     def _start_again(self, lead: TopicPartition, error: StateflowError) -> None:
@@ -264,8 +287,9 @@ class Worker:
 class _Running:
     """A running task and when things last happened to it, in seconds of the worker's clock."""
 
-    def __init__(self, task: Task, now_seconds: float) -> None:
-        self.task = task
+    def __init__(self, opened: OpenedTask, now_seconds: float) -> None:
+        self.task = opened.task
+        self.starts = opened.starts
         self.heard_seconds = now_seconds
         self.committed_seconds = now_seconds
         self.flushed_seconds = now_seconds

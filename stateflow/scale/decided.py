@@ -9,12 +9,13 @@ it.
 from __future__ import annotations
 
 from stateflow.catalog.model import Catalog
-from stateflow.catalog.names import changelog_topic, repartition_topic, task_id
+from stateflow.catalog.names import changelog_topic, task_id
 from stateflow.changelog.sequences import Resolution, resolve
 from stateflow.checkpoint.tails import read_tails
 from stateflow.errors import CommitTorn, ReplayPending
 from stateflow.log.base import Cluster, Committed
 from stateflow.record import TopicPartition
+from stateflow.runtime.lag import stage_inputs
 from stateflow.runtime.replay import replay_moment
 
 
@@ -59,27 +60,23 @@ def refuse_pending_replays(cluster: Cluster, catalog: Catalog) -> None:
 
 
 def decided_inputs(cluster: Cluster, catalog: Catalog, stage: str) -> dict[TopicPartition, Committed]:
-    """How far each task of a re-keyed stage of the active generation has processed its input, and its
-    watermarks.
+    """How far each task of a stage of the active generation has processed its input, and its watermarks.
 
     Partitions whose task never committed are absent.
     """
-    step = catalog.stages[stage].repartition
-    assert step is not None, "a re-keyed stage reads a repartition topic"
-    topic = repartition_topic(catalog.app.app, step, catalog.active.generation)
-    sources = [TopicPartition(topic, partition) for partition in range(catalog.partitions(stage))]
+    sources = stage_inputs(catalog, stage)
     inputs = dict(cluster.committed(catalog.app.app, sources))
-    for source in sources:
-        last = _resolution(cluster, catalog, stage, source.partition).last
-        if last is not None and source in last.inputs:
-            inputs[source] = last.inputs[source]
+    for partition in range(catalog.partitions(stage)):
+        last = _resolution(cluster, catalog, stage, partition).last
+        if last is not None:
+            inputs |= {source: last.inputs[source] for source in sources if source in last.inputs}
     return inputs
 
 
 def _resolution(cluster: Cluster, catalog: Catalog, stage: str, partition: int) -> Resolution:
     if catalog.app.guarantee != "exactly-once":
         return Resolution(None, {})
-    generation = catalog.active.generation if catalog.is_rekeyed(stage) else 0
+    generation = catalog.changelog_generation(stage)
     changelogs = {
         store.name: TopicPartition(changelog_topic(catalog.app.app, store.name, generation), partition)
         for store in catalog.stores.values()

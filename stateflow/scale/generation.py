@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
-from stateflow.catalog.control import ControlTopic
+from stateflow.catalog.control import ControlTopic, refuse_unfinished
 from stateflow.catalog.model import Catalog, GenerationEntry, RangeAudit, RoutingEntry
 from stateflow.catalog.names import task_id, transactional_id
 from stateflow.clock import Clock
@@ -22,7 +22,7 @@ from stateflow.log.base import Cluster, TopicSpec
 from stateflow.routing import RoutingTable
 from stateflow.runtime.alternating import AlternatingWriter
 from stateflow.scale.repartition import progress_group
-from stateflow.scale.scope import MovedTopic, moved_topics
+from stateflow.scale.scope import moved_topics, rekeyed_topics
 
 FENCE_LANES = 8
 
@@ -112,6 +112,8 @@ def unfinished(catalog: Catalog) -> GenerationEntry:
             f"{catalog.app.app!r} has no unfinished change of its partitions.",
             action=f"nothing to do: generation {catalog.active.generation} is active.",
         )
+    if entry.savepoint is not None:
+        refuse_unfinished(catalog)
     return entry
 
 
@@ -155,6 +157,8 @@ def check_change(
     """
     moved_topics(catalog)
     entry = preparing(catalog)
+    if entry is not None and entry.savepoint is not None:
+        refuse_unfinished(catalog)
     if entry is not None and entry.absorbs != absorbs:
         other = f"absorbing {entry.absorbs!r}" if entry.absorbs else "a change of the partitions"
         raise GenerationUnfinished(
@@ -198,6 +202,7 @@ def begin(
             routing=routing,
             absorbs=absorbs,
             created_ms=clock.now_ms(),
+            source_generation=catalog.active.source_generation,
         )
         catalog = control.write_generations([entry])
     topic_ids = _create_topics(cluster, catalog, entry)
@@ -221,11 +226,11 @@ def _create_topics(cluster: Cluster, catalog: Catalog, entry: GenerationEntry) -
     ]
     created = cluster.create(specs)
     for topic in moved:
-        _copy_settings(cluster, topic.topic(catalog.active.generation), topic.topic(entry.generation))
+        copy_settings(cluster, topic.topic(catalog.active.generation), topic.topic(entry.generation))
     return {name: info.topic_id for name, info in created.items()}
 
 
-def _copy_settings(cluster: Cluster, source: str, target: str) -> None:
+def copy_settings(cluster: Cluster, source: str, target: str) -> None:
     """Set what differs, and only that: what the source takes from the broker's defaults, the target takes
     too.
     """
@@ -288,7 +293,7 @@ def abort(cluster: Cluster, app: str) -> GenerationEntry:
     aborted = msgspec.structs.replace(entry, state="aborted")
     catalog = ControlTopic(cluster, app).write_generations([aborted])
     _fence_moves(cluster, catalog, entry.generation)
-    return _delete_topics(cluster, catalog, aborted)
+    return delete_topics(cluster, catalog, aborted)
 
 
 def finalize(cluster: Cluster, app: str) -> list[str]:
@@ -308,14 +313,16 @@ def finalize(cluster: Cluster, app: str) -> list[str]:
     topics = finalizable(catalog)
     for generation in catalog.generations.values():
         if generation.state in ("retired", "aborted") and generation.topic_ids:
-            _delete_topics(cluster, catalog, generation)
+            delete_topics(cluster, catalog, generation)
     return topics
 
 
 def finalizable(catalog: Catalog) -> list[str]:
     """Topics that ``finalize`` would delete."""
     done = [entry for entry in catalog.generations.values() if entry.state in ("retired", "aborted")]
-    return sorted(topic for entry in done for topic in entry.topic_ids)
+    return sorted(
+        topic for entry in done for topic in entry.topic_ids.keys() - catalog.active.topic_ids.keys()
+    )
 
 
 def _fence_moves(cluster: Cluster, catalog: Catalog, generation: int) -> None:
@@ -328,12 +335,10 @@ def _fence_moves(cluster: Cluster, catalog: Catalog, generation: int) -> None:
             pass
 
 
-def _delete_topics(cluster: Cluster, catalog: Catalog, entry: GenerationEntry) -> GenerationEntry:
-    cluster.delete(_topic_names(moved_topics(catalog), entry))
+def delete_topics(cluster: Cluster, catalog: Catalog, entry: GenerationEntry) -> GenerationEntry:
+    """Delete the topics of a generation that is retired or aborted, and note that they are gone."""
+    own = {topic.topic(entry.generation) for topic in rekeyed_topics(catalog)} | entry.topic_ids.keys()
+    cluster.delete(sorted(own - catalog.active.topic_ids.keys()))
     gone = msgspec.structs.replace(entry, topic_ids={})
     ControlTopic(cluster, catalog.app.app).write_generations([gone])
     return gone
-
-
-def _topic_names(moved: list[MovedTopic], entry: GenerationEntry) -> list[str]:
-    return sorted({topic.topic(entry.generation) for topic in moved} | set(entry.topic_ids))

@@ -39,8 +39,13 @@ def moved_topics(catalog: Catalog) -> list[MovedTopic]:
     Raises ``GraphError`` when no stage is re-keyed, or when state sits directly behind a source topic: the
     number of its partitions is the producers' choice.
     """
-    app = catalog.app.app
     _check_scalable(catalog)
+    return rekeyed_topics(catalog)
+
+
+def rekeyed_topics(catalog: Catalog) -> list[MovedTopic]:
+    """Changelogs and repartition topics of all re-keyed stages, whatever else there is."""
+    app = catalog.app.app
     moved = [
         MovedTopic(app, store.name, store.stage, store.layout)
         for store in catalog.stores.values()

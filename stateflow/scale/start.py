@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from stateflow.catalog.control import ControlTopic
 from stateflow.catalog.model import Catalog, GenerationEntry, RangeAudit, RoutingEntry
 from stateflow.changelog.format import is_reserved
 from stateflow.clock import Clock
@@ -24,6 +25,7 @@ from stateflow.log.base import Cluster, Committed
 from stateflow.log.reading import read_range
 from stateflow.log.settling import settled_ranges
 from stateflow.record import OffsetRange, TopicPartition
+from stateflow.runtime.cuts import abort_cut
 from stateflow.runtime.watermarks import Watermarks
 from stateflow.scale.absorb import (
     Absorption,
@@ -120,6 +122,7 @@ def start(
         cluster, app
     )  # again: a worker may have joined before it could see the new generation
     fence_tasks(cluster, catalog)
+    abort_cut(ControlTopic(cluster, app), None, "the number of partitions was changed")
     refuse_torn_commits(cluster, catalog)  # again: now the answer is final
     refuse_pending_replays(cluster, catalog)
 

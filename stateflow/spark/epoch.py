@@ -84,6 +84,7 @@ def run_epoch(
         return EpochResult(wiring.id, 0, time.monotonic() - started_at, {}, wiring.is_rekeyed)
     opened = Opener(cluster, open_stores, settings, clock).open(wiring, lambda: False)
     task, group = opened.task, MemberlessGroup(cluster, wiring.group)
+    task.leave_cut()  # the query aborted any cut when it began
     try:
         for source, offset_first in opened.starts.items():
             _process(cluster, task, group, OffsetRange(offset_first, todo.targets[source]), source, settings)

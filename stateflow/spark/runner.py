@@ -18,11 +18,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stateflow.catalog.control import ControlTopic
 from stateflow.catalog.model import Guarantee
 from stateflow.clock import Clock, SystemClock
 from stateflow.errors import JobFailed, StateflowError
 from stateflow.log.base import Cluster, Committed
 from stateflow.operators.topology import Topology
+from stateflow.runtime.cuts import abort_cut
 from stateflow.runtime.lag import is_drained
 from stateflow.runtime.launch import stopped_by_signals
 from stateflow.runtime.prepare import prepare
@@ -122,6 +124,8 @@ def run_spark(
                 clock,
                 trim_to=worker.trim_to,
             )
+            control = ControlTopic(cluster, pipeline.topology.app)
+            abort_cut(control, None, "a Spark query began to run the application")
             run = _Run(cluster, wiring, pipeline, connection, worker, clock)
             with _checkpoint(settings) as checkpoint:
                 run.follow(run.started(session, settings, checkpoint), until_idle=until_idle)

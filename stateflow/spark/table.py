@@ -62,7 +62,7 @@ def store_snapshot(cluster: Cluster, catalog: Catalog, store: str) -> Snapshot:
             f"{catalog.app.app!r} has no store {store!r}.",
             action=f"its stores are: {', '.join(sorted(catalog.stores)) or 'none'}.",
         )
-    generation = catalog.active.generation if catalog.is_rekeyed(entry.stage) else 0
+    generation = catalog.changelog_generation(entry.stage)
     table = TableSpec(
         kind=entry.kind,
         layout=entry.layout,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import lt
+from pathlib import Path
 from typing import Protocol
 
 Change = tuple[bytes, bytes | None]
@@ -75,6 +76,13 @@ class TaskStores(Protocol):
 
     def flush(self) -> None:
         """Make everything applied so far durable on disk."""
+        ...
+
+    def checkpoint(self, directory: Path) -> dict[str, StorePosition]:
+        """Flush, and make ``directory``, which must not exist, a database with this moment's content.
+
+        Returns the positions in it. A crash leaves no such directory. Raises ``DiskFull``, ``StateCorrupt``.
+        """
         ...
 
     def clear(self, store: str) -> None:

@@ -6,9 +6,14 @@ import threading
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from stateflow.clock import Clock, SystemClock
 from stateflow.store.base import Change, StorePosition, assert_sorted
+from stateflow.store.directory import task_directory
+from stateflow.store.resources import RocksResources
+from stateflow.store.rocks import RocksTaskStores
 
 
 class MemoryReader:
@@ -59,6 +64,11 @@ class MemoryTaskStores:
         self._lock = threading.Lock()
         self._flushed = self._copy()
 
+    @property
+    def names(self) -> list[str]:
+        """Names of the stores."""
+        return list(self._readers)
+
     def reader(self, store: str) -> MemoryReader:
         """The committed content of one store; KeyError for one that was not named at the start."""
         return self._readers[store]
@@ -87,6 +97,22 @@ class MemoryTaskStores:
         """Keep everything applied so far through a ``crash``."""
         with self._lock:
             self._flushed = self._copy()
+
+    def checkpoint(self, directory: Path) -> dict[str, StorePosition]:
+        """Flush, and make ``directory`` a database with this moment's content."""
+        self.flush()
+        with self._lock:
+            content = {name: sorted(reader.entries.items()) for name, reader in self._readers.items()}
+            positions = dict(self._positions)
+        with TemporaryDirectory(prefix="stateflow-") as scratch:
+            place = task_directory(scratch, "memory", "memory", 0, "memory")
+            stores = RocksTaskStores.open(place, content, RocksResources(), self._clock)
+            try:
+                stores.apply(content, positions)
+                stores.checkpoint(directory)
+            finally:
+                stores.close()
+        return positions
 
     def clear(self, store: str) -> None:
         """Drop the content and position of one store."""

@@ -250,7 +250,7 @@ def test_a_newer_format_is_refused() -> None:
 
 def test_keys_of_other_readers_are_passed_over() -> None:
     key, value = encode_item(catalog().app)
-    found = decode_catalog("wc", {key: value, b"savepoint/x": b"{}", b"store/gone": None})
+    found = decode_catalog("wc", {key: value, b"member/x": b"{}", b"store/gone": None})
     assert found is not None
     assert found.stores == {}
 

@@ -1,0 +1,300 @@
+"""Savepoints in an object store: the parts that tasks publish, input in flight, and the manifest that makes them one.
+
+Objects below ``<app>/savepoints/<name>.<number>/``: ``parts/<task>.json`` for each task, ``queues/<step>-<partition>``
+for records that were on their way between two stages, ``savepoint.json`` for the whole. That one is written last: a
+savepoint whose manifest is there is whole. State is kept as images are, beside them (``images.py``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from stateflow.catalog.model import Guarantee, RoutingEntry, StageEntry, StoreEntry
+from stateflow.catalog.names import task_id
+from stateflow.checkpoint.images import TaskImages
+from stateflow.checkpoint.objects import ObjectStore
+from stateflow.clock import Clock
+from stateflow.errors import SavepointMissing, StateCorrupt
+from stateflow.log.base import Committed
+from stateflow.record import TopicPartition
+
+FORMAT_VERSION = 1
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
+_NAME_ON_KAFKA = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_MANIFEST_BYTES_MAX = 256 << 20
+_CHUNK_BYTES = 1 << 20
+
+_Form = TypeVar("_Form", bound="Part | Savepoint")
+
+
+class SavedInput(msgspec.Struct, frozen=True, kw_only=True):
+    """Where one input partition of a task is cut, and the event time that the task had reached there."""
+
+    topic: str
+    partition: int
+    offset_next: int
+    metadata: str
+
+
+class SavedImage(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a task: its image's manifest is found by task and savepoint, and known by its hash."""
+
+    manifest_sha256: str
+    size_bytes: int
+
+
+class SavedTask(msgspec.Struct, frozen=True, kw_only=True):
+    """One task in the cut."""
+
+    task: str
+    stage: str
+    partition: int
+    inputs: tuple[SavedInput, ...]
+    image: SavedImage | None
+    """None for a task that has no state, or has never written any."""
+
+    def positions(self) -> dict[TopicPartition, Committed]:
+        """The inputs as committed offsets."""
+        return {
+            TopicPartition(at.topic, at.partition): Committed(at.offset_next, at.metadata)
+            for at in self.inputs
+        }
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """What one task of a running application contributes."""
+
+    number: int
+    generation: int
+    task: SavedTask
+    format: int = FORMAT_VERSION
+
+
+class SavedQueue(msgspec.Struct, frozen=True, kw_only=True):
+    """Records between two stages that are in the cut: sent before it, and not yet processed at it."""
+
+    step: str
+    partition: int
+    records: int
+    size_bytes: int
+    sha256: str
+
+
+class Savepoint(msgspec.Struct, frozen=True, kw_only=True):
+    """The manifest: one consistent cut through a whole application."""
+
+    app: str
+    name: str
+    number: int
+    cluster_id: str
+    generation: int
+    created_ms: int
+    guarantee: Guarantee
+    routing: RoutingEntry
+    stages: tuple[StageEntry, ...]
+    stores: tuple[StoreEntry, ...]
+    source_ids: dict[str, str]
+    """Source topic → its Kafka topic id: the offsets are those of that topic."""
+    tasks: tuple[SavedTask, ...]
+    queues: tuple[SavedQueue, ...]
+    format: int = FORMAT_VERSION
+
+    @property
+    def id(self) -> str:
+        """``<name>.<number>``: no two savepoints of an application have the same."""
+        return savepoint_id(self.name, self.number)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all state and records."""
+        images = sum(task.image.size_bytes for task in self.tasks if task.image is not None)
+        return images + sum(queue.size_bytes for queue in self.queues)
+
+    @property
+    def records_in_flight(self) -> int:
+        """Records between stages."""
+        return sum(queue.records for queue in self.queues)
+
+
+def savepoint_id(name: str, number: int) -> str:
+    """``<name>.<number>``."""
+    return f"{name}.{number}"
+
+
+class SavepointObjects:
+    """One savepoint's objects, whole or not yet."""
+
+    def __init__(self, objects: ObjectStore, app: str, name: str, number: int, clock: Clock) -> None:
+        self.id = savepoint_id(name, number)
+        self._objects = objects
+        self._app = app
+        self._clock = clock
+        self._folder = f"{app}/savepoints/{self.id}"
+
+    @property
+    def location(self) -> str:
+        """The place, for people."""
+        return self._objects.location
+
+    def images(self, generation: int, task: str) -> TaskImages:
+        """The images of one task of the application at this place."""
+        return TaskImages(self._objects, self._app, generation, task, self._clock)
+
+    # --- parts ------------------------------------------------------------------------------------
+
+    def put_part(self, part: Part) -> None:
+        """Publish what a task contributes; again, by another owner of the same commit, it says the same."""
+        self._objects.put(f"{self._folder}/parts/{part.task.task}.json", io.BytesIO(_encoded(part)))
+
+    def part_tasks(self) -> set[str]:
+        """Tasks whose parts are there."""
+        found = self._objects.list(f"{self._folder}/parts")
+        return {info.name.rpartition("/")[2].removesuffix(".json") for info in found}
+
+    def load_part(self, task: str) -> Part:
+        """One task's part, checked. Raises ``StateCorrupt``, ``FileNotFoundError``."""
+        name = f"{self._folder}/parts/{task}.json"
+        part = _decoded(self._read(name), Part, name)
+        if part.task.task != task or savepoint_id(self.id.rpartition(".")[0], part.number) != self.id:
+            raise _refused(name, f"it is the part of {part.task.task} in cut {part.number}")
+        return part
+
+    # --- records in flight ----------------------------------------------------------------------------
+
+    def put_queue(self, step: str, partition: int, file: Path) -> None:
+        """Store the records in flight of one partition."""
+        with file.open("rb") as source:
+            self._objects.put(self._queue(step, partition), source)
+
+    def fetch_queue(self, queue: SavedQueue, file: Path) -> None:
+        """Copy the records in flight of one partition to ``file``, and make sure that they are what was stored.
+
+        Raises ``StateCorrupt`` when they are not, ``FileNotFoundError``.
+        """
+        left_bytes = queue.size_bytes + 1  # one more: a grown object is noticed, and never fills the disk
+        with self._objects.open(self._queue(queue.step, queue.partition)) as source, file.open("wb") as sink:
+            while left_bytes > 0 and (chunk := source.read(min(_CHUNK_BYTES, left_bytes))):
+                sink.write(chunk)
+                left_bytes -= len(chunk)
+        with file.open("rb") as copy:
+            digest = hashlib.file_digest(copy, "sha256").hexdigest()
+        if left_bytes != 1 or digest != queue.sha256:
+            raise StateCorrupt(
+                f"the records in flight of {queue.step}-{queue.partition} in the savepoint {self.id} are damaged.",
+                action="restore from another savepoint.",
+                savepoint=self.id,
+            )
+
+    # --- the whole ------------------------------------------------------------------------------------
+
+    def publish(self, savepoint: Savepoint) -> None:
+        """Make the savepoint be there. Everything it names must be."""
+        encoded = _encoded(savepoint)
+        _checked(_decoded(encoded, Savepoint, self.id), self.id)  # what we could not read must not be there
+        self._objects.put(f"{self._folder}/savepoint.json", io.BytesIO(encoded))
+
+    def load(self) -> Savepoint:
+        """The manifest, checked. Raises ``SavepointMissing``, and ``StateCorrupt`` for what no honest writer wrote."""
+        name = f"{self._folder}/savepoint.json"
+        try:
+            found = _decoded(self._read(name), Savepoint, name)
+        except FileNotFoundError as error:
+            raise SavepointMissing(
+                f"there is no savepoint {self.id} of {self._app!r} at {self.location}.",
+                action="see `stateflow savepoint list`, and check the place with --from.",
+                app=self._app,
+                savepoint=self.id,
+            ) from error
+        if (found.app, found.id) != (self._app, self.id):
+            raise _refused(name, f"it is the manifest of {found.app} {found.id}")
+        return _checked(found, name)
+
+    def delete(self, tasks: Mapping[str, int], *, grace_ms: int) -> None:
+        """Remove everything, the manifest first: what is left of an interrupted deletion is no savepoint.
+
+        ``tasks`` gives the generation of each task that may have an image in it.
+        """
+        self._objects.delete(f"{self._folder}/savepoint.json")
+        for task, generation in tasks.items():
+            self.images(generation, task).forget_savepoint(self.id, grace_ms=grace_ms)
+        for info in list(self._objects.list(self._folder)):
+            self._objects.delete(info.name)
+
+    def _queue(self, step: str, partition: int) -> str:
+        return f"{self._folder}/queues/{step}-{partition}"
+
+    def _read(self, name: str) -> bytes:
+        with self._objects.open(name) as source:
+            data = source.read(_MANIFEST_BYTES_MAX + 1)
+        if len(data) > _MANIFEST_BYTES_MAX:
+            raise _refused(name, f"it is larger than {_MANIFEST_BYTES_MAX} bytes")
+        return data
+
+
+def find_savepoints(objects: ObjectStore, app: str) -> list[tuple[str, int]]:
+    """Name and number of every whole savepoint of an application at a place, oldest first."""
+    found = []
+    for info in objects.list(f"{app}/savepoints"):
+        match = re.fullmatch(rf".*/({NAME.pattern})\.(\d{{1,18}})/savepoint\.json", info.name)
+        if match:
+            found.append((match[1], int(match[2])))
+    return sorted(found, key=lambda item: item[1])
+
+
+def _encoded(thing: Part | Savepoint) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(thing), indent=1)
+
+
+def _decoded(data: bytes, form: type[_Form], where: str) -> _Form:
+    try:
+        found = msgspec.json.decode(data, type=form)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _refused(where, f"it cannot be read ({error})") from error
+    if found.format != FORMAT_VERSION:
+        raise _refused(where, f"its format is {found.format}, this version reads {FORMAT_VERSION}")
+    return found
+
+
+def _checked(found: Savepoint, where: str) -> Savepoint:
+    """``found``, if names in it are names, numbers are possible, and it has every task and queue exactly once."""
+    stages = {stage.name: stage for stage in found.stages}
+    names = [found.app, *stages, *(store.name for store in found.stores), *found.source_ids]
+    names += [stage.repartition for stage in found.stages if stage.repartition is not None]
+    for name in names:
+        if not _NAME_ON_KAFKA.fullmatch(name) or name in (".", ".."):
+            raise _refused(where, f"it has a name {name!r}, which no topic can have")
+    if any(store.stage not in stages for store in found.stores):
+        raise _refused(where, "it has a store of no stage")
+    count = found.routing.partitions
+    expected = {
+        task_id(stage.name, partition)
+        for stage in found.stages
+        for partition in range(count if stage.repartition is not None else stage.source_partitions or 0)
+    }
+    tasks = [task.task for task in found.tasks if task.task == task_id(task.stage, task.partition)]
+    if len(tasks) != len(found.tasks) or sorted(tasks) != sorted(expected):
+        raise _refused(where, "its tasks are not those of its stages")
+    steps = {stage.repartition for stage in found.stages if stage.repartition is not None}
+    queues = [(queue.step, queue.partition) for queue in found.queues]
+    if sorted(queues) != sorted((step, partition) for step in steps for partition in range(count)):
+        raise _refused(where, "its queues are not those of its stages")
+    numbers = [at.offset_next for task in found.tasks for at in task.inputs]
+    numbers += [n for queue in found.queues for n in (queue.records, queue.size_bytes)]
+    if any(number < 0 for number in numbers):
+        raise _refused(where, "it has a negative number")
+    return found
+
+
+def _refused(where: str, why: str) -> StateCorrupt:
+    return StateCorrupt(
+        f"the savepoint manifest {where} is refused: {why}.",
+        action="restore from another savepoint, and delete this one with `stateflow savepoint delete`.",
+        manifest=where,
+    )

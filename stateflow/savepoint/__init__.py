@@ -1,0 +1,1 @@
+"""Savepoints: a cut through a whole application, made while it runs or stands; listed, verified, and restored from."""

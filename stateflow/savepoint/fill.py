@@ -1,0 +1,202 @@
+"""Filling one partition of a restored application's topics, exactly once, however often it is begun.
+
+Rows come in an order that never changes, so how many are written says where to go on. That number is committed in the
+transaction of each chunk, under a group of the restore's own; the transactional id is the partition's, so a second
+attempt fences the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from stateflow.catalog.model import RangeAudit
+from stateflow.checkpoint.queues import read_records
+from stateflow.checkpoint.savepoints import SavedQueue, SavedTask, SavepointObjects
+from stateflow.clock import Clock
+from stateflow.errors import AuditFailed, SavepointMissing, StateCorrupt
+from stateflow.failpoints import reach
+from stateflow.log.base import Cluster, Committed
+from stateflow.log.reading import read_range
+from stateflow.log.settling import settled_ranges
+from stateflow.record import Record, TopicPartition
+from stateflow.scale.audit import Tally, entry_hash
+from stateflow.scale.reading import live_state
+from stateflow.store.directory import Identity, TaskDirectory
+from stateflow.store.resources import RocksResources
+from stateflow.store.rocks import RocksTaskStores
+
+
+@dataclass(frozen=True, slots=True)
+class FillTarget:
+    """A partition to be filled, and under which names its progress is kept."""
+
+    app: str
+    generation: int
+    partition: TopicPartition
+    topic_id: str
+    chunk_records_max: int
+
+    @property
+    def group(self) -> str:
+        """The consumer group that holds the restore's progress."""
+        return f"{self.app}-restore-g{self.generation}"
+
+    @property
+    def transactional_id(self) -> str:
+        """The id under which only the newest attempt may write."""
+        return f"{self.group}-{self.partition.topic}-{self.partition.partition}"
+
+
+def fill_task(
+    cluster: Cluster,
+    saved: SavepointObjects,
+    task: SavedTask,
+    generation: int,
+    targets: dict[str, FillTarget],
+    clock: Clock,
+) -> list[RangeAudit]:
+    """Write a task's state into its new changelogs, and compare what stands there with the image.
+
+    ``targets`` are by store; stores of the image that are not among them are left out. ``generation`` is the
+    savepoint's. Raises ``StateCorrupt`` for a damaged image, ``AuditFailed``.
+    """
+    if task.image is None:
+        return []
+    images = saved.images(generation, task.task)
+    with TemporaryDirectory(prefix="stateflow-") as scratch:
+        place = TaskDirectory(
+            Path(scratch) / task.task, Identity("savepoint", "savepoint", generation, task.task)
+        )
+        place.claim()
+        try:
+            manifest = images.load(images.savepoint_name(saved.id))
+            if manifest.sha256 != task.image.manifest_sha256:
+                raise StateCorrupt(
+                    f"the image of {task.task} in the savepoint {saved.id} is not the one that it was made with.",
+                    action="restore from another savepoint.",
+                    task=task.task,
+                )
+            images.fetch(manifest, place.database)
+        except FileNotFoundError as error:
+            raise _incomplete(saved, task.task) from error
+        stores = RocksTaskStores.open(place, manifest.stores, RocksResources(), clock)
+        try:
+            return [
+                _fill_store(cluster, stores, store, target)
+                for store, target in targets.items()
+                if store in manifest.stores
+            ]
+        finally:
+            stores.close()
+
+
+def fill_queue(
+    cluster: Cluster, saved: SavepointObjects, queue: SavedQueue, target: FillTarget
+) -> RangeAudit:
+    """Write records in flight into the new repartition topic, in their order, and compare."""
+    with TemporaryDirectory(prefix="stateflow-") as scratch:
+        file = Path(scratch) / "records"
+        try:
+            saved.fetch_queue(queue, file)
+        except FileNotFoundError as error:
+            raise _incomplete(saved, f"{queue.step}-{queue.partition}") from error
+        topic, partition = target.partition
+        _fill(cluster, target, read_records(file, topic, partition))
+        before = _tally((record.key, record.value) for record in read_records(file, topic, partition))
+    log = settled_ranges(cluster, [target.partition])[target.partition]
+    after = _tally(
+        pair
+        for batch in read_range(cluster, target.partition, log)
+        for pair in zip(batch.keys, batch.values, strict=True)
+    )
+    return _compared(f"{queue.step}-repartition", target, before, after)
+
+
+def _fill_store(cluster: Cluster, stores: RocksTaskStores, store: str, target: FillTarget) -> RangeAudit:
+    topic, partition = target.partition
+    rows = (
+        Record(topic, partition, index, 0, key, value)
+        for index, (key, value) in enumerate(stores.reader(store).scan())
+    )
+    _fill(cluster, target, rows)
+    before = _tally(stores.reader(store).scan())
+    log = settled_ranges(cluster, [target.partition])[target.partition]
+    after = sum((_tally(state.items()) for state in live_state(cluster, target.partition, log)), Tally())
+    return _compared(store, target, before, after)
+
+
+def _fill(cluster: Cluster, target: FillTarget, rows: Iterator[Record]) -> None:
+    writer = cluster.writer(target.transactional_id)  # from here on, no older attempt can write
+    try:
+        done = _done(cluster, target)
+        rows = islice(rows, done, None)
+        while chunk := list(islice(rows, target.chunk_records_max)):
+            writer.begin()
+            for record in chunk:
+                writer.send(
+                    target.partition.topic,
+                    record.key,
+                    record.value,
+                    partition=target.partition.partition,
+                    timestamp_ms=record.timestamp_ms or None,
+                    headers=record.headers,
+                )
+            done += len(chunk)
+            writer.send_offsets({target.partition: Committed(done, target.topic_id)}, target.group, None)
+            reach("refill.before_commit")
+            writer.commit()
+            reach("refill.after_commit")
+    finally:
+        writer.close()
+
+
+def _done(cluster: Cluster, target: FillTarget) -> int:
+    found = cluster.committed(target.group, [target.partition]).get(target.partition)
+    # Progress of an earlier topic of that name says nothing about this one.
+    return found.offset_next if found is not None and found.metadata == target.topic_id else 0
+
+
+def _tally(pairs: Iterable[tuple[bytes, bytes | None]]) -> Tally:
+    total, keys = 0, 0
+    for key, value in pairs:
+        total += entry_hash(key, value)
+        keys += 1
+    return Tally() + Tally(keys, total)
+
+
+def _compared(name: str, target: FillTarget, before: Tally, after: Tally) -> RangeAudit:
+    audit = RangeAudit(
+        store=name,
+        partition=target.partition.partition,
+        keys_before=before.keys,
+        keys_after=after.keys,
+        hash_before=before.hash,
+        hash_after=after.hash,
+    )
+    if not audit.equal:
+        raise AuditFailed(
+            f"{target.partition} differs from what the savepoint has of {name}: {before.keys} entries there,"
+            f" {after.keys} here.",
+            action="nothing is active: run `stateflow savepoint abort`, then restore again. If it differs again, keep"
+            " the topics and report it.",
+            unequal=[(name, target.partition.partition)],
+        )
+    return audit
+
+
+def _incomplete(saved: SavepointObjects, what: str) -> SavepointMissing:
+    return SavepointMissing(
+        f"the savepoint {saved.id} at {saved.location} lacks what belongs to {what}.",
+        action="see `stateflow savepoint verify`; restore from another one.",
+        savepoint=saved.id,
+    )
+
+
+def total_audit(rows: Sequence[RangeAudit]) -> tuple[int, int]:
+    """Live keys of all stores, and records in flight."""
+    queues = sum(row.keys_after for row in rows if row.store.endswith("-repartition"))
+    return sum(row.keys_after for row in rows) - queues, queues

@@ -1,0 +1,248 @@
+"""Starting an application from a savepoint: the same one, a changed one, or another one elsewhere.
+
+1. Compare the savepoint with the application, and find where its sources go on.
+2. Publish a new generation as *preparing* (from now on no worker starts), create its topics.
+3. Fence the tasks of the generation before, if there is one, so that nothing can move its input positions any more.
+4. Fill the changelogs from the images, the repartition topics with the records in flight; read both back and compare.
+5. In one transaction on the control topic: the input positions, the stages and stores as they are now, the generation
+   active, the one before retired.
+
+Nothing that exists is overwritten, and nothing is active before step 5. A crash between any two steps is repaired by
+starting again with the same savepoint; ``abort_restore`` undoes what there is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from stateflow.catalog.control import ControlTopic
+from stateflow.catalog.encoding import CatalogItem, Removed
+from stateflow.catalog.model import Catalog, GenerationEntry, RangeAudit
+from stateflow.catalog.names import changelog_topic, repartition_topic
+from stateflow.checkpoint.savepoints import Savepoint, SavepointObjects
+from stateflow.clock import Clock
+from stateflow.errors import GenerationUnfinished
+from stateflow.failpoints import reach
+from stateflow.log.base import Cluster, Committed
+from stateflow.record import TopicPartition
+from stateflow.runtime.cuts import abort_cut
+from stateflow.runtime.prepare import own_topics
+from stateflow.savepoint.beginning import begin, next_generation, planned_catalog, resumable
+from stateflow.savepoint.fill import FillTarget, fill_queue, fill_task, total_audit
+from stateflow.savepoint.matching import Match, SourcePolicy, match, source_positions
+from stateflow.scale.generation import fence_tasks, refuse_while_running
+
+Report = Callable[[int, int], None]
+"""Told how many of all partitions are filled."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreSettings:
+    """How a savepoint is restored."""
+
+    allow_dropped_state: bool = False
+    """Go on without state, or records in flight, that the application has no place for."""
+    sources: SourcePolicy | None = None
+    """Where sources are read from that are not the savepoint's own topics."""
+    replication: int = 1
+    chunk_records_max: int = 100_000
+    """Records per transaction: what a killed restore has to write again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a restore would do."""
+
+    app: str
+    generation: int
+    resumes: bool
+    match: Match
+    positions: dict[TopicPartition, Committed]
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """What a restore did."""
+
+    app: str
+    generation: int
+    partitions: int
+    keys_total: int
+    records_in_flight_total: int
+    match: Match
+    audit: tuple[RangeAudit, ...]
+    seconds: float
+
+
+def plan_restore(
+    cluster: Cluster, savepoint: Savepoint, expected: Catalog, settings: RestoreSettings
+) -> Plan:
+    """Compare and look; changes nothing. Raises what ``restore`` raises before it changes anything."""
+    found = match(savepoint, expected, allow_dropped_state=settings.allow_dropped_state)
+    positions = source_positions(cluster, savepoint, expected, settings.sources)
+    catalog = ControlTopic(cluster, expected.app.app).read()
+    entry = resumable(catalog, savepoint)
+    generation = next_generation(catalog) if entry is None else entry.generation
+    topics = planned_catalog(expected, savepoint, generation)
+    return Plan(
+        app=expected.app.app,
+        generation=generation,
+        resumes=entry is not None,
+        match=found,
+        positions=positions,
+        topics=tuple(sorted(spec.name for spec in own_topics(topics, settings.replication))),
+    )
+
+
+def restore(
+    cluster: Cluster,
+    savepoint: Savepoint,
+    saved: SavepointObjects,
+    expected: Catalog,
+    clock: Clock,
+    *,
+    settings: RestoreSettings | None = None,
+    report: Report | None = None,
+) -> Restored:
+    """Make ``expected``, an application as a first start would write it down, go on from a savepoint.
+
+    Its partition counts behind re-key steps become those of the savepoint. Raises ``StillRunning`` while it runs,
+    ``CatalogIncompatible``, ``SavepointUnfit``, ``GenerationUnfinished`` when another change of it is unfinished,
+    ``StateCorrupt``, ``SavepointMissing`` and ``AuditFailed``. What was active is active until this returns.
+    """
+    started_at = time.monotonic()
+    settings = settings or RestoreSettings()
+    app = expected.app.app
+    refuse_while_running(cluster, app)
+    plan = plan_restore(cluster, savepoint, expected, settings)
+    catalog, entry = begin(cluster, savepoint, expected, clock, settings.replication)
+    refuse_while_running(
+        cluster, app
+    )  # again: a worker may have joined before it could see the new generation
+    if any(found.state == "active" for found in catalog.generations.values()):
+        fence_tasks(cluster, catalog)
+        abort_cut(ControlTopic(cluster, app), None, "the application was restored from a savepoint")
+    reach("refill.after_topics")
+
+    planned = planned_catalog(expected, savepoint, entry.generation)
+    audit = _fill_all(cluster, savepoint, saved, planned, plan.match, entry, settings, clock, report)
+    reach("refill.before_active")
+    refuse_while_running(cluster, app)
+    _activate(cluster, savepoint, planned, entry, audit, plan.positions, clock)
+    reach("refill.after_active")
+    keys, queued = total_audit(audit)
+    return Restored(
+        app=app,
+        generation=entry.generation,
+        partitions=entry.partitions,
+        keys_total=keys,
+        records_in_flight_total=queued,
+        match=plan.match,
+        audit=tuple(audit),
+        seconds=time.monotonic() - started_at,
+    )
+
+
+# --- inside ---------------------------------------------------------------------------------------------
+
+
+def _fill_all(
+    cluster: Cluster,
+    savepoint: Savepoint,
+    saved: SavepointObjects,
+    planned: Catalog,
+    found: Match,
+    entry: GenerationEntry,
+    settings: RestoreSettings,
+    clock: Clock,
+    report: Report | None,
+) -> list[RangeAudit]:
+    app, generation = planned.app.app, entry.generation
+
+    def target(topic: str, partition: int) -> FillTarget:
+        place = TopicPartition(topic, partition)
+        return FillTarget(app, generation, place, entry.topic_ids[topic], settings.chunk_records_max)
+
+    audit: list[RangeAudit] = []
+    queues = [queue for queue in savepoint.queues if queue.step in found.steps_kept]
+    total = len(savepoint.tasks) + len(queues)
+    for index, task in enumerate(savepoint.tasks, 1):
+        kept = [s.name for s in planned.stores.values() if s.stage == task.stage and s.name in found.kept]
+        targets = {store: target(changelog_topic(app, store, generation), task.partition) for store in kept}
+        if targets:
+            audit += fill_task(cluster, saved, task, savepoint.generation, targets, clock)
+        if report is not None:
+            report(index, total)
+    for index, queue in enumerate(queues, len(savepoint.tasks) + 1):
+        place = target(repartition_topic(app, queue.step, generation), queue.partition)
+        audit.append(fill_queue(cluster, saved, queue, place))
+        if report is not None:
+            report(index, total)
+    return audit
+
+
+def _activate(
+    cluster: Cluster,
+    savepoint: Savepoint,
+    planned: Catalog,
+    entry: GenerationEntry,
+    audit: list[RangeAudit],
+    positions: dict[TopicPartition, Committed],
+    clock: Clock,
+) -> None:
+    app = planned.app.app
+
+    def decide(current: Catalog | None) -> list[CatalogItem]:
+        found = None if current is None else current.generations.get(entry.generation)
+        if found is not None and found.state == "active":
+            return []  # an earlier attempt at this very transaction has succeeded
+        if current is None or found is None or found.state != "preparing":
+            raise GenerationUnfinished(
+                f"the restore of {app!r} was aborted meanwhile.", action="start it again.", app=app
+            )
+        active = msgspec.structs.replace(
+            found, state="active", audit=tuple(audit), activated_ms=clock.now_ms()
+        )
+        retired = [
+            msgspec.structs.replace(other, state="retired")
+            for other in current.generations.values()
+            if other.state == "active"
+        ]
+        removed = [Removed(store) for name, store in current.stores.items() if name not in planned.stores]
+        gone = [Removed(stage) for name, stage in current.stages.items() if name not in planned.stages]
+        return [
+            planned.app,
+            *planned.stages.values(),
+            *planned.stores.values(),
+            *removed,
+            *gone,
+            *retired,
+            active,
+        ]
+
+    queues = _queue_positions(cluster, savepoint, planned, entry)
+    ControlTopic(cluster, app).change(decide, {**positions, **queues})
+
+
+def _queue_positions(
+    cluster: Cluster, savepoint: Savepoint, planned: Catalog, entry: GenerationEntry
+) -> dict[TopicPartition, Committed]:
+    """The tasks behind re-key steps begin with the records in flight, at the event time they had reached."""
+    metadata = {
+        (task.stage, task.partition): task.inputs[0].metadata for task in savepoint.tasks if task.inputs
+    }
+    positions = {}
+    for stage in planned.stages.values():
+        if stage.repartition is None:
+            continue
+        topic = repartition_topic(planned.app.app, stage.repartition, entry.generation)
+        sources = [TopicPartition(topic, partition) for partition in range(entry.partitions)]
+        for source, log in cluster.ranges(sources).items():
+            said = metadata.get((stage.name, source.partition), "")
+            positions[source] = Committed(log.offset_first, said)
+    return positions

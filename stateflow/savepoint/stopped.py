@@ -1,0 +1,124 @@
+"""The parts of an application that stands still: its committed offsets, and images made from the changelogs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from stateflow.catalog.model import Catalog
+from stateflow.catalog.names import task_id
+from stateflow.checkpoint.imaging import CUT_FOLDER, take_checkpoint_in
+from stateflow.checkpoint.jobs import RestoreJob, has_database, jobs_of
+from stateflow.checkpoint.planner import plan_task
+from stateflow.checkpoint.restore import Restoration
+from stateflow.checkpoint.savepoints import SavedImage, SavedTask, SavepointObjects
+from stateflow.clock import Clock
+from stateflow.errors import SavepointFailed
+from stateflow.log.base import Cluster, Committed
+from stateflow.log.settling import settled_ranges
+from stateflow.record import OffsetRange, TopicPartition
+from stateflow.runtime.cuts import publish_image, saved_task
+from stateflow.scale.decided import decided_inputs, refuse_pending_replays, refuse_torn_commits
+from stateflow.scale.generation import fence_tasks, refuse_while_running
+from stateflow.store.directory import TaskDirectory
+from stateflow.store.resources import RocksResources
+from stateflow.store.rocks import RocksTaskStores
+
+
+def stopped_parts(
+    cluster: Cluster,
+    catalog: Catalog,
+    saved: SavepointObjects,
+    state_dir: Path | None,
+    clock: Clock,
+    report: Callable[[int, int], None] | None = None,
+) -> list[SavedTask]:
+    """Every task of an application at its last commit, with its image published.
+
+    Tasks are fenced first, so that no worker that was believed dead can move on. Raises ``StillRunning``,
+    ``CommitTorn``, ``ReplayPending``, and ``SavepointFailed`` when a worker ran meanwhile all the same.
+    """
+    app = catalog.app.app
+    refuse_while_running(cluster, app)
+    fence_tasks(cluster, catalog)
+    refuse_torn_commits(cluster, catalog)
+    refuse_pending_replays(cluster, catalog)
+    before = _ends(cluster, catalog)
+    inputs = {stage: decided_inputs(cluster, catalog, stage) for stage in catalog.stages}
+    jobs = {job.task: job for job in jobs_of(catalog, cluster.cluster_id, state_dir or Path())}
+    tasks = []
+    total = sum(catalog.partitions(stage) for stage in catalog.stages)
+    for stage in catalog.stages:
+        for partition in range(catalog.partitions(stage)):
+            task = task_id(stage, partition)
+            own = {source: at for source, at in inputs[stage].items() if source.partition == partition}
+            image = None
+            if task in jobs:
+                image = _image(cluster, jobs[task], own, saved, clock, is_local=state_dir is not None)
+            tasks.append(saved_task(task, stage, partition, own, image))
+            if report is not None:
+                report(len(tasks), total)
+    refuse_while_running(cluster, app)
+    if _ends(cluster, catalog) != before:
+        raise SavepointFailed(
+            f"{app!r} ran while its savepoint was made.",
+            action="stop it, or make the savepoint while it runs.",
+        )
+    return tasks
+
+
+def _ends(cluster: Cluster, catalog: Catalog) -> dict[TopicPartition, OffsetRange]:
+    """The application's own topics as they are: whatever a worker does shows in one of them, or in the offsets."""
+    own = [
+        TopicPartition(topic, partition)
+        for topic, info in cluster.describe(catalog.active.topic_ids).items()
+        for partition in range(info.partitions)
+    ]
+    return settled_ranges(cluster, own)
+
+
+def _image(
+    cluster: Cluster,
+    job: RestoreJob,
+    inputs: Mapping[TopicPartition, Committed],
+    saved: SavepointObjects,
+    clock: Clock,
+    *,
+    is_local: bool,
+) -> SavedImage | None:
+    """The state of one task at the end of its changelogs; what is on this disk shortens the way there."""
+    if is_local and has_database(job) and not job.directory.is_damaged:
+        return _restored_image(cluster, job, inputs, saved, clock)
+    with TemporaryDirectory(prefix="stateflow-") as scratch:
+        elsewhere = TaskDirectory(Path(scratch) / job.task, job.directory.identity)
+        return _restored_image(cluster, replace(job, directory=elsewhere), inputs, saved, clock)
+
+
+def _restored_image(
+    cluster: Cluster,
+    job: RestoreJob,
+    inputs: Mapping[TopicPartition, Committed],
+    saved: SavepointObjects,
+    clock: Clock,
+) -> SavedImage | None:
+    stores = RocksTaskStores.open(job.directory, job.changelogs, RocksResources(), clock)
+    try:
+        plan = plan_task(cluster, job.task, job.changelogs, job.topic_ids, stores, clock)
+        restoration = Restoration(cluster, plan, stores, clock)
+        try:
+            restoration.run()
+        finally:
+            restoration.close()
+        folder = job.directory.path / CUT_FOLDER
+        taken = take_checkpoint_in(folder, stores, job.changelogs, job.topic_ids)
+    finally:
+        stores.close()
+    if taken is None:
+        return None
+    try:
+        images = saved.images(job.directory.identity.generation, job.task)
+        return publish_image(taken, images, inputs, saved.id, lambda: False)
+    finally:
+        taken.discard()
