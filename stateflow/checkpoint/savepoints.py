@@ -227,6 +227,12 @@ class SavepointObjects:
         for info in list(self._objects.list(self._folder)):
             self._objects.delete(info.name)
 
+    def image_tasks(self) -> dict[str, int]:
+        """Tasks that have an image of this savepoint, and their generation, as the objects' names tell."""
+        pattern = re.compile(rf"{re.escape(self._app)}/g(\d+)/([^/]+)/savepoints/{re.escape(self.id)}\.json")
+        matches = (pattern.fullmatch(info.name) for info in self._objects.list(self._app))
+        return {match[2]: int(match[1]) for match in matches if match}
+
     def _queue(self, step: str, partition: int) -> str:
         return f"{self._folder}/queues/{step}-{partition}"
 

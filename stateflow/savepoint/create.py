@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -95,7 +95,7 @@ def create(
         if isinstance(
             error, StateflowError | OSError | KeyboardInterrupt
         ):  # anything else is as good as a kill
-            _give_up(control, catalog, entry, saved, error)
+            _give_up(control, entry, saved, error)
         raise
     reach("savepoint.after_manifest")
     _list(control, entry, savepoint, location)
@@ -190,7 +190,7 @@ def _is_listed(catalog: Catalog, cut: CutEntry) -> bool:
 def _remove_leftovers(catalog: Catalog, cut: CutEntry, clock: Clock) -> None:
     saved = SavepointObjects(open_objects(cut.location), catalog.app.app, cut.savepoint, cut.number, clock)
     try:
-        saved.delete(dict.fromkeys(task_ids(catalog), cut.generation), grace_ms=_GRACE_MS)
+        saved.delete(saved.image_tasks(), grace_ms=_GRACE_MS)
     except OSError as error:
         _LOG.warning("What is left of %s at %s cannot be removed: %s", saved.id, saved.location, error)
 
@@ -326,17 +326,10 @@ def _list(control: ControlTopic, entry: CutEntry, savepoint: Savepoint, location
     control.change(decide)
 
 
-def _give_up(
-    control: ControlTopic, catalog: Catalog, entry: CutEntry, saved: SavepointObjects, error: BaseException
-) -> None:
+def _give_up(control: ControlTopic, entry: CutEntry, saved: SavepointObjects, error: BaseException) -> None:
     """End the cut first, so that no task goes on, then remove the parts; the error that is told is the first."""
     try:
         abort_cut(control, entry.number, str(error) or type(error).__name__)
-        saved.delete(dict.fromkeys(task_ids(catalog), entry.generation), grace_ms=_GRACE_MS)
+        saved.delete(saved.image_tasks(), grace_ms=_GRACE_MS)
     except (StateflowError, OSError) as second:
         _LOG.warning("The parts of %s could not be removed, the next savepoint does it: %s", saved.id, second)
-
-
-def tasks_and_generations(savepoint: Savepoint) -> Mapping[str, int]:
-    """What ``SavepointObjects.delete`` needs to know."""
-    return dict.fromkeys((task.task for task in savepoint.tasks), savepoint.generation)

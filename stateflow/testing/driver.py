@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from stateflow.catalog.control import ControlTopic
 from stateflow.catalog.model import RoutingEntry
 from stateflow.catalog.names import task_id
 from stateflow.changelog.format import WATERMARK_HEADER
+from stateflow.checkpoint.savepoints import Savepoint
 from stateflow.clock import ManualClock
 from stateflow.codec import from_description
 from stateflow.log.base import TopicSpec
@@ -20,13 +23,18 @@ from stateflow.log.memory import MemoryCluster
 from stateflow.log.reading import read_topic
 from stateflow.partitioner import partition_of
 from stateflow.record import Record
+from stateflow.runtime.cuts import Cuts
+from stateflow.runtime.inline import InlineExecutor
 from stateflow.runtime.lag import is_drained
-from stateflow.runtime.prepare import prepare
+from stateflow.runtime.prepare import expected_catalog, prepare
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.task import Task
 from stateflow.runtime.watermarks import encode_record
 from stateflow.runtime.wiring import TaskWiring, Wiring
 from stateflow.runtime.worker import Worker
+from stateflow.savepoint.create import create
+from stateflow.savepoint.kept import find_listed, open_listed
+from stateflow.savepoint.restore import restore
 from stateflow.scale.absorb import Absorption
 from stateflow.scale.engine import InProcess
 from stateflow.scale.start import start
@@ -65,6 +73,8 @@ class TestDriver:
         self._app = app
         self._partitions = partitions
         self._topology = app.topology()
+        self._scratch = TemporaryDirectory(prefix="stateflow-driver-")
+        self._place = f"{self._scratch.name}/savepoints"
         self._disks: dict[tuple[int, str], MemoryTaskStores] = {}
         topics = {t for stage in self._topology.stages for t in (*stage.sources, *stage.outputs)}
         known = self.cluster.list_topics()
@@ -180,6 +190,30 @@ class TestDriver:
         start(self.cluster, self._topology.app, routing, engine, self.clock, absorption=absorption)
         self.restore()
 
+    def savepoint(self, name: str) -> Savepoint:
+        """Make a savepoint of the running application, as `stateflow savepoint create` does."""
+        return create(
+            self.cluster,
+            self._topology.app,
+            name,
+            self._place,
+            self.clock,
+            pause=lambda _: self._worker.step(),
+        )
+
+    def restore_savepoint(self, name: str) -> None:
+        """Stop, go back to a savepoint as `stateflow savepoint restore` does, start again and process the rest."""
+        self.stop()
+        self.cluster.end_sessions(self._topology.app)
+        catalog = ControlTopic(self.cluster, self._topology.app).load()
+        saved = open_listed(find_listed(catalog, name), self._topology.app, self.clock)
+        savepoint, guarantee = saved.load(), self._app.options.guarantee
+        expected = expected_catalog(
+            self.cluster, self._topology, guarantee, savepoint.routing.partitions, self.clock
+        )
+        restore(self.cluster, savepoint, saved, expected, self.clock)
+        self.restore()
+
     def stop(self) -> None:
         """Commit everything and close."""
         self._worker.stop()
@@ -212,7 +246,15 @@ class TestDriver:
             flush_interval_seconds=0,
             member="driver",
         )
-        return wiring, Worker(self.cluster, wiring, self._open_stores, settings, self.clock)
+        cuts = Cuts(
+            self.cluster,
+            self._topology.app,
+            self.clock,
+            lambda task: Path(self._scratch.name) / "checkpoints" / task.id,
+            poll_seconds=0,
+            uploads=InlineExecutor(),
+        )
+        return wiring, Worker(self.cluster, wiring, self._open_stores, settings, self.clock, cuts=cuts)
 
     def _open_stores(self, wiring: TaskWiring, _cancelled: Callable[[], bool]) -> MemoryTaskStores:
         place = (wiring.generation, wiring.id)

@@ -126,3 +126,21 @@ def test_an_output_that_waits_for_its_record_may_be_the_first_of_its_commit() ->
     driver = TestDriver(app, partitions=1)
     driver.send(words, "good", "bad")
     assert [record.value for record in driver.output(shouts)] == ["GOOD"]
+
+
+def test_a_savepoint_takes_typed_state_back_to_where_it_was() -> None:
+    app, payments, alerts = fraud_app()
+    driver = TestDriver(app, partitions=4)
+    driver.send(payments, *(Payment(f"c{number}", 600_000, "x") for number in range(8)))
+    driver.savepoint("before")
+    driver.send(payments, *(Payment(f"c{number}", 600_000, "y") for number in range(8)))
+    driver.restore_savepoint("before")
+    for number in range(8):
+        assert driver.state("fraud", "total", key=f"c{number}") == 1_200_000, "what came after is read again"
+        assert driver.state("fraud", "by_shop", key=f"c{number}") == {"x": 600_000, "y": 600_000}
+    assert len(driver.output(alerts)) == 16, "what was put out after the cut is put out again"
+    driver.repartition(3)
+    assert driver.state("fraud", "recent", key="c1") == [
+        Payment("c1", 600_000, "x"),
+        Payment("c1", 600_000, "y"),
+    ]

@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from stateflow.catalog.control import ControlTopic
+from stateflow.errors import SavepointFailed, SavepointMissing, StillRunning
+from stateflow.failpoints import handled
+from stateflow.savepoint import kept
 from tests.sim.savepoint_world import World
 
 WORDS = b"to be or not to be that is the question whether tis nobler in the mind to suffer".split()
@@ -65,3 +69,114 @@ def test_the_same_application_goes_back_to_the_cut(tmp_path: Path, seed: int) ->
     world.run()
     world.stop()
     assert world.state() == world.expected()
+
+
+def test_a_stopped_application_is_cut_at_its_last_commits(tmp_path: Path) -> None:
+    world = running(tmp_path, 3)
+    world.waiting = []
+    for worker, cuts in world.workers.values():  # killed, not stopped: input is left between the stages
+        worker.close()
+        cuts.__exit__(None, None, None)
+    world.workers.clear()
+    world.cluster.end_sessions("chain")
+    savepoint = world.create()
+    assert savepoint.records_in_flight > 0
+    assert world.contents(savepoint) == world.expected(world.vector(savepoint))
+    world.restore(savepoint, "other")
+    world.begin("w0", app="other")
+    world.run("other")
+    world.stop()
+    assert world.state("other") == world.expected()
+
+
+def test_two_savepoints_share_nothing_that_deleting_one_takes_from_the_other(tmp_path: Path) -> None:
+    world = running(tmp_path, 5)
+    first = world.create("first")
+    world.run()
+    second = world.create("second")
+    assert (first.number, second.number) == (1, 2)
+    kept.delete(world.cluster, "chain", "first", world.clock, grace_ms=0)
+    assert list(ControlTopic(world.cluster, "chain").load().savepoints) == ["second"]
+    with pytest.raises(SavepointMissing):
+        world.saved(first).load()
+    assert not [path for path in world.place.rglob("*") if "first" in path.name and path.is_file()]
+    assert all(not problems for problems in kept.problems_of(world.saved(second), second).values())
+    assert world.contents(second) == world.expected()
+    world.stop()
+
+
+def test_collecting_images_spares_savepoints(tmp_path: Path) -> None:
+    world = running(tmp_path, 6)
+    savepoint = world.create()
+    for task in savepoint.tasks:
+        collected = world.saved(savepoint).images(0, task.task).collect(keep=1, grace_ms=-1)
+        assert collected.files == ()
+    assert world.contents(savepoint) == world.expected(world.vector(savepoint))
+    world.stop()
+
+
+def test_a_task_that_cannot_publish_gives_the_savepoint_up_and_nothing_of_it_stays(tmp_path: Path) -> None:
+    world = running(tmp_path, 7)
+    world.place.parent.mkdir(exist_ok=True)
+    (tmp_path / "chain-blocked").write_text("a file where a folder should be")
+    world.place = tmp_path / "chain-blocked"
+    with pytest.raises(SavepointFailed, match="could not publish its part"):
+        world.create()
+    world.run()
+    assert world.state() == world.expected()
+    assert all(task.place is None for worker, _ in world.workers.values() for task in worker.tasks.values())
+    world.place = tmp_path / "savepoints"
+    savepoint = world.create()
+    assert savepoint.number == 2
+    assert world.contents(savepoint) == world.expected()
+    world.stop()
+
+
+def test_a_cut_whose_maker_was_killed_is_dropped_after_its_deadline(tmp_path: Path) -> None:
+    world = running(tmp_path, 8)
+
+    class Killed(BaseException):
+        """The process that makes the savepoint is gone."""
+
+    def die(point: str) -> None:
+        if point == "savepoint.after_parts":
+            raise Killed
+
+    with handled(die), pytest.raises(Killed):
+        world.create()
+    with pytest.raises(StillRunning, match="is being made"):
+        world.create("two")
+    tasks = [task for worker, _ in world.workers.values() for task in worker.tasks.values()]
+    assert any(task.place is not None for task in tasks)
+    for _ in range(30):  # in strides that leave no transaction open for too long
+        world.clock.advance(seconds=4)
+        for worker, _cuts in world.workers.values():
+            worker.step()
+    world.run()
+    cut = ControlTopic(world.cluster, "chain").load().cut
+    assert cut is not None
+    assert cut.state == "aborted"
+    world.run()
+    assert world.state() == world.expected()
+    savepoint = world.create("two")
+    assert world.contents(savepoint) == world.expected()
+    assert not list(world.place.rglob("one.*")), "what the killed one left was removed"
+    world.stop()
+
+
+def test_records_marked_in_a_cut_that_is_over_are_ordinary(tmp_path: Path) -> None:
+    """Marks stay in the log: a later cut takes what carries an earlier one's for what it is."""
+    world = running(tmp_path, 9)
+    world.create("one")
+    world.waiting = words(60, 77)
+    for _ in range(10):
+        world.turn()
+    second = world.create("two")
+    assert world.contents(second) == world.expected(world.vector(second))
+    world.run()
+    world.stop()
+    world.restore(second, "other")
+    world.begin("w0", app="other")
+    world.run("other")
+    world.stop()
+    assert world.state("other") == world.expected()

@@ -1,0 +1,150 @@
+"""Savepoints as text and as JSON."""
+
+from __future__ import annotations
+
+import sys
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+import msgspec
+
+from stateflow.catalog.model import Catalog
+from stateflow.checkpoint.savepoints import Savepoint
+from stateflow.cli.output import emit_json, emit_pairs, emit_table, human_bytes
+from stateflow.savepoint.restore import Plan, Restored
+
+_LINE_SECONDS = 5.0
+
+
+class Steps:
+    """Progress by counted steps on stderr, with rate and time left: one moving line on a terminal, else a line
+    now and then."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._on_terminal = sys.stderr.isatty()
+        self._begun_seconds = self._told_seconds = time.monotonic()
+        self._told = -1
+
+    def __call__(self, done: int, total: int) -> None:
+        """Show it; nothing where nothing has moved."""
+        now_seconds = time.monotonic()
+        if done == self._told or not (
+            self._on_terminal or done == total or now_seconds - self._told_seconds >= _LINE_SECONDS
+        ):
+            return
+        self._told, self._told_seconds = done, now_seconds
+        rate = done / max(now_seconds - self._begun_seconds, 0.001)
+        left = f", {(total - done) / rate:.0f} s left" if 0 < done < total else ""
+        line = f"{done}/{total} {self._what}, {rate:.1f}/s{left}"
+        click.echo(
+            f"\r{line}" if self._on_terminal else line, err=True, nl=not self._on_terminal or done == total
+        )
+
+
+def savepoint_data(savepoint: Savepoint, *, every: bool = False) -> dict[str, Any]:
+    """A savepoint as JSON; ``every`` task and queue of it on demand."""
+    data: dict[str, Any] = {
+        "app": savepoint.app,
+        "savepoint": savepoint.name,
+        "number": savepoint.number,
+        "created": _time(savepoint.created_ms),
+        "generation": savepoint.generation,
+        "partitions": savepoint.routing.partitions,
+        "tasks": len(savepoint.tasks),
+        "records_in_flight": savepoint.records_in_flight,
+        "size_bytes": savepoint.size_bytes,
+    }
+    if every:
+        data["tasks"] = msgspec.to_builtins(savepoint.tasks)
+        data["queues"] = msgspec.to_builtins(savepoint.queues)
+        data["stores"] = [store.name for store in savepoint.stores]
+        data["source_ids"] = savepoint.source_ids
+    return data
+
+
+def print_savepoint(savepoint: Savepoint, location: str) -> None:
+    """A savepoint for people."""
+    facts = savepoint_data(savepoint)
+    facts["size"] = human_bytes(facts.pop("size_bytes"))
+    emit_pairs([*facts.items(), ("location", location)])
+    rows = [
+        (
+            task.task,
+            ", ".join(f"{at.topic}[{at.partition}]@{at.offset_next}" for at in task.inputs) or "-",
+            human_bytes(task.image.size_bytes) if task.image else "-",
+        )
+        for task in savepoint.tasks
+    ]
+    emit_table(("task", "goes on at", "state"), rows)
+
+
+def print_listed(catalog: Catalog, *, as_json: bool) -> None:
+    """The savepoints of an application, oldest first."""
+    entries = sorted(catalog.savepoints.values(), key=lambda entry: entry.number)
+    cut = catalog.cut if catalog.cut is not None and catalog.cut.state == "open" else None
+    if as_json:
+        being_made = None if cut is None else cut.savepoint
+        rows = [{**msgspec.to_builtins(entry), "created": _time(entry.created_ms)} for entry in entries]
+        emit_json({"app": catalog.app.app, "savepoints": rows, "being_made": being_made})
+        return
+    if entries:
+        emit_table(
+            ("savepoint", "created", "generation", "tasks", "size", "location"),
+            [
+                (e.name, _time(e.created_ms), e.generation, e.tasks, human_bytes(e.size_bytes), e.location)
+                for e in entries
+            ],
+        )
+    else:
+        click.echo("No savepoints.")
+    if cut is not None:
+        click.echo(f"{cut.savepoint} is being made since {_time(cut.requested_ms)}.")
+
+
+def plan_data(plan: Plan, savepoint: Savepoint) -> dict[str, Any]:
+    """What a restore would do, as JSON."""
+    return {
+        "app": plan.app,
+        "savepoint": savepoint.id,
+        "generation": plan.generation,
+        "resumes": plan.resumes,
+        "partitions": savepoint.routing.partitions,
+        "stores_kept": list(plan.match.kept),
+        "stores_empty": list(plan.match.added),
+        "stores_dropped": list(plan.match.dropped),
+        "steps_dropped": list(plan.match.steps_dropped),
+        "records_in_flight": savepoint.records_in_flight,
+        "topics": list(plan.topics),
+        "sources": {str(at): position.offset_next for at, position in sorted(plan.positions.items())},
+    }
+
+
+def print_plan(plan: Plan, savepoint: Savepoint) -> None:
+    """What a restore would do, for people."""
+    shown = plan_data(plan, savepoint)
+    sources = ", ".join(f"{at}@{offset}" for at, offset in shown.pop("sources").items())
+    pairs = [(name, ", ".join(v) if isinstance(v, list) else v) for name, v in shown.items()]
+    emit_pairs([(name, value if value != "" else "-") for name, value in [*pairs, ("sources", sources)]])
+
+
+def restored_data(done: Restored, savepoint: Savepoint) -> dict[str, Any]:
+    """What a restore did, as JSON."""
+    return {
+        "app": done.app,
+        "savepoint": savepoint.id,
+        "generation": done.generation,
+        "partitions": done.partitions,
+        "keys": done.keys_total,
+        "records_in_flight": done.records_in_flight_total,
+        "stores_kept": list(done.match.kept),
+        "stores_empty": list(done.match.added),
+        "stores_dropped": list(done.match.dropped),
+        "seconds": round(done.seconds, 3),
+    }
+
+
+def _time(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="seconds")
