@@ -215,8 +215,10 @@ def _activate(
         ]
         removed = [Removed(store) for name, store in current.stores.items() if name not in planned.stores]
         gone = [Removed(stage) for name, stage in current.stages.items() if name not in planned.stages]
+        # Trimming is never taken out of a catalog; the new changelogs are whole, and are set for it at the next start.
+        trim = None if current.app.trim is None else msgspec.structs.replace(current.app.trim, since_ms=0)
         return [
-            planned.app,
+            msgspec.structs.replace(planned.app, trim=trim),
             *planned.stages.values(),
             *planned.stores.values(),
             *removed,

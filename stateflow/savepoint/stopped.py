@@ -1,4 +1,4 @@
-"""The parts of an application that stands still: its committed offsets, and images made from the changelogs."""
+"""The parts of an application that stands still: its committed offsets, and images made of what restores to there."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from stateflow.catalog.model import Catalog
 from stateflow.catalog.names import task_id
 from stateflow.checkpoint.imaging import CUT_FOLDER, take_checkpoint_in
 from stateflow.checkpoint.jobs import RestoreJob, has_database, jobs_of
-from stateflow.checkpoint.planner import plan_task
-from stateflow.checkpoint.restore import Restoration
+from stateflow.checkpoint.recovery import run_job
 from stateflow.checkpoint.savepoints import SavedImage, SavedTask, SavepointObjects
 from stateflow.clock import Clock
 from stateflow.errors import SavepointFailed
@@ -103,14 +102,10 @@ def _restored_image(
     saved: SavepointObjects,
     clock: Clock,
 ) -> SavedImage | None:
-    stores = RocksTaskStores.open(job.directory, job.changelogs, RocksResources(), clock)
+    resources = RocksResources()
+    run_job(cluster, job, resources, lambda _: None, lambda: False, clock)
+    stores = RocksTaskStores.open(job.directory, job.changelogs, resources, clock)
     try:
-        plan = plan_task(cluster, job.task, job.changelogs, job.topic_ids, stores, clock)
-        restoration = Restoration(cluster, plan, stores, clock)
-        try:
-            restoration.run()
-        finally:
-            restoration.close()
         folder = job.directory.path / CUT_FOLDER
         taken = take_checkpoint_in(folder, stores, job.changelogs, job.topic_ids)
     finally:
