@@ -11,6 +11,7 @@ import click
 from stateflow.catalog.control import ControlTopic
 from stateflow.cli.options import app_id_option, json_option
 from stateflow.cli.output import emit_json, emit_table, human_bytes
+from stateflow.cli.state_migrate import migrate
 from stateflow.cli.target import chosen
 from stateflow.config import AppOptions
 from stateflow.errors import ConfigError
@@ -33,6 +34,9 @@ def command() -> None:
 
     Works while workers run: what they flushed last is seen (every 30 s by default), not their newest commits.
     """
+
+
+command.add_command(migrate)
 
 
 @command.command("list")

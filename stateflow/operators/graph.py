@@ -12,6 +12,7 @@ from stateflow.codec.base import Codec
 from stateflow.errors import GraphError
 from stateflow.operators.step import Environment, Step
 from stateflow.operators.topics import Topic
+from stateflow.state.evolution import Rewriter
 from stateflow.state.merging import ValueMerge
 
 Keyed = Literal["no", "routing", "derived"]
@@ -38,6 +39,8 @@ class Node:
     """Its stores; the stage is filled in when the graph is cut."""
     merges: Mapping[str, ValueMerge] = field(default_factory=dict)
     """Store name → what makes one value of two, where the application says so."""
+    rewriters: Mapping[str, Callable[[StoreEntry], Rewriter]] = field(default_factory=dict)
+    """Store name → what writes its values by the present schema."""
     outputs: tuple[str, ...] = ()
     topics: tuple[Topic[Any, Any], ...] = ()
     """Of a source: what it reads."""

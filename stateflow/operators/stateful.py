@@ -151,6 +151,7 @@ def operator_node(graph: Graph, parent: Node, operator: OperatorClass, name: str
         keyed=parent.keyed,
         stores=entries,
         merges={field.store: merge for field in operator.fields if (merge := field.merge()) is not None},
+        rewriters={field.store: field.rewriter for field in operator.fields if field.kind.evolves},
         outputs=dead_letter_topics(on_error),
         has_effect=True,
     )

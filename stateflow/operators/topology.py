@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from stateflow.catalog.model import StoreEntry
 from stateflow.operators.context import Pipeline, StageContext
+from stateflow.state.evolution import Rewriter
 from stateflow.state.merging import ValueMerge
 
 
@@ -30,6 +31,8 @@ class Stage:
     build: Callable[[StageContext], Pipeline]
     merges: Mapping[str, ValueMerge] = field(default_factory=dict)
     """Store name → what makes one value of two, where two states of one key meet."""
+    rewriters: Mapping[str, Callable[[StoreEntry], Rewriter]] = field(default_factory=dict)
+    """Store name → what writes its values by the present schema, for stores whose values have one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from stateflow.clock import Clock
-from stateflow.log.base import Cluster, Committed, GroupMetadata
+from stateflow.log.base import Cluster
 from stateflow.log.reading import read_range
 from stateflow.record import OffsetRange, TopicPartition
+from stateflow.runtime.memberless import MemberlessGroup
 from stateflow.runtime.opening import Opener, StoreOpener
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.task import Task
@@ -46,24 +47,6 @@ class EpochResult:
     offsets: Mapping[TopicPartition, int]
     """Committed ``offset_next`` per input."""
     is_rekeyed: bool
-
-
-class MemberlessGroup:
-    """Commits input offsets for a consumer group that has no members: Spark deals out the partitions, not
-    Kafka.
-    """
-
-    def __init__(self, cluster: Cluster, group: str) -> None:
-        self._cluster = cluster
-        self._group = group
-
-    def metadata(self) -> GroupMetadata | None:
-        """None: the transactional id alone fences."""
-        return None
-
-    def commit(self, offsets: Mapping[TopicPartition, Committed]) -> None:
-        """Commit outside a transaction (at-least-once)."""
-        self._cluster.commit(self._group, offsets)
 
 
 def run_epoch(

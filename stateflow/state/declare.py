@@ -17,7 +17,7 @@ from stateflow.codec.ordered import key_codec_for
 from stateflow.codec.scalar import Integer
 from stateflow.codec.timed import ExpiringCodec, TimedCodec
 from stateflow.errors import GraphError
-from stateflow.state.evolution import Migration, application_codec
+from stateflow.state.evolution import Migration, Rewriter, application_codec, rewriter
 from stateflow.state.kinds import (
     KINDS,
     NESTED,
@@ -133,6 +133,11 @@ class StateField:
             return None
         entry = self.entry("", self.codec)
         return value_merge(application_codec(self.codec, entry, entry, {}), function)
+
+    def rewriter(self, found: StoreEntry) -> Rewriter:
+        """What writes an entry of the store by the present schema; ``found`` is the store as the catalog has it."""
+        wanted = self.entry("", self.codec)
+        return rewriter(found, application_codec(self.codec, wanted, found, self.options.migrations or {}))
 
     def bind(
         self, store: StateStore, scope: Scope, found: StoreEntry | None = None

@@ -5,19 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from stateflow.catalog.evolution import number_of, same_json, split_codec
 from stateflow.catalog.model import SchemaEntry, StoreEntry
 from stateflow.codec.avro import AvroCodec
 from stateflow.codec.avro_resolution import ResolvingAvro
 from stateflow.codec.base import Codec
 from stateflow.codec.describe import from_description
-from stateflow.codec.evolving import FIRST_NUMBER, EvolvingCodec, ValueReader
+from stateflow.codec.evolving import FIRST_NUMBER, EvolvingCodec, ValueReader, opened
 from stateflow.codec.optional import OptionalCodec
-from stateflow.codec.timed import ExpiringCodec, TimedCodec
+from stateflow.codec.timed import TIME_BYTES, TIMES_BYTES, ExpiringCodec, TimedCodec
 from stateflow.errors import DecodeError
+from stateflow.state.layout import split_prefixed
 
 Migration = Callable[[Any], Any]
 """Turns a value of one version into one of the next. Values of older versions come as plain data: dict, list, …"""
+
+Rewriter = Callable[[bytes, bytes], bytes | None]
+"""Key and bytes of an entry → its bytes by the present schema, None where they are already."""
 
 _WRAP: dict[str, Callable[[Codec[Any]], Codec[Any]]] = {
     "timestamped": TimedCodec,
@@ -103,6 +109,58 @@ def tool_codec(value_codec: Mapping[str, Any], schemas: Sequence[SchemaEntry] = 
     for wrapper in reversed(around["wrappers"]):
         codec = _WRAP[wrapper](codec)
     return codec
+
+
+def values_start(entry: StoreEntry, store_key: bytes, stored: bytes) -> int | None:
+    """Where the value begins behind its stamps; None for what is no value: a list's ends, a version that clears."""
+    if entry.kind == "list" and not split_prefixed(store_key)[1]:
+        return None
+    start = 0
+    for wrapper in split_codec(entry.value_codec)[0]["wrappers"]:
+        if wrapper == "optional":
+            if not stored[start]:
+                return None
+            start += 1
+        else:
+            start += TIMES_BYTES if wrapper == "expiring" else TIME_BYTES
+    return start
+
+
+def schema_number_of(entry: StoreEntry, store_key: bytes, stored: bytes) -> int | None:
+    """By which schema an entry's value was written; None for an entry without one."""
+    start = values_start(entry, store_key, stored)
+    return None if start is None else opened(stored[start:])[0]
+
+
+def rewriter(entry: StoreEntry, codec: Codec[Any]) -> Rewriter:
+    """Entry → its value written by the present schema; None where it is already.
+
+    ``codec`` is the store's ``application_codec``.
+    """
+
+    def rewritten(store_key: bytes, stored: bytes) -> bytes | None:
+        start = values_start(entry, store_key, stored)
+        if start is None:
+            return None
+        body = stored[start:]
+        renewed = codec.encode(codec.decode(body))
+        return None if opened(renewed)[0] == opened(body)[0] else stored[:start] + renewed
+
+    return rewritten
+
+
+def present_number(entry: StoreEntry) -> int:
+    """The number that values are written with: the first of the version's schemas, for Avro the newest."""
+    if split_codec(entry.value_codec)[1]["codec"] == "avro":
+        return entry.schema_number
+    return min(schema.number for schema in entry.schemas if schema.version == entry.version)
+
+
+def without_migrated(entry: StoreEntry) -> StoreEntry:
+    """The entry once every value is written by the present schema."""
+    number = present_number(entry)
+    kept = tuple(schema for schema in entry.older if schema.number >= number)
+    return msgspec.structs.replace(entry, older=kept)
 
 
 def schemas_of(entry: StoreEntry) -> tuple[SchemaEntry, ...]:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import stateflow as sf
 from stateflow.errors import CatalogIncompatible
+from stateflow.runtime.settings import WorkerSettings
+from stateflow.scale import rewriting
+from stateflow.scale.rewriting import as_it_would_be, outdated
 from stateflow.testing.driver import TestDriver
 
 KEYS = [f"k{number}" for number in range(24)]
@@ -130,3 +134,49 @@ def test_a_worker_of_before_stops_at_a_value_of_after(policy: Any, monkeypatch: 
     driver.upgrade(new)
     driver.send(paid, "a ?", "b ?")
     assert newest(driver, out) == {"a": [1.55, 3, ["100", "50", "5"]], "b": [1.05, 1, ["100", "5"]]}
+
+
+class WithoutMigrations(InEuros):
+    total: sf.Value[Euros | None] = sf.state(ttl=timedelta(days=1), version=2)
+    each: sf.ListOf[str] = sf.state(version=2)
+
+
+def opened_by(driver: TestDriver) -> dict[str, Any]:
+    """What it takes to open tasks beside the driver's worker, on its disks."""
+    settings = WorkerSettings(state_dir=Path("in-memory"), restore_threads=0)
+    return {"open_stores": driver._open_stores, "settings": settings, "clock": driver.clock}
+
+
+def test_all_state_can_be_written_anew_so_that_migrations_can_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    old, paid, _ = app_of(Cents)
+    new, _, out = app_of(InEuros)
+    driver = TestDriver(old, partitions=3)
+    driver.send(paid, *[f"{key} 150" for key in KEYS])
+    driver.upgrade(new)
+    driver.send(paid, *[f"{key} 250" for key in KEYS[:12]])
+    last, _, _ = app_of(WithoutMigrations)
+    with pytest.raises(CatalogIncompatible, match=r"version 2 has no migration 1 → 2"):
+        driver.upgrade(last)
+    driver.cluster.end_sessions("till")
+    wiring = as_it_would_be(driver.cluster, new.topology())
+    assert {each.store: dict(each.values) for each in outdated(driver.cluster, wiring)} == {
+        "till-total": {1: 12, 2: 12},
+        "till-each": {1: 24, 2: 12},
+    }
+    monkeypatch.setattr(rewriting, "ENTRIES_PER_COMMIT", 5)
+    done = rewriting.rewrite(driver.cluster, wiring, **opened_by(driver))
+    assert (done.values_total, done.tasks_done) == (12 + 24, 3)
+    assert list(outdated(driver.cluster, as_it_would_be(driver.cluster, new.topology()))) == []
+    assert (
+        rewriting.rewrite(
+            driver.cluster, as_it_would_be(driver.cluster, new.topology()), **opened_by(driver)
+        ).values_total
+        == 0
+    )
+    driver.upgrade(last)
+    driver.crash(disk_lost=True)
+    driver.restore()
+    driver.send(paid, *[f"{key} ?" for key in KEYS])
+    assert newest(driver, out) == {
+        key: [4.0, 2, ["150", "250"]] if key in KEYS[:12] else [1.5, 1, ["150"]] for key in KEYS
+    }
