@@ -11,16 +11,16 @@ from __future__ import annotations
 import fcntl
 import logging
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from stateflow.checkpoint.images import Cancelled, TaskImages
-from stateflow.checkpoint.jobs import RestoreJob, plan_job
+from stateflow.checkpoint.jobs import RestoreJob, decided_ends, plan_job, plan_of
 from stateflow.checkpoint.locations import open_objects
 from stateflow.checkpoint.manifest import Manifest
 from stateflow.checkpoint.objects import ObjectStore
-from stateflow.checkpoint.planner import TaskPlan, plan_task
+from stateflow.checkpoint.planner import TaskPlan
 from stateflow.clock import Clock
 from stateflow.errors import ChangelogTrimmed, StateCorrupt, StateLocked
 from stateflow.failpoints import reach
@@ -65,6 +65,7 @@ def judged_images(cluster: Cluster, job: RestoreJob, images: TaskImages, clock: 
 
     Raises ``TopicMissing`` and ``TopicRecreated`` as any restore of this task does.
     """
+    ends = decided_ends(cluster, job, clock)
     for name in images.names():
         try:
             manifest = images.load(name)
@@ -73,7 +74,7 @@ def judged_images(cluster: Cluster, job: RestoreJob, images: TaskImages, clock: 
         except FileNotFoundError:  # collected since it was listed
             continue
         else:
-            yield _judged(cluster, job, name, manifest, clock)
+            yield _judged(cluster, job, name, manifest, clock, ends)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +203,14 @@ def install(directory: TaskDirectory, images: TaskImages, manifest: Manifest, ca
         shutil.rmtree(leaving, ignore_errors=True)
 
 
-def _judged(cluster: Cluster, job: RestoreJob, name: str, manifest: Manifest, clock: Clock) -> Judged:
+def _judged(
+    cluster: Cluster,
+    job: RestoreJob,
+    name: str,
+    manifest: Manifest,
+    clock: Clock,
+    ends: Mapping[str, int],
+) -> Judged:
     held = MemoryTaskStores(job.changelogs, clock)
     for store, image in manifest.stores.items():
         if store not in job.changelogs:
@@ -211,9 +219,7 @@ def _judged(cluster: Cluster, job: RestoreJob, name: str, manifest: Manifest, cl
             return Judged(name, manifest, None, f"its {store} is of the changelog {image.changelog}")
         held.apply({}, {store: StorePosition(image.topic_id, image.offset_next, image.applied_ms)})
     try:
-        plan = plan_task(
-            cluster, job.task, job.changelogs, job.topic_ids, held, clock, held="the image", terms=job.terms
-        )
+        plan = plan_of(cluster, job, held, clock, held="the image", ends=ends)
     except ChangelogTrimmed as error:
         return Judged(name, manifest, None, f"{error.fields['store']}: {error.fields['why']}")
     refused = [store for store in plan.stores if store.from_empty and held.position(store.store)]

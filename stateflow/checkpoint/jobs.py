@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +10,9 @@ from tempfile import TemporaryDirectory
 
 from stateflow.catalog.model import Catalog
 from stateflow.catalog.names import changelog_topic, task_id
+from stateflow.changelog.sequences import resolve
 from stateflow.checkpoint.planner import TaskPlan, plan_task
+from stateflow.checkpoint.tails import read_tails
 from stateflow.checkpoint.terms import WHOLE_LOGS, LogTerms
 from stateflow.clock import Clock
 from stateflow.errors import StateCorrupt
@@ -35,6 +37,8 @@ class RestoreJob:
     """Location of images that may shorten the restore."""
     terms: LogTerms = WHOLE_LOGS
     """What the catalog says about the changelogs."""
+    exactly_once: bool = False
+    """Whether commit records decide up to where the changelogs count, and not Kafka's marker alone."""
 
 
 def jobs_of(
@@ -70,6 +74,7 @@ def jobs_of(
                     topic_ids={topic: ids[topic] for topic in topics.values()},
                     images=terms.images(images),
                     terms=terms,
+                    exactly_once=catalog.app.guarantee == "exactly-once",
                 )
             )
     return jobs
@@ -78,7 +83,39 @@ def jobs_of(
 def plan_job(cluster: Cluster, job: RestoreJob, clock: Clock | None = None) -> TaskPlan:
     """What restoring this task from what is here would do now; creates and locks nothing."""
     with looking_at(job) as stores:
-        return plan_task(cluster, job.task, job.changelogs, job.topic_ids, stores, clock, terms=job.terms)
+        return plan_of(cluster, job, stores, clock)
+
+
+def plan_of(
+    cluster: Cluster,
+    job: RestoreJob,
+    stores: TaskStores,
+    clock: Clock | None = None,
+    *,
+    held: str = "the local state",
+    ends: Mapping[str, int] | None = None,
+) -> TaskPlan:
+    """What restoring this task onto ``stores`` would do now; see ``plan_task``. ``ends`` is what ``decided_ends`` said,
+    for whoever asks several times.
+    """
+    return plan_task(
+        cluster,
+        job.task,
+        job.changelogs,
+        job.topic_ids,
+        stores,
+        clock,
+        ends=decided_ends(cluster, job, clock) if ends is None else ends,
+        held=held,
+        terms=job.terms,
+    )
+
+
+def decided_ends(cluster: Cluster, job: RestoreJob, clock: Clock | None = None) -> Mapping[str, int]:
+    """Up to where each changelog counts, by the commit records of all of them; nothing where the marker decides."""
+    if not job.exactly_once:
+        return {}
+    return resolve(read_tails(cluster, job.changelogs, clock)).restore_next
 
 
 def has_database(job: RestoreJob) -> bool:

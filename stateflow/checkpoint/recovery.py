@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from stateflow.checkpoint.choosing import install_best
-from stateflow.checkpoint.jobs import RestoreJob
-from stateflow.checkpoint.planner import TaskPlan, plan_task
+from stateflow.checkpoint.jobs import RestoreJob, plan_of
+from stateflow.checkpoint.planner import TaskPlan
 from stateflow.checkpoint.progress import Progress, combined
 from stateflow.checkpoint.restore import Restoration
 from stateflow.clock import Clock, SystemClock
@@ -88,7 +88,7 @@ def _restore(
     cancelled: Callable[[], bool],
     clock: Clock,
 ) -> tuple[TaskPlan, Progress]:
-    plan = plan_task(cluster, job.task, job.changelogs, job.topic_ids, stores, clock, terms=job.terms)
+    plan = plan_of(cluster, job, stores, clock)
     restoration = Restoration(cluster, plan, stores, clock)
     try:
         while not restoration.done:

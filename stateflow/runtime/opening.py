@@ -26,7 +26,7 @@ from stateflow.checkpoint.recovery import ATTEMPTS_MAX
 from stateflow.checkpoint.restore import Restoration
 from stateflow.checkpoint.tails import read_tails
 from stateflow.clock import Clock
-from stateflow.errors import ChangelogTrimmed, Interrupted, OffsetOutOfRange
+from stateflow.errors import ChangelogTrimmed, Interrupted, OffsetOutOfRange, TransactionAborted
 from stateflow.failpoints import reach
 from stateflow.log.base import Cluster, Committed, Writer
 from stateflow.log.reading import read_range
@@ -81,7 +81,21 @@ class Opener:
         self._observer = observer
 
     def open(self, wiring: TaskWiring, cancelled: Callable[[], bool]) -> OpenedTask:
-        """A restored task. Raises ``Interrupted`` soon after ``cancelled`` turns true, with everything released."""
+        """A restored task. Raises ``Interrupted`` soon after ``cancelled`` turns true, with everything released.
+
+        A transaction that sets a torn commit right may be aborted like any other; then the task is opened anew, with
+        a producer epoch of its own again. Raises ``TransactionAborted`` after several in a row.
+        """
+        for attempt in range(1, ATTEMPTS_MAX + 1):
+            try:
+                return self._open(wiring, cancelled)
+            except TransactionAborted as error:
+                if attempt == ATTEMPTS_MAX or cancelled():
+                    raise
+                _LOG.warning("Task %s is opened again: %s", wiring.id, error.message)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _open(self, wiring: TaskWiring, cancelled: Callable[[], bool]) -> OpenedTask:
         exactly_once = wiring.guarantee == "exactly-once"
         reach("open.before_fence")
         writer = self._writer(wiring, exactly_once=exactly_once)  # 1

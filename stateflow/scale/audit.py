@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from stateflow.catalog.model import KeyLayout, RangeAudit, RoutingEntry
+from stateflow.checkpoint.whole import Base
 from stateflow.log.base import Cluster
 from stateflow.log.reading import read_range
 from stateflow.record import OffsetRange, TopicPartition
@@ -36,6 +37,8 @@ class AuditJob:
     routing: RoutingEntry
     """The new table: entries are summed by the partition that it gives them."""
     keys_max: int = 2_000_000
+    base: Base | None = None
+    """The image that a trimmed changelog begins with; ``offsets`` has a slot for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +98,7 @@ def _entries(cluster: Cluster, job: AuditJob) -> Iterable[tuple[list[bytes], lis
             ]
             yield [key for key, _ in rows], [value for _, value in rows]
         return
-    for state in live_state(cluster, job.source, job.offsets, keys_max=job.keys_max):
+    for state in live_state(cluster, job.source, job.offsets, keys_max=job.keys_max, base=job.base):
         yield list(state.keys()), list(state.values())
 
 

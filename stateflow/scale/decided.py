@@ -12,7 +12,7 @@ from stateflow.catalog.model import Catalog
 from stateflow.catalog.names import changelog_topic, task_id
 from stateflow.changelog.sequences import Resolution, resolve
 from stateflow.checkpoint.tails import read_tails
-from stateflow.errors import CommitTorn, ReplayPending
+from stateflow.errors import ChangelogTrimmed, CommitTorn, ReplayPending
 from stateflow.log.base import Cluster, Committed
 from stateflow.record import TopicPartition
 from stateflow.runtime.lag import stage_inputs
@@ -28,7 +28,7 @@ def refuse_torn_commits(cluster: Cluster, catalog: Catalog) -> None:
         task_id(stage, partition)
         for stage in catalog.stages
         for partition in range(catalog.partitions(stage))
-        if _resolution(cluster, catalog, stage, partition).is_torn
+        if resolution_of(cluster, catalog, stage, partition).is_torn
     ]
     if torn:
         raise CommitTorn(
@@ -59,6 +59,23 @@ def refuse_pending_replays(cluster: Cluster, catalog: Catalog) -> None:
         )
 
 
+def refuse_trimmed_logs(cluster: Cluster, catalog: Catalog) -> None:
+    """Raise ``ChangelogTrimmed`` when a changelog was deleted before images: for what reads logs alone."""
+    for store in catalog.stores.values():
+        topic = changelog_topic(catalog.app.app, store.name, catalog.changelog_generation(store.stage))
+        sources = [TopicPartition(topic, number) for number in range(catalog.partitions(store.stage))]
+        for source, log in cluster.ranges(sources).items():
+            if log.offset_first > 0:
+                raise ChangelogTrimmed(
+                    f"{source} was deleted before images, up to {log.offset_first}, and this reads changelogs alone.",
+                    action="repartition the application first, for example with `stateflow scale start` to another"
+                    " number and back: the changelogs of a new generation are whole until they are trimmed again.",
+                    topic=source.topic,
+                    partition=source.partition,
+                    low=log.offset_first,
+                )
+
+
 def decided_inputs(cluster: Cluster, catalog: Catalog, stage: str) -> dict[TopicPartition, Committed]:
     """How far each task of a stage of the active generation has processed its input, and its watermarks.
 
@@ -67,13 +84,14 @@ def decided_inputs(cluster: Cluster, catalog: Catalog, stage: str) -> dict[Topic
     sources = stage_inputs(catalog, stage)
     inputs = dict(cluster.committed(catalog.app.app, sources))
     for partition in range(catalog.partitions(stage)):
-        last = _resolution(cluster, catalog, stage, partition).last
+        last = resolution_of(cluster, catalog, stage, partition).last
         if last is not None:
             inputs |= {source: last.inputs[source] for source in sources if source in last.inputs}
     return inputs
 
 
-def _resolution(cluster: Cluster, catalog: Catalog, stage: str, partition: int) -> Resolution:
+def resolution_of(cluster: Cluster, catalog: Catalog, stage: str, partition: int) -> Resolution:
+    """What is decided in the changelogs of one task; nothing at least once, where Kafka's marker decides."""
     if catalog.app.guarantee != "exactly-once":
         return Resolution(None, {})
     generation = catalog.changelog_generation(stage)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stateflow.catalog.model import Catalog, RoutingEntry
+from stateflow.checkpoint.whole import Base, find_base, with_base_slot
+from stateflow.clock import Clock, SystemClock
 from stateflow.log.base import Cluster
 from stateflow.log.reading import read_range
 from stateflow.log.settling import settled_ranges
@@ -63,13 +65,20 @@ class Plan:
 
 
 def make_plan(
-    cluster: Cluster, catalog: Catalog, routing: RoutingEntry, *, lanes: int, count_keys: bool = False
+    cluster: Cluster,
+    catalog: Catalog,
+    routing: RoutingEntry,
+    *,
+    lanes: int,
+    count_keys: bool = False,
+    clock: Clock | None = None,
 ) -> Plan:
     """Look at the topics of the active generation; changes nothing.
 
     Raises ``GraphError`` when the application has nothing to repartition or has state bound to a source
-    topic.
+    topic, and ``ChangelogTrimmed`` when a changelog was deleted before images and none of these can be used.
     """
+    watch = clock or SystemClock()
     generation = catalog.active.generation
     unfinished = preparing(catalog)
     resumes = unfinished is not None and unfinished.routing == routing
@@ -77,7 +86,8 @@ def make_plan(
     for topic in moved_topics(catalog):
         sources = topic.partitions(catalog, generation)
         for source, offsets in source_ranges(cluster, catalog, topic, sources, stable=False).items():
-            keys = _count(cluster, topic, source, offsets, routing) if count_keys else None
+            base = base_of(cluster, catalog, topic, source, offsets, watch)
+            keys = _count(cluster, topic, source, offsets, routing, base) if count_keys else None
             rows.append(
                 PlannedPartition(topic.name, source, offsets, _estimate(cluster, source, offsets), keys)
             )
@@ -122,6 +132,18 @@ def source_ranges(
     }
 
 
+def base_of(
+    cluster: Cluster,
+    catalog: Catalog,
+    topic: MovedTopic,
+    source: TopicPartition,
+    log: OffsetRange,
+    clock: Clock,
+) -> Base | None:
+    """The image that a changelog partition begins with; None for a repartition topic, and for a log that is whole."""
+    return None if topic.layout is None else find_base(cluster, catalog, topic.name, source, log, clock)
+
+
 def _estimate(cluster: Cluster, source: TopicPartition, offsets: OffsetRange) -> int:
     records = size_bytes = 0
     sample = OffsetRange(offsets.offset_first, min(offsets.offset_next, offsets.offset_first + SAMPLE_SLOTS))
@@ -134,7 +156,19 @@ def _estimate(cluster: Cluster, source: TopicPartition, offsets: OffsetRange) ->
 
 
 def _count(
-    cluster: Cluster, topic: MovedTopic, source: TopicPartition, offsets: OffsetRange, routing: RoutingEntry
+    cluster: Cluster,
+    topic: MovedTopic,
+    source: TopicPartition,
+    offsets: OffsetRange,
+    routing: RoutingEntry,
+    base: Base | None,
 ) -> int:
-    job = AuditJob(store=topic.name, source=source, offsets=offsets, layout=topic.layout, routing=routing)
+    job = AuditJob(
+        store=topic.name,
+        source=source,
+        offsets=with_base_slot(offsets, base),
+        layout=topic.layout,
+        routing=routing,
+        base=base,
+    )
     return sum(tally.keys for tally in audit_partition(cluster, job).tallies)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from stateflow.catalog.model import KeyLayout, RoutingEntry
 from stateflow.changelog.format import is_reserved
+from stateflow.checkpoint.whole import Base, read_whole
 from stateflow.errors import TransactionAborted
 from stateflow.log.base import Cluster, Committed, Writer
 from stateflow.log.reading import read_range
@@ -40,6 +41,8 @@ class MoveJob:
     layout: KeyLayout | None
     """Key layout of the store; None for a repartition topic, whose records keep their order and number."""
     routing: RoutingEntry
+    base: Base | None = None
+    """The image that a trimmed changelog begins with; ``offsets`` has a slot for it."""
     chunk_records_max: int = 200_000
     chunk_bytes_max: int = 64 << 20
 
@@ -193,12 +196,23 @@ def _state_chunks(cluster: Cluster, job: MoveJob, rest: OffsetRange) -> Iterator
     """The newest value per key within each chunk, chunks in log order: the newest of all is written last.
 
     A deleted key is left out while nothing has been written before it; later its tombstone is needed, since
-    an earlier chunk may hold the key.
+    an earlier chunk may hold the key, or, where an image comes first, an attempt that died within it.
     """
-    drop_deleted = rest.offset_first == job.offsets.offset_first
+    is_beginning = rest.offset_first == job.offsets.offset_first
+    if job.base is None or not is_beginning:
+        yield from _compacted(job, read_range(cluster, job.source, rest), rest, drop_deleted=is_beginning)
+        return
+    with job.base.opened() as opened:
+        whole = read_whole(cluster, job.source, rest, opened)
+        yield from _compacted(job, whole, rest, drop_deleted=False)
+
+
+def _compacted(
+    job: MoveJob, batches: Iterator[RecordBatch], rest: OffsetRange, *, drop_deleted: bool
+) -> Iterator[_Chunk]:
     newest: dict[bytes, tuple[bytes | None, int, Headers]] = {}
     offset_next, records_read, size_bytes = rest.offset_first, 0, 0
-    for batch in read_range(cluster, job.source, rest):
+    for batch in batches:
         headers = batch.headers or [()] * len(batch)
         newest.update(
             zip(batch.keys, zip(batch.values, batch.timestamps_ms, headers, strict=True), strict=True)

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from stateflow.catalog.control import ControlTopic
 from stateflow.catalog.model import Catalog, GenerationEntry, RangeAudit, RoutingEntry
 from stateflow.changelog.format import is_reserved
+from stateflow.checkpoint.whole import Base, with_base_slot
 from stateflow.clock import Clock
 from stateflow.errors import AuditFailed, GenerationUnfinished
 from stateflow.log.base import Cluster, Committed
@@ -35,7 +36,12 @@ from stateflow.scale.absorb import (
     merge_partition,
 )
 from stateflow.scale.audit import AuditJob, audit_partition, compare
-from stateflow.scale.decided import decided_inputs, refuse_pending_replays, refuse_torn_commits
+from stateflow.scale.decided import (
+    decided_inputs,
+    refuse_pending_replays,
+    refuse_torn_commits,
+    refuse_trimmed_logs,
+)
 from stateflow.scale.engine import Engine
 from stateflow.scale.generation import (
     activate,
@@ -45,7 +51,7 @@ from stateflow.scale.generation import (
     load_catalog,
     refuse_while_running,
 )
-from stateflow.scale.plan import make_plan, source_ranges
+from stateflow.scale.plan import base_of, make_plan, source_ranges
 from stateflow.scale.progress import Progress, ProgressWatch
 from stateflow.scale.repartition import MoveJob, fixed_range, move_partition, progress_group
 from stateflow.scale.scope import MovedTopic, moved_topics
@@ -116,7 +122,10 @@ def start(
     refuse_torn_commits(cluster, catalog)
     refuse_pending_replays(cluster, catalog)
     theirs = None if absorption is None else absorption.check(cluster, catalog)
-    plan = make_plan(cluster, catalog, routing, lanes=engine.lanes)
+    if theirs is not None:
+        refuse_trimmed_logs(cluster, catalog)
+        refuse_trimmed_logs(cluster, theirs)
+    plan = make_plan(cluster, catalog, routing, lanes=engine.lanes, clock=clock)
     catalog, entry = begin(cluster, catalog, routing, clock, absorbs)
     refuse_while_running(
         cluster, app
@@ -126,7 +135,7 @@ def start(
     refuse_torn_commits(cluster, catalog)  # again: now the answer is final
     refuse_pending_replays(cluster, catalog)
 
-    jobs = _fix_jobs(cluster, catalog, entry, settings)
+    jobs = _fix_jobs(cluster, catalog, entry, settings, clock)
     moving_at = time.monotonic()
     with ProgressWatch(cluster, jobs, on_progress):
         moved = engine.run(move_partition, jobs)
@@ -167,7 +176,7 @@ def start(
 
 
 def _fix_jobs(
-    cluster: Cluster, catalog: Catalog, entry: GenerationEntry, settings: ScaleSettings
+    cluster: Cluster, catalog: Catalog, entry: GenerationEntry, settings: ScaleSettings, clock: Clock
 ) -> list[MoveJob]:
     """One job per old partition. Ranges fixed by an earlier attempt stand; new ones are committed before
     use.
@@ -180,7 +189,10 @@ def _fix_jobs(
         recorded = cluster.committed(group, sources, stable=False)
         current = source_ranges(cluster, catalog, topic, sources, stable=True)
         for source in sources:
-            offsets = fixed_range(recorded[source]) if source in recorded else current[source]
+            base = base_of(cluster, catalog, topic, source, current[source], clock)
+            offsets = with_base_slot(current[source], base)
+            if source in recorded:
+                offsets = fixed_range(recorded[source])
             job = MoveJob(
                 app=app,
                 generation=entry.generation,
@@ -189,6 +201,7 @@ def _fix_jobs(
                 target_topic=topic.topic(entry.generation),
                 layout=topic.layout,
                 routing=entry.routing,
+                base=base,
                 chunk_records_max=settings.chunk_records_max,
                 chunk_bytes_max=settings.chunk_bytes_max,
             )
@@ -235,7 +248,7 @@ def _audit(
     """Sum up both sides; raises ``AuditFailed`` when they differ anywhere."""
     merged = {merge.target.topic for merge in merges}
     before = [
-        _audit_job(topic, entry, move.source, move.offsets, settings)
+        _audit_job(topic, entry, move.source, move.offsets, settings, move.base)
         for topic in moved_topics(catalog)
         for move in moves
         if move.target_topic == topic.topic(entry.generation) and move.target_topic not in merged
@@ -270,6 +283,7 @@ def _audit_job(
     source: TopicPartition,
     offsets: OffsetRange,
     settings: ScaleSettings,
+    base: Base | None = None,
 ) -> AuditJob:
     return AuditJob(
         store=topic.name,
@@ -278,6 +292,7 @@ def _audit_job(
         layout=topic.layout,
         routing=entry.routing,
         keys_max=settings.audit_keys_max,
+        base=base,
     )
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from stateflow.catalog.evolution import split_codec
 from stateflow.catalog.model import KeyLayout, SchemaEntry, StoreKind
+from stateflow.checkpoint.whole import Base
 from stateflow.codec.describe import from_description
 from stateflow.codec.timed import NEVER_MS
 from stateflow.log.base import Cluster
@@ -149,13 +150,14 @@ def table_batches(
     offsets: OffsetRange,
     *,
     keys_max: int = 1_000_000,
+    base: Base | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The live entries of one partition, newest value per key, as Arrow batches of bounded size.
 
     Raises ``DecodeError`` for an entry that the codecs cannot read.
     """
     decoder = _Decoder(spec)
-    for state in live_state(cluster, source, offsets, keys_max=keys_max):
+    for state in live_state(cluster, source, offsets, keys_max=keys_max, base=base):
         entries = [entry for entry in state.items() if decoder.is_row(entry[0])]
         for first in range(0, len(entries), ROWS_PER_BATCH):
             yield decoder.batch(entries[first : first + ROWS_PER_BATCH], source.partition)

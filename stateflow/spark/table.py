@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,9 +17,12 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from stateflow.catalog.model import Catalog
 from stateflow.catalog.names import changelog_topic
+from stateflow.checkpoint.whole import Base, find_base, with_base_slot
+from stateflow.clock import SystemClock
 from stateflow.errors import ConfigError, TopicMissing
 from stateflow.log.base import Cluster
 from stateflow.record import OffsetRange, TopicPartition
+from stateflow.scale.decided import resolution_of
 from stateflow.spark.columns import TableSpec, table_batches
 from stateflow.spark.connection import Connection
 from stateflow.state.evolution import schemas_of
@@ -38,6 +41,8 @@ class Snapshot:
     table: TableSpec
     ranges: dict[int, OffsetRange]
     """Partition → offsets to read."""
+    bases: dict[int, Base] = field(default_factory=dict)
+    """Partition → the image that its log begins with, where it was trimmed; its range has a slot for it."""
 
     def to_json(self, connection: Connection) -> str:
         """Written, with the address to read it from, as the data source's option."""
@@ -48,13 +53,16 @@ class Snapshot:
                 "topic": self.topic,
                 "table": self.table.to_fields(),
                 "ranges": {str(partition): offsets for partition, offsets in self.ranges.items()},
+                "bases": {str(partition): asdict(base) for partition, base in self.bases.items()},
             }
         )
 
 
 def store_snapshot(cluster: Cluster, catalog: Catalog, store: str) -> Snapshot:
-    """The present state of one of an application's stores. Raises ``ConfigError`` for a store it does not
-    have.
+    """The present state of one of an application's stores, as its commits left it.
+
+    Under exactly-once what stands behind the last commit record is left out, visible or not; a changelog that was
+    deleted before images begins with one. Raises ``ConfigError`` for a store it does not have, ``ChangelogTrimmed``.
     """
     entry = catalog.stores.get(store)
     if entry is None:
@@ -70,7 +78,17 @@ def store_snapshot(cluster: Cluster, catalog: Catalog, store: str) -> Snapshot:
         value_codec=entry.value_codec,
         schemas=[msgspec.to_builtins(schema) for schema in schemas_of(entry)],
     )
-    return topic_snapshot(cluster, changelog_topic(catalog.app.app, store, generation), table)
+    whole = topic_snapshot(cluster, changelog_topic(catalog.app.app, store, generation), table)
+    ranges: dict[int, OffsetRange] = {}
+    bases: dict[int, Base] = {}
+    for partition, log in whole.ranges.items():
+        source = TopicPartition(whole.topic, partition)
+        decided = resolution_of(cluster, catalog, entry.stage, partition).restore_next
+        base = find_base(cluster, catalog, store, source, log, SystemClock())
+        ranges[partition] = with_base_slot(log.until(decided.get(store, log.offset_next)), base)
+        if base is not None:
+            bases[partition] = base
+    return replace(whole, ranges=ranges, bases=bases)
 
 
 def topic_snapshot(cluster: Cluster, topic: str, table: TableSpec) -> Snapshot:
@@ -121,18 +139,25 @@ class StateReader(DataSourceReader):
         """The partitions that hold anything."""
         ranges = self._spec["ranges"].items()
         found = [(int(partition), OffsetRange(*offsets)) for partition, offsets in ranges]
+        bases = self._spec["bases"]
         return [
-            InputPartition((partition, tuple(offsets)))
+            InputPartition((partition, tuple(offsets), bases.get(str(partition))))
             for partition, offsets in found
             if not offsets.is_empty
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The live entries of one of them."""
-        number, offsets = partition.value
+        number, offsets, base = partition.value
         cluster = Connection(self._spec["brokers"], self._spec["client"]).open()
         try:
             source = TopicPartition(self._spec["topic"], number)
-            yield from table_batches(cluster, TableSpec(**self._spec["table"]), source, OffsetRange(*offsets))
+            yield from table_batches(
+                cluster,
+                TableSpec(**self._spec["table"]),
+                source,
+                OffsetRange(*offsets),
+                base=None if base is None else Base(**base),
+            )
         finally:
             cluster.close()
