@@ -18,7 +18,8 @@ from stateflow.catalog.compatibility import additions
 from stateflow.catalog.control import ControlTopic
 from stateflow.catalog.model import StoreEntry
 from stateflow.catalog.names import changelog_topic
-from stateflow.clock import Clock
+from stateflow.checkpoint.whole import find_base, with_base_slot
+from stateflow.clock import Clock, SystemClock
 from stateflow.log.base import Cluster
 from stateflow.log.settling import settled_ranges
 from stateflow.operators.topology import Topology
@@ -85,14 +86,16 @@ def evolved_stores(wiring: Wiring) -> list[StoreEntry]:
 def outdated(cluster: Cluster, wiring: Wiring) -> Iterator[Outdated]:
     """Count the values by schema, store by store, from the changelogs; changes nothing."""
     for entry in evolved_stores(wiring):
-        generation = wiring.generation if wiring.catalog.is_rekeyed(entry.stage) else 0
+        generation = wiring.catalog.changelog_generation(entry.stage)
         topic = changelog_topic(wiring.topology.app, entry.name, generation)
         partitions = [
             TopicPartition(topic, number) for number in range(wiring.catalog.partitions(entry.stage))
         ]
         counted: Counter[int] = Counter()
-        for source, offsets in settled_ranges(cluster, partitions).items():
-            for state in live_state(cluster, source, offsets, keys_max=_KEYS_MAX):
+        for source, log in settled_ranges(cluster, partitions).items():
+            base = find_base(cluster, wiring.catalog, entry.name, source, log, SystemClock())
+            offsets = with_base_slot(log, base)
+            for state in live_state(cluster, source, offsets, keys_max=_KEYS_MAX, base=base):
                 numbers = (schema_number_of(entry, key, stored) for key, stored in state.items())
                 counted.update(number for number in numbers if number is not None)
         yield Outdated(entry.name, present_number(entry), counted)

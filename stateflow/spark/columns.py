@@ -157,7 +157,7 @@ def table_batches(
     Raises ``DecodeError`` for an entry that the codecs cannot read.
     """
     decoder = _Decoder(spec)
-    for state in live_state(cluster, source, offsets, keys_max=keys_max, base=base):
+    for state in live_state(cluster, source, offsets, keys_max=keys_max, base=base, accept_cut=True):
         entries = [entry for entry in state.items() if decoder.is_row(entry[0])]
         for first in range(0, len(entries), ROWS_PER_BATCH):
             yield decoder.batch(entries[first : first + ROWS_PER_BATCH], source.partition)
