@@ -204,6 +204,11 @@ class GroupConsumer(Protocol):
         """Current proof of membership for ``Writer.send_offsets``; a rebalance makes an older one stale."""
         ...
 
+    @property
+    def member_id(self) -> str:
+        """What the group calls this member; empty before it has joined, another after it was lost and came back."""
+        ...
+
     def close(self) -> None:
         """Leave the group (a static member stays known until its session ends) and release the connection."""
         ...
@@ -282,9 +287,19 @@ class Cluster(Protocol):
         ...
 
     def group_consumer(
-        self, group: str, topics: Sequence[str], listener: GroupListener, *, member: str | None = None
+        self,
+        group: str,
+        topics: Sequence[str],
+        listener: GroupListener,
+        *,
+        member: str | None = None,
+        independent: bool = False,
     ) -> GroupConsumer:
-        """Join a group; ``member`` makes the membership static."""
+        """Join a group; ``member`` makes the membership static.
+
+        An ``independent`` member reads what ``start`` names, whatever the group assigns, until ``stop``: it uses the
+        group for membership, and decides itself who reads what.
+        """
         ...
 
     def close(self) -> None:

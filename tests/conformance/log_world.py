@@ -201,10 +201,18 @@ class Listener:
 class Member:
     """A group member with its listener and everything it has read."""
 
-    def __init__(self, world: World, group: str, topics: Sequence[str], member: str | None = None) -> None:
+    def __init__(
+        self,
+        world: World,
+        group: str,
+        topics: Sequence[str],
+        member: str | None = None,
+        *,
+        independent: bool = False,
+    ) -> None:
         self.listener = Listener()
         self.consumer: GroupConsumer = world.cluster.group_consumer(
-            group, topics, self.listener, member=member
+            group, topics, self.listener, member=member, independent=independent
         )
         self.records: list[Record] = []
 

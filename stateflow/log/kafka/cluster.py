@@ -145,7 +145,13 @@ class KafkaCluster:
         return writer if transactional_id is None else PatientWriter(writer, watch, self._admin.clock)
 
     def group_consumer(
-        self, group: str, topics: Sequence[str], listener: GroupListener, *, member: str | None = None
+        self,
+        group: str,
+        topics: Sequence[str],
+        listener: GroupListener,
+        *,
+        member: str | None = None,
+        independent: bool = False,
     ) -> KafkaGroupConsumer:
         """Join a group. Raises ``TopicMissing`` when one of the topics does not exist."""
         missing = sorted(set(topics) - set(self.describe(topics)))
@@ -161,6 +167,7 @@ class KafkaCluster:
             listener,
             admin=self._admin,
             unreachable_seconds=self._options.unreachable_seconds,
+            independent=independent,
         )
 
     def close(self) -> None:

@@ -34,9 +34,11 @@ class KafkaGroupConsumer:
         *,
         admin: Admin,
         unreachable_seconds: float,
+        independent: bool = False,
     ) -> None:
         self._group = str(settings["group.id"])
         self._listener = listener
+        self._independent = independent
         self._admin = admin
         self._offsets = Offsets(admin)
         self._fetching = Fetching(admin.clock, admin.bootstrap, unreachable_seconds, self._failed)
@@ -118,6 +120,11 @@ class KafkaGroupConsumer:
         proof: GroupMetadata = self._consumer.consumer_group_metadata()
         return proof
 
+    @property
+    def member_id(self) -> str:
+        """What the coordinator calls this member; empty before it has joined."""
+        return "" if self._closed else str(self._consumer.memberid() or "")
+
     def close(self) -> None:
         """Give everything up, leave, and release the connection."""
         if self._closed:
@@ -135,7 +142,7 @@ class KafkaGroupConsumer:
     def _released(self, partitions: list[Any], tell: Callable[[Sequence[TopicPartition]], None]) -> None:
         before = set(self._fetching.positions)
         self._tell(tell, partitions)
-        for partition in partitions:
+        for partition in [] if self._independent else partitions:
             self._fetching.positions.pop(TopicPartition(partition.topic, partition.partition), None)
         gone = before - set(self._fetching.positions)
         self._consumer.incremental_unassign([ClientPartition(*partition) for partition in gone])

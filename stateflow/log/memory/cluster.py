@@ -201,10 +201,16 @@ class MemoryCluster:
         return MemoryWriter(self._broker, transactional_id, self._linger_records)
 
     def group_consumer(
-        self, group: str, topics: Sequence[str], listener: GroupListener, *, member: str | None = None
+        self,
+        group: str,
+        topics: Sequence[str],
+        listener: GroupListener,
+        *,
+        member: str | None = None,
+        independent: bool = False,
     ) -> MemoryGroupConsumer:
         """Join a group."""
-        return MemoryGroupConsumer(self._broker, group, topics, listener, member)
+        return MemoryGroupConsumer(self._broker, group, topics, listener, member, independent=independent)
 
     def close(self) -> None:
         """Nothing to release: the log stays readable through other handles."""

@@ -22,11 +22,14 @@ class MemoryGroupConsumer:
         topics: Sequence[str],
         listener: GroupListener,
         instance: str | None,
+        *,
+        independent: bool = False,
     ) -> None:
         self._broker = broker
         self._topics = frozenset(topics)
         self._listener = listener
         self._instance = instance
+        self._independent = independent
         self._reader = MemoryReader(broker)
         self._held: set[TopicPartition] = set()
         self._closed = False
@@ -60,8 +63,7 @@ class MemoryGroupConsumer:
     def _rejoin(self, lost: list[TopicPartition]) -> None:
         """The group went on without this member: tell so, and join again as a new one."""
         self._held.clear()
-        for partition in lost:
-            self._reader.drop(partition)
+        self._drop(lost)
         if lost:
             self._listener.on_lost(lost)
         with self._broker.lock:
@@ -74,8 +76,7 @@ class MemoryGroupConsumer:
             revoked = self._group.to_revoke(self._member)
         if revoked:
             self._listener.on_revoked(revoked)
-            for partition in revoked:
-                self._reader.drop(partition)
+            self._drop(revoked)
         with self._broker.lock:
             self._member.owned.difference_update(revoked)
             self._held.difference_update(revoked)
@@ -86,6 +87,10 @@ class MemoryGroupConsumer:
             self._held.update(assigned)
         if assigned:
             self._listener.on_assigned(assigned)
+
+    def _drop(self, partitions: Iterable[TopicPartition]) -> None:
+        for partition in () if self._independent else partitions:
+            self._reader.drop(partition)
 
     def start(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Begin reading at these offsets."""
@@ -121,6 +126,11 @@ class MemoryGroupConsumer:
         """Current proof of membership; a rebalance makes it stale, so ask again for every commit."""
         with self._broker.lock:
             return MemoryMembership(self._group.name, self._member.member_id, self._group.generation)
+
+    @property
+    def member_id(self) -> str:
+        """What the group calls this member."""
+        return self._member.member_id
 
     def close(self) -> None:
         """Give everything up and leave; a static member stays known until its session ends."""
