@@ -32,6 +32,7 @@ NOUNS: dict[str, str] = {
     "topics": "Plan or create the topics of an application.",
     "reset": "Forget an application's progress and state.",
     "state": "Read an application's state.",
+    "workers": "Show who runs which task, and how warm standby copies are.",
     "restore": "Rebuild local state from the changelog.",
     "checkpoint": "Create, list and verify images of local state.",
     "savepoint": "Name a cut through a whole application, and start from it.",

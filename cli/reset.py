@@ -10,6 +10,7 @@ import msgspec
 
 from stateflow.catalog.control import ControlTopic
 from stateflow.catalog.model import Catalog
+from stateflow.catalog.names import members_topic
 from stateflow.cli.application import (
     brokers_override,
     configured,
@@ -107,7 +108,7 @@ def _own_topics(cluster: Cluster, catalog: Catalog) -> list[str]:
     """Topics of every generation, the control topic last: until it is gone, a failed reset can be repeated."""
     recorded = {topic for entry in catalog.generations.values() for topic in entry.topic_ids}
     control = ControlTopic(cluster, catalog.app.app).topic
-    return [*sorted(cluster.describe(recorded)), control]
+    return [*sorted(cluster.describe({*recorded, members_topic(catalog.app.app)})), control]
 
 
 def _move_to_start(cluster: Cluster, app: str, sources: list[TopicPartition]) -> None:

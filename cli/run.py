@@ -35,6 +35,8 @@ from stateflow.runtime.launch import (
 from stateflow.runtime.observing import Observers
 from stateflow.runtime.prepare import missing_topics, prepare
 from stateflow.runtime.settings import worker_settings
+from stateflow.runtime.standby.mixing import refuse_mixed
+from stateflow.runtime.standby.records import create_board
 from stateflow.runtime.supervisor import PARENT_PIPE_OPTION, Supervisor
 from stateflow.runtime.wiring import Wiring
 from stateflow.runtime.worker import WorkerObserver
@@ -47,6 +49,12 @@ from stateflow.scale.generation import await_stopped, refuse_beside_query
 @click.option("--workers", type=click.IntRange(1, 64), default=1, show_default=True, help="Worker processes.")
 @click.option(
     "--until-drained", "--until-idle", is_flag=True, help="Stop when all input there is was processed."
+)
+@click.option(
+    "--standby",
+    type=click.IntRange(0, 16),
+    metavar="N",
+    help="Copies of each task's state that other workers, with state directories of their own, keep up to date.",
 )
 @brokers_override
 @state_dir_override
@@ -70,6 +78,7 @@ def command(
     runner: str,
     workers: int,
     until_drained: bool,
+    standby: int | None,
     brokers: str | None,
     state_dir: Path | None,
     restore_within: float | None,
@@ -88,7 +97,13 @@ def command(
     logging.basicConfig(
         level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(levelname)s %(message)s"
     )
-    app = configured(target, brokers=brokers, state_dir=state_dir, restore_within_seconds=restore_within)
+    app = configured(
+        target,
+        brokers=brokers,
+        state_dir=state_dir,
+        restore_within_seconds=restore_within,
+        standby_replicas=standby,
+    )
     if workers > 1 and (member is not None or runner == "spark"):
         raise ConfigError(
             "--workers starts several local workers and names them itself.",
@@ -107,7 +122,9 @@ def command(
 def _prepared(app: App, cluster: Cluster) -> Wiring:
     options = app.options
     await_stopped(cluster, app.id, refuse=refuse_beside_query)
-    return prepare(
+    placed = options.standby_replicas > 0
+    await_stopped(cluster, app.id, refuse=functools.partial(refuse_mixed, placed=placed))
+    wiring = prepare(
         cluster,
         app.topology(),
         options.guarantee,
@@ -116,6 +133,9 @@ def _prepared(app: App, cluster: Cluster) -> Wiring:
         options.replication,
         trim_to=options.trim_to,
     )
+    if placed:
+        create_board(cluster, app.id, options.replication)
+    return wiring
 
 
 def _run_one(app: App, member: str | None, *, until_drained: bool, with_parent: bool) -> None:
@@ -144,6 +164,7 @@ def _run_several(app: App, target: str, workers: int, *, until_drained: bool, ve
         arguments += ["--brokers", options.brokers, "--state-dir", str(options.state_dir)]
         if options.restore_within_seconds is not None:
             arguments += ["--restore-within", f"{options.restore_within_seconds}s"]
+        arguments += ["--standby", str(options.standby_replicas)]
         return [*arguments, "--verbose"] if verbose else arguments
 
     with connected(options) as cluster:

@@ -54,6 +54,7 @@ class App:
         images: str | None = None,
         image_mode: ImageMode | None = None,
         trim: bool | None = None,
+        standby_replicas: int | None = None,
         options: AppOptions | None = None,
     ) -> None:
         self.id = id
@@ -69,6 +70,7 @@ class App:
             "images": images,
             "image_mode": image_mode,
             "trim": trim,
+            "standby_replicas": standby_replicas,
         }
         self._code = _with(
             options or AppOptions(), {name: it for name, it in given.items() if it is not None}

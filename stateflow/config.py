@@ -37,6 +37,7 @@ Guarantee = Literal["at-least-once", "exactly-once"]
 Count = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0)]
 ByteCount = Annotated[int, Meta(ge=0)]
+CopyCount = Annotated[int, Meta(ge=0, le=16)]
 
 
 CommitMode = Literal["standard", "paranoid"]
@@ -88,6 +89,14 @@ class WorkerOptions:
     """Whether changelogs are deleted before images that were read back: restore then needs an image."""
     images_promised: Count = 2
     """With ``trim``: the newest images of a task from each of which a restore must be able to begin."""
+    standby_replicas: CopyCount = 0
+    """Copies of each task's state that other workers keep up to date; 0 keeps none."""
+    standby_lag_acceptable: Count = 10_000
+    """A copy at most so many changelog offsets behind counts as caught up: a task may move to it."""
+    placement_settle_seconds: Seconds = 1.0
+    """With standby copies: how long workers wait for others to join before the first tasks are dealt out."""
+    state_cleanup_seconds: Seconds = 600.0
+    """With standby copies: how long state stays on a disk where its task is neither run nor copied any more."""
     member: str | None = None
     """Name of this worker for static membership; None joins as an ordinary member."""
 

@@ -144,6 +144,17 @@ POINTS: Mapping[str, str] = {
     "stop.before_release": "the worker was asked to stop",
     "stop.before_leave": "all tasks are closed, the worker has not left the group",
     "stop.after_leave": "the worker has left the group",
+    # a worker keeps copies of others' state, and takes over with one
+    "standby.after_open": "the stores of a copy are open and locked",
+    "standby.before_apply": "decided changes were read, the copy does not have them",
+    "standby.after_apply": "the copy has them, with its position, not flushed",
+    "standby.before_promote": "the task's new owner asks for the open stores of its copy",
+    "standby.after_promote": "the stores are the new owner's, nothing was read after them",
+    # tasks are placed by warmth
+    "placing.before_report": "this worker has news of what it holds, the others do not know",
+    "placing.after_report": "the others can know",
+    "placing.before_decision": "the leader has decided, nobody knows",
+    "placing.after_decision": "the decision is written, nobody has acted on it",
 }
 """Name → what is so at that point. The part before the dot is the phase."""
 

@@ -30,3 +30,8 @@ def task_id(stage: str, partition: int) -> str:
 def transactional_id(app: str, generation: int, task: str) -> str:
     """``<app>-<generation>-<task>``: starting a task under it fences its predecessor."""
     return f"{app}-{generation}-{task}"
+
+
+def members_topic(app: str) -> str:
+    """``<app>-members``: one partition, compacted and short-lived: who runs what, and how warm the copies are."""
+    return f"{app}-members"

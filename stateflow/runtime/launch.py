@@ -22,6 +22,10 @@ from stateflow.runtime.imaging import Imaging
 from stateflow.runtime.lag import is_drained
 from stateflow.runtime.opening import StoreOpener
 from stateflow.runtime.settings import WorkerSettings
+from stateflow.runtime.standby.copies import StandbyCopies
+from stateflow.runtime.standby.placing import placing_on_disk
+from stateflow.runtime.standby.threads import beside
+from stateflow.runtime.standby.worker import PlacedWorker
 from stateflow.runtime.supervisor import stop_with_parent
 from stateflow.runtime.wiring import TaskWiring, Wiring
 from stateflow.runtime.worker import Worker, WorkerObserver
@@ -85,16 +89,8 @@ def run_worker(
     it commits and closes; errors are raised after everything is closed. Raises ``Interrupted`` when a signal came
     before the end of the input that was asked for.
     """
-    clock = clock or SystemClock()
-    stored = rocks_opener(cluster, settings, RocksResources(), clock)
     with ExitStack() as stack:
-        open_stores: StoreOpener = stored
-        if settings.images is not None and settings.image_mode != "continuous":
-            objects = open_objects(settings.images)
-            imaging = stack.enter_context(Imaging(cluster, objects, settings, clock))
-            open_stores = imaging.opener(stored)
-        cuts = stack.enter_context(Cuts(cluster, wiring.topology.app, clock, cut_folder(cluster, settings)))
-        worker = Worker(cluster, wiring, open_stores, settings, clock, observer, cuts=cuts)
+        worker = _made(cluster, wiring, settings, observer, clock or SystemClock(), stack)
         if with_parent:
             stop_with_parent(worker.stop)
         signalled = stack.enter_context(stopped_by_signals(worker.stop))
@@ -103,6 +99,31 @@ def run_worker(
         worker.run()
     if until_drained:
         check_not_interrupted(signalled)
+
+
+def _made(
+    cluster: Cluster,
+    wiring: Wiring,
+    settings: WorkerSettings,
+    observer: WorkerObserver | None,
+    clock: Clock,
+    stack: ExitStack,
+) -> Worker:
+    """The worker, with what runs beside it until ``stack`` is left."""
+    open_rocks = rocks_opener(cluster, settings, RocksResources(), clock)
+    copies = StandbyCopies(cluster, open_rocks, settings, clock) if settings.standby_replicas else None
+    open_rocks = open_rocks if copies is None else copies.opener()
+    open_stores: StoreOpener = open_rocks
+    if settings.images is not None and settings.image_mode != "continuous":
+        imaging = stack.enter_context(Imaging(cluster, open_objects(settings.images), settings, clock))
+        open_stores = imaging.opener(open_rocks)
+    cuts = stack.enter_context(Cuts(cluster, wiring.topology.app, clock, cut_folder(cluster, settings)))
+    if copies is None:
+        return Worker(cluster, wiring, open_stores, settings, clock, observer, cuts=cuts)
+    placing = placing_on_disk(cluster, wiring, settings, copies, clock)
+    worker = PlacedWorker(cluster, wiring, open_stores, settings, clock, placing, observer, cuts=cuts)
+    stack.enter_context(beside(placing, copies))
+    return worker
 
 
 @contextmanager

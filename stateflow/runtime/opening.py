@@ -240,6 +240,14 @@ class Opener:
                     self._observer.on_restore(wiring.id, progress)
         finally:
             restoration.close()
+        done = restoration.progress
+        _LOG.info(
+            "Task %s was restored in %.3f s: %d records read over %d offset slots.",
+            wiring.id,
+            done.seconds,
+            done.records_total,
+            done.slots_total,
+        )
 
 
 def _until_cancelled(

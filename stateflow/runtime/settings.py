@@ -17,6 +17,9 @@ class WorkerSettings(WorkerOptions):
 
     poll_timeout_seconds: float = 0.1
     restore_records_per_step: int = 20_000
+    standby_records_per_slice: int = 5_000
+    standby_slice_seconds: float = 0.05
+    """Bounds of one slice of work on standby copies: records and time."""
 
 
 def worker_settings(options: WorkerOptions, member: str | None = None) -> WorkerSettings:

@@ -54,6 +54,10 @@ class StartingTasks:
         for lead in done:
             yield lead, self._starting.pop(lead).future.result()
 
+    def leads(self) -> list[TopicPartition]:
+        """Lead partitions of the tasks being opened."""
+        return list(self._starting)
+
     def ids(self) -> list[str]:
         """Ids of the tasks being opened."""
         return [starting.wiring.id for starting in self._starting.values()]

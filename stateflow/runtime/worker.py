@@ -17,7 +17,7 @@ from stateflow.checkpoint.progress import Progress
 from stateflow.clock import Clock
 from stateflow.errors import MembershipLost, StateflowError, TransactionAborted
 from stateflow.failpoints import reach
-from stateflow.log.base import Cluster
+from stateflow.log.base import Cluster, GroupConsumer
 from stateflow.record import RecordBatch, TopicPartition
 from stateflow.runtime.cuts import Cuts
 from stateflow.runtime.opening import OpenedTask, Opener, StoreOpener
@@ -82,8 +82,12 @@ class Worker:
         self._purge = Purge(cluster, settings.purge_interval_seconds, clock)
         self._stopping = False
         reach("startup.before_join")
-        self._group = cluster.group_consumer(
-            wiring.topology.app, sorted(self._lead_topics), self, member=settings.member
+        self._group = self._join(cluster)
+
+    def _join(self, cluster: Cluster) -> GroupConsumer:
+        """Become a member of the application's group."""
+        return cluster.group_consumer(
+            self._wiring.topology.app, sorted(self._lead_topics), self, member=self._settings.member
         )
 
     # --- the loop -----------------------------------------------------------------------------------
@@ -254,6 +258,10 @@ class Worker:
         self._abandon(lead)
         if self._lost_epochs[lead] >= _LOST_EPOCHS_MAX:
             raise error
+        self._open_again(lead, error)
+
+    def _open_again(self, lead: TopicPartition, error: StateflowError) -> None:  # noqa: ARG002 - for others
+        """Open a task whose epoch was lost to ``error``; whoever places tasks otherwise may decide otherwise."""
         self._open(lead)
 
     def _release(self, lead: TopicPartition) -> None:

@@ -10,6 +10,7 @@ import errno
 import json
 import os
 import shutil
+import uuid
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from stateflow.errors import ConfigError, DiskFull, StateflowError, StateForeign
 FORMAT_VERSION = 1
 IDENTITY_FILE = "identity.json"
 DATABASE_FOLDER = "db"
+DISK_FILE = "disk"
 DAMAGED_FILE = "DAMAGED"
 _ASIDE_SUFFIX = ".damaged"
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -69,7 +71,7 @@ class TaskDirectory:
         if not file.exists():
             if self.database.exists():
                 raise _foreign(self.path, "it holds a database but no identity.json")
-            _write_once(file, json.dumps(asdict(self.identity), indent=1))
+            write_once(file, json.dumps(asdict(self.identity), indent=1))
         self.check(read_identity(self.path))
 
     def check(self, found: Identity) -> None:
@@ -122,7 +124,16 @@ def find_task_directories(state_dir: Path, app: str | None = None) -> Iterator[T
             yield TaskDirectory(file.parent, read_identity(file.parent))
 
 
-def _write_once(file: Path, text: str) -> None:
+def disk_id(state_dir: Path, app: str) -> str:
+    """What tells one application's state directory from any other; written when it is first asked for."""
+    file = state_dir / app / DISK_FILE
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_once(file, uuid.uuid4().hex)
+    return file.read_text().strip()
+
+
+def write_once(file: Path, text: str) -> None:
     """Create a file with its whole content; a file that somebody else created meanwhile stays as it is."""
     draft = file.with_name(f"{file.name}.{os.getpid()}")
     with draft.open("w") as out:

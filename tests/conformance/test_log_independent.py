@@ -48,7 +48,12 @@ def test_members_know_their_ids_as_the_cluster_lists_them(world: World) -> None:
     assert world.cluster.group_members(group) == ids
     named.consumer.close()
     again = Member(world, group, [topic], "named")
-    world.until(lambda: bool(again.consumer.member_id), lambda: (plain.poll(), again.poll()))
+
+    def both_again() -> None:
+        plain.poll()
+        again.poll()
+
+    world.until(lambda: bool(again.consumer.member_id), both_again)
     assert again.consumer.member_id not in ids, "the next life of a named member has an id of its own"
     plain.consumer.close()
     again.consumer.close()

@@ -1,0 +1,103 @@
+"""`stateflow workers`: who runs which task, and how warm the standby copies are."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import click
+
+from stateflow.cli.options import app_id_option, json_option
+from stateflow.cli.output import emit_json, emit_table
+from stateflow.cli.target import chosen
+from stateflow.log.base import Cluster
+from stateflow.runtime.standby.mixing import read_board
+from stateflow.runtime.standby.records import CopyReport, MemberRecord
+
+
+@click.command()
+@click.argument("target", metavar="[APP]", required=False)
+@app_id_option
+@click.option("--brokers", metavar="HOST:PORT", help="Bootstrap servers; overrides every setting.")
+@json_option
+def command(target: str | None, app_id: str | None, brokers: str | None, as_json: bool) -> None:
+    """Show the workers of APP (or --app ID) that run with standby copies: tasks, copies, lag, rate, ETA.
+
+    Lag is in offsets of the changelogs. Workers report at once when they start, stop or warm up, and every 5 s.
+    """
+    from stateflow.log.kafka import connect
+
+    application = chosen(target, app_id, brokers)
+    cluster = connect(application.options.brokers, application.options.client)
+    try:
+        facts = standby_facts(cluster, application.app)
+    finally:
+        cluster.close()
+    if as_json:
+        emit_json(facts)
+        return
+    if not facts["workers"]:
+        click.echo(
+            f"no worker of {application.app} runs with standby copies (`stateflow run APP --standby 1`)"
+        )
+        return
+    header = ("task", "worker", "host", "state", "lag", "records/s", "ETA s", "told s ago")
+    emit_table(header, [_text_row(copy) for copy in facts["copies"]])
+    for task, worker in sorted(facts["warming"].items()):
+        click.echo(f"{task} moves to {worker} when its copy has caught up")
+
+
+def standby_facts(cluster: Cluster, app: str) -> dict[str, Any]:
+    """What the living workers last told: `workers`, `copies` with lag, `warming` tasks, the placement's number."""
+    board = read_board(cluster, app)
+    ids = set(cluster.group_members(app))
+    members = [] if board is None else [m for m in board.members.values() if m.member_id in ids]
+    placement = None if board is None else board.placement
+    now_ms = int(time.time() * 1000)
+    return {
+        "app": app,
+        "placement": None if placement is None else placement.number,
+        "leader": None if placement is None else placement.leader,
+        "workers": [
+            {
+                "worker": m.name,
+                "host": m.host,
+                "pid": m.pid,
+                "disk": m.disk,
+                "standby_replicas": m.standby_replicas,
+            }
+            for m in sorted(members, key=lambda member: member.name)
+        ],
+        "copies": sorted(
+            (_copy_facts(member, copy, now_ms) for member in members for copy in member.copies),
+            key=lambda row: (row["task"], row["state"] != "running", row["worker"]),
+        ),
+        "warming": {} if placement is None else placement.warmup,
+    }
+
+
+def _copy_facts(member: MemberRecord, copy: CopyReport, now_ms: int) -> dict[str, Any]:
+    return {
+        "task": copy.task,
+        "worker": member.name,
+        "host": member.host,
+        "state": copy.state,
+        "lag_slots": copy.lag_slots,
+        "records_per_second": round(copy.records_per_second, 1),
+        "eta_seconds": None if copy.eta_seconds is None else round(copy.eta_seconds, 1),
+        "told_seconds_ago": round(max(0, now_ms - member.written_ms) / 1000, 1),
+    }
+
+
+def _text_row(copy: dict[str, Any]) -> list[object]:
+    shown = (
+        "task",
+        "worker",
+        "host",
+        "state",
+        "lag_slots",
+        "records_per_second",
+        "eta_seconds",
+        "told_seconds_ago",
+    )
+    return ["–" if copy[name] is None else copy[name] for name in shown]

@@ -1,0 +1,1 @@
+"""Copies of tasks' state on other workers, and which worker runs what: the warmest copy wins."""

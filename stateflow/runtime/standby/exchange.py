@@ -1,0 +1,64 @@
+"""Reading and writing what members tell each other: one short topic, tailed by everybody."""
+
+from __future__ import annotations
+
+import logging
+
+from stateflow.errors import OffsetOutOfRange
+from stateflow.log.base import Cluster, Reader, Writer
+from stateflow.runtime.standby.records import Board, board_partition
+
+_LOG = logging.getLogger(__name__)
+
+_READ_RECORDS_MAX = 10_000
+
+
+class Exchange:
+    """The members' topic of one application. Used by one thread; the topic must exist."""
+
+    def __init__(self, cluster: Cluster, app: str) -> None:
+        self.board = Board()
+        self._cluster = cluster
+        self._partition = board_partition(app)
+        self._reader: Reader | None = None
+        self._writer: Writer | None = None
+
+    @property
+    def offset_next(self) -> int:
+        """Everything before this offset was read."""
+        return 0 if self._reader is None else self._reader.position(self._partition)
+
+    def read(self, timeout_seconds: float) -> bool:
+        """Take in what is new; True when something was."""
+        if self._reader is None:
+            self._reader = self._cluster.reader()
+            self._read_from_the_start(self._reader)
+        try:
+            batches = self._reader.read(_READ_RECORDS_MAX, timeout_seconds)
+        except OffsetOutOfRange as error:
+            _LOG.info("Old records of members were dropped before they were read: %s", error)
+            self._read_from_the_start(self._reader)
+            return False
+        for batch in batches:
+            for key, value in zip(batch.keys, batch.values, strict=True):
+                self.board.take(key, value)
+        return bool(batches)
+
+    def write(self, key: bytes, value: bytes | None) -> None:
+        """Write a record of one's own, acknowledged on return."""
+        if self._writer is None:
+            self._writer = self._cluster.writer()
+        self._writer.begin()
+        self._writer.send(self._partition.topic, key, value, partition=self._partition.partition)
+        self._writer.commit()
+
+    def close(self) -> None:
+        """Release both connections."""
+        if self._reader is not None:
+            self._reader.close()
+        if self._writer is not None:
+            self._writer.close()
+
+    def _read_from_the_start(self, reader: Reader) -> None:
+        log = self._cluster.ranges([self._partition])[self._partition]
+        reader.assign({self._partition: log.offset_first})

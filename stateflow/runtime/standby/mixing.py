@@ -1,0 +1,50 @@
+"""Workers of one application must all be placed by warmth, or none: the two kinds would take each other's tasks."""
+
+from __future__ import annotations
+
+from stateflow.catalog.names import members_topic
+from stateflow.errors import StillRunning
+from stateflow.log.base import Cluster
+from stateflow.log.settling import settled_ranges
+from stateflow.runtime.standby.exchange import Exchange
+from stateflow.runtime.standby.records import Board, board_partition, names_by_id
+
+_READ_SECONDS = 0.2
+
+
+def read_board(cluster: Cluster, app: str) -> Board | None:
+    """What the members of an application last said; None when they never said anything.
+
+    Records of members that are gone stay for a while: compare with ``Cluster.group_members``.
+    """
+    if members_topic(app) not in cluster.describe([members_topic(app)]):
+        return None
+    place = board_partition(app)
+    end = settled_ranges(cluster, [place])[place].offset_next
+    exchange = Exchange(cluster, app)
+    try:
+        exchange.read(0)
+        while exchange.offset_next < end:
+            exchange.read(_READ_SECONDS)
+    finally:
+        exchange.close()
+    return exchange.board
+
+
+def refuse_mixed(cluster: Cluster, app: str, *, placed: bool) -> None:
+    """Raise ``StillRunning`` when workers of the other kind are members of the application's group."""
+    ids = set(cluster.group_members(app))
+    if not ids:
+        return
+    board = read_board(cluster, app)
+    known = set() if board is None else ids & names_by_id(board.members).keys()
+    others = ids - known if placed else known
+    if others:
+        has = "without" if placed else "with"
+        raise StillRunning(
+            f"{len(others)} worker(s) of {app!r} run {has} standby copies, and this one is to run the other way.",
+            action="give all workers the same setting of standby_replicas above 0, or all 0; to change from one to the"
+            " other stop them all first.",
+            app=app,
+            members=sorted(others),
+        )

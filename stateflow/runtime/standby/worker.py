@@ -1,0 +1,123 @@
+"""A worker whose tasks are placed by warmth instead of by the group.
+
+It is a member of the same group, which tells who is there and who leads, and reads what it was told to run, whatever
+the group assigns. All else is as in any worker.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from stateflow.catalog.names import members_topic
+from stateflow.clock import Clock
+from stateflow.errors import MembershipLost, ProducerFenced, StateflowError
+from stateflow.log.base import Cluster, GroupConsumer
+from stateflow.record import TopicPartition
+from stateflow.runtime.cuts import Cuts
+from stateflow.runtime.opening import StoreOpener
+from stateflow.runtime.settings import WorkerSettings
+from stateflow.runtime.standby.placing import Placing, Told
+from stateflow.runtime.standby.records import board_partition
+from stateflow.runtime.wiring import Wiring
+from stateflow.runtime.worker import Worker, WorkerObserver
+
+_LOG = logging.getLogger(__name__)
+
+
+class PlacedWorker(Worker):
+    """Runs the tasks that ``placing`` wants here."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        wiring: Wiring,
+        open_stores: StoreOpener,
+        settings: WorkerSettings,
+        clock: Clock,
+        placing: Placing,
+        observer: WorkerObserver | None = None,
+        cuts: Cuts | None = None,
+    ) -> None:
+        self._placing = placing
+        self._board = board_partition(wiring.topology.app)
+        self._leads_members = False
+        self._member_id = ""
+        super().__init__(cluster, wiring, open_stores, settings, clock, observer, cuts=cuts)
+        self._leads = {
+            task.id: TopicPartition(wiring.lead_topic(task.stage), task.partition) for task in wiring.tasks()
+        }
+
+    def _join(self, cluster: Cluster) -> GroupConsumer:
+        app = self._wiring.topology.app
+        topics = [*sorted(self._lead_topics), members_topic(app)]
+        return cluster.group_consumer(app, topics, self, member=self._settings.member, independent=True)
+
+    def step(self) -> None:
+        """One turn: do what was decided, then as any worker."""
+        self._follow()
+        super().step()
+
+    # --- what the group says ------------------------------------------------------------------------
+
+    def on_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        """Whoever is assigned the members' topic leads; other partitions say nothing."""
+        if self._board in partitions:
+            self._leads_members = True
+
+    def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        """Another may lead now; tasks stay."""
+        if self._board in partitions:
+            self._leads_members = False
+
+    def on_lost(self, partitions: Sequence[TopicPartition]) -> None:  # noqa: ARG002 - all is lost, not only these
+        """The group went on without this member: its tasks are others' by now, or will be."""
+        self._leads_members = False
+        self._placing.doubt()
+        self._drop_all()
+
+    # --- inside -------------------------------------------------------------------------------------
+
+    def _follow(self) -> None:
+        self._notice_another_life()
+        self._tell()
+        wanted = {self._leads[task] for task in self._placing.wanted()}
+        opening = set(self._starting.leads())
+        for lead in sorted(opening - wanted):
+            self._starting.cancel(lead)
+        for lead in sorted(self._tasks.keys() - wanted):
+            self._release(lead)
+        for lead in sorted(wanted - self._tasks.keys() - opening):
+            self._open(lead)
+        self._tell()
+
+    def _notice_another_life(self) -> None:
+        """A member that was taken out and came back is another one: what it held is not its any more."""
+        member_id = self._group.member_id
+        if member_id == self._member_id:
+            return
+        if self._member_id:
+            _LOG.warning("The group lost this member; it comes back without tasks.")
+            self._leads_members = self._leads_members and bool(member_id)
+            self._placing.doubt()
+            self._drop_all()
+        self._member_id = member_id
+
+    def _tell(self) -> None:
+        running = frozenset(running.task.wiring.id for running in self._tasks.values())
+        starting = frozenset(self._starting.ids())
+        self._placing.tell(Told(self._member_id, running, starting, self._leads_members))
+
+    def _drop_all(self) -> None:
+        self._starting.cancel_all()
+        for lead in list(self._tasks):
+            task = self._tasks[lead].task.wiring.id
+            try:
+                self._abandon(lead)
+            except ProducerFenced:
+                _LOG.warning("Task %s was taken over by another worker already.", task)
+
+    def _open_again(self, lead: TopicPartition, error: StateflowError) -> None:  # noqa: ARG002 - not now
+        """Whether it is still this worker's task is looked up with the next step."""
+        if isinstance(error, MembershipLost):
+            self._placing.doubt()
