@@ -16,6 +16,7 @@ from stateflow.errors import GraphError
 from stateflow.operators import aggregates
 from stateflow.operators.aggregates import Aggregate
 from stateflow.operators.fields import Pick
+from stateflow.operators.functional import operator_of
 from stateflow.operators.graph import Graph, Node
 from stateflow.operators.operator import Operator, OperatorClass
 from stateflow.operators.policy import Fail, LatePolicy, Policy, Skip
@@ -299,10 +300,39 @@ class Stream(Aggregations[K, V]):
         """
         return WindowedStream(self._graph, self._node, window, emit, late, changelog)
 
+    @overload
     def process(
         self, operator: type[Operator[K, V, R]], *, name: str, on_error: Policy = FAIL
-    ) -> Stream[K, R]:
-        """Run a typed operator: ``on_record`` for each record, with its state and its emissions."""
+    ) -> Stream[K, R]: ...
+    @overload
+    def process(
+        self,
+        operator: Callable[..., None],
+        *,
+        name: str,
+        on_timer: Callable[..., None] | None = None,
+        on_error: Policy = FAIL,
+    ) -> Stream[K, Any]: ...
+    def process(
+        self,
+        operator: type[Operator[K, V, R]] | Callable[..., None],
+        *,
+        name: str,
+        on_timer: Callable[..., None] | None = None,
+        on_error: Policy = FAIL,
+    ) -> Stream[K, Any]:
+        """Run a typed operator: ``on_record`` for each record, with its state and its emissions.
+
+        Or a function of (value, ctx) and states, declared as ``total: Value[int] = state(default=0)``; then
+        ``on_timer`` is a function of (name, ctx) and those of the states that it needs.
+        """
+        if not isinstance(operator, type):
+            operator = operator_of(operator, on_timer)
+        elif on_timer is not None:
+            raise GraphError(
+                f"The operator {name!r} is a class and was given on_timer.",
+                action="Write on_timer(self, name, ctx) into the class.",
+            )
         node = operator_node(self._graph, self._node, OperatorClass(name, operator), name, on_error)
         return Stream(self._graph, self._graph.add(node))
 
