@@ -11,20 +11,15 @@ the kill. One JSON object on the last line.
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
-import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from word_minutes import Variant, WordMinutes, feed
+from word_minutes import Variant, WordMinutes, arguments, in_turns
 
 import stateflow as sf
 from stateflow.log.base import Cluster
-from stateflow.log.kafka import connect
-from stateflow.testing.broker import open_test_broker
 from stateflow.testing.costs.running import Took
 
 BASE = Variant("coalesced")
@@ -88,33 +83,13 @@ def summary(rounds: list[dict[str, Lived]], name: str) -> dict[str, object]:
 
 def main() -> None:
     """Parse, run, print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--records", type=int, default=1_000_000)
-    parser.add_argument("--keys", type=int, default=10_000)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--commit-interval", type=float, default=0.2, help="seconds")
-    parser.add_argument("--broker", help="embedded (default), docker, or host:port")
-    given = parser.parse_args()
+    given = arguments(__doc__, rounds=3, commit_interval_seconds=0.2)
+
+    def measure(cluster: Cluster, variant: Variant, round_: int, folder: Path) -> Lived:
+        return live_and_recover(cluster, variant, round_, folder, given.commit_interval)
+
     variants = (BASE, *(eventual(intensity) for intensity in INTENSITIES))
-    rounds: list[dict[str, Lived]] = []
-    with open_test_broker(given.broker) as broker, tempfile.TemporaryDirectory() as folder:
-        cluster = connect(broker.bootstrap)
-        feed(cluster, given.records, given.keys, minutes=3)
-        for round_ in range(-1, given.rounds):  # the first warms up
-            lived: dict[str, Lived] = {}
-            turn = round_ % len(variants)
-            for variant in variants[turn:] + variants[:turn]:
-                disk = Path(folder) / f"{variant.name}-{round_}"
-                lived[variant.name] = live_and_recover(cluster, variant, round_, disk, given.commit_interval)
-                print(
-                    f"round {round_}: {variant.name} {lived[variant.name].took.seconds:.2f} s",
-                    file=sys.stderr,
-                )
-            if round_ >= 0:
-                rounds.append(lived)
-        cluster.close()
+    rounds = in_turns(given, variants, 3, measure)
     result = {
         "records": given.records,
         "rounds": given.rounds,

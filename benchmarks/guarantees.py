@@ -9,17 +9,13 @@ with at-least-once of its own round. One JSON object on the last line: medians a
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
-import sys
-import tempfile
 from pathlib import Path
 
-from word_minutes import Variant, WordMinutes, feed
+from word_minutes import Variant, WordMinutes, arguments, in_turns
 
-from stateflow.log.kafka import connect
-from stateflow.testing.broker import open_test_broker
+from stateflow.log.base import Cluster
 from stateflow.testing.costs.running import Took
 
 BASE = Variant("at-least-once", guarantee="at-least-once")
@@ -42,31 +38,15 @@ def ratios(rounds: list[dict[str, Took]], name: str) -> dict[str, object]:
 
 def main() -> None:
     """Parse, run, print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--records", type=int, default=1_000_000)
-    parser.add_argument("--keys", type=int, default=10_000)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--commit-interval", type=float, default=1.0, help="seconds")
-    parser.add_argument("--broker", help="embedded (default), docker, or host:port")
-    given = parser.parse_args()
-    rounds: list[dict[str, Took]] = []
-    with open_test_broker(given.broker) as broker, tempfile.TemporaryDirectory() as folder:
-        cluster = connect(broker.bootstrap)
-        feed(cluster, given.records, given.keys, minutes=10)
-        for round_ in range(-1, given.rounds):  # the first warms up
-            took: dict[str, Took] = {}
-            turn = round_ % len(VARIANTS)
-            for variant in VARIANTS[turn:] + VARIANTS[:turn]:
-                disk = Path(folder) / f"{variant.name}-{round_}"
-                site = WordMinutes(cluster, variant, round_, disk, given.commit_interval)
-                took[variant.name], _ = site.run()
-                site.delete()
-                print(f"round {round_}: {variant.name} {took[variant.name].seconds:.2f} s", file=sys.stderr)
-            if round_ >= 0:
-                rounds.append(took)
-        cluster.close()
+    given = arguments(__doc__, rounds=5, commit_interval_seconds=1.0)
+
+    def measure(cluster: Cluster, variant: Variant, round_: int, folder: Path) -> Took:
+        site = WordMinutes(cluster, variant, round_, folder, given.commit_interval)
+        took, _ = site.run()
+        site.delete()
+        return took
+
+    rounds = in_turns(given, VARIANTS, 10, measure)
     result = {
         "records": given.records,
         "rounds": given.rounds,

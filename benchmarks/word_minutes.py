@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import argparse
 import random
 import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import TypeVar
 
 import stateflow as sf
 from stateflow.changelog.eventual import Extents
-from stateflow.changelog.format import is_reserved
 from stateflow.clock import SystemClock
 from stateflow.config import CommitMode, Guarantee
 from stateflow.log.base import Cluster, TopicSpec
-from stateflow.log.reading import read_range
+from stateflow.log.kafka import connect
 from stateflow.runtime.launch import rocks_opener
 from stateflow.runtime.opening import Opener
 from stateflow.runtime.prepare import prepare
 from stateflow.runtime.settings import worker_settings
 from stateflow.runtime.wiring import Wiring
 from stateflow.store.resources import RocksResources
-from stateflow.testing.costs.running import Stopwatch, Took, drained_worker
+from stateflow.testing.broker import open_test_broker
+from stateflow.testing.costs.running import Stopwatch, Took, drained_worker, logged_state
+
+T = TypeVar("T")
 
 SOURCE = "bench-numbers"
 PARTITIONS = 2
@@ -56,6 +63,46 @@ def feed(cluster: Cluster, records: int, keys: int, minutes: int) -> None:
                 timestamps_ms=[FIRST_MS + row * minutes * 60_000 // records for row in rows],
             )
             writer.commit()
+
+
+def arguments(doc: str, *, rounds: int, commit_interval_seconds: float) -> argparse.Namespace:
+    """The command line that the commit benchmarks share."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--records", type=int, default=1_000_000)
+    parser.add_argument("--keys", type=int, default=10_000)
+    parser.add_argument("--rounds", type=int, default=rounds)
+    parser.add_argument("--commit-interval", type=float, default=commit_interval_seconds, help="seconds")
+    parser.add_argument("--broker", help="embedded (default), docker, or host:port")
+    return parser.parse_args()
+
+
+Measure = Callable[[Cluster, Variant, int, Path], T]
+"""Runs a variant in a round, with a directory for its state."""
+
+
+def in_turns(
+    given: argparse.Namespace, variants: Sequence[Variant], minutes: int, measure: Measure[T]
+) -> list[dict[str, T]]:
+    """What was measured of each variant, round by round, on a broker of their own.
+
+    The order turns with the rounds; one more round before the first warms everything up.
+    """
+    rounds = []
+    with open_test_broker(given.broker) as broker, tempfile.TemporaryDirectory() as folder:
+        cluster = connect(broker.bootstrap)
+        feed(cluster, given.records, given.keys, minutes)
+        for round_ in range(-1, given.rounds):
+            found = {}
+            turn = round_ % len(variants)
+            for variant in (*variants[turn:], *variants[:turn]):
+                print(f"round {round_}: {variant.name}", file=sys.stderr)
+                found[variant.name] = measure(
+                    cluster, variant, round_, Path(folder) / f"{variant.name}-{round_}"
+                )
+            if round_ >= 0:
+                rounds.append(found)
+        cluster.close()
+    return rounds
 
 
 class WordMinutes:
@@ -101,16 +148,8 @@ class WordMinutes:
 
     def logged(self) -> tuple[int, int]:
         """State records in the changelogs, and the bytes of their keys and values."""
-        records = size_bytes = 0
-        for wiring in self.wiring().tasks():
-            for changelog in wiring.changelogs.values():
-                log = self._cluster.ranges([changelog])[changelog]
-                for batch in read_range(self._cluster, changelog, log):
-                    for key, value in zip(batch.keys, batch.values, strict=True):
-                        if key is not None and not is_reserved(key):
-                            records += 1
-                            size_bytes += len(key) + len(value or b"")
-        return records, size_bytes
+        tasks = self.wiring().tasks()
+        return logged_state(self._cluster, (log for task in tasks for log in task.changelogs.values()))
 
     def recover(self) -> Took:
         """Opening the stateful tasks on an empty disk, one after the other: restore, and replay where needed."""

@@ -6,7 +6,6 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -14,22 +13,16 @@ import pytest
 import stateflow as sf
 from stateflow.catalog.model import Guarantee, RoutingEntry
 from stateflow.changelog.format import is_reserved
-from stateflow.clock import ManualClock
 from stateflow.codec.windowed import Windowed
 from stateflow.errors import GraphError, ReplayPending
 from stateflow.log.base import TopicSpec
-from stateflow.log.memory import MemoryCluster
 from stateflow.record import Record, TopicPartition
-from stateflow.runtime.lag import is_drained
-from stateflow.runtime.prepare import prepare
-from stateflow.runtime.settings import WorkerSettings
-from stateflow.runtime.wiring import TaskWiring
-from stateflow.runtime.worker import Worker
 from stateflow.scale.engine import InProcess
 from stateflow.scale.start import start
 from stateflow.store.memory import MemoryTaskStores
 from stateflow.testing.driver import TestDriver
-from tests.sim.crashing import STORE_CALLS, Crash, CrashingCluster, CrashPlan, Watched
+from tests.sim.crashing import Crash, CrashPlan
+from tests.sim.one_machine import OneMachine
 
 MINUTE_MS = 60_000
 BASE_MS = 1_704_067_200_000
@@ -252,73 +245,29 @@ def test_a_stage_that_cannot_be_replayed_is_refused(other: str) -> None:
 # --- killed at every write ----------------------------------------------------------------------------
 
 
-class MinutesWorld:
-    """A cluster and the disks of one machine, on which workers live and die."""
+class MinutesWorld(OneMachine):
+    """The windows on one machine, flushed now and then."""
 
     def __init__(self, guarantee: Guarantee) -> None:
         app, _, _ = windows_app(sf.Eventual(intensity=0.3, max_replay_records=40), guarantee=guarantee)
-        self.clock = ManualClock(BASE_MS)
-        self.cluster = MemoryCluster(clock=self.clock)
-        self.disks: dict[str, MemoryTaskStores] = {}
-        self.cluster.create([TopicSpec("words", 2), TopicSpec("counts", 2)])
-        self.wiring = prepare(self.cluster, app.topology(), guarantee, 2, self.clock)
-
-    def feed(self, rows: list[tuple[str, int]]) -> None:
-        writer = self.cluster.writer()
-        for index, (word, at_ms) in enumerate(rows):
-            writer.send("words", None, word.encode(), partition=index % 2, timestamp_ms=at_ms)
-        writer.commit()
-        writer.close()
-
-    def worker(self, plan: CrashPlan) -> Worker:
-        def open_stores(wiring: TaskWiring, _cancelled: object) -> object:
-            disk = self.disks.setdefault(
-                wiring.id, MemoryTaskStores([s.name for s in wiring.stage.stores], self.clock)
-            )
-            return Watched(disk, plan, STORE_CALLS)
-
-        settings = WorkerSettings(
-            state_dir=Path("unused"),
-            commit_interval_seconds=0,
-            poll_records_max=5,
-            poll_timeout_seconds=0,
-            restore_threads=0,
-            flush_interval_seconds=0.03,
-            member="w0",
-        )
-        return Worker(CrashingCluster(self.cluster, plan), self.wiring, open_stores, settings, self.clock)  # type: ignore[arg-type]
-
-    def run_to_the_end(self, worker: Worker) -> None:
-        for _ in range(500):
-            worker.step()
-            self.clock.advance(ms=10)
-            if is_drained(self.cluster, self.wiring.catalog) and not worker.starting:
-                return
-        raise AssertionError("the worker does not come to an end")
+        topics = [TopicSpec("words", 2), TopicSpec("counts", 2)]
+        super().__init__(app.topology(), guarantee, topics, partitions=2, now_ms=BASE_MS)
+        self.set(poll_records_max=5, flush_interval_seconds=0.03)
 
     def results(self) -> list[tuple[bytes, bytes]]:
-        parts = [TopicPartition("counts", partition) for partition in range(2)]
-        ranges = self.cluster.ranges(parts)
-        reader = self.cluster.reader()
-        reader.assign({part: ranges[part].offset_first for part in parts})
-        rows: list[tuple[bytes, bytes]] = []
-        while any(reader.position(part) < ranges[part].offset_next for part in parts):
-            for batch in reader.read(1000, 0):
-                rows += zip(batch.keys, batch.values, strict=True)
-        return sorted(rows)
+        return sorted((record.key, record.value) for record in self.read("counts"))
 
 
 def die_and_go_on(guarantee: Guarantee, plan: CrashPlan, *, disk: str) -> MinutesWorld:
     world = MinutesWorld(guarantee)
     rows = [*history(3, 40), ("end", BASE_MS + 100 * MINUTE_MS), ("end", BASE_MS + 100 * MINUTE_MS)]
-    world.feed(rows)
+    world.feed_topic("words", [(word.encode(), at_ms) for word, at_ms in rows], partitions=2)
     try:
         world.run_to_the_end(world.worker(plan))
     except Crash:
         if disk == "lost":
             world.disks.clear()
-        for store in world.disks.values():
-            store.crash()
+        world.power_cut()
         world.run_to_the_end(world.worker(CrashPlan()))
     return world
 

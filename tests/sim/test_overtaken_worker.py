@@ -15,7 +15,8 @@ from stateflow.scale.generation import begin, load_catalog
 from stateflow.scale.start import start
 from tests.sim.counting import APP, topology
 from tests.sim.crashing import CrashPlan
-from tests.sim.test_worker_crashes import STEPS_MAX, WORDS, World, numbers_by_word
+from tests.sim.one_machine import STEPS_MAX
+from tests.sim.test_worker_crashes import WORDS, World, numbers_by_word
 
 
 def hung_through_a_repartition(guarantee: Guarantee) -> tuple[World, Worker]:

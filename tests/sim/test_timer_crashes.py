@@ -9,14 +9,11 @@ from typing import Any
 import pytest
 
 import stateflow as sf
-from stateflow.clock import ManualClock
 from stateflow.log.base import TopicSpec
-from stateflow.log.memory import MemoryCluster
 from stateflow.operators import timing
-from stateflow.runtime.prepare import prepare
 from stateflow.testing.driver import TestDriver
 from tests.sim.crashing import Crash, CrashPlan
-from tests.sim.test_worker_crashes import World
+from tests.sim.one_machine import OneMachine
 
 SECOND = timedelta(seconds=1)
 KEYS = [f"k{number}" for number in range(5)]
@@ -45,22 +42,14 @@ def sessions() -> tuple[sf.App, sf.Topic[bytes, str], sf.Topic[str, Any]]:
     return app, clicks, out
 
 
-class TimedWorld(World):
+class TimedWorld(OneMachine):
     def __init__(self) -> None:
         app, _, _ = sessions()
-        self.guarantee = "exactly-once"
-        self.clock = ManualClock(1_000_000)
-        self.cluster = MemoryCluster(clock=self.clock)
-        self.disks = {}
-        self.cluster.create([TopicSpec("clicks", 1), TopicSpec("ends", 1)])
-        self.wiring = prepare(self.cluster, app.topology(), self.guarantee, 1, self.clock)
+        topics = [TopicSpec("clicks", 1), TopicSpec("ends", 1)]
+        super().__init__(app.topology(), "exactly-once", topics, partitions=1)
 
     def click(self, *keys: str, second: int) -> None:
-        writer = self.cluster.writer()
-        for key in keys:
-            writer.send("clicks", None, key.encode(), partition=0, timestamp_ms=second * 1000)
-        writer.commit()
-        writer.close()
+        self.feed_topic("clicks", [(key.encode(), second * 1000) for key in keys], partitions=1)
 
     def settle(self, plan: CrashPlan) -> None:
         """Run to the end of the input, ten seconds of silence by the clock, and a clean stop."""

@@ -8,81 +8,27 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from stateflow.catalog.model import Guarantee
 from stateflow.changelog.format import is_reserved
-from stateflow.clock import ManualClock
 from stateflow.log.base import TopicSpec
-from stateflow.log.memory import MemoryCluster
-from stateflow.log.reading import read_topic
-from stateflow.record import Record
-from stateflow.runtime.lag import is_drained
-from stateflow.runtime.prepare import prepare
-from stateflow.runtime.settings import WorkerSettings
-from stateflow.runtime.wiring import TaskWiring
-from stateflow.runtime.worker import Worker
-from stateflow.store.memory import MemoryTaskStores
 from tests.sim.counting import OUTPUT, SOURCE, STORE, number_of, topology
-from tests.sim.crashing import STORE_CALLS, Crash, CrashingCluster, CrashPlan, Watched
+from tests.sim.crashing import Crash, CrashPlan
+from tests.sim.one_machine import OneMachine
 
 WORDS = b"to be or not to be that is the question to be or".split() * 3
-STEPS_MAX = 500
 
 
-class World:
-    """A cluster and the disks of one machine, on which workers live and die."""
+class World(OneMachine):
+    """The numbering application on one machine."""
 
     def __init__(self, guarantee: Guarantee) -> None:
-        self.guarantee = guarantee
-        self.clock = ManualClock(1_000_000)
-        self.cluster = MemoryCluster(clock=self.clock)
-        self.disks: dict[str, MemoryTaskStores] = {}
-        self.cluster.create([TopicSpec(SOURCE, 2), TopicSpec(OUTPUT, 3)])
-        self.wiring = prepare(self.cluster, topology(), guarantee, 3, self.clock)
+        super().__init__(topology(), guarantee, [TopicSpec(SOURCE, 2), TopicSpec(OUTPUT, 3)], partitions=3)
 
     def feed(self, words: list[bytes]) -> None:
-        writer = self.cluster.writer()
-        for index, word in enumerate(words):
-            writer.send(SOURCE, None, word, partition=index % 2, timestamp_ms=index)
-        writer.commit()
-        writer.close()
-
-    def worker(self, plan: CrashPlan) -> Worker:
-        def open_stores(wiring: TaskWiring, _cancelled: object) -> object:
-            disk = self.disks.setdefault(
-                wiring.id, MemoryTaskStores([s.name for s in wiring.stage.stores], self.clock)
-            )
-            return Watched(disk, plan, STORE_CALLS)
-
-        settings = WorkerSettings(
-            state_dir=Path("unused"),
-            commit_interval_seconds=0,
-            poll_records_max=7,
-            poll_timeout_seconds=0,
-            restore_threads=0,
-            flush_interval_seconds=0,
-            member="w0",
-        )
-        return Worker(CrashingCluster(self.cluster, plan), self.wiring, open_stores, settings, self.clock)  # type: ignore[arg-type]
-
-    def run_to_the_end(self, worker: Worker) -> None:
-        for _ in range(STEPS_MAX):
-            worker.step()
-            self.clock.advance(ms=10)
-            if is_drained(self.cluster, self.wiring.catalog) and not worker.starting:
-                return
-        raise AssertionError("the worker does not come to an end")
-
-    def power_cut(self) -> None:
-        """Whatever was not flushed is gone."""
-        for disk in self.disks.values():
-            disk.crash()
-
-    def read(self, topic: str) -> list[Record]:
-        return [record for batch in read_topic(self.cluster, topic) for record in batch.records()]
+        self.feed_topic(SOURCE, [(word, index) for index, word in enumerate(words)], partitions=2)
 
 
 def numbers_by_word(world: World) -> dict[bytes, list[int]]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
+from stateflow.changelog.format import is_reserved
 from stateflow.clock import SystemClock
 from stateflow.log.base import Cluster
+from stateflow.log.reading import read_range
+from stateflow.record import TopicPartition
 from stateflow.runtime.lag import is_drained
 from stateflow.runtime.launch import rocks_opener
 from stateflow.runtime.settings import WorkerSettings
@@ -36,6 +39,18 @@ class Stopwatch:
     def took(self) -> Took:
         """Up to now."""
         return Took(time.perf_counter() - self._wall, time.process_time() - self._cpu)
+
+
+def logged_state(cluster: Cluster, changelogs: Iterable[TopicPartition]) -> tuple[int, int]:
+    """State records in changelog partitions, and the bytes of their keys and values."""
+    records = size_bytes = 0
+    for changelog in changelogs:
+        for batch in read_range(cluster, changelog, cluster.ranges([changelog])[changelog]):
+            for key, value in zip(batch.keys, batch.values, strict=True):
+                if key is not None and not is_reserved(key):
+                    records += 1
+                    size_bytes += len(key) + len(value or b"")
+    return records, size_bytes
 
 
 @contextmanager

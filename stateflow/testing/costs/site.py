@@ -11,14 +11,12 @@ from typing import Self
 
 import stateflow as sf
 from stateflow.catalog.model import Catalog, RoutingEntry, StoreEntry
-from stateflow.changelog.format import is_reserved
 from stateflow.checkpoint.images import TaskImages
 from stateflow.checkpoint.imaging import create_image
 from stateflow.checkpoint.jobs import RestoreJob, jobs_of
 from stateflow.checkpoint.objects import DirectoryObjects
 from stateflow.clock import SystemClock
 from stateflow.log.base import Cluster, TopicSpec
-from stateflow.log.reading import read_range
 from stateflow.runtime.prepare import prepare
 from stateflow.runtime.settings import worker_settings
 from stateflow.scale.engine import InProcess
@@ -31,7 +29,7 @@ from stateflow.store.resources import RocksResources
 from stateflow.store.rocks import RocksTaskStores
 from stateflow.testing.costs.kinds import KEYS, StateKind, application
 from stateflow.testing.costs.result import Cost, Run
-from stateflow.testing.costs.running import Stopwatch, Took, drained_worker
+from stateflow.testing.costs.running import Stopwatch, Took, drained_worker, logged_state
 
 FIRST_MS = 1_704_067_200_000
 PARTITIONS = 2
@@ -84,7 +82,8 @@ class CostSite:
     def measure(self) -> Run:
         """All four costs, in the order in which a life brings them."""
         update = self.update()
-        records, size_bytes = self._logged()
+        changelogs = [changelog for job in self._jobs() for changelog in job.changelogs.values()]
+        records, size_bytes = logged_state(self._cluster, changelogs)
         query, merge, entries = self._reading()
         seconds, first_bytes = self._checkpoint()
         self._feed(KEYS // 100, KEYS // 100)  # one key in a hundred changes
@@ -130,19 +129,6 @@ class CostSite:
         wiring = prepare(self._cluster, topology, options.guarantee, options.partitions, self._clock)
         with drained_worker(self._cluster, wiring, worker_settings(options)) as (_, took):
             return took
-
-    def _logged(self) -> tuple[int, int]:
-        """Records of state in the changelog, and bytes of their keys and values."""
-        records = size_bytes = 0
-        for job in self._jobs():
-            for changelog in job.changelogs.values():
-                log = self._cluster.ranges([changelog])[changelog]
-                for batch in read_range(self._cluster, changelog, log):
-                    for key, value in zip(batch.keys, batch.values, strict=True):
-                        if key is not None and not is_reserved(key):
-                            records += 1
-                            size_bytes += len(key) + len(value or b"")
-        return records, size_bytes
 
     def _reading(self) -> tuple[Cost, Cost | None, int]:
         """Per key: a query, and a merge of its state with itself; and how many entries there are."""

@@ -1,0 +1,102 @@
+"""A cluster in memory and the disks of one machine, on which workers live and die at a planned call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from stateflow.catalog.model import Guarantee
+from stateflow.clock import ManualClock
+from stateflow.log.base import TopicSpec
+from stateflow.log.memory import MemoryCluster
+from stateflow.operators.topology import Topology
+from stateflow.record import Record, TopicPartition
+from stateflow.runtime.lag import is_drained
+from stateflow.runtime.prepare import prepare
+from stateflow.runtime.settings import WorkerSettings
+from stateflow.runtime.wiring import TaskWiring
+from stateflow.runtime.worker import Worker
+from stateflow.store.memory import MemoryTaskStores
+from tests.sim.crashing import STORE_CALLS, CrashingCluster, CrashPlan, Watched
+
+STEPS_MAX = 500
+SETTINGS = WorkerSettings(
+    state_dir=Path("unused"),
+    commit_interval_seconds=0,
+    poll_records_max=7,
+    poll_timeout_seconds=0,
+    restore_threads=0,
+    flush_interval_seconds=0,
+    member="w0",
+)
+
+
+class OneMachine:
+    """One application on it: its topics created, its catalog written."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        guarantee: Guarantee,
+        topics: Sequence[TopicSpec],
+        partitions: int,
+        now_ms: int = 1_000_000,
+    ) -> None:
+        self.guarantee = guarantee
+        self.settings = SETTINGS
+        self.clock = ManualClock(now_ms)
+        self.cluster = MemoryCluster(clock=self.clock)
+        self.disks: dict[str, MemoryTaskStores] = {}
+        self.cluster.create(topics)
+        self.wiring = prepare(self.cluster, topology, guarantee, partitions, self.clock)
+
+    def feed_topic(self, topic: str, rows: Sequence[tuple[bytes, int]], partitions: int) -> None:
+        """Values with their times, dealt out to the partitions in turn."""
+        writer = self.cluster.writer()
+        for index, (value, at_ms) in enumerate(rows):
+            writer.send(topic, None, value, partition=index % partitions, timestamp_ms=at_ms)
+        writer.commit()
+        writer.close()
+
+    def worker(self, plan: CrashPlan) -> Worker:
+        """A worker that dies as planned."""
+
+        def open_stores(wiring: TaskWiring, _cancelled: object) -> object:
+            names = [store.name for store in wiring.stage.stores]
+            disk = self.disks.setdefault(wiring.id, MemoryTaskStores(names, self.clock))
+            return Watched(disk, plan, STORE_CALLS)
+
+        cluster = CrashingCluster(self.cluster, plan)
+        return Worker(cluster, self.wiring, open_stores, self.settings, self.clock)  # type: ignore[arg-type]
+
+    def set(self, **settings: float) -> None:
+        """Change how its workers behave."""
+        self.settings = replace(self.settings, **settings)  # type: ignore[arg-type]
+
+    def run_to_the_end(self, worker: Worker) -> None:
+        """Turn the loop until the input is processed and committed."""
+        for _ in range(STEPS_MAX):
+            worker.step()
+            self.clock.advance(ms=10)
+            if is_drained(self.cluster, self.wiring.catalog) and not worker.starting:
+                return
+        raise AssertionError("the worker does not come to an end")
+
+    def power_cut(self) -> None:
+        """Whatever was not flushed is gone."""
+        for disk in self.disks.values():
+            disk.crash()
+
+    def read(self, topic: str) -> list[Record]:
+        """Everything committed to a topic, by partition and offset."""
+        info = self.cluster.describe([topic])[topic]
+        partitions = [TopicPartition(topic, p) for p in range(info.partitions)]
+        ranges = self.cluster.ranges(partitions)
+        reader = self.cluster.reader()
+        reader.assign({p: ranges[p].offset_first for p in partitions})
+        records: list[Record] = []
+        while any(reader.position(p) < ranges[p].offset_next for p in partitions):
+            for batch in reader.read(1000, 0):
+                records += batch.records()
+        return records
