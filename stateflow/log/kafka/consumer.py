@@ -19,6 +19,7 @@ from stateflow.log.kafka.admin import Admin, client_log
 from stateflow.log.kafka.failures import error_of, is_membership, is_passing, typed
 from stateflow.log.kafka.fetching import Fetching, started
 from stateflow.log.kafka.offsets import Offsets, client_offsets
+from stateflow.log.kafka.orphans import OrphanWatch
 from stateflow.log.kafka.settings import Settings
 from stateflow.record import RecordBatch, TopicPartition
 
@@ -53,6 +54,8 @@ class KafkaGroupConsumer:
             on_revoke=lambda _, partitions: self._released(partitions, listener.on_revoked),
             on_lost=lambda _, partitions: self._released(partitions, listener.on_lost),
         )
+        is_static = "group.instance.id" in settings
+        self._orphans = OrphanWatch(admin, settings, topics) if is_static else None
 
     def poll(self, max_records: int, timeout_seconds: float) -> list[RecordBatch]:
         """Serve the group and read. Raises what the listener raised, and ``MembershipLost`` when replaced."""
@@ -130,6 +133,8 @@ class KafkaGroupConsumer:
         if self._closed:
             return
         self._closed = True
+        if self._orphans is not None:
+            self._orphans.close()
         self._consumer.close()
         self._raise_listener_error()
 

@@ -94,11 +94,22 @@ def _inject_and_recover(site: Site, case: Case) -> None:
     strike = Strike(case.point, case.fault, case.hit)  # type: ignore[arg-type]  # no network fault comes here
     struck = SITUATIONS[case.situation](site, strike)
     site.injected = struck is not None
-    if struck is not None and struck.is_worker:
+    if struck is None:
+        _disarm(site)
+    elif struck.is_worker:
         _recover_worker(site, struck, case)
-    elif struck is not None:
+    else:
         _recover_tool(site, struck, case)
     _finish(site)
+
+
+def _disarm(site: Site) -> None:
+    """Let nothing strike any more, where it did not come to that in time."""
+    for member in site.members:
+        if member.strike is not None:
+            site.kill(member)
+            if member.is_worker:
+                site.again(member)
 
 
 def _recover_worker(site: Site, struck: Member, case: Case) -> None:

@@ -30,7 +30,8 @@ STRIKE_SECONDS = 12.0
 BULK_KEYS = 21_000
 """More than a restore must read before it writes a sorted file for RocksDB to take in."""
 
-_FIRST, _SECOND = "w0", "w1"
+_FIRST, _SECOND, _THIRD = "w0", "w1", "w2"
+_HANDOVER_SECONDS = 4.0
 _KEYS_TORN_MAX = 3
 
 Struck = Member | None
@@ -109,11 +110,17 @@ def installing(site: Site, strike: Strike) -> Struck:
 
 
 def rebalancing(site: Site, strike: Strike) -> Struck:
-    """A second worker joins, and the first must give up some of its tasks."""
+    """A second worker joins, and a third if need be: the first must give up some of its tasks.
+
+    One handover may come to nothing, as an epoch under way when the group moves on is given up before its task is.
+    """
     worker = site.worker(_FIRST, strike=strike)
     site.feed(20)
     site.drain()
-    site.worker(_SECOND)
+    for name in (_SECOND, _THIRD):
+        site.worker(name)
+        if site.feed_until(lambda: worker.has_struck, _HANDOVER_SECONDS):
+            return worker
     return _struck_while_fed(site, worker)
 
 
