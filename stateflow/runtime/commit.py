@@ -8,8 +8,9 @@ never stands for an offset that the log has not committed, and a crash anywhere 
 * between 4 and 5: the log is ahead of RocksDB; restore applies the missing tail (whole values, so a repeated
   application is harmless).
 
-Under at-least-once step 4 waits for all acknowledgements and the input offsets follow after step 5: input may be
-read again, but never skipped.
+Under at-least-once only the changes of step 2 are a transaction, so that the broker refuses those of an owner that was
+replaced (``runtime/fenced.py``). Step 4 waits for the outputs before it, and the input offsets follow after step 5:
+input may be read again, but never skipped.
 """
 
 from __future__ import annotations

@@ -32,6 +32,7 @@ from stateflow.log.base import Cluster, Committed, Writer
 from stateflow.log.reading import read_range
 from stateflow.record import OffsetRange, RecordBatch, TopicPartition
 from stateflow.runtime.alternating import AlternatingWriter
+from stateflow.runtime.fenced import FencedWriter
 from stateflow.runtime.inline import InlineExecutor
 from stateflow.runtime.overtaken import refuse_overtaken
 from stateflow.runtime.replay import replay_of
@@ -132,7 +133,10 @@ class Opener:
         if exactly_once and self._settings.commit_mode == "paranoid":
             pool = None if self._settings.restore_threads else InlineExecutor()
             return AlternatingWriter(self._cluster, wiring.transactional_id, pool)
-        return self._cluster.writer(wiring.transactional_id if exactly_once else None)
+        if exactly_once or not wiring.changelogs:
+            return self._cluster.writer(wiring.transactional_id if exactly_once else None)
+        topics = frozenset(changelog.topic for changelog in wiring.changelogs.values())
+        return FencedWriter(self._cluster, wiring.transactional_id, topics)
 
     def _build(
         self,

@@ -7,6 +7,7 @@ what a member owns is the group's assignment, not what the library reads.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -22,6 +23,8 @@ from stateflow.log.kafka.offsets import Offsets, client_offsets
 from stateflow.log.kafka.orphans import OrphanWatch
 from stateflow.log.kafka.settings import Settings
 from stateflow.record import RecordBatch, TopicPartition
+
+_CLOSE_SECONDS_MAX = 15.0
 
 
 class KafkaGroupConsumer:
@@ -135,7 +138,13 @@ class KafkaGroupConsumer:
         self._closed = True
         if self._orphans is not None:
             self._orphans.close()
-        self._consumer.close()
+        # The client library may wait for ever for itself here, when its session ended while it hung (2.16.0: inside
+        # the unassignment of what it lost). Nothing is held any more by now, so the process need not wait with it.
+        closing = threading.Thread(target=self._consumer.close, name=f"leave-{self._group}", daemon=True)
+        closing.start()
+        closing.join(_CLOSE_SECONDS_MAX)
+        if closing.is_alive():
+            client_log.warning("The client does not leave group %s; its session ends by itself.", self._group)
         self._raise_listener_error()
 
     def _assigned(self, partitions: list[Any]) -> None:

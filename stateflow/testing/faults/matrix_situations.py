@@ -32,6 +32,7 @@ BULK_KEYS = 21_000
 
 _FIRST, _SECOND, _THIRD = "w0", "w1", "w2"
 _HANDOVER_SECONDS = 4.0
+_IDLE_SECONDS = 1.2
 _KEYS_TORN_MAX = 3
 
 Struck = Member | None
@@ -129,6 +130,9 @@ def lost(site: Site, strike: Strike) -> Struck:
     worker = site.worker(_FIRST, strike=strike)
     site.feed(20)
     site.drain()
+    site.happens(
+        lambda: False, _IDLE_SECONDS
+    )  # what it still had to commit would tell it, too, that it was replaced
     site.signal(worker, signal.SIGSTOP)
     second = site.worker(_SECOND)
     site.feed(20)

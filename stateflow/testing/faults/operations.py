@@ -71,6 +71,10 @@ class Oracle:
             found[key] = tally
         return found
 
+    def numbers(self, key: str, producer: str) -> set[int]:
+        """Numbers of everything that a producer sent for a key."""
+        return {operation.number for operation in self.sent[key] if operation.producer == producer}
+
     def last_numbers(self) -> dict[tuple[str, str], int]:
         """Key and producer → the producer's last number there."""
         return {
