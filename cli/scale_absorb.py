@@ -17,7 +17,7 @@ from stateflow.scale import generation as generations
 from stateflow.scale.absorb import Absorption, Meeting, preview, refuse_undefined
 from stateflow.scale.engine import InProcess
 from stateflow.scale.start import start
-from stateflow.state.merging import ValueMerge
+from stateflow.state.merging import MergeFor
 
 LANES = 2
 
@@ -40,7 +40,7 @@ def absorb(
     partitions stay as they are. Started again after a failure, it resumes; `scale abort` undoes it until then.
     """
     found = chosen(target, app_id, brokers)
-    merges: Mapping[str, ValueMerge] = {} if target is None else topology_of(target).merges
+    merges: Mapping[str, MergeFor] = {} if target is None else topology_of(target).merges
     absorption = Absorption(other, merges)
     with connected(found.options) as cluster:
         for app in (found.app, other):

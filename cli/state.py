@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -98,14 +99,22 @@ def get(store: str, key: str, as_json: bool, **where: Any) -> None:
 @click.option(
     "--partition", "partitions", type=click.IntRange(0), multiple=True, help="Only these partitions."
 )
+@click.option(
+    "--index",
+    metavar="NAME=VALUE",
+    help="Only rows of which this index gives VALUE: text, or JSON of a number.",
+)
 @target_option
 @app_id_option
 @brokers_option
 @state_dir_option
 @json_option
-def scan(store: str, limit: int, partitions: tuple[int, ...], as_json: bool, **where: Any) -> None:
+def scan(
+    store: str, limit: int, partitions: tuple[int, ...], index: str | None, as_json: bool, **where: Any
+) -> None:
     """Show the rows of STORE in store order, task by task."""
-    rows = _local_state(**where).scan(store, partitions)
+    state = _local_state(**where)
+    rows = state.scan(store, partitions) if index is None else state.find(store, *_index(index), partitions)
     shown = list(islice(rows, limit))
     more = next(rows, None) is not None
     if as_json:
@@ -114,6 +123,18 @@ def scan(store: str, limit: int, partitions: tuple[int, ...], as_json: bool, **w
     _show(shown)
     if more:
         click.echo(f"… and more; --limit {limit} reached.", err=True)
+
+
+def _index(text: str) -> tuple[str, str | float | bool]:
+    """The name of an index, and the value asked for: a number or true, else text, which quotes force."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ConfigError(f"--index {text} names no value.", action="write --index NAME=VALUE.")
+    try:
+        found = json.loads(value)
+    except json.JSONDecodeError:
+        return name, value
+    return (name, found) if isinstance(found, str | int | float | bool) else (name, value)
 
 
 def _local_state(

@@ -100,6 +100,7 @@ def _stage(part: Sequence[Node], name: str, entry: Node | None, upstream: str | 
         outputs=tuple(outputs),
         rekeys=tuple(node.rekey for node in part if node.rekey is not None),
         build=StagePlan(tuple(part)),
+        indexes={name: index for node in part for name, index in node.indexes.items()},
         merges={name: merge for node in part for name, merge in node.merges.items()},
         rewriters={name: rewriter for node in part for name, rewriter in node.rewriters.items()},
     )

@@ -13,7 +13,8 @@ from stateflow.errors import GraphError
 from stateflow.operators.step import Environment, Step
 from stateflow.operators.topics import Topic
 from stateflow.state.evolution import Rewriter
-from stateflow.state.merging import ValueMerge
+from stateflow.state.index import IndexFor
+from stateflow.state.merging import MergeFor
 
 Keyed = Literal["no", "routing", "derived"]
 """Is the key the one that the stage's partitions are chosen by? ``derived``: it was built from that one."""
@@ -37,10 +38,12 @@ class Node:
     keyed: Keyed
     stores: tuple[StoreEntry, ...] = ()
     """Its stores; the stage is filled in when the graph is cut."""
-    merges: Mapping[str, ValueMerge] = field(default_factory=dict)
+    merges: Mapping[str, MergeFor] = field(default_factory=dict)
     """Store name → what makes one value of two, where the application says so."""
     rewriters: Mapping[str, Callable[[StoreEntry], Rewriter]] = field(default_factory=dict)
     """Store name → what writes its values by the present schema."""
+    indexes: Mapping[str, IndexFor] = field(default_factory=dict)
+    """Store name → its indexes, where it has any."""
     outputs: tuple[str, ...] = ()
     topics: tuple[Topic[Any, Any], ...] = ()
     """Of a source: what it reads."""

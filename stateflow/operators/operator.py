@@ -19,11 +19,13 @@ from stateflow.operators.rows import NO_OFFSET
 from stateflow.operators.step import Step
 from stateflow.operators.timing import Turn, due_ms_of
 from stateflow.record import RecordBatch, TopicPartition
-from stateflow.state.declare import declared_fields
+from stateflow.state.declare import StateField, declared_fields
 from stateflow.state.expiry import Expiry
+from stateflow.state.kinds import Advancing
 from stateflow.state.layout import prefixed_key
 from stateflow.state.scope import Scope
 from stateflow.state.timers import DueTimer, Timers, timers_entry
+from stateflow.store.derived import index_family
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -145,10 +147,7 @@ class OperatorStep(Step):
         self._stores = [
             stage.store(field.store) for field in fields if field.entry("", key_codec).layout == "plain"
         ]
-        bound = [
-            (field, *field.bind(stage.store(field.store), self._scope, stage.entry(field.store)))
-            for field in fields
-        ]
+        bound = [(field, *_bound(field, stage, self._scope)) for field in fields]
         for field, handle, _ in bound:
             setattr(self._operator, field.attribute, handle)
         self._expiries = [expiry for _, _, expiry in bound if expiry is not None]
@@ -257,6 +256,11 @@ class OperatorStep(Step):
             out.keys.append(self._scope.key)
             out.values.append(emitted)
         self._context._emitted.clear()
+
+
+def _bound(field: StateField, stage: StageContext, scope: Scope) -> tuple[Any, Advancing | None]:
+    derived = stage.store(index_family(field.store)) if field.options.index else None
+    return field.bind(stage.store(field.store), scope, stage.entry(field.store), derived)
 
 
 class OperatorClass:

@@ -150,6 +150,7 @@ def operator_node(graph: Graph, parent: Node, operator: OperatorClass, name: str
         value=codec_or_none(operator.output_type, "msgpack"),
         keyed=parent.keyed,
         stores=entries,
+        indexes={field.store: field.made_index for field in operator.fields if field.options.index},
         merges={field.store: merge for field in operator.fields if (merge := field.merge()) is not None},
         rewriters={field.store: field.rewriter for field in operator.fields if field.kind.evolves},
         outputs=dead_letter_topics(on_error),
@@ -175,7 +176,7 @@ def _node(
         value=codec_or_none(spec.aggregate.result_type, "msgpack"),
         keyed="routing" if key is parent.key else "derived",
         stores=(entry,),
-        merges={} if merge is None else {entry.name: value_merge(spec.aggregate.codec(), merge)},
+        merges={} if merge is None else {entry.name: lambda _: value_merge(spec.aggregate.codec(), merge)},
         outputs=outputs,
         has_effect=True,
     )

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from stateflow.catalog.model import StoreEntry
 from stateflow.operators.context import Pipeline, StageContext
 from stateflow.state.evolution import Rewriter
-from stateflow.state.merging import ValueMerge
+from stateflow.state.index import IndexFor
+from stateflow.state.merging import MergeFor
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +30,12 @@ class Stage:
     rekeys: tuple[str, ...]
     """Re-key steps it writes to."""
     build: Callable[[StageContext], Pipeline]
-    merges: Mapping[str, ValueMerge] = field(default_factory=dict)
+    merges: Mapping[str, MergeFor] = field(default_factory=dict)
     """Store name → what makes one value of two, where two states of one key meet."""
     rewriters: Mapping[str, Callable[[StoreEntry], Rewriter]] = field(default_factory=dict)
     """Store name → what writes its values by the present schema, for stores whose values have one."""
+    indexes: Mapping[str, IndexFor] = field(default_factory=dict)
+    """Store name → its indexes: derived, beside it on disk and in no changelog."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,6 @@ class Topology:
         return tuple(store for stage in self.stages for store in stage.stores)
 
     @property
-    def merges(self) -> dict[str, ValueMerge]:
+    def merges(self) -> dict[str, MergeFor]:
         """Merge functions of all stages by store."""
         return {name: merge for stage in self.stages for name, merge in stage.merges.items()}

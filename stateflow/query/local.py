@@ -17,7 +17,9 @@ from tempfile import TemporaryDirectory
 from stateflow.catalog.model import Catalog, StoreEntry
 from stateflow.errors import ConfigError, StateCorrupt
 from stateflow.state.decoding import Row, StoreDecoder
+from stateflow.state.index import found_keys, marked_names
 from stateflow.store.base import StorePosition
+from stateflow.store.derived import index_family
 from stateflow.store.directory import TaskDirectory, find_task_directories
 from stateflow.store.faults import lock_holder
 from stateflow.store.resources import RocksResources
@@ -98,13 +100,39 @@ class LocalState:
         """All rows of a store, task by task, in store order within a task."""
         decoder = StoreDecoder(self.entry(store))
         for directory in self._directories(store):
-            partition = int(directory.identity.task.rpartition("-")[2])
-            if partitions and partition not in partitions:
+            if partitions and _partition(directory) not in partitions:
                 continue
             with opened_beside(directory) as stores:
                 if store in stores.stores:
                     for row in decoder.rows(stores.reader(store)):
                         yield TaskRow(directory.identity.task, row)
+
+    def find(
+        self, store: str, index: str, value: str | float | bool, partitions: Sequence[int] = ()
+    ) -> Iterator[TaskRow]:
+        """All rows of which an index gives a value, task by task.
+
+        Raises ``ConfigError`` for a store without indexes, or with ones that are not up to its content: a restore
+        by command leaves them to the worker that opens the task next.
+        """
+        decoder = StoreDecoder(self.entry(store))
+        family = index_family(store)
+        for directory in self._directories(store):
+            if partitions and _partition(directory) not in partitions:
+                continue
+            with opened_beside(directory) as stores:
+                mark = stores.position(family)
+                names = [] if mark is None else marked_names(mark)
+                if index not in names:
+                    raise ConfigError(
+                        f"{directory.identity.task} on this disk has no index {index!r} of {store!r} that is up to"
+                        f" date; it has {', '.join(names) or 'none'}.",
+                        action="declare it with sf.state(index={…}), and let a worker open the task once.",
+                    )
+                for row in decoder.rows_at(
+                    stores.reader(store), found_keys(stores.reader(family), index, value)
+                ):
+                    yield TaskRow(directory.identity.task, row)
 
     def _directories(self, store: str) -> list[TaskDirectory]:
         """Task directories of the store's stage in the active generation."""
@@ -121,7 +149,11 @@ class LocalState:
                 action="name the directory that the workers use with --state-dir, or fill this one with"
                 f" `stateflow restore --app {self._catalog.app.app} --to {self._state_dir}`.",
             )
-        return sorted(found, key=lambda directory: int(directory.identity.task.rpartition("-")[2]))
+        return sorted(found, key=_partition)
+
+
+def _partition(directory: TaskDirectory) -> int:
+    return int(directory.identity.task.rpartition("-")[2])
 
 
 @contextmanager

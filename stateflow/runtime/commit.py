@@ -95,7 +95,7 @@ def commit_epoch(
     exactly_once = wiring.guarantee == "exactly-once"
     epoch = {name: changes for name, store in context.stores.items() if (changes := store.changes())}
 
-    logged = {**epoch, **chosen}
+    logged = {name: changes for name, changes in {**epoch, **chosen}.items() if name in wiring.changelogs}
     context.begin_once()
     reach("commit.before_changes")
     _log_changes(wiring, writer, logged)  # 2: one record per changed key, beside the outputs already sent
@@ -118,6 +118,7 @@ def commit_epoch(
     ledger.sequence += 1
 
     positions = changelog_positions(wiring, appended)
+    positions |= {index.family: index.mark for index in wiring.indexes}
     if epoch or positions:
         stores.apply(epoch, positions)  # 5
         reach("commit.after_apply")

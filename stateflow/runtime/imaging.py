@@ -129,6 +129,10 @@ class ImagedStores:
         """Drop the content and position of one store."""
         self._stores.clear(store)
 
+    def derive(self, family: str) -> None:
+        """Make sure that a derived store is there."""
+        self._stores.derive(family)
+
     def close(self) -> None:
         """Stop an upload that is on its way, then flush and release the directory.
 

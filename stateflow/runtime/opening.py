@@ -40,6 +40,7 @@ from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.takeover import Ledger, recorded_inputs, set_right
 from stateflow.runtime.task import Task
 from stateflow.runtime.wiring import TaskWiring
+from stateflow.state.index import StateIndex, bring_up
 from stateflow.store.base import TaskStores
 
 _LOG = logging.getLogger(__name__)
@@ -121,6 +122,8 @@ class Opener:
             if exactly_once:
                 set_right(wiring, writer, stores, ledger, resolution, inputs, committed)  # 6
             reach("open.before_build")
+            for index in wiring.indexes:
+                self._bring_up(wiring, stores, index, cancelled)
             task = self._build(wiring, writer, stores, inputs, ledger)  # 7
             self._replay(task, inputs, cancelled)
             reach("open.after_build")
@@ -147,6 +150,21 @@ class Opener:
         ledger: Ledger,
     ) -> Task:
         return Task(wiring, writer, stores, inputs, self._clock, self._settings.read_cache_bytes, ledger)
+
+    def _bring_up(
+        self, wiring: TaskWiring, stores: TaskStores, index: StateIndex, cancelled: Callable[[], bool]
+    ) -> None:
+        began_seconds = self._clock.monotonic_seconds()
+        entries = bring_up(stores, index, cancelled)
+        if entries:
+            seconds = self._clock.monotonic_seconds() - began_seconds
+            _LOG.info(
+                "Task %s: the indexes of %s were made of %d entries in %.1f s.",
+                wiring.id,
+                index.store,
+                entries,
+                seconds,
+            )
 
     def _replay(
         self, task: Task, inputs: Mapping[TopicPartition, Committed], cancelled: Callable[[], bool]

@@ -63,6 +63,9 @@ class Task:
             store.name: DirtyStore(stores.reader(store.name), read_cache_bytes=cache_bytes)
             for store in wiring.stage.stores
         }
+        for index in wiring.indexes:
+            assert stores.position(index.family) == index.mark, f"{index.family} was not brought up"
+            dirty[index.family] = DirtyStore(stores.reader(index.family), read_cache_bytes=0)
         self.context = TaskContext(wiring, writer, dirty, self._watermarks, clock)
         self._enter(place_in(committed.get(wiring.inputs[0])))
         self.cut_number_max = self.place.number if self.place else 0

@@ -11,6 +11,7 @@ from stateflow.checkpoint.terms import WHOLE_LOGS, LogTerms
 from stateflow.operators.topology import Stage, Topology
 from stateflow.record import TopicPartition
 from stateflow.routing import RoutingTable
+from stateflow.state.index import StateIndex
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,8 @@ class TaskWiring:
     """Store name → the store as the catalog has it, with every schema of which it holds values."""
     terms: LogTerms = WHOLE_LOGS
     """What the catalog says about the changelogs."""
+    indexes: tuple[StateIndex, ...] = ()
+    """Indexes of the stores: derived, and in no changelog."""
 
     @property
     def id(self) -> str:
@@ -93,6 +96,7 @@ class Wiring:
         own_generation = catalog.changelog_generation(stage.name)
         topics = {store.name: changelog_topic(app, store.name, own_generation) for store in stage.stores}
         known_ids = catalog.active.topic_ids
+        entries = {store.name: catalog.stores.get(store.name, store) for store in stage.stores}
         return TaskWiring(
             app=app,
             stage=stage,
@@ -107,7 +111,8 @@ class Wiring:
                 name: Rekey(repartition_topic(app, name, self.generation), self.routing)
                 for name in stage.rekeys
             },
-            entries={store.name: catalog.stores.get(store.name, store) for store in stage.stores},
+            entries=entries,
+            indexes=tuple(index(entries[store]) for store, index in sorted(stage.indexes.items())),
             terms=LogTerms.of(catalog),
         )
 

@@ -35,11 +35,11 @@ from stateflow.scale.decided import refuse_torn_commits
 from stateflow.scale.generation import fence_tasks, load_catalog, preparing, refuse_while_running
 from stateflow.scale.keyed import Sources, paired_states
 from stateflow.scale.repartition import MoveResult, progress_group
-from stateflow.state.merging import Entries, StateMerge, ValueMerge
+from stateflow.state.merging import Entries, MergeFor, StateMerge
 
 CHUNK_KEYS = 10_000
 """Routing keys per transaction."""
-_BYTES_DEPEND_ON = ("kind", "layout", "key_codec", "value_codec", "window_ms")
+_BYTES_DEPEND_ON = ("kind", "layout", "key_codec", "value_codec", "window_ms", "schemas")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ class MergeJob:
     ours: Sources
     theirs: Sources
     routing: RoutingEntry
-    merge: ValueMerge | None
+    merge: MergeFor | None
     keys_max: int
 
     def pairs(self, cluster: Cluster) -> Iterator[tuple[bytes, Entries, Entries]]:
@@ -136,7 +136,7 @@ class Absorption:
     """Another application to take in, and our application's merge functions by store."""
 
     other: str
-    merges: Mapping[str, ValueMerge] = field(default_factory=dict)
+    merges: Mapping[str, MergeFor] = field(default_factory=dict)
     keys_max: int = 1_000_000
     """Store keys of both sides that one job holds in memory, about; more are read in several passes."""
 

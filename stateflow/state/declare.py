@@ -15,9 +15,10 @@ from stateflow.codec.infer import codec_for
 from stateflow.codec.optional import NothingCodec, OptionalCodec
 from stateflow.codec.ordered import key_codec_for
 from stateflow.codec.scalar import Integer
-from stateflow.codec.timed import ExpiringCodec, TimedCodec
+from stateflow.codec.timed import TIME_BYTES, TIMES_BYTES, ExpiringCodec, TimedCodec
 from stateflow.errors import GraphError
 from stateflow.state.evolution import Migration, Rewriter, application_codec, rewriter
+from stateflow.state.index import IndexedStore, StateIndex, fingerprint
 from stateflow.state.kinds import (
     KINDS,
     NESTED,
@@ -29,7 +30,7 @@ from stateflow.state.kinds import (
     milliseconds,
 )
 from stateflow.state.mapof import MapOf
-from stateflow.state.merging import ValueMerge, value_merge
+from stateflow.state.merging import MergeFor, value_merge
 from stateflow.state.option_rules import check_options, wrong
 from stateflow.state.scope import Scope
 from stateflow.store.base import StateStore
@@ -41,6 +42,7 @@ def state(
     initial: Any = None,
     reduce: Callable[[Any, Any], Any] | None = None,
     merge: Callable[[Any, Any], Any] | None = None,
+    index: Mapping[str, Callable[[Any], Any]] | None = None,
     ttl: timedelta | None = None,
     ttl_per_write: bool = False,
     history: timedelta | None = None,
@@ -55,20 +57,21 @@ def state(
 
     ``default`` is what a ``Value`` reads before it is set. ``reduce`` is the associative function of a
     ``Reducing``, ``initial`` its neutral element. ``merge`` makes one value of two where two states of one key
-    meet (``Value``, entries of a ``MapOf``, versions of one instant). ``ttl`` forgets what was not written for so
-    long in event time; ``ttl_per_write`` lets each write say its own (``value.set(v, ttl=…)``). ``history`` and
-    ``max_versions`` say how much a ``Versioned`` remembers. ``max_length``
-    drops the oldest elements of a ``ListOf`` and refuses further ones of a ``SetOf``. ``codec`` and ``key_codec``
-    (``MapOf``) replace the codecs inferred from the annotation. ``version`` counts changes of the value's schema;
-    ``migrations`` has, for each older version, the function that turns its values into the next version's.
-    Options that do not fit the type are refused with ``GraphError`` when the graph is built. ``docs/state.md``
-    has an example of each type.
+    meet (``Value``, entries of a ``MapOf``, versions of one instant). ``index`` names functions of a value by which
+    the entries of a ``MapOf``, or the keys of a ``Value``, can be found. ``ttl`` forgets what was not written for
+    so long in event time; ``ttl_per_write`` lets each write say its own (``value.set(v, ttl=…)``). ``history`` and
+    ``max_versions`` say how much a ``Versioned`` remembers. ``max_length`` drops the oldest elements of a
+    ``ListOf`` and refuses further ones of a ``SetOf``. ``codec`` and ``key_codec`` (``MapOf``) replace the codecs
+    inferred from the annotation. ``version`` counts changes of the value's schema; ``migrations`` has, for each
+    older version, the function that turns its values into the next version's. Options that do not fit the type
+    are refused with ``GraphError`` when the graph is built. ``docs/state.md`` has an example of each type.
     """
     return StateOptions(
         default=default,
         initial=initial,
         reduce=reduce,
         merge=merge,
+        index=index,
         ttl=ttl,
         ttl_per_write=ttl_per_write or None,
         history=history,
@@ -126,13 +129,27 @@ class StateField:
             else described
         )
 
-    def merge(self) -> ValueMerge | None:
+    def merge(self) -> MergeFor | None:
         """The application's function for two values of one key, if it declared one."""
         function = self.options.merge or self.options.reduce
         if function is None:
             return None
-        entry = self.entry("", self.codec)
-        return value_merge(application_codec(self.codec, entry, entry, {}), function)
+        return lambda found: value_merge(self._reading(found), function)
+
+    def made_index(self, found: StoreEntry) -> StateIndex:
+        """Its indexes, which it has, over a store that is described so."""
+        assert self.options.index, "the state was declared with an index"
+        stamped = {True: TIMES_BYTES, False: TIME_BYTES if self.options.ttl is not None else 0}
+        times_bytes = stamped[bool(self.options.ttl_per_write)]
+        written = fingerprint(self.options.index, self.codec, self.options.version)
+        return StateIndex(self.store, self.options.index, self._reading(found), times_bytes, written)
+
+    def _reading(self, found: StoreEntry) -> Codec[Any]:
+        """The codec of its values, all schemas of which the catalog knows that they are there among them."""
+        if not self.kind.evolves:
+            return self.codec
+        wanted = self.entry("", self.codec)
+        return application_codec(self.codec, wanted, found, self.options.migrations or {})
 
     def rewriter(self, found: StoreEntry) -> Rewriter:
         """What writes an entry of the store by the present schema; ``found`` is the store as the catalog has it."""
@@ -140,18 +157,23 @@ class StateField:
         return rewriter(found, application_codec(self.codec, wanted, found, self.options.migrations or {}))
 
     def bind(
-        self, store: StateStore, scope: Scope, found: StoreEntry | None = None
+        self,
+        store: StateStore,
+        scope: Scope,
+        found: StoreEntry | None = None,
+        derived: StateStore | None = None,
     ) -> tuple[Any, Advancing | None]:
         """A handle on the store, and what deletes its forgotten entries.
 
-        ``found`` is the store as the catalog has it, with all schemas of which it holds values.
+        ``found`` is the store as the catalog has it, with all schemas of which it holds values; ``derived`` holds
+        its indexes.
         """
+        found = found or self.entry("", self.codec)
+        if self.options.index:
+            assert derived is not None, "an indexed state has a store for its indexes"
+            store = IndexedStore(store, derived, self.made_index(found))
         expiry = self.kind.expiry(store, self.options)
-        codec = self.codec
-        if self.kind.evolves:
-            wanted = self.entry("", codec)
-            codec = application_codec(codec, wanted, found or wanted, self.options.migrations or {})
-        bound = Binding(store, scope, self.key_codecs, codec, self.options, expiry)
+        bound = Binding(store, scope, self.key_codecs, self._reading(found), self.options, expiry)
         return self.kind.bind(bound), advancing(self.kind, bound)
 
 

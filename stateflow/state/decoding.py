@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -98,6 +98,11 @@ class StoreDecoder:
     def rows(self, reader: StoreReader) -> Iterator[Row]:
         """The whole store, in store order."""
         return self._rows(reader.scan())
+
+    def rows_at(self, reader: StoreReader, store_keys: Iterable[bytes]) -> Iterator[Row]:
+        """The rows under some store keys, in their order; those that are gone are left out."""
+        found = ((key, reader.get(key)) for key in store_keys)
+        return self._rows((key, value) for key, value in found if value is not None)
 
     def _rows(self, entries: Iterator[tuple[bytes, bytes]]) -> Iterator[Row]:
         for key, value in entries:

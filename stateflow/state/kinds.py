@@ -40,6 +40,7 @@ class StateOptions:
     initial: Any = None
     reduce: Callable[[Any, Any], Any] | None = None
     merge: Callable[[Any, Any], Any] | None = None
+    index: Mapping[str, Callable[[Any], Any]] | None = None
     ttl: timedelta | None = None
     ttl_per_write: bool | None = None
     history: timedelta | None = None
@@ -151,7 +152,7 @@ KINDS: dict[Any, Kind] = {
         "a value",
         "value",
         "plain",
-        "default ttl ttl_per_write merge",
+        "default ttl ttl_per_write merge index",
         lambda b: Value(b.store, b.codec, b.scope, b.options.default, b.expiry),
     ),
     Counter: _kind("a counter", "counter", "plain", "ttl", lambda b: Counter(b.stored)),
@@ -176,7 +177,7 @@ KINDS: dict[Any, Kind] = {
         "max_length ttl ttl_per_write",
         lambda b: SetOf(b.stored, b.key_codecs[0], b.options.max_length),
     ),
-    MapOf: _kind("a map", "map", "prefixed", "ttl ttl_per_write merge key_codec", _bind_map),
+    MapOf: _kind("a map", "map", "prefixed", "ttl ttl_per_write merge key_codec index", _bind_map),
     Versioned: _kind(
         "a versioned value",
         "versioned",

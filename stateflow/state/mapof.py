@@ -11,6 +11,7 @@ from stateflow.codec.base import Codec
 from stateflow.codec.scalar import BytesCodec, StringCodec
 from stateflow.errors import GraphError
 from stateflow.state.expiry import Expiry
+from stateflow.state.index import IndexedStore
 from stateflow.state.layout import prefix_end, prefixed_key
 from stateflow.state.scope import Scope
 from stateflow.state.stored import Stored
@@ -103,6 +104,26 @@ class MapOf(Generic[K, V]):
         """
         low = self._prefix() + beginning_bytes(self._key_codec, text)
         return self._read(low, prefix_end(low), limit)
+
+    def by(self, index: str, value: Any) -> list[tuple[K, V]]:
+        """The entries of which the declared ``index`` gives ``value``, in order; reads no others.
+
+        Raises ``GraphError`` for an index that was not declared, ``EncodeError`` for a value that none can hold.
+        """
+        store = self._stored.store
+        if not isinstance(store, IndexedStore) or index not in store.index.names:
+            raise GraphError(
+                f"This map has no index {index!r}.",
+                action=f"Declare it: sf.state(index={{{index!r}: lambda value: …}}).",
+            )
+        prefix = self._prefix()
+        entries = store.find(index, value, prefix)
+        found = zip(entries, self._stored.get_many(entries), strict=True)
+        return [
+            (self._key_codec.decode(entry[len(prefix) :]), self._value_codec.decode(data))
+            for entry, data in found
+            if data is not None
+        ]
 
     def keys(self) -> list[K]:
         """Every map key."""

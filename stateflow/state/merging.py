@@ -37,6 +37,8 @@ Entries = dict[bytes, bytes]
 """All entries that one store holds for one routing key."""
 ValueMerge = Callable[[bytes, bytes], bytes]
 """Ours and theirs, encoded, without time stamps; the value that stands for both."""
+MergeFor = Callable[[StoreEntry], ValueMerge]
+"""The function for values of a store that the catalog describes so."""
 
 _PRESENT = b"\x01"
 _TIMES_BYTES = {"timestamped": TIME_BYTES, "expiring": TIMES_BYTES}
@@ -49,13 +51,13 @@ def value_merge(codec: Codec[Any], function: Callable[[Any, Any], Any]) -> Value
 
 
 class StateMerge:
-    """Merges states of one store. ``function`` is the application's, where its type needs one."""
+    """Merges states of one store. ``merge_for`` gives the application's function, where its type needs one."""
 
-    def __init__(self, entry: StoreEntry, function: ValueMerge | None = None) -> None:
+    def __init__(self, entry: StoreEntry, merge_for: MergeFor | None = None) -> None:
         self._entry = entry
         self._times_bytes = _TIMES_BYTES.get(entry.value_codec["codec"], 0)
         own = {"counter": _added, "set": _either, "timers": _set_last}
-        self._function = function or own.get(entry.kind)
+        self._function = own.get(entry.kind) if merge_for is None else merge_for(entry)
 
     @property
     def is_defined(self) -> bool:

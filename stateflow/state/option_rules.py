@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields
 from datetime import timedelta
 from typing import Any
@@ -10,6 +11,7 @@ from stateflow.codec.base import Codec
 from stateflow.errors import GraphError
 from stateflow.state.kinds import KINDS, Kind, StateOptions
 
+_INDEX_NAME = re.compile(r"[a-zA-Z0-9_]{1,100}")
 _ALWAYS = frozenset({"codec", "version", "migrations"})
 _ADVICE = {
     "counter codec": "A counter is always 64 bits; use a Value[…] for another format.",
@@ -43,6 +45,9 @@ def check_options(
         raise wrong(
             owner, name, "would keep every version for ever", "Give history=…, max_versions=… or both."
         )
+    for index in options.index or ():
+        if not isinstance(index, str) or not _INDEX_NAME.fullmatch(index):
+            raise wrong(owner, name, f"has an index called {index!r}", "Use letters, digits and underscores.")
     for value in (options.default, options.initial):
         if value is not None:
             codec.encode(value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from stateflow.catalog.model import StoreEntry
@@ -49,6 +49,11 @@ class StoreView:
         of maps, the event time (ms) of a version, the name of a timer; None for all others.
         """
         for row in self._decoder.rows(self._reader):
+            yield row.key, self._part(row), row.value
+
+    def at(self, store_keys: Iterable[bytes]) -> Iterator[tuple[Any, Any, Any]]:
+        """The entries under some store keys as (key, part, value)."""
+        for row in self._decoder.rows_at(self._reader, store_keys):
             yield row.key, self._part(row), row.value
 
     def _part(self, row: Row) -> Any:

@@ -89,6 +89,10 @@ class TaskStores(Protocol):
         """Drop the content and position of one store."""
         ...
 
+    def derive(self, family: str) -> None:
+        """Make sure that a derived store is there (see ``derived.py``); its content and mark stay as they are."""
+        ...
+
     def close(self) -> None:
         """Flush and release the directory. No iterator of this database may be alive."""
         ...
@@ -97,8 +101,10 @@ class TaskStores(Protocol):
 class StateStore(StoreReader, Protocol):
     """One store as a running task sees it: reads go through to disk, writes wait for the commit."""
 
-    dirty_bytes: int
-    """Keys and values changed since the last commit."""
+    @property
+    def dirty_bytes(self) -> int:
+        """Keys and values changed since the last commit."""
+        ...
 
     def put(self, key: bytes, value: bytes) -> None:
         """Set a key; visible at once to this task, logged and durable with the next commit."""

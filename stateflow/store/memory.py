@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 
 from stateflow.clock import Clock, SystemClock
 from stateflow.store.base import Change, StorePosition, assert_sorted
+from stateflow.store.derived import index_family, is_derived, outdated
 from stateflow.store.directory import task_directory
 from stateflow.store.resources import RocksResources
 from stateflow.store.rocks import RocksTaskStores
@@ -83,6 +84,8 @@ class MemoryTaskStores:
             assert_sorted(changes)
             assert store in self._readers, f"no store {store!r} in this task"
         with self._lock:
+            for family in outdated(epoch, positions, self._readers):
+                self._positions.pop(family, None)
             for store, changes in epoch.items():
                 self._readers[store].change(changes)
             now_ms = self._clock.now_ms()
@@ -112,14 +115,19 @@ class MemoryTaskStores:
                 stores.checkpoint(directory)
             finally:
                 stores.close()
-        return positions
+        return {name: position for name, position in positions.items() if not is_derived(name)}
 
     def clear(self, store: str) -> None:
         """Drop the content and position of one store."""
         with self._lock:
             self._readers[store].clear()
             self._positions.pop(store, None)
+            self._positions.pop(index_family(store), None)
             self._flushed = self._copy()
+
+    def derive(self, family: str) -> None:
+        """Make sure that a derived store is there."""
+        self._readers.setdefault(family, MemoryReader())
 
     def close(self) -> None:
         """Flush; the content stays, so that a test can open it again."""
@@ -131,7 +139,7 @@ class MemoryTaskStores:
             entries, positions = self._flushed
             for store, reader in self._readers.items():
                 reader.clear()
-                reader.change(entries[store].items())
+                reader.change(entries.get(store, {}).items())
             self._positions = dict(positions)
 
     def flushed_copy(self) -> MemoryTaskStores:

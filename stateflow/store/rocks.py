@@ -25,6 +25,7 @@ from stateflow.clock import Clock, SystemClock
 from stateflow.errors import StateCorrupt, StateflowError
 from stateflow.failpoints import reach
 from stateflow.store.base import Change, StorePosition, assert_sorted
+from stateflow.store.derived import index_family, is_derived, outdated
 from stateflow.store.directory import DAMAGED_FILE, TaskDirectory
 from stateflow.store.diskwatch import DiskWatch, Stall
 from stateflow.store.faults import check_raw_mode, is_rocksdb_error, is_stall, refuse_locked, state_error
@@ -185,7 +186,11 @@ class RocksTaskStores:
     @property
     def stores(self) -> list[str]:
         """Names of the stores that have a family, sorted."""
-        return sorted(name for name in self._families if name not in (POSITIONS_FAMILY, _DEFAULT_FAMILY))
+        return sorted(
+            name
+            for name in self._families
+            if name not in (POSITIONS_FAMILY, _DEFAULT_FAMILY) and not is_derived(name)
+        )
 
     def size(self, store: str) -> StoreSize:
         """How much a store holds, as RocksDB estimates it."""
@@ -210,14 +215,16 @@ class RocksTaskStores:
         """Write the changes of several stores and their positions in one batch."""
         for changes in epoch.values():
             assert_sorted(changes)
-        moved = [self._position_change(*item) for item in sorted(positions.items())]
+        moved = dict(self._position_change(*item) for item in positions.items())
+        moved |= {family.encode(): None for family in outdated(epoch, positions, self._families)}
         with self._lock:
-            self._write({**epoch, POSITIONS_FAMILY: moved})
+            self._write({**epoch, POSITIONS_FAMILY: sorted(moved.items())})
 
     def load(self, store: str, changes: Sequence[Change], position: StorePosition) -> None:
         """Write one store's changes as a sorted file that the database takes in, then the position."""
         assert_sorted(changes)
         if changes:
+            self._mark_outdated(store)
             file = self.directory.path / f"load-{uuid.uuid4().hex}.sst"
             try:
                 with self._lock:
@@ -259,12 +266,20 @@ class RocksTaskStores:
 
     def clear(self, store: str) -> None:
         """Drop the content and position of one store, and give its disk space back."""
+        self._mark_outdated(store)
         with self._lock:
             self._write({POSITIONS_FAMILY: [(store.encode(), None)]})
         self.flush()  # the position must be gone from disk before the content is
         reach("restore.within_clear")
         with self._lock:
             self._call(lambda: self._recreate(store))
+
+    def derive(self, family: str) -> None:
+        """Make sure that a derived store is there."""
+        if family not in self._families:
+            with self._lock:
+                made = self._open_database().create_column_family(family, self._options())
+                self._families[family] = made
 
     def close(self) -> None:
         """Flush and release the directory; scans that are still going on end with an error."""
@@ -322,6 +337,13 @@ class RocksTaskStores:
                 else:
                     put(key, value)
         return batch
+
+    def _mark_outdated(self, store: str) -> None:
+        """What is derived from the store is behind from here on, whatever of the change a crash leaves."""
+        family = index_family(store)
+        if family in self._families:
+            with self._lock:
+                self._write({POSITIONS_FAMILY: [(family.encode(), None)]})
 
     def _position_change(self, store: str, position: StorePosition) -> Change:
         applied_ms = position.applied_ms or self._clock.now_ms()

@@ -15,6 +15,7 @@ from stateflow.operators.context import Pipeline
 from stateflow.operators.topology import Stage
 from stateflow.record import Headers, RecordBatch, TopicPartition
 from stateflow.runtime.undo import UndoScope
+from stateflow.state.index import bring_up
 from stateflow.store.base import StorePosition
 from stateflow.store.dirty import DirtyStore
 from stateflow.store.memory import MemoryTaskStores
@@ -40,7 +41,11 @@ class MemoryContext:
         self.clock = ManualClock()
         self.watermark_ms = -1
         self.committed = stores or MemoryTaskStores(names, self.clock)
-        self.stores = {name: DirtyStore(self.committed.reader(name)) for name in names}
+        self.indexes = [index(self.entries[name]) for name, index in stage.indexes.items()]
+        for index in self.indexes:
+            bring_up(self.committed, index, lambda: False)
+        families = [*names, *(index.family for index in self.indexes)]
+        self.stores = {name: DirtyStore(self.committed.reader(name)) for name in families}
         self.sent: dict[str, list[Sent]] = {}
         self.rekeyed: dict[str, list[Sent]] = {}
         self.counters: Counter[str] = Counter()
@@ -131,6 +136,7 @@ class StageBench:
         epoch = {name: changes for name, store in self.context.stores.items() if (changes := store.changes())}
         self._commits_total += 1
         positions = {name: StorePosition("bench", self._commits_total) for name in epoch}
+        positions |= {index.family: index.mark for index in self.context.indexes}
         self.context.committed.apply(epoch, positions)
         for store in self.context.stores.values():
             store.committed()

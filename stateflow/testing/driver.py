@@ -38,7 +38,9 @@ from stateflow.savepoint.restore import restore
 from stateflow.scale.absorb import Absorption
 from stateflow.scale.engine import InProcess
 from stateflow.scale.start import start
+from stateflow.state.index import found_keys
 from stateflow.state.view import StoreView
+from stateflow.store.derived import index_family
 from stateflow.store.memory import MemoryTaskStores
 
 if TYPE_CHECKING:
@@ -117,6 +119,20 @@ class TestDriver:
         routing_key = from_description(entry.key_codec).encode(key)
         task = self._owner(entry.stage, routing_key)
         return StoreView(entry, task.context.store(store)).get(key)
+
+    def find(self, operator: str, state: str, index: str, value: Any) -> list[tuple[Any, Any, Any]]:
+        """The entries of which an index gives a value, over all tasks, as (key, part, value).
+
+        The part is the key in a map, None for a ``Value``.
+        """
+        entry = self._wiring.catalog.stores[f"{operator}-{state}"]
+        found: list[tuple[Any, Any, Any]] = []
+        for task in self._worker.tasks.values():
+            if task.wiring.stage.name == entry.stage:
+                stores = task.context.stores
+                view = StoreView(entry, stores[entry.name])
+                found += view.at(found_keys(stores[index_family(entry.name)], index, value))
+        return found
 
     # --- time ----------------------------------------------------------------------------------------
 
