@@ -99,6 +99,9 @@ class OpenStores:
     def clear(self, store: str) -> None:
         self._real.clear(store)
 
+    def derive(self, family: str) -> None:
+        self._real.derive(family)
+
     def close(self) -> None:
         self._real.flush()
         self._disk.open.pop(self._task, None)
