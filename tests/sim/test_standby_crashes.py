@@ -16,7 +16,7 @@ from tests.sim.test_standby_fleet import WORDS, assert_copies_are_equal, assert_
 
 PHASES = ("standby", "placing", "open", "takeover", "restore", "commit", "handover", "flush")
 POINTS_HERE = [point for point in POINTS if point.partition(".")[0] in PHASES]
-SEEDS = 12
+SEEDS = [*range(12), 124, 217]  # the last two: two workers opened a task under decisions of different age
 TURNS = 260
 
 
@@ -64,7 +64,7 @@ def test_killed_at_any_step_beside_copies(point: str) -> None:
     assert point in POINTS
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_a_random_life_ends_exact(seed: int) -> None:
     dice = random.Random(seed)
     fleet = Fleet(standby_replicas=dice.choice([1, 2]), standby_lag_acceptable=dice.choice([0, 20, 500]))

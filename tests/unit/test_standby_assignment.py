@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 
+import msgspec
 import pytest
 
 from stateflow.runtime.standby.assignment import Assignment, Shape, assign
@@ -143,6 +144,30 @@ def test_copies_of_one_task_are_on_different_disks() -> None:
     for task in TASKS:
         assert len(made.standby[task]) == 1, "there are two disks"
         assert records[made.active[task]].disk != records[made.standby[task][0]].disk
+
+
+def test_a_task_that_was_just_given_to_a_member_stays_there_while_it_is_handed_over() -> None:
+    records = members(
+        member("a", ("s-0", "running", 0), ("s-1", "running", 0)),
+        member("b", ("s-0", "following", 0), ("s-1", "following", 0)),
+    )
+    shape = Shape({"s": ["s-0", "s-1"]}, frozenset(["s-0", "s-1"]))
+    first = assign(shape, records, None)
+    assert sorted(first.active.values()) == ["a", "b"]
+    assert assign(shape, records, placed(first, records)) == first, "though a still runs both"
+
+
+def test_a_task_is_awaited_from_whoever_may_not_have_heard() -> None:
+    decided = msgspec.structs.replace(
+        placed(Assignment({"s-0": "c"}), {}), number=7, since={"s-0": 5}, former={"s-0": ("a", "b")}
+    )
+    holds = member("x", ("s-0", "starting", None))
+    heard = msgspec.structs.replace(member("a"), followed=5)
+    unheard = msgspec.structs.replace(member("b"), followed=4)
+    assert decided.is_awaited("s-0", holds)
+    assert not decided.is_awaited("s-0", heard)
+    assert decided.is_awaited("s-0", unheard)
+    assert not decided.is_awaited("s-0", member("never-had-it"))
 
 
 def test_a_failed_copy_is_no_copy() -> None:

@@ -89,12 +89,11 @@ class _World:
         return task not in self._shape.stateful or (lag is not None and lag <= self._acceptable)
 
     def holder(self, task: str) -> str | None:
-        """Who runs it now, or was told to, of those who are there."""
-        holding = [name for name in self._names if task in self._members[name].held]
+        """Who was told to run it, of those who are there; else who runs it."""
         told = self._before.active.get(task) if self._before else None
-        if told in self._members and (told in holding or not holding):
+        if told in self._members:
             return told
-        return holding[0] if holding else None
+        return next((name for name in self._names if task in self._members[name].held), None)
 
     def warming(self, task: str) -> str | None:
         """Who was told to warm up for it, of those who are there."""
@@ -168,9 +167,8 @@ class _World:
         return next((name for name in (target, holder) if name in nearest), nearest[0])
 
     def _serves(self, holder: str, task: str) -> bool:
-        """It runs there, or nobody is nearer to running it."""
-        copy = self._members[holder].copy(task)
-        if copy is not None and copy.state == "running":
+        """It is warm there, which what runs is, or nobody else is."""
+        if self.is_warm(holder, task):
             return True
         return not any(self.is_warm(name, task) for name in self._names if name != holder)
 

@@ -135,8 +135,12 @@ class Leader:
         )
 
     def _publish(self, name: str, made: Assignment, ids: dict[str, str], before: Placement | None) -> None:
+        number = 0 if before is None else before.number + 1
+        since, former = self._handovers(number, made, ids, before)
         placement = Placement(
-            number=0 if before is None else before.number + 1,
+            number=number,
+            since=since,
+            former=former,
             generation=self._generation,
             leader=name,
             members=ids,
@@ -158,6 +162,22 @@ class Leader:
             return
         reach("placing.after_decision")
         self._tell(placement, before)
+
+    def _handovers(
+        self, number: int, made: Assignment, ids: Mapping[str, str], before: Placement | None
+    ) -> tuple[dict[str, int], dict[str, tuple[str, ...]]]:
+        """Since which decision each task is where it is, and who may still believe otherwise."""
+        since = dict.fromkeys(made.active, number)
+        former: dict[str, tuple[str, ...]] = {}
+        for task, name in made.active.items():
+            told = set() if before is None else {before.active.get(task, name), *before.former.get(task, ())}
+            if before is not None and before.active.get(task) == name:
+                since[task] = before.since.get(task, before.number)
+            members = self._exchange.board.members
+            unheard = {other for other in told & ids.keys() - {name} if members[other].followed < since[task]}
+            if unheard:
+                former[task] = tuple(sorted(unheard))
+        return since, former
 
     def _tell(self, placement: Placement, before: Placement | None) -> None:
         moved = {

@@ -1,10 +1,11 @@
 """A worker's part in the placing of tasks: it says what it has, and does what the leader decided.
 
-The worker's poll thread only reads ``wanted`` and says what it holds; everything that may wait for the cluster happens
+The worker's poll thread only reads its wish and says what it holds; everything that may wait for the cluster happens
 in turns of a thread beside it. Promises:
 
-* A task is opened only under a decision that names this very member, and only after the member before has said that
-  it let go, or is gone. The fence of the task's transactional id stays the last word: this only keeps the peace.
+* A task is opened only under a decision that names this very member, and only after the members that had it before
+  have said that they let go and know of the decision, or are gone. The fence of the task's transactional id stays the
+  last word: this only keeps the peace.
 * A member that has reason to doubt its membership opens nothing until the group itself has confirmed it.
 """
 
@@ -57,6 +58,14 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
+class Wish:
+    """What this worker shall run now, by which decision."""
+
+    tasks: frozenset[str] = frozenset()
+    number: int = -1
+
+
+@dataclass(frozen=True, slots=True)
 class Told:
     """What the poll thread last said of itself."""
 
@@ -64,6 +73,8 @@ class Told:
     running: frozenset[str] = frozenset()
     starting: frozenset[str] = frozenset()
     leads: bool = False
+    followed: int = -1
+    """The decision that this worker has acted on."""
 
     @property
     def held(self) -> frozenset[str]:
@@ -72,7 +83,7 @@ class Told:
 
 
 class Placing:
-    """One worker's side of it. ``wanted``, ``tell`` and ``doubt`` belong to the poll thread, the rest to another."""
+    """One worker's side of it. ``wish``, ``tell`` and ``doubt`` belong to the poll thread, the rest to another."""
 
     def __init__(
         self,
@@ -107,7 +118,7 @@ class Placing:
         )
         self._told = Told()
         self._used_before: frozenset[str] = frozenset()
-        self._wanted: frozenset[str] = frozenset()
+        self._wish = Wish()
         self._is_doubted = False
         self._failure: BaseException | None = None
         self._said: tuple[object, ...] = ()
@@ -116,11 +127,11 @@ class Placing:
 
     # --- for the poll thread ------------------------------------------------------------------------
 
-    def wanted(self) -> frozenset[str]:
-        """Tasks that this worker shall run now. Raises what ended the turns, if something did."""
+    def wish(self) -> Wish:
+        """What this worker shall run now. Raises what ended the turns, if something did."""
         if self._failure is not None:
             raise self._failure
-        return frozenset() if self._is_doubted else self._wanted
+        return Wish(number=self._wish.number) if self._is_doubted else self._wish
 
     def tell(self, told: Told) -> None:
         """What this worker is and holds at this moment."""
@@ -144,7 +155,7 @@ class Placing:
             news = self._exchange.read(timeout_seconds)
             told = self._told
             if not told.member_id:
-                self._wanted = frozenset()
+                self._wish = Wish()
                 return
             self._settle_doubt(told)
             self._follow(told)
@@ -182,10 +193,10 @@ class Placing:
         placement = self._exchange.board.placement
         name = self._name(told)
         if placement is None or placement.generation != self._generation:
-            self._wanted = frozenset()
+            self._wish = Wish()
             return
         if placement.members.get(name) != told.member_id:
-            self._wanted = frozenset()  # a decision from before this member came
+            self._wish = Wish(number=placement.number)  # a decision from before this member came
             return
         others = [
             record
@@ -193,21 +204,26 @@ class Placing:
             if other != name and placement.members.get(other) == record.member_id
         ]
         active = placement.active_of(name)
-        free = {task for task in active if task in told.held or not self._is_blocked(task, others)}
+        free = {
+            task
+            for task in active & self._tasks.keys()
+            if task in told.held
+            or (
+                not any(placement.is_awaited(task, other) for other in others)
+                and not self._is_on_disk(task, others)
+            )
+        }
         copied = {
             task: self._tasks[task]
             for task in placement.copies_of(name) - active - told.held
             if task in self._tasks and not self._is_on_disk(task, others)
         }
         self._copies.want(copied, promoted=active)
-        self._wanted = frozenset(free & self._tasks.keys())
+        self._wish = Wish(frozenset(free), placement.number)
         self._clean(placement, told)
 
-    def _is_blocked(self, task: str, others: list[MemberRecord]) -> bool:
-        """Somebody else has not let go of it yet, or has its directory on this disk open."""
-        return any(task in other.held for other in others) or self._is_on_disk(task, others)
-
     def _is_on_disk(self, task: str, others: list[MemberRecord]) -> bool:
+        """Another worker has the task's directory on this disk open."""
         return any(
             copy is not None and (copy.state in _OPEN_COPIES or task in other.held)
             for other in others
@@ -220,6 +236,7 @@ class Placing:
         acceptable = self._settings.standby_lag_acceptable
         news = (
             told.member_id,
+            told.followed,
             *(
                 (copy.task, copy.state, copy.lag_slots is not None and copy.lag_slots <= acceptable)
                 for copy in copies
@@ -242,6 +259,7 @@ class Placing:
             disk=self._place.disk,
             generation=self._generation,
             copies=copies,
+            followed=told.followed,
             standby_replicas=self._settings.standby_replicas,
             lag_acceptable=acceptable,
             written_ms=self._clock.now_ms(),
@@ -254,13 +272,18 @@ class Placing:
     def _reports(self, told: Told) -> tuple[CopyReport, ...]:
         held = [
             *(CopyReport(task=task, state="running", lag_slots=0) for task in sorted(told.running)),
-            *(CopyReport(task=task, state="starting") for task in sorted(told.starting)),
+            *(self._starting(task) for task in sorted(told.starting)),
         ]
         copied = [copy for copy in self._copies.reports() if copy.task not in told.held]
         in_use = told.held | {copy.task for copy in copied}
         self._kept.let_go(self._used_before - in_use)
         self._used_before = in_use
         return (*held, *copied, *self._kept.reports(in_use))
+
+    def _starting(self, task: str) -> CopyReport:
+        """A task that is being opened is as far behind as what it was opened from."""
+        before = None if self._record is None else self._record.copy(task)
+        return CopyReport(task=task, state="starting", lag_slots=None if before is None else before.lag_slots)
 
     def _clean(self, placement: Placement, told: Told) -> None:
         now_seconds = self._clock.monotonic_seconds()

@@ -60,6 +60,8 @@ class MemberRecord(msgspec.Struct, frozen=True, kw_only=True):
     generation: int
     copies: tuple[CopyReport, ...] = ()
     """Tasks that it runs or opens, standby copies, and what is left on its disk."""
+    followed: int = -1
+    """The newest decision that it acts on: it opens nothing under an older one any more."""
     standby_replicas: int = 0
     lag_acceptable: int = 10_000
     written_ms: int = 0
@@ -89,12 +91,22 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     """Task → members that keep a copy."""
     warmup: dict[str, str]
     """Task → the member that runs it once its copy has caught up."""
+    since: dict[str, int] = {}
+    """Task → the decision by which its present member got it."""
+    former: dict[str, tuple[str, ...]] = {}
+    """Task → members that were told to run it before, and may not have heard of ``since`` when this was written."""
     decided_ms: int = 0
 
     def copies_of(self, name: str) -> frozenset[str]:
         """Tasks of which this member keeps a copy."""
         standby = {task for task, members in self.standby.items() if name in members}
         return frozenset(standby | {task for task, member in self.warmup.items() if member == name})
+
+    def is_awaited(self, task: str, other: MemberRecord) -> bool:
+        """True while another member may hold a task, or open it under an older decision."""
+        if task in other.held:
+            return True
+        return other.name in self.former.get(task, ()) and other.followed < self.since.get(task, 0)
 
     def active_of(self, name: str) -> frozenset[str]:
         """Tasks that this member runs."""

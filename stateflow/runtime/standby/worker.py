@@ -43,6 +43,7 @@ class PlacedWorker(Worker):
         self._board = board_partition(wiring.topology.app)
         self._leads_members = False
         self._member_id = ""
+        self._followed = -1
         super().__init__(cluster, wiring, open_stores, settings, clock, observer, cuts=cuts)
         self._leads = {
             task.id: TopicPartition(wiring.lead_topic(task.stage), task.partition) for task in wiring.tasks()
@@ -81,7 +82,8 @@ class PlacedWorker(Worker):
     def _follow(self) -> None:
         self._notice_another_life()
         self._tell()
-        wanted = {self._leads[task] for task in self._placing.wanted()}
+        wish = self._placing.wish()
+        wanted = {self._leads[task] for task in wish.tasks}
         opening = set(self._starting.leads())
         for lead in sorted(opening - wanted):
             self._starting.cancel(lead)
@@ -89,6 +91,7 @@ class PlacedWorker(Worker):
             self._release(lead)
         for lead in sorted(wanted - self._tasks.keys() - opening):
             self._open(lead)
+        self._followed = wish.number
         self._tell()
 
     def _notice_another_life(self) -> None:
@@ -106,7 +109,8 @@ class PlacedWorker(Worker):
     def _tell(self) -> None:
         running = frozenset(running.task.wiring.id for running in self._tasks.values())
         starting = frozenset(self._starting.ids())
-        self._placing.tell(Told(self._member_id, running, starting, self._leads_members))
+        told = Told(self._member_id, running, starting, self._leads_members, self._followed)
+        self._placing.tell(told)
 
     def _drop_all(self) -> None:
         self._starting.cancel_all()
