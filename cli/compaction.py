@@ -149,8 +149,8 @@ def recommend_command(
     """Say which settings restore a topic in time at the least broker CPU. Changes nothing."""
     with session(brokers, client_config, app_id) as opened:
         unreachable = []
-        chosen = opened.topics(topics, app_id)
-        for _, found in recommendations(opened, chosen, options, together=app_id is not None):
+        measured = opened.measured(opened.topics(topics, app_id), options)
+        for _, found in recommendations(opened, measured, options, together=app_id is not None):
             if as_json:
                 emit_json(found.to_data())
             else:
@@ -185,8 +185,8 @@ def report_command(
 ) -> None:
     """Write one HTML page about topics: size over time, the trade-off, the recommendation and its reasons."""
     with session(brokers, client_config, app_id) as opened:
-        chosen = opened.topics(topics, app_id)
-        found = list(recommendations(opened, chosen, options, together=app_id is not None))
+        measured = opened.measured(opened.topics(topics, app_id), options)
+        found = list(recommendations(opened, measured, options, together=app_id is not None))
     out.write_text(topic_page(found), encoding="utf-8")
     click.echo(f"{out}: {len(found)} topic(s)")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +25,18 @@ from stateflow.cli.output import emit_json
 from stateflow.compaction.advice.recommendation import Recommendation
 from stateflow.compaction.cluster.topics import is_ours
 from stateflow.compaction.control.apply import apply, rollback
+from stateflow.compaction.control.broker_settings import (
+    BrokerPlan,
+    apply_brokers,
+    plan_brokers,
+    rollback_brokers,
+)
 from stateflow.compaction.control.cleaned import Cleaned, wait_until_cleaned
 from stateflow.compaction.control.decision_log import DecisionLog
 from stateflow.compaction.control.settle import settle
 from stateflow.compaction.control.several import SeveralOptions, SeveralWatchers
 from stateflow.compaction.control.watch import WatchOptions
+from stateflow.compaction.sensing.measurement import Measurement
 
 _CLEANED_WITHIN_SECONDS = 60.0
 _IDLE_SEGMENTS = 3
@@ -42,6 +49,11 @@ _IDLE_SEGMENTS = 3
 @objective_options
 @saved_option
 @dry_run_option
+@click.option(
+    "--broker-settings",
+    is_flag=True,
+    help="Also give the brokers' cleaners a fitting dedupe buffer and a short backoff: for all their topics.",
+)
 @click.option(
     "--wait",
     type=Duration(),
@@ -61,13 +73,22 @@ def apply_command(
     dry_run: bool,
     wait: float | None,
     until_cleaned: bool,
+    broker_settings: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
     """Measure, recommend, and set what was recommended; `rollback` undoes it."""
     with session(brokers, client_config, app_id) as opened:
-        chosen, waits = opened.topics(topics, app_id), list[Cleaned]()
-        for _, found in recommendations(opened, chosen, options, together=app_id is not None):
+        measured, waits = opened.measured(opened.topics(topics, app_id), options), list[Cleaned]()
+        plan = _plan(opened, measured) if broker_settings else None
+        if plan is not None:
+            measured = [replace(found, cleaner=plan.cleaner) for found in measured]
+        chosen = [
+            found for _, found in recommendations(opened, measured, options, together=app_id is not None)
+        ]
+        if plan is not None:
+            _change_brokers(opened, plan, chosen, dry_run=dry_run, as_json=as_json)
+        for found in chosen:
             applied = apply(opened.admin, found, opened.journal, dry_run=dry_run)
             if as_json:
                 emit_json({"recommendation": found.to_data(), "applied": applied.to_data()})
@@ -81,6 +102,28 @@ def apply_command(
                 _await_size(opened, found, wait, as_json)
         for waited in waits:
             waited.require()
+
+
+def _plan(opened: Session, measured: list[Measurement]) -> BrokerPlan:
+    """What suits the topic with the most keys, and is safe for all others."""
+    widest = max(measured, key=lambda found: found.live_records / found.partitions)
+    return plan_brokers(opened.cluster, opened.admin, widest, [found.topic for found in measured])
+
+
+def _change_brokers(
+    opened: Session, plan: BrokerPlan, chosen: list[Recommendation], *, dry_run: bool, as_json: bool
+) -> None:
+    """Set the plan on every broker, unless it would be in vain: then `apply` of the topic says why."""
+    if not dry_run and not all(found.reachable for found in chosen):
+        return
+    applied = apply_brokers(opened.admin, plan, opened.journal, dry_run=dry_run)
+    if as_json:
+        emit_json({"brokers": [one.to_data() for one in applied], "plan": asdict(plan)})
+        return
+    if not applied:
+        click.echo("brokers: their cleaner settings suit these topics")
+    for one in applied:
+        print_applied(one, None)
 
 
 def _cleaned_within_seconds(found: Recommendation) -> float:
@@ -131,6 +174,7 @@ def _await_size(opened: Session, found: Recommendation, deadline_seconds: float,
 @topic_options
 @dry_run_option
 @click.option("--force", is_flag=True, help="Also when somebody changed the same settings since.")
+@click.option("--broker-settings", is_flag=True, help="Put back the brokers' cleaner settings (too).")
 @json_option
 def rollback_command(
     topics: tuple[str, ...],
@@ -139,12 +183,19 @@ def rollback_command(
     client_config: Path | None,
     dry_run: bool,
     force: bool,
+    broker_settings: bool,
     as_json: bool,
 ) -> None:
     """Put back what stood before the newest `apply` or `watch` on this machine."""
     with session(brokers, client_config, app_id) as opened:
-        for topic in opened.topics(topics, app_id):
-            applied = rollback(opened.admin, topic, opened.journal, dry_run=dry_run, force=force)
+        named = bool(topics or app_id) or not broker_settings
+        undone = [
+            rollback(opened.admin, topic, opened.journal, dry_run=dry_run, force=force)
+            for topic in (opened.topics(topics, app_id) if named else [])
+        ]
+        if broker_settings:
+            undone += rollback_brokers(opened.admin, opened.journal, dry_run=dry_run)
+        for applied in undone:
             if as_json:
                 emit_json(applied.to_data())
             else:

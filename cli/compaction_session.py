@@ -130,10 +130,9 @@ def saved_measurements(path: Path) -> dict[str, Measurement]:
 
 
 def recommendations(
-    opened: Session, chosen: list[str], options: dict[str, Any], *, together: bool
+    opened: Session, measured: list[Measurement], options: dict[str, Any], *, together: bool
 ) -> Iterator[tuple[Measurement, Recommendation]]:
-    """Measure and recommend; ``together`` divides the restore time among the topics."""
-    measured = opened.measured(chosen, options)
+    """Recommend for what was measured; ``together`` divides the restore time among the topics."""
     costs = [opened.costs(found) for found in measured]
     objective = objective_of(options)
     objectives = shared_objectives(measured, objective, costs) if together else [objective] * len(measured)

@@ -16,10 +16,11 @@ from stateflow.cli.options import json_option
 from stateflow.cli.output import emit_json, emit_table
 from stateflow.clock import SystemClock
 from stateflow.compaction.cluster.admin import ClusterAdmin
+from stateflow.compaction.study.bench import Bench
 from stateflow.compaction.study.page import study_page
 from stateflow.compaction.study.plan import StudyOptions, quick_options
 from stateflow.compaction.study.result import Study
-from stateflow.compaction.study.run import Bench, run_study
+from stateflow.compaction.study.run import run_study
 from stateflow.connectors.broker import EmbeddedKafka
 from stateflow.log.kafka import connect
 

@@ -16,10 +16,12 @@ from stateflow.compaction.settings.policy import CleanerSettings, Policy
 
 IMAGE_BYTES_PER_SECOND = 200e6
 """Copying an image from a local disk or object store: a cautious figure, stated beside every use."""
+APPEND_SECONDS_PER_RECORD = 6e-6
+"""Broker CPU of one more record among others in a batch: as measured on a broker with only the client compiler."""
 _IMAGE_FIXED_SECONDS = 0.2
 _STANDBY_LAG_SECONDS = 1.0
 _TRANSACTION_TIMEOUT_MS = 5_000
-_BUFFER_BYTES_MIN = 2 << 20
+BUFFER_BYTES_MIN = 2 << 20
 """Kafka wants strictly more than 1 MiB of dedupe buffer per cleaner thread."""
 
 
@@ -44,6 +46,7 @@ def alternatives(
         *_broker_settings(measurement, objective, costs, base),
         *_shorter_transactions(measurement, objective, costs, base),
         _image_and_tail(measurement, objective),
+        _eventual(measurement, objective),
         _standby(measurement, objective),
     ]
     return tuple(found)
@@ -121,7 +124,8 @@ def _broker_settings(
         Alternative(
             "broker settings",
             f"log.cleaner.backoff.ms={better.backoff_ms}, "
-            f"log.cleaner.dedupe.buffer.size={better.dedupe_buffer_bytes}",
+            f"log.cleaner.dedupe.buffer.size={better.dedupe_buffer_bytes} (`apply --broker-settings` chooses them "
+            "for all compacted topics of the brokers)",
             objective.restore_within_seconds,
             True,
             after,
@@ -166,7 +170,7 @@ def fitting_cleaner(measurement: Measurement) -> CleanerSettings:
     """Cleaner settings that suit this topic alone: a short sleep, a dedupe buffer twice what its keys need."""
     cleaner = measurement.cleaner
     keys = max(1, measurement.live_records / measurement.partitions)
-    buffer_bytes = max(_BUFFER_BYTES_MIN, 2 ** math.ceil(math.log2(keys * 24 / cleaner.load_factor * 2)))
+    buffer_bytes = max(BUFFER_BYTES_MIN, 2 ** math.ceil(math.log2(keys * 24 / cleaner.load_factor * 2)))
     return replace(
         cleaner,
         backoff_ms=min(cleaner.backoff_ms, 250),
@@ -197,6 +201,52 @@ def _image_and_tail(measurement: Measurement, objective: Objective) -> Alternati
         f"log behind it "
         "needs cleanup.policy=compact,delete",
     )
+
+
+def _eventual(measurement: Measurement, objective: Objective) -> Alternative:
+    """The keys written longest ago written once more, and the log trimmed behind them: no cleaner at all.
+
+    A key is written again when N records have gone by without it, N being the records that the log may hold. Its gaps
+    are then the smaller of N and the time to its next update, so with w records written per update, L keys drawn
+    alike give w = 1 / (1 − exp(−N / (w·L))), and updates that hit a few keys only give w = N / (N − L) (renewal
+    theory). What lies between depends on how the updates are spread over the keys.
+    """
+    budget = measurement.restore.records_within(objective.restore_within_seconds) * (1 - objective.margin)
+    live = max(1.0, measurement.live_records * objective.live_headroom)
+    rate = measurement.updates_per_second * objective.rate_headroom
+    if budget <= live:
+        return Alternative(
+            "eventual re-emission",
+            "not possible: the live records alone take longer",
+            measurement.restore.seconds(live),
+            False,
+            None,
+            "every live record must be in the log",
+        )
+    few, alike = writes_per_update(live, budget)
+    cores = (math.sqrt(few * alike) - 1) * rate * APPEND_SECONDS_PER_RECORD
+    return Alternative(
+        "eventual re-emission",
+        f"write the keys written longest ago again ({alike - 1:.1f} … {few - 1:.1f} more writes per update) and trim "
+        "the log behind them (DeleteRecords, cleanup.policy=compact,delete)",
+        measurement.restore.seconds(budget),
+        True,
+        cores,
+        f"no cleaner work; assumes {1e6 * APPEND_SECONDS_PER_RECORD:.0f} µs of broker CPU per record appended; the "
+        "application reads and writes that many more values",
+    )
+
+
+def writes_per_update(live: float, log_records: float) -> tuple[float, float]:
+    """Records written per update by eventual re-emission in a log of so many: when few keys are hit, and when all
+    are hit alike.
+    """
+    low, high = 1.0, log_records / (log_records - live)
+    for _ in range(60):
+        middle = (low + high) / 2
+        too_low = middle * -math.expm1(-log_records / (middle * live)) < 1
+        low, high = (middle, high) if too_low else (low, middle)
+    return log_records / (log_records - live), high
 
 
 def _standby(measurement: Measurement, objective: Objective) -> Alternative:

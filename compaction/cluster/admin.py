@@ -23,6 +23,7 @@ from stateflow.errors import BrokerRefused, BrokerUnreachable, TopicMissing
 
 TIMEOUT_SECONDS = 20.0
 _TOPIC_SOURCE = 1  # ConfigSource.DYNAMIC_TOPIC_CONFIG
+_BROKER_SOURCE = 2  # ConfigSource.DYNAMIC_BROKER_CONFIG
 
 
 class ClusterAdmin:
@@ -64,6 +65,10 @@ class ClusterAdmin:
             counts[topic] = len(known[topic].partitions)
         return counts
 
+    def all_partition_counts(self) -> dict[str, int]:
+        """Every topic of the cluster, internal ones too → number of partitions."""
+        return {name: len(found.partitions) for name, found in self._list_topics().topics.items()}
+
     def leaders(self, topic: str) -> dict[int, int]:
         """Partition → id of the broker that leads it."""
         self.partition_counts([topic])
@@ -98,6 +103,11 @@ class ClusterAdmin:
         """The settings made for this topic itself; the others follow the broker."""
         entries = self._entries(ResourceType.TOPIC, topic)
         return {name: entry.value for name, entry in entries.items() if entry.source == _TOPIC_SOURCE}
+
+    def broker_overrides(self, broker_id: int) -> dict[str, str]:
+        """The dynamic settings made for this broker itself; the others are static or the cluster's."""
+        entries = self._entries(ResourceType.BROKER, str(broker_id))
+        return {name: entry.value for name, entry in entries.items() if entry.source == _BROKER_SOURCE}
 
     def alter_topic(
         self, topic: str, changes: Mapping[str, str | None], *, validate_only: bool = False

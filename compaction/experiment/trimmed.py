@@ -34,9 +34,9 @@ from stateflow.log.base import Cluster, Writer
 from stateflow.record import TopicPartition
 
 _NEVER_CLEANED = Policy(
-    dirty_ratio=1.0, segment_ms=500, segment_index_bytes=65_536, file_delete_delay_ms=1000
+    dirty_ratio=1.0, segment_ms=200, segment_index_bytes=65_536, file_delete_delay_ms=1000
 )
-_LOOK_SECONDS = 0.1
+LOOK_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,8 @@ class TrimmedResult:
     """CPU of the writing process, images and re-emission included, producing included."""
     writes_per_update: float
     restore_seconds: float
+    log_records_max: int
+    """Most records between the start of the log and its end, all partitions together, after warming up."""
     sizes: tuple[tuple[float, int], ...]
 
 
@@ -120,6 +122,7 @@ def run_trimmed(
             client_cores=(_client_seconds() - client) / span,
             writes_per_update=(run.state.writes - writes) / max(1, updates - warm_at),
             restore_seconds=restored,
+            log_records_max=max(records for at, records in run.lengths if at >= warm_seconds),
             sizes=tuple(run.sizes),
         )
 
@@ -140,13 +143,18 @@ class _Run:
         self._pool = random.Random(stream.seed).randbytes(VALUE_POOL_BYTES + stream.value_bytes[1])  # noqa: S311
         self.state = _State([{} for _ in range(stream.partitions)], [0] * stream.partitions)
         self.sizes: list[tuple[float, int]] = []
+        self.lengths: list[tuple[float, int]] = []
+        """(seconds, records from the start of the log to its end), before every trim."""
+        self._start_seconds = 0.0
+        self._log_starts = [0] * stream.partitions
 
     def steps(
         self, log_records_max: float | None, image_seconds: float | None
     ) -> Iterator[tuple[float, int]]:
         """Write the stream at its pace, in steps; yields the time and the updates so far after each."""
         writer, start = self._cluster.writer(), self._clock.monotonic_seconds()
-        next_look, next_image, updates = _LOOK_SECONDS, image_seconds or 0.0, 0
+        self._start_seconds = start
+        next_look, next_image, updates = LOOK_SECONDS, image_seconds or 0.0, 0
         try:
             for update in self._stream.updates():
                 if update.seconds >= next_look:
@@ -168,7 +176,7 @@ class _Run:
                     self.sizes.append((round(elapsed, 3), changelog_bytes(self._admin, self._topic)))
                     yield update.seconds, updates
                     time.sleep(max(0.0, next_look - (self._clock.monotonic_seconds() - start)))
-                    next_look += _LOOK_SECONDS
+                    next_look += LOOK_SECONDS
                 value = value_of(self._pool, update)
                 writer.send(self._topic, update.key, value, partition=update.partition)
                 self.state.put(update.partition, update.key, value)
@@ -183,7 +191,7 @@ class _Run:
     def _re_emit(self, writer: Writer, log_records_max: float) -> None:
         """Write again every key whose newest record lies before the wanted start of the log."""
         room = log_records_max / self._stream.partitions
-        ahead = self._stream.mean_rate() / self._stream.partitions * _LOOK_SECONDS * 2
+        ahead = self._stream.mean_rate() / self._stream.partitions * LOOK_SECONDS * 2
         for number, held in enumerate(self.state.newest):
             while held:
                 key, (offset, value) = next(iter(held.items()))
@@ -201,6 +209,9 @@ class _Run:
         self._trim(list(self.state.ends))
 
     def _trim(self, offsets: list[int]) -> None:
+        seconds = self._clock.monotonic_seconds() - self._start_seconds
+        self.lengths.append((seconds, sum(self.state.ends) - sum(self._log_starts)))
+        self._log_starts = list(offsets)
         self._cluster.trim(
             {TopicPartition(self._topic, number): offset for number, offset in enumerate(offsets)}
         )

@@ -10,7 +10,7 @@ STYLE = """
 *{box-sizing:border-box}
 body{margin:0;background:var(--paper);color:var(--ink);
 font:16px/1.55 system-ui,-apple-system,"Segoe UI",sans-serif}
-main{max-width:1080px;margin:0 auto;padding:2.2rem 1.1rem 4rem}
+main{max-width:1160px;margin:0 auto;padding:2.2rem 1.1rem 4rem}
 h1{font-size:clamp(1.6rem,4vw,2.3rem);line-height:1.15;margin:0 0 .6rem}
 h2{margin:2.6rem 0 .5rem;font-size:1.35rem}h3{margin:1.6rem 0 .4rem;font-size:1.05rem}
 p{max-width:46rem;margin:.4rem 0 1rem}.lead{font-size:1.1rem;color:var(--soft)}
@@ -38,8 +38,9 @@ svg text.on{fill:var(--card);font-size:11px;font-weight:600}
 font-size:.78rem;color:var(--card);background:var(--c0)}.number.s1{background:var(--c1)}
 .scroll{overflow-x:auto;background:var(--card);border:1px solid var(--rule);border-radius:10px}
 table{border-collapse:collapse;width:100%;font-size:.9rem;font-variant-numeric:tabular-nums}
-th,td{padding:.45rem .7rem;text-align:left;border-bottom:1px solid var(--rule);white-space:nowrap}
-th{color:var(--soft);font-weight:600}tbody tr:last-child td{border-bottom:0}
+th,td{padding:.45rem .6rem;text-align:left;vertical-align:top;border-bottom:1px solid var(--rule)}
+td{white-space:nowrap}td.long{white-space:normal;min-width:15rem;overflow-wrap:anywhere}
+th{color:var(--soft);font-weight:600;line-height:1.25;vertical-align:bottom}tbody tr:last-child td{border-bottom:0}
 @media(max-width:640px){svg text{font-size:17px}svg .axis{font-size:18px}svg text.on{font-size:12px}}
 li{margin:.3rem 0;max-width:50rem}
 """

@@ -10,6 +10,7 @@ from html import escape
 
 from stateflow.compaction.advice.recommendation import Outcome, Recommendation
 from stateflow.compaction.pages.charts import Axis, Mark, Series, line_chart, scatter, span
+from stateflow.compaction.pages.html import figure, table
 from stateflow.compaction.pages.style import STYLE
 from stateflow.compaction.sensing.measurement import Measurement
 
@@ -64,14 +65,14 @@ def _size(measurement: Measurement) -> str:
         Axis("seconds", 0, max(1.0, points[-1][0])),
         Axis("log, MB", *span([value for _, value in points])),
     )
-    return f"<figure>{chart}<figcaption>log size while watching</figcaption></figure>"
+    return figure(chart, "log size while watching")
 
 
 def _outcomes(found: Recommendation) -> str:
     named = [("now", found.current), ("recommended" if found.reachable else "closest", found.best)]
     named += [("runner-up", found.runner_up)] if found.runner_up is not None else []
     head = ["", "log at most", "restore", "cleaner CPU", "roll CPU", "a pass every", "holds"]
-    return "<h2>Predictions</h2>" + _table(head, [[name, *_outcome(one)] for name, one in named])
+    return "<h2>Predictions</h2>" + table(head, [[name, *_outcome(one)] for name, one in named])
 
 
 def _outcome(one: Outcome) -> list[str]:
@@ -109,7 +110,7 @@ def _curve(found: Recommendation) -> str:
         [Series("cheapest policies", points)],
     )
     caption = "cheapest policy for every restore time"
-    return f"<h2>The trade-off</h2><figure>{chart}<figcaption>{caption}</figcaption></figure>"
+    return f"<h2>The trade-off</h2>{figure(chart, caption)}"
 
 
 def _settings(found: Recommendation) -> str:
@@ -117,7 +118,7 @@ def _settings(found: Recommendation) -> str:
         return "<h2>Set</h2><p>Nothing: the settings in force are the best.</p>"
     current = found.current.policy.to_config()
     rows = [[name, current[name], value] for name, value in sorted(found.changes.items())]
-    return "<h2>Set</h2>" + _table(["setting", "now", "recommended"], rows)
+    return "<h2>Set</h2>" + table(["setting", "now", "recommended"], rows)
 
 
 def _alternatives(found: Recommendation) -> str:
@@ -125,18 +126,10 @@ def _alternatives(found: Recommendation) -> str:
         [one.name, one.action, f"{one.restore_seconds:.2f} s", "yes" if one.meets else "no", one.note]
         for one in found.alternatives
     ]
-    return (
-        "<h2>Other ways</h2>" + _table(["", "what to do", "restore", "holds", "note"], rows) if rows else ""
-    )
+    return "<h2>Other ways</h2>" + table(["", "what to do", "restore", "holds", "note"], rows) if rows else ""
 
 
 def _list(title: str, sentences: Sequence[str]) -> str:
     if not sentences:
         return ""
     return f"<h2>{title}</h2><ul>" + "".join(f"<li>{escape(one)}</li>" for one in sentences) + "</ul>"
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    heads = "".join(f"<th>{escape(cell)}</th>" for cell in head)
-    lines = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-    return f"<div class='scroll'><table><thead><tr>{heads}</tr></thead><tbody>{lines}</tbody></table></div>"

@@ -8,6 +8,7 @@ from html import escape
 from stateflow.compaction.model.closed_form import predict
 from stateflow.compaction.model.workload import Workload
 from stateflow.compaction.pages.charts import Axis, Mark, Series, line_chart, scatter, span
+from stateflow.compaction.pages.html import figure, percent, table
 from stateflow.compaction.pages.style import STYLE
 from stateflow.compaction.settings.policy import Policy
 from stateflow.compaction.study.result import CellFigures, LoopFigures, Study, mean_abs
@@ -44,9 +45,10 @@ def _headline(study: Study) -> str:
     watched = next((loop for loop in study.loops if "watched" in loop.name), None)
     figures = [
         (
-            "cleaner CPU of the tuned policy at the tightest objective, as a share of the best grid cell's",
+            "cleaner CPU of topic settings alone at the tightest objective, of what the best fixed setting takes",
             "not comparable" if ratio is None else f"{ratio:.0%}",
         ),
+        *_best_way(study),
         (
             "of the time over the bound while the update rate tripled and fell back",
             "not run" if watched is None else f"{watched.share_over_bound:.1%}",
@@ -65,6 +67,50 @@ def _headline(study: Study) -> str:
     )
 
 
+def _best_way(study: Study) -> list[tuple[str, str]]:
+    """The way of ours that costs the broker least at the tightest objective that the grid holds."""
+    comparable = [one for one in study.objectives if one.grid_cleaner_cores]
+    if not comparable:
+        return []
+    tightest = min(comparable, key=lambda one: one.factor)
+    way = next((way for way in study.ways(tightest) if way.held), None)
+    if way is None or not tightest.grid_cleaner_cores:
+        return []
+    share = way.cleaner_cores / tightest.grid_cleaner_cores
+    return [(f"of it with the way that costs the broker least there: {way.name}", f"{share:.1%}")]
+
+
+def _ways(study: Study) -> str:
+    """Each objective's ways side by side, the broker's CPU as a whole beside its cleaner's."""
+    rows = [
+        [
+            one.setup,
+            f"{one.factor:g} × live",
+            way.name,
+            percent(way.cleaner_cores),
+            "–" if not one.grid_cleaner_cores else f"{way.cleaner_cores / one.grid_cleaner_cores:.2f}",
+            percent(way.broker_cores),
+            "–" if not one.grid_broker_cores else f"{way.broker_cores / one.grid_broker_cores:.2f}",
+            "yes" if way.held else "no",
+        ]
+        for one in study.objectives
+        for way in study.ways(one)
+    ]
+    head = [
+        "workload",
+        "log at most",
+        "way",
+        "cleaner CPU",
+        "of the fixed",
+        "broker CPU",
+        "of the fixed",
+        "held",
+    ]
+    return "<h3>Ways to hold it</h3><p>The broker's CPU includes taking the records in.</p>" + table(
+        head, rows
+    )
+
+
 def _objectives(study: Study) -> str:
     rows = [
         [
@@ -72,10 +118,10 @@ def _objectives(study: Study) -> str:
             f"{one.restore_seconds:.2f} s",
             f"{one.bound_bytes / _MB:.1f} MB",
             one.grid_best or "none holds it",
-            _percent(one.grid_cleaner_cores),
-            _percent(one.ours_cleaner_cores),
+            percent(one.grid_cleaner_cores),
+            percent(one.ours_cleaner_cores),
             "–" if one.ratio is None else f"{one.ratio:.2f}",
-            _percent(one.with_buffer_cleaner_cores),
+            percent(one.with_buffer_cleaner_cores),
             "–" if one.ratio_with_buffer is None else f"{one.ratio_with_buffer:.2f}",
             "yes" if one.held else "no",
         ]
@@ -99,7 +145,9 @@ def _objectives(study: Study) -> str:
         "setting that was "
         "recommended for it, then measured. CPU is of one core. The last ratio adds a dedupe buffer that "
         "fits the topic: "
-        "it is zero-filled at every pass, but a setting of the whole broker.</p>" + _table(head, rows)
+        "it is zero-filled at every pass, but a setting of the whole broker.</p>"
+        + table(head, rows)
+        + _ways(study)
     )
 
 
@@ -117,9 +165,7 @@ def _trade_off(study: Study) -> str:
         x = Axis("largest log, MB", *span(xs, logarithmic=True), logarithmic=True)
         y = Axis("cleaner CPU, % of a core", *span(ys, logarithmic=True), logarithmic=True)
         series = [Series("closed form, segments closed by size", curve, 2)] if curve else []
-        parts.append(
-            _figure(scatter(f"{setup}: largest log against cleaner CPU", marks, x, y, series), setup)
-        )
+        parts.append(figure(scatter(f"{setup}: largest log against cleaner CPU", marks, x, y, series), setup))
     return "".join(parts)
 
 
@@ -154,7 +200,7 @@ def _loop(study: Study) -> str:
             _loop_name(loop),
             f"{loop.share_over_bound:.1%}",
             f"{loop.size_max_bytes / loop.bound_bytes:.2f}",
-            _percent(loop.cleaner_cores),
+            percent(loop.cleaner_cores),
             str(loop.changes),
         ]
         for loop in study.loops
@@ -177,8 +223,8 @@ def _loop(study: Study) -> str:
         "<h2>When the load changes</h2><p>The update rate triples in the middle third and falls back. One "
         "run is "
         "watched by the tuner, the others keep their settings.</p>"
-        + _figure(chart, "log size over time")
-        + _table(head, rows)
+        + figure(chart, "log size over time")
+        + table(head, rows)
         + _decisions(study.loops)
     )
 
@@ -194,7 +240,7 @@ def _decisions(loops: Sequence[LoopFigures]) -> str:
                 rows.append([f"{(decision.at_ms - start) / 1000:.1f} s", decision.reason, rate, changes])
     if not rows:
         return ""
-    return "<h3>What the loop decided</h3>" + _table(["after", "because", "update rate", "set"], rows)
+    return "<h3>What the loop decided</h3>" + table(["after", "because", "update rate", "set"], rows)
 
 
 def _loop_name(loop: LoopFigures) -> str:
@@ -214,7 +260,7 @@ def _saw_teeth(study: Study) -> str:
                 Axis("seconds", 0, study.options.seconds),
                 Axis("log, MB", 0, top * 1.08),
             )
-            parts.append(_figure(chart, f"{cell.name}: {_percent(cell.cleaner_cores)} of a core"))
+            parts.append(figure(chart, f"{cell.name}: {percent(cell.cleaner_cores)} of a core"))
         parts.append("</div>")
     return "".join(parts)
 
@@ -227,9 +273,9 @@ def _accuracy(study: Study) -> str:
             f"{cell.size_max_bytes / _MB:.2f}",
             f"{cell.simulated_size_max_bytes / _MB:.2f} ({cell.size_error:+.1%})",
             "–" if cell.closed_size_max_bytes is None else f"{cell.closed_size_max_bytes / _MB:.2f}",
-            _percent(cell.cleaner_cores),
-            f"{_percent(cell.simulated_cleaner_cores)} ({cell.cpu_error:+.0%})",
-            _percent(cell.closed_cleaner_cores),
+            percent(cell.cleaner_cores),
+            f"{percent(cell.simulated_cleaner_cores)} ({cell.cpu_error:+.0%})",
+            percent(cell.closed_cleaner_cores),
             f"{cell.restore_seconds:.2f} ± {cell.restore_spread / 2:.0%}",
         ]
         for cell in study.cells
@@ -249,7 +295,7 @@ def _accuracy(study: Study) -> str:
         "<p>A cell is disturbed when its cleaner waited for a core that other work on the machine held, or the "
         "producer fell behind: it then cleaned less often than its settings say.</p>"
     )
-    return "<h2>Measured and predicted</h2>" + note + _table(head, rows)
+    return "<h2>Measured and predicted</h2>" + note + table(head, rows)
 
 
 def _trims(study: Study) -> str:
@@ -258,11 +304,11 @@ def _trims(study: Study) -> str:
     rows = [
         [
             trim.setup,
-            trim.result.name,
+            f"{trim.result.name}, {trim.factor:g} × live",
             f"{trim.result.size_max_bytes / _MB:.2f}",
-            _percent(trim.result.cleaner_cores),
-            _percent(trim.result.broker_cores),
-            _percent(trim.result.client_cores),
+            percent(trim.result.cleaner_cores),
+            percent(trim.result.broker_cores),
+            percent(trim.result.client_cores),
             f"{trim.result.writes_per_update:.2f}",
             f"{trim.result.restore_seconds:.2f}",
         ]
@@ -283,7 +329,7 @@ def _trims(study: Study) -> str:
         "state, or "
         "behind keys that are written again before they fall off the end. The work moves from the broker "
         "to the "
-        "writer, whose CPU here includes producing.</p>" + _table(head, rows)
+        "writer, whose CPU here includes producing.</p>" + table(head, rows)
     )
 
 
@@ -315,17 +361,3 @@ def _method(study: Study) -> str:
 
 def _setups(cells: Sequence[CellFigures]) -> Iterator[str]:
     yield from dict.fromkeys(cell.setup for cell in cells)
-
-
-def _percent(share: float | None) -> str:
-    return "–" if share is None else f"{100 * share:.1f} %"
-
-
-def _figure(chart: str, caption: str) -> str:
-    return f"<figure>{chart}<figcaption>{escape(caption)}</figcaption></figure>"
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    heads = "".join(f"<th>{escape(cell)}</th>" for cell in head)
-    lines = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-    return f"<div class='scroll'><table><thead><tr>{heads}</tr></thead><tbody>{lines}</tbody></table></div>"

@@ -32,6 +32,10 @@ class StudyOptions:
     updates_per_second: float = 4000.0
     log_factors: tuple[float, ...] = (1.3, 1.5, 2.0)
     """Objectives: a log of at most so many times the live records may have to be restored."""
+    trim_factors: tuple[float, ...] = (1.3, 1.5, 2.0)
+    """The objectives of these at which policies without the cleaner are run, too."""
+    calibration_seconds: float = 6.0
+    """Length of each of the four calibration runs, warming up apart."""
     loop_seconds: float = 75.0
     seed: int = 1
 
@@ -42,10 +46,12 @@ def quick_options() -> StudyOptions:
         states=("fold-left",),
         partitions=(1,),
         repeats=1,
-        seconds=21.0,
+        seconds=20.0,
         warm_seconds=9.0,
         restores=3,
-        loop_seconds=48.0,
+        trim_factors=(1.3,),
+        calibration_seconds=5.0,
+        loop_seconds=42.0,
     )
 
 

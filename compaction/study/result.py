@@ -90,6 +90,8 @@ class ObjectiveFigures:
     with_buffer_cleaner_cores: float | None
     """Ours with a dedupe buffer that fits the topic, a setting of the whole broker."""
     held: bool
+    with_buffer_broker_cores: float | None = None
+    with_buffer_held: bool = False
 
     @property
     def ratio_with_buffer(self) -> float | None:
@@ -108,11 +110,27 @@ class ObjectiveFigures:
 
 @dataclass(frozen=True, slots=True)
 class TrimFigures:
-    """A policy without the cleaner at the middle objective."""
+    """A policy without the cleaner, bounded as one of the objectives is."""
 
     setup: str
     factor: float
     result: TrimmedResult
+    log_records_bound: float
+
+    @property
+    def held(self) -> bool:
+        """True when what a restore has to read stayed within the bound."""
+        return self.result.log_records_max <= self.log_records_bound
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way of ours to hold an objective, measured."""
+
+    name: str
+    cleaner_cores: float
+    broker_cores: float
+    held: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +180,11 @@ class Study:
         return {
             "broker": self.broker,
             "cells": [_cell_summary(cell) for cell in self.cells],
-            "objectives": [_objective_summary(objective) for objective in self.objectives],
+            "objectives": [
+                _objective_summary(objective)
+                | {"ways": [_way_summary(way, objective) for way in self.ways(objective)]}
+                for objective in self.objectives
+            ],
             "ratio_at_tightest": self.ratio_at_tightest(),
             "prediction_errors": prediction_errors(self.cells),
             "prediction_errors_undisturbed": prediction_errors(
@@ -172,6 +194,8 @@ class Study:
             "trims": [
                 {
                     "setup": trim.setup,
+                    "log_at_most_times_live": trim.factor,
+                    "held": trim.held,
                     "policy": trim.result.name,
                     "size_max_bytes": trim.result.size_max_bytes,
                     "cleaner_cores": trim.result.cleaner_cores,
@@ -195,10 +219,38 @@ class Study:
             "loop_share_over_bound": watched.share_over_bound if watched else None,
         }
 
+    def ways(self, objective: ObjectiveFigures) -> list[Way]:
+        """All ways of ours that were measured at an objective, cheapest for the broker first."""
+        found = []
+        if objective.ours_cleaner_cores is not None and objective.ours_broker_cores is not None:
+            cores = objective.ours_cleaner_cores, objective.ours_broker_cores
+            found.append(Way("topic settings", *cores, objective.held))
+        if objective.with_buffer_cleaner_cores is not None and objective.with_buffer_broker_cores is not None:
+            cores = objective.with_buffer_cleaner_cores, objective.with_buffer_broker_cores
+            found.append(Way("topic settings, fitting buffer", *cores, objective.with_buffer_held))
+        found += [
+            Way(trim.result.name, trim.result.cleaner_cores, trim.result.broker_cores, trim.held)
+            for trim in self.trims
+            if (trim.setup, trim.factor) == (objective.setup, objective.factor)
+        ]
+        return sorted(found, key=lambda way: way.broker_cores)
+
     def ratio_at_tightest(self) -> float | None:
         """Our cleaner CPU over the grid's at the tightest objective that both hold."""
         comparable = [one for one in self.objectives if one.ratio is not None and one.held]
         return min(comparable, key=lambda one: one.factor).ratio if comparable else None
+
+
+def _way_summary(way: Way, objective: ObjectiveFigures) -> dict[str, Any]:
+    grid_cleaner, grid_broker = objective.grid_cleaner_cores, objective.grid_broker_cores
+    return {
+        "way": way.name,
+        "held": way.held,
+        "cleaner_cores": way.cleaner_cores,
+        "broker_cores": way.broker_cores,
+        "cleaner_ratio": way.cleaner_cores / grid_cleaner if grid_cleaner else None,
+        "broker_ratio": way.broker_cores / grid_broker if grid_broker else None,
+    }
 
 
 def mean_abs(values: Iterable[float]) -> float | None:

@@ -8,88 +8,45 @@ stopped goes on where it was.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import TypeVar
-
-import msgspec
+from dataclasses import asdict, replace
 
 from stateflow.compaction.advice.alternatives import fitting_cleaner
 from stateflow.compaction.advice.objective import Objective
 from stateflow.compaction.advice.recommend import recommend
-from stateflow.compaction.cluster.admin import ClusterAdmin
-from stateflow.compaction.control.journal import Journal
 from stateflow.compaction.experiment.calibrate import Calibration, calibrate
 from stateflow.compaction.experiment.cell import Cell, CellResult, run_cell
-from stateflow.compaction.experiment.loop import LoopResult, run_loop
-from stateflow.compaction.experiment.trimmed import TrimmedResult, run_trimmed
 from stateflow.compaction.model.closed_form import Costs, predict
 from stateflow.compaction.model.simulate import Simulation, SimulationOptions
 from stateflow.compaction.model.workload import RestoreRate, Workload
 from stateflow.compaction.sensing.measurement import Measurement
 from stateflow.compaction.sensing.restore_probe import RestoreProbe, fit_rate
 from stateflow.compaction.settings.policy import CleanerSettings, Policy
-from stateflow.compaction.study.plan import Setup, StudyOptions, grid, loop_stream, setups, study_settings
-from stateflow.compaction.study.result import CellFigures, LoopFigures, ObjectiveFigures, Study, TrimFigures
-from stateflow.errors import StateCorrupt
-from stateflow.log.base import Cluster
+from stateflow.compaction.study.bench import Bench
+from stateflow.compaction.study.beyond_cells import loops_of, trims_of
+from stateflow.compaction.study.plan import Setup, StudyOptions, grid, setups, study_settings
+from stateflow.compaction.study.result import CellFigures, ObjectiveFigures, Study, TrimFigures
 
-_T = TypeVar("_T")
 _MARGIN = 0.045
 """Kept free in the study's recommendations: the load is known exactly, the model is off by up to this
 much.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Bench:
-    """Where a study runs."""
-
-    cluster: Cluster
-    admins: tuple[ClusterAdmin, ClusterAdmin, ClusterAdmin]
-    """Three connections: one for each thread of the live loop."""
-    folder: Path
-    progress: Callable[[str], None]
-
-    @property
-    def cleaner(self) -> CleanerSettings:
-        """Of the broker."""
-        admin = self.admins[0]
-        return admin.cleaner_settings(next(iter(admin.broker_addresses())))
-
-    def kept(self, name: str, parameters: object, kind: type[_T], run: Callable[[], _T]) -> _T:
-        """The result of an earlier run with the same parameters, else a new one, kept for next time."""
-        text = json.dumps(msgspec.to_builtins(parameters), sort_keys=True, default=str)
-        digest = hashlib.sha256(text.encode()).hexdigest()[:12]
-        path = self.folder / f"{name.replace('/', '_')}-{digest}.json"
-        if path.exists():
-            try:
-                return msgspec.json.decode(path.read_bytes(), type=kind)
-            except msgspec.DecodeError as error:
-                raise StateCorrupt(f"{path} is no result of a run: {error}.", action="Delete it.") from error
-        self.progress(name)
-        result = run()
-        self.folder.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_suffix(".tmp")
-        temporary.write_bytes(msgspec.json.encode(result))
-        temporary.replace(path)
-        return result
-
-
 def run_study(bench: Bench, options: StudyOptions) -> Study:
     """Everything: calibration, the grid, our points at every objective, trimming policies, the live loop."""
     cleaner = bench.cleaner
+    seconds = options.calibration_seconds
     calibration = bench.kept(
         "calibration",
-        asdict(cleaner),
+        [asdict(cleaner), seconds],
         Calibration,
-        lambda: calibrate(bench.cluster, bench.admins[0], bench.admins[1], progress=bench.progress),
+        lambda: calibrate(
+            bench.cluster, bench.admins[0], bench.admins[1], seconds=seconds, progress=bench.progress
+        ),
     )
     cells: list[CellFigures] = []
     objectives: list[ObjectiveFigures] = []
@@ -101,8 +58,8 @@ def run_study(bench: Bench, options: StudyOptions) -> Study:
         objectives += [objective for objective, _ in tuned]
         cells += [cell for _, measured_ours in tuned for cell in measured_ours]
         if setup.state == "fold-left":
-            trims += _trims(bench, options, setup, measured)
-    loops = _loops(bench, options, calibration.costs, cells)
+            trims += trims_of(bench, options, setup, measured)
+    loops = loops_of(bench, options, calibration.costs, cells)
     return Study(
         options=options,
         broker=".".join(map(str, bench.admins[0].version()[0])),
@@ -259,6 +216,8 @@ def _objective(
         ours_restore_seconds=ours.restore_seconds if ours else None,
         ours_restore_predicted_seconds=rate.seconds(ours.records_end) if ours else None,
         with_buffer_cleaner_cores=with_buffer.cleaner_cores if with_buffer else None,
+        with_buffer_broker_cores=with_buffer.broker_cores if with_buffer else None,
+        with_buffer_held=with_buffer is not None and with_buffer.size_max_bytes <= records_max * record_bytes,
         held=ours is not None and ours.size_max_bytes <= records_max * record_bytes,
     )
     return figures, [cell for cell in (ours, with_buffer) if cell is not None]
@@ -317,63 +276,3 @@ def measurement_of(
         transactional=False,
         restore=rate,
     )
-
-
-# --- trimming, and the live loop --------------------------------------------------------------------
-
-
-def _trims(
-    bench: Bench, options: StudyOptions, setup: Setup, measured: list[CellFigures]
-) -> list[TrimFigures]:
-    """Image + trim and eventual re-emission, bounded like the middle objective."""
-    factor = sorted(options.log_factors)[len(options.log_factors) // 2]
-    live = max(cell.live_end for cell in measured)
-    room = factor * live
-    image_seconds = max(1.0, (room - live) / options.updates_per_second)
-    found = []
-    for name, bounds in (
-        ("image + trim", {"image_seconds": image_seconds}),
-        ("eventual", {"log_records_max": room}),
-    ):
-        result = bench.kept(
-            f"{setup.name} {name}",
-            [asdict(setup.stream), bounds, options.warm_seconds],
-            TrimmedResult,
-            lambda bounds=bounds: run_trimmed(  # type: ignore[misc]
-                bench.cluster, bench.admins[0], setup.stream, options.warm_seconds, **bounds
-            ),
-        )
-        found.append(TrimFigures(setup.name, factor, result))
-    return found
-
-
-def _loops(bench: Bench, options: StudyOptions, costs: Costs, cells: list[CellFigures]) -> list[LoopFigures]:
-    """The live loop through a rate that triples and falls back, beside two fixed policies of the grid."""
-    stream = loop_stream(options)
-    single = [cell for cell in cells if cell.setup == "fold-left-1p" and not cell.ours]
-    if not single:
-        return []
-    rate = fit_rate([RestoreProbe(cell.restore_seconds, cell.records_end, 0) for cell in single])
-    record_bytes = statistics.median(cell.record_bytes for cell in single)
-    bound_records = 1.8 * max(cell.live_end for cell in single)
-    objective = Objective(rate.seconds(bound_records), margin=0.1)
-    relaxed = Policy(segment_ms=1000, dirty_ratio=0.33, **study_settings())
-    tight = Policy(segment_ms=100, dirty_ratio=0.01, **study_settings())
-    journal = Journal("study", bench.folder / "journal")
-    found = []
-    for name, policy, goal in (
-        ("watched", relaxed, objective),
-        ("fixed 1000ms-0.33", relaxed, None),
-        ("fixed 100ms-0.01", tight, None),
-    ):
-        cell = Cell(f"loop {name}", policy, stream, options.warm_seconds, 1)
-        result = bench.kept(
-            f"loop {name}",
-            [cell, goal, bound_records],
-            LoopResult,
-            lambda cell=cell, goal=goal: run_loop(  # type: ignore[misc]
-                bench.cluster, bench.admins, cell, goal, rate, bound_records * record_bytes, journal, costs
-            ),
-        )
-        found.append(LoopFigures.of(result))
-    return found

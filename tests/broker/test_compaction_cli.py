@@ -12,6 +12,7 @@ import pytest
 
 from stateflow.catalog.names import changelog_topic, control_topic
 from stateflow.cli.main import run
+from stateflow.compaction import ClusterAdmin
 from stateflow.errors import (
     ConfigError,
     ObjectiveUnreachable,
@@ -207,3 +208,38 @@ def test_waiting_for_a_cleaner_that_cannot_come_ends_in_time_and_says_why(
     assert code == WaitTimedOut.exit_code
     assert told[-1]["error"] == "WaitTimedOut"
     assert "closes no segment" in str(told[-1]["message"])
+
+
+def test_brokers_are_given_a_fitting_cleaner_and_get_their_own_back(
+    broker: TestBroker, app: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    admin = ClusterAdmin(broker.bootstrap)
+    try:
+        number = next(iter(admin.broker_addresses()))
+        before, own = admin.cleaner_settings(number), admin.broker_overrides(number)
+        where = ["--brokers", broker.bootstrap, "--app", app, "--broker-settings", "--json"]
+        goal = ["--seconds", "200ms", "--rate", "100", "--restore-rate", "100000", "--restore-within", "1s"]
+        code, told, _ = invoke(capsys, "apply", *where, *goal, "--dry-run")
+        assert code == 0
+        assert admin.cleaner_settings(number) == before
+        planned = told[0]["plan"]
+
+        code, told, _ = invoke(capsys, "apply", *where, *goal)
+        assert code == 0
+        now = admin.cleaner_settings(number)
+        assert now.backoff_ms == min(250, before.backoff_ms)
+        assert now.dedupe_buffer_bytes <= before.dedupe_buffer_bytes
+        assert now.dedupe_buffer_bytes == planned["cleaner"]["dedupe_buffer_bytes"]  # type: ignore[index]
+        assert now.keys_per_pass >= max(200, planned["offsets_max"])  # type: ignore[index]
+        assert set(told[0]["brokers"][0]["changes"]) >= {"log.cleaner.backoff.ms"}  # type: ignore[index]
+
+        code, told, _ = invoke(capsys, "rollback", *where)
+        assert code == 0
+        assert admin.cleaner_settings(number) == before
+        assert admin.broker_overrides(number) == own
+        code, told, _ = invoke(
+            capsys, "rollback", "--brokers", broker.bootstrap, "--broker-settings", "--json"
+        )
+        assert told[0]["error"] == "ConfigError"
+    finally:
+        admin.close()

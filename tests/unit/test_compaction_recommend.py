@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from stateflow.compaction.advice.alternatives import writes_per_update
 from stateflow.compaction.advice.objective import Objective
 from stateflow.compaction.advice.recommend import recommend, resolution_cores
 from stateflow.compaction.advice.share import shared_objectives
@@ -239,3 +241,39 @@ def test_settings_that_hold_and_cost_next_to_nothing_are_left_alone() -> None:
 def test_a_log_that_is_too_long_already_is_acted_upon_even_when_nothing_is_written() -> None:
     left_alone = replace(BASE, updates_per_second=0.0, records=1_000_000)
     assert recommend(left_alone, 1.0).changes
+
+
+def test_eventual_re_emission_is_offered_with_figures_between_its_two_extremes() -> None:
+    """Measured once at 1.5 × live with Zipf keys: 2.1 writes per update."""
+    few, alike = writes_per_update(9_000, 13_500)
+    assert few == pytest.approx(3.0)
+    assert 1.6 < alike < 2.1 < few
+    tight = writes_per_update(9_000, 11_700)
+    assert tight[0] > few
+    assert tight[1] > alike
+    ways = {other.name: other for other in recommend(BASE, 0.09).alternatives}
+    offered = ways["eventual re-emission"]
+    assert offered.meets
+    assert offered.cleaner_cores is not None
+    assert 0.005 < offered.cleaner_cores < 0.1
+    assert not {other.name: other for other in recommend(BASE, 0.05).alternatives}[
+        "eventual re-emission"
+    ].meets
+
+
+def test_all_keys_hit_alike_write_what_the_formula_says() -> None:
+    """A log of N records over L keys, each update a random key: simulate the trimming and count the writes."""
+    source, keys, room = random.Random(7), 500, 750
+    newest = {key: key for key in range(keys)}
+    end, writes, updates = keys, 0, 20_000
+    order = dict.fromkeys(range(keys))
+    for _ in range(updates):
+        key = source.randrange(keys)
+        order.pop(key)
+        order[key] = None
+        newest[key], end, writes = end, end + 1, writes + 1
+        while newest[oldest := next(iter(order))] < end - room:
+            order.pop(oldest)
+            order[oldest] = None
+            newest[oldest], end, writes = end, end + 1, writes + 1
+    assert writes / updates == pytest.approx(writes_per_update(keys, room)[1], rel=0.05)

@@ -1,0 +1,207 @@
+"""Cleaner settings of brokers, changed on request and taken back: the half of a pass that no topic setting reaches.
+
+Every pass zero-fills the dedupe buffer, which is sized for the whole broker; a buffer that fits makes passes two to
+three times cheaper. Too small a one is worse than slow: a segment with more offsets than the buffer holds keys is
+never cleaned again. So the buffer is chosen for every compacted topic of the cluster, twice over.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from stateflow.clock import Clock, SystemClock
+from stateflow.compaction.advice.alternatives import BUFFER_BYTES_MIN, fitting_cleaner
+from stateflow.compaction.cluster.admin import ClusterAdmin
+from stateflow.compaction.control.apply import Applied
+from stateflow.compaction.control.journal import Journal, JournalEntry
+from stateflow.compaction.sensing.cleaner_checkpoint import cleaned_offsets
+from stateflow.compaction.sensing.measure import local_broker
+from stateflow.compaction.sensing.measurement import Measurement
+from stateflow.compaction.settings.policy import CleanerSettings
+from stateflow.errors import BrokerRefused, ConfigError
+from stateflow.log.base import Cluster
+from stateflow.record import TopicPartition
+
+BUFFER, BACKOFF = "log.cleaner.dedupe.buffer.size", "log.cleaner.backoff.ms"
+BYTES_PER_KEY = 24
+"""In the buffer: a hash of 16 bytes and an offset."""
+RECORD_BYTES_MIN = 40
+"""No record of a compacted topic is taken to be smaller, its share of a batch header included."""
+GROWTH = 2.0
+"""A segment may come to hold so many times the offsets that its whole partition holds now."""
+_WORTH_IT = 0.75
+"""Another buffer is set only when it is at most so large a part of the present one."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerPlan:
+    """What to set on every broker, and what that rests on."""
+
+    brokers: tuple[int, ...]
+    changes: dict[str, str | None]
+    before: dict[str, str]
+    """In force now, on the broker that was looked at."""
+    cleaner: CleanerSettings
+    """With the changes made."""
+    largest_topic: str
+    """The one whose segments decide how small the buffer may be."""
+    offsets_max: int
+    """Offsets that one of its segments may hold."""
+
+
+def plan_brokers(
+    cluster: Cluster, admin: ClusterAdmin, measurement: Measurement, tuned: Sequence[str]
+) -> BrokerPlan:
+    """Settings that fit the measured topic and are safe for every compacted one. Changes nothing.
+
+    ``tuned`` are the topics whose segments are about to be made short: they count by their live keys alone.
+
+    ``changes`` is empty when what is in force is as good. Raises ``ConfigError`` when brokers differ in their
+    settings: then nobody can say what one change would do.
+    """
+    brokers = tuple(sorted(admin.broker_addresses()))
+    found = {broker: admin.cleaner_settings(broker) for broker in brokers}
+    now = measurement.cleaner
+    if any(settings != now for settings in found.values()):
+        raise ConfigError(
+            "The brokers of this cluster have different cleaner settings.",
+            action="Make them alike first, or set log.cleaner.… by hand.",
+        )
+    topic, offsets = _largest_segment(cluster, admin, frozenset(tuned))
+    fitting = fitting_cleaner(measurement)
+    needed = now.threads * max(BUFFER_BYTES_MIN, offsets * BYTES_PER_KEY / now.load_factor)
+    buffer_bytes = max(fitting.dedupe_buffer_bytes, 2 ** math.ceil(math.log2(needed)))
+    changes: dict[str, str | None] = {}
+    if buffer_bytes <= _WORTH_IT * now.dedupe_buffer_bytes:
+        changes[BUFFER] = str(buffer_bytes)
+    if fitting.backoff_ms < now.backoff_ms:
+        changes[BACKOFF] = str(fitting.backoff_ms)
+    return BrokerPlan(
+        brokers=brokers,
+        changes=changes,
+        before={BUFFER: str(now.dedupe_buffer_bytes), BACKOFF: str(now.backoff_ms)},
+        cleaner=replace(
+            now,
+            dedupe_buffer_bytes=buffer_bytes if BUFFER in changes else now.dedupe_buffer_bytes,
+            backoff_ms=min(now.backoff_ms, fitting.backoff_ms),
+        ),
+        largest_topic=topic,
+        offsets_max=offsets,
+    )
+
+
+def apply_brokers(
+    admin: ClusterAdmin,
+    plan: BrokerPlan,
+    journal: Journal,
+    *,
+    dry_run: bool = False,
+    clock: Clock | None = None,
+) -> list[Applied]:
+    """Set a plan on all its brokers: validated by every one before the first is changed, journalled before each.
+
+    Raises ``BrokerRefused`` with nothing changed. Cleaner threads restart; a pass under way begins anew.
+    """
+    if not plan.changes:
+        return []
+    overrides = {broker: admin.broker_overrides(broker) for broker in plan.brokers}
+    applied = [
+        Applied(
+            topic=entry_name(broker),
+            dry_run=dry_run,
+            changes=plan.changes,
+            before={name: overrides[broker].get(name) for name in plan.changes},
+            effective_before=dict(plan.before),
+            refused=_refused(admin, broker, plan.changes),
+        )
+        for broker in plan.brokers
+    ]
+    if dry_run:
+        return applied
+    refused = {name: why for one in applied for name, why in one.refused.items()}
+    if refused:
+        raise BrokerRefused(
+            f"No broker was changed. {' '.join(refused.values())}",
+            action="Ask the operator of the brokers, or apply without --broker-settings.",
+            refused=refused,
+        )
+    for broker, one in zip(plan.brokers, applied, strict=True):
+        now_ms = (clock or SystemClock()).now_ms()
+        journal.append(JournalEntry(one.topic, now_ms, dict(one.changes), dict(one.before)))
+        admin.alter_broker(broker, one.changes)
+    return applied
+
+
+def rollback_brokers(
+    admin: ClusterAdmin, journal: Journal, *, dry_run: bool = False, clock: Clock | None = None
+) -> list[Applied]:
+    """Put back what stood on the brokers before the newest change from this machine. Raises ``ConfigError``."""
+    undone = []
+    for broker in sorted(admin.broker_addresses()):
+        entry = journal.last_applied(entry_name(broker))
+        if entry is None:
+            continue
+        overrides = admin.broker_overrides(broker)
+        undone.append(
+            Applied(
+                topic=entry.topic,
+                dry_run=dry_run,
+                changes=dict(entry.before),
+                before={name: overrides.get(name) for name in entry.before},
+                effective_before={name: overrides.get(name) for name in entry.before},
+                refused=_refused(admin, broker, entry.before),
+            )
+        )
+        if not dry_run:
+            admin.alter_broker(broker, entry.before)
+            journal.mark_rolled_back(entry, (clock or SystemClock()).now_ms())
+    if not undone:
+        raise ConfigError(
+            "No change of a broker is on record here.",
+            action="Roll back on the machine that applied it, or set the values by hand.",
+        )
+    return undone
+
+
+def entry_name(broker: int) -> str:
+    """Under which a broker's changes stand in the journal: no topic can be called so."""
+    return f"broker:{broker}"
+
+
+def _refused(admin: ClusterAdmin, broker: int, changes: Mapping[str, str | None]) -> dict[str, str]:
+    try:
+        admin.alter_broker(broker, changes, validate_only=True)
+    except BrokerRefused as error:
+        return dict.fromkeys(changes, error.message)
+    return {}
+
+
+def _largest_segment(cluster: Cluster, admin: ClusterAdmin, tuned: frozenset[str]) -> tuple[str, int]:
+    """The compacted topic whose segments may hold most offsets that were never cleaned, and how many: by the size of
+    a segment, or by what lies there now.
+    """
+    worst, most = "", 1
+    for topic, count in admin.all_partition_counts().items():
+        config = admin.topic_config(topic)
+        if "compact" not in config.get("cleanup.policy", "") or topic in tuned:
+            continue
+        offsets = int(config["segment.bytes"]) // RECORD_BYTES_MIN
+        if offsets > most:
+            partitions = [TopicPartition(topic, number) for number in range(count)]
+            offsets = min(offsets, math.ceil(GROWTH * _dirty_offsets(cluster, admin, partitions)))
+        if offsets > most:
+            worst, most = topic, offsets
+    return worst, most
+
+
+def _dirty_offsets(cluster: Cluster, admin: ClusterAdmin, partitions: list[TopicPartition]) -> int:
+    """The most offsets that a partition holds and no pass has cleaned; all it holds, where that cannot be seen."""
+    replicas = admin.replica_sizes({partition.topic for partition in partitions})
+    cleaned = cleaned_offsets({replica.directory for replica in replicas}) if local_broker(admin) else None
+    found = cluster.ranges(partitions)
+    return max(
+        one.offset_next - max(one.offset_first, (cleaned or {}).get(partition, 0))
+        for partition, one in found.items()
+    )
