@@ -30,6 +30,7 @@ _PACE_SECONDS = 0.01
 VALUE_POOL_BYTES = 1 << 20
 _DRAIN_SECONDS_MAX = 30.0
 _DRAIN_QUIET_SECONDS = 1.0
+_LISTED_SECONDS_MAX = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +129,7 @@ def run_cell(
     broker is not one process on this machine: its CPU could not be measured.
     """
     clock = clock or SystemClock()
-    pid = local_broker(admin)
-    if pid is None:
-        raise ConfigError(
-            "The CPU of this broker cannot be measured from here.",
-            action="Use a single local broker, for example that of `stateflow up`.",
-        )
+    pid = broker_process(admin, clock)
     with scratch_topic(cluster, cell.policy, cell.stream.partitions, "study") as topic:
         sampler = _Sampler(sampler_admin, topic, clock)
         started(topic)
@@ -145,6 +141,22 @@ def run_cell(
         _freeze(admin, topic, cell.policy)
         probes = [probe_restore(cluster, topic, clock=clock) for _ in range(max(1, cell.restores))]
         return _result(cell, cpu, seconds, late, sampler.samples, probes, changelog_bytes(admin, topic))
+
+
+def broker_process(admin: ClusterAdmin, clock: Clock) -> int:
+    """The process of the one local broker. Raises ``ConfigError`` when there is no such process.
+
+    On a busy machine a broker may miss its heartbeats and be listed nowhere for a moment: that is waited for.
+    """
+    deadline = clock.monotonic_seconds() + _LISTED_SECONDS_MAX
+    while (pid := local_broker(admin)) is None:
+        if admin.broker_addresses() or clock.monotonic_seconds() > deadline:
+            raise ConfigError(
+                "The CPU of this broker cannot be measured from here.",
+                action="Use a single local broker, for example that of `stateflow up`.",
+            )
+        time.sleep(SAMPLE_SECONDS)
+    return pid
 
 
 def _produce(

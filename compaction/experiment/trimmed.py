@@ -23,13 +23,12 @@ from pathlib import Path
 
 from stateflow.clock import Clock, SystemClock
 from stateflow.compaction.cluster.admin import ClusterAdmin
-from stateflow.compaction.experiment.cell import VALUE_POOL_BYTES, scratch_topic, value_of
+from stateflow.compaction.experiment.cell import VALUE_POOL_BYTES, broker_process, scratch_topic, value_of
 from stateflow.compaction.model.streams import Stream
 from stateflow.compaction.sensing.broker_cpu import broker_cpu
-from stateflow.compaction.sensing.measure import changelog_bytes, local_broker
+from stateflow.compaction.sensing.measure import changelog_bytes
 from stateflow.compaction.sensing.restore_probe import probe_restore
 from stateflow.compaction.settings.policy import Policy
-from stateflow.errors import ConfigError
 from stateflow.log.base import Cluster, Writer
 from stateflow.record import TopicPartition
 
@@ -87,10 +86,8 @@ def run_trimmed(
 ) -> TrimmedResult:
     """Run a stream with eventual re-emission (``log_records_max``) or with images (``image_seconds``)."""
     assert (log_records_max is None) != (image_seconds is None)
-    pid = local_broker(admin)
-    if pid is None:
-        raise ConfigError("The broker's CPU cannot be seen from here.", action="Use a local broker.")
     clock = clock or SystemClock()
+    pid = broker_process(admin, clock)
     with (
         tempfile.TemporaryDirectory() as folder,
         scratch_topic(cluster, _NEVER_CLEANED, stream.partitions, "trim") as topic,
