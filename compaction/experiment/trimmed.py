@@ -142,7 +142,7 @@ class _Run:
         self.sizes: list[tuple[float, int]] = []
         self.lengths: list[tuple[float, int]] = []
         """(seconds, records from the start of the log to its end), before every trim."""
-        self._start_seconds = 0.0
+        self._start_seconds, self._written = 0.0, 0
         self._log_starts = [0] * stream.partitions
 
     def steps(
@@ -188,7 +188,9 @@ class _Run:
     def _re_emit(self, writer: Writer, log_records_max: float) -> None:
         """Write again every key whose newest record lies before the wanted start of the log."""
         room = log_records_max / self._stream.partitions
-        ahead = self._stream.mean_rate() / self._stream.partitions * LOOK_SECONDS * 2
+        # What the next look will add before it trims again: as much as this one did.
+        ahead = (self.state.writes - self._written) / self._stream.partitions
+        self._written = self.state.writes
         for number, held in enumerate(self.state.newest):
             while held:
                 key, (offset, value) = next(iter(held.items()))

@@ -14,7 +14,7 @@ main{max-width:1160px;margin:0 auto;padding:2.2rem 1.1rem 4rem}
 h1{font-size:clamp(1.6rem,4vw,2.3rem);line-height:1.15;margin:0 0 .6rem}
 h2{margin:2.6rem 0 .5rem;font-size:1.35rem}h3{margin:1.6rem 0 .4rem;font-size:1.05rem}
 p{max-width:46rem;margin:.4rem 0 1rem}.lead{font-size:1.1rem;color:var(--soft)}
-.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(200px,1fr));gap:.8rem;margin:1.4rem 0}
+.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:.8rem;margin:1.4rem 0}
 .tiles div{background:var(--card);border:1px solid var(--rule);border-radius:10px;padding:.9rem 1rem}
 .tiles b{display:block;font-size:1.7rem;line-height:1.2}.tiles span{color:var(--soft);font-size:.88rem}
 figure{margin:.8rem 0;background:var(--card);border:1px solid var(--rule);border-radius:10px;padding:.7rem
@@ -41,6 +41,8 @@ table{border-collapse:collapse;width:100%;font-size:.9rem;font-variant-numeric:t
 th,td{padding:.45rem .6rem;text-align:left;vertical-align:top;border-bottom:1px solid var(--rule)}
 td{white-space:nowrap}td.long{white-space:normal;min-width:15rem;overflow-wrap:anywhere}
 th{color:var(--soft);font-weight:600;line-height:1.25;vertical-align:bottom}tbody tr:last-child td{border-bottom:0}
-@media(max-width:640px){svg text{font-size:17px}svg .axis{font-size:18px}svg text.on{font-size:12px}}
+@media(max-width:640px){th,td{padding:.35rem .45rem}table{font-size:.82rem}td{white-space:normal;min-width:4.2rem}
+td.long{min-width:11rem}.tiles b{font-size:1.4rem}.tiles div{padding:.7rem .8rem}ul{padding-left:1.2rem}
+svg text{font-size:17px}svg .axis{font-size:18px}svg text.on{font-size:12px}}
 li{margin:.3rem 0;max-width:50rem}
 """

@@ -10,7 +10,7 @@ from html import escape
 
 from stateflow.compaction.advice.recommendation import Outcome, Recommendation
 from stateflow.compaction.pages.charts import Axis, Mark, Series, line_chart, scatter, span
-from stateflow.compaction.pages.html import figure, table
+from stateflow.compaction.pages.html import figure, table, with_unit
 from stateflow.compaction.pages.style import STYLE
 from stateflow.compaction.sensing.measurement import Measurement
 
@@ -95,7 +95,7 @@ def _curve(found: Recommendation) -> str:
     mark = Mark(
         "recommended" if found.reachable else "closest",
         found.best.restore_seconds_stressed,
-        100 * max(found.best.cleaner_cores + found.best.roll_cores, points[-1][1]),
+        max(100 * (found.best.cleaner_cores + found.best.roll_cores), points[-1][1]),
         1,
     )
     chart = scatter(
@@ -103,13 +103,13 @@ def _curve(found: Recommendation) -> str:
         [mark],
         Axis("restore, s", *span([x for x, _ in points], logarithmic=True), logarithmic=True),
         Axis(
-            "cleaner and roll CPU, % of a core",
+            "CPU, % of a core",
             *span([y for _, y in points], logarithmic=True),
             logarithmic=True,
         ),
         [Series("cheapest policies", points)],
     )
-    caption = "cheapest policy for every restore time"
+    caption = "the cheapest policy for every restore time: CPU of cleaning and of closing segments"
     return f"<h2>The trade-off</h2>{figure(chart, caption)}"
 
 
@@ -117,7 +117,10 @@ def _settings(found: Recommendation) -> str:
     if not found.changes:
         return "<h2>Set</h2><p>Nothing: the settings in force are the best.</p>"
     current = found.current.policy.to_config()
-    rows = [[name, current[name], value] for name, value in sorted(found.changes.items())]
+    rows = [
+        [name, with_unit(name, current[name]), with_unit(name, value)]
+        for name, value in sorted(found.changes.items())
+    ]
     return "<h2>Set</h2>" + table(["setting", "now", "recommended"], rows)
 
 

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
+from typing import cast
 
 import msgspec
 import pytest
 
+from stateflow.compaction.cluster.admin import ClusterAdmin
 from stateflow.compaction.control.watch import Decision
 from stateflow.compaction.experiment.calibrate import Calibration
+from stateflow.compaction.experiment.trimmed import TrimmedResult
 from stateflow.compaction.model.closed_form import Costs
+from stateflow.compaction.model.streams import RateStep
 from stateflow.compaction.settings.policy import CleanerSettings, Policy
+from stateflow.compaction.study.bench import Bench
 from stateflow.compaction.study.page import study_page
 from stateflow.compaction.study.plan import StudyOptions, grid, loop_stream, quick_options, setups
-from stateflow.compaction.study.result import CellFigures, LoopFigures, ObjectiveFigures, Study
+from stateflow.compaction.study.result import CellFigures, LoopFigures, ObjectiveFigures, Study, TrimFigures
+from stateflow.errors import StateCorrupt
+from stateflow.log.base import Cluster
 
 CELL = CellFigures(
     setup="fold-left-1p",
@@ -62,6 +70,14 @@ DECISION = Decision(
     1000, "change", "the bound would <not> hold", 1, 1.0, 3000.0, 1.0, 0.3, {"segment.ms": "23"}
 )
 LOOP = LoopFigures("loop watched", 9e6, 0.01, 8e6, 0.2, 1, ((0.0, 1), (1.0, 8_000_000)), (DECISION,))
+
+
+TRIM = TrimFigures(
+    "fold-left-1p",
+    1.3,
+    TrimmedResult("image + trim", 1e6, 2e6, 0.05, 0.004, 0.1, 1.0, 0.2, 2700, ((0.0, 1),)),
+    log_records_bound=2700.0,
+)
 
 
 def study(*cells: CellFigures) -> Study:
@@ -122,3 +138,47 @@ def test_the_grid_is_the_papers_and_the_full_study_has_every_workload() -> None:
     ]
     rates = [step.updates_per_second for step in loop_stream(quick_options()).rates]
     assert rates == [3000, 9000, 3000]
+
+
+def test_the_ways_of_an_objective_stand_side_by_side_cheapest_for_the_broker_first() -> None:
+    objective = replace(OBJECTIVE, with_buffer_broker_cores=0.11, with_buffer_held=True)
+    late = replace(TRIM, result=replace(TRIM.result, name="eventual", log_records_max=2701))
+    elsewhere = replace(TRIM, factor=2.0)
+    found = replace(study(CELL, OURS), objectives=(objective,), trims=(late, elsewhere, TRIM))
+    ways = found.summary()["objectives"][0]["ways"]
+    assert [way["way"] for way in ways] == [
+        "eventual",
+        "image + trim",
+        "topic settings, fitting buffer",
+        "topic settings",
+    ]
+    assert [way["held"] for way in ways] == [False, True, True, True]
+    assert ways[1]["cleaner_ratio"] == pytest.approx(0.004 / 0.6)
+    assert ways[2]["broker_ratio"] == pytest.approx(0.11 / 0.7)
+    page = study_page(found)
+    assert "costs the broker least there: image + trim" in page
+
+
+def test_a_stopped_study_repeats_nothing_that_is_kept_and_names_a_damaged_file(tmp_path: Path) -> None:
+    """What a run left behind when it was killed half-way through writing is no result."""
+    admin = cast(ClusterAdmin, None)
+    told: list[str] = []
+    bench = Bench(cast(Cluster, None), (admin, admin, admin), tmp_path, told.append)
+    runs: list[int] = []
+
+    def run() -> RateStep:
+        runs.append(1)
+        return RateStep(1.0, 2.0)
+
+    for _ in range(2):
+        assert bench.kept("a/b run 1", {"seconds": 20}, RateStep, run) == RateStep(1.0, 2.0)
+    assert bench.kept("a/b run 1", {"seconds": 40}, RateStep, run) == RateStep(1.0, 2.0)
+    assert (len(runs), told) == (2, ["a/b run 1"] * 2)
+    (kept, _) = sorted(tmp_path.glob("*.json"))
+    kept.with_suffix(".tmp").write_text("{")
+    bench.kept("a/b run 1", {"seconds": 20}, RateStep, run)
+    assert len(runs) == 2
+    for path in tmp_path.glob("*.json"):
+        path.write_text("{")
+    with pytest.raises(StateCorrupt):
+        bench.kept("a/b run 1", {"seconds": 20}, RateStep, run)
