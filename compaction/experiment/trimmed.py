@@ -35,7 +35,9 @@ from stateflow.record import TopicPartition
 _NEVER_CLEANED = Policy(
     dirty_ratio=1.0, segment_ms=200, segment_index_bytes=65_536, file_delete_delay_ms=1000
 )
-LOOK_SECONDS = 0.1
+LOOK_SECONDS = 0.05
+_LOOKS_AHEAD = 3
+"""Updates of so many looks are kept free in the log: about what one look writes, re-emission included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +144,7 @@ class _Run:
         self.sizes: list[tuple[float, int]] = []
         self.lengths: list[tuple[float, int]] = []
         """(seconds, records from the start of the log to its end), before every trim."""
-        self._start_seconds, self._written = 0.0, 0
+        self._start_seconds = 0.0
         self._log_starts = [0] * stream.partitions
 
     def steps(
@@ -188,10 +190,10 @@ class _Run:
     def _re_emit(self, writer: Writer, log_records_max: float) -> None:
         """Write again every key whose newest record lies before the wanted start of the log."""
         room = log_records_max / self._stream.partitions
-        # What the next look will add before it trims again: as much as this one did.
-        ahead = (self.state.writes - self._written) / self._stream.partitions
-        self._written = self.state.writes
+        updates = self._stream.mean_rate() / self._stream.partitions * LOOK_SECONDS
         for number, held in enumerate(self.state.newest):
+            # What the next look may add before it trims, never so much that no key could stay where it is.
+            ahead = min(_LOOKS_AHEAD * updates, max(0.0, room - len(held)) / 2)
             while held:
                 key, (offset, value) = next(iter(held.items()))
                 if offset >= self.state.ends[number] + ahead - room:
