@@ -192,6 +192,11 @@ class RocksTaskStores:
             if name not in (POSITIONS_FAMILY, _DEFAULT_FAMILY) and not is_derived(name)
         )
 
+    @property
+    def is_open(self) -> bool:
+        """False once it was closed."""
+        return self._database is not None
+
     def size(self, store: str) -> StoreSize:
         """How much a store holds, as RocksDB estimates it."""
         family = self.family(store)

@@ -94,6 +94,9 @@ class Offsets:
         found: list[ClientPartition] = []
 
         def request(left_seconds: float) -> list[ClientPartition]:
+            # librdkafka crashes the process when this request meets a coordinator that is still being made, as on a
+            # new broker (its issue 5040). A description finds the coordinator first, and fails as one should.
+            self._members(group, left_seconds)
             (future,) = self._admin.client.list_consumer_group_offsets(
                 [ConsumerGroupTopicPartitions(group, wanted)],
                 require_stable=stable,
@@ -135,19 +138,18 @@ class Offsets:
 
     def group_members(self, group: str) -> list[str]:
         """Ids of the members of a group right now."""
+        return self._admin.call(f"describing group {group!r}", lambda left: self._members(group, left))
 
-        def request(left_seconds: float) -> list[str]:
-            (future,) = self._admin.client.describe_consumer_groups(
-                [group], request_timeout=left_seconds
-            ).values()
-            try:
-                return sorted(member.member_id for member in future.result().members)
-            except KafkaException as raised:
-                if error_of(raised).code() != KafkaError.GROUP_ID_NOT_FOUND:
-                    raise
-                return []
-
-        return self._admin.call(f"describing group {group!r}", request)
+    def _members(self, group: str, left_seconds: float) -> list[str]:
+        (future,) = self._admin.client.describe_consumer_groups(
+            [group], request_timeout=left_seconds
+        ).values()
+        try:
+            return sorted(member.member_id for member in future.result().members)
+        except KafkaException as raised:
+            if error_of(raised).code() != KafkaError.GROUP_ID_NOT_FOUND:
+                raise
+            return []
 
 
 _UNSTABLE = KafkaError.UNSTABLE_OFFSET_COMMIT

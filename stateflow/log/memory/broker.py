@@ -28,6 +28,7 @@ class MemoryBroker:
         self.transactions = TransactionCoordinator(
             clock, transaction_timeout_ms, lambda group, offsets: self.group(group).offsets.update(offsets)
         )
+        self._expired_ms: int | None = None
         self._session_timeout_ms = session_timeout_ms
         self._max_poll_interval_ms = max_poll_interval_ms
 
@@ -62,8 +63,15 @@ class MemoryBroker:
             )
         return self.groups[name]
 
-    def expire(self) -> None:
-        """Let the clock have its way with open transactions and silent members."""
+    def expire(self, *, changed: bool = False) -> None:
+        """Let the clock have its way with open transactions and silent members.
+
+        Nothing to do when it stands where it stood, unless topics or members have ``changed``.
+        """
+        now_ms = self.clock.now_ms()
+        if now_ms == self._expired_ms and not changed:
+            return
+        self._expired_ms = now_ms
         self.transactions.expire()
         counts = {name: len(topic.partitions) for name, topic in self.topics.items()}
         for group in self.groups.values():

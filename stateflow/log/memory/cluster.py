@@ -62,7 +62,7 @@ class MemoryCluster:
             for spec in specs:
                 if spec.name not in self._broker.topics:
                     self._broker.topics[spec.name] = Topic(spec)
-            self._broker.expire()
+            self._broker.expire(changed=True)
             return self.describe(spec.name for spec in specs)
 
     def delete(self, topics: Iterable[str]) -> None:
@@ -75,7 +75,7 @@ class MemoryCluster:
                 for group in self._broker.groups.values():
                     for partition in [p for p in group.offsets if p.topic == name]:
                         del group.offsets[partition]
-            self._broker.expire()
+            self._broker.expire(changed=True)
 
     def topic_config(self, topic: str) -> dict[str, str]:
         """Effective settings of a topic."""
@@ -191,6 +191,7 @@ class MemoryCluster:
             state = self._broker.group(group)
             for member in list(state.members.values()):
                 state.leave(member)
+            self._broker.expire(changed=True)
 
     def reader(self) -> MemoryReader:
         """A new reader."""

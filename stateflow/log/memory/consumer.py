@@ -38,7 +38,7 @@ class MemoryGroupConsumer:
                 broker.topic(topic)
             self._group = broker.group(group)
             self._member = self._group.join(self._topics, instance)
-            broker.expire()
+            broker.expire(changed=True)
 
     def poll(self, max_records: int, timeout_seconds: float) -> list[RecordBatch]:
         """Serve the group, then read. Raises ``MembershipLost`` when this member was started elsewhere."""
@@ -68,7 +68,7 @@ class MemoryGroupConsumer:
             self._listener.on_lost(lost)
         with self._broker.lock:
             self._member = self._group.join(self._topics, self._instance)
-            self._broker.expire()
+            self._broker.expire(changed=True)
 
     def _hand_over(self) -> None:
         """Give up what is due, then take what is free. The listener runs without the cluster's lock."""
@@ -146,7 +146,7 @@ class MemoryGroupConsumer:
         with self._broker.lock:
             if self._instance is None:
                 self._group.leave(self._member)
-                self._broker.expire()
+                self._broker.expire(changed=True)
 
     def kill(self) -> None:
         """Stop as if by SIGKILL: no callback, no goodbye; the group notices when the session times out."""

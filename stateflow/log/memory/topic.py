@@ -61,10 +61,14 @@ class Topic:
         """Effective settings."""
         return {**DEFAULT_CONFIG, **self.overrides}
 
+    def setting(self, name: str) -> str:
+        """One effective setting."""
+        return self.overrides.get(name) or DEFAULT_CONFIG[name]
+
     @property
     def policies(self) -> set[str]:
         """``compact``, ``delete`` or both."""
-        return {policy.strip() for policy in self.config["cleanup.policy"].split(",")}
+        return {policy.strip() for policy in self.setting("cleanup.policy").split(",")}
 
     def payload(
         self,
@@ -83,13 +87,13 @@ class Topic:
             )
         size_bytes = _RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"")
         size_bytes += sum(len(name) + len(content) for name, content in headers)
-        if size_bytes > int(self.config["max.message.bytes"]):
+        if size_bytes > int(self.setting("max.message.bytes")):
             raise BrokerRefused(
                 f"A record of {size_bytes} bytes is larger than topic {self.name!r} takes.",
                 action="make the value smaller or raise the topic's max.message.bytes.",
                 topic=self.name,
             )
-        append_time = self.config["message.timestamp.type"] == "LogAppendTime"
+        append_time = self.setting("message.timestamp.type") == "LogAppendTime"
         return Payload(key, value, clock.now_ms() if append_time else timestamp_ms, headers)
 
 

@@ -15,6 +15,7 @@ from stateflow.record import TopicPartition
 from stateflow.runtime.lag import is_drained
 from stateflow.runtime.wiring import TaskWiring
 from stateflow.scale.generation import abort
+from stateflow.store.memory import MemoryTaskStores
 from stateflow.testing.faults.history import Step
 from stateflow.testing.faults.processes import Process, Strike
 from stateflow.testing.faults.tearing import LATE_END_TXN, Tear
@@ -93,12 +94,13 @@ def _disk(world: World, machine: Machine, verb: str) -> None:
         machine.disk.back_up()
     elif verb == "ahead":
         machine.disk.run_ahead()
-    elif machine.worker is None:  # nobody can take a disk away from a worker without killing it
-        if verb == "lose":
-            machine.disk.lose()
-        else:
-            machine.disk.reinstate()
-        world.notes.struck(verb, "disk", f"{machine.name}: {verb}")
+    else:
+        if machine.worker is not None:  # nobody can take a disk away from a worker without killing it
+            world.bury(machine, keeps_all=True)
+        {"lose": machine.disk.lose, "reinstate": machine.disk.reinstate, "corrupt": machine.disk.corrupt}[
+            verb
+        ]()
+        world.notes.struck(verb, "disk", f"  {machine.name}: its disk")
 
 
 def _scale(world: World, step: Step) -> None:
@@ -109,9 +111,8 @@ def _scale(world: World, step: Step) -> None:
     process = Process("operator", world.notes)
     if step.detail:
         process.strike = Strike(step.detail, step.worker * 40 + step.amount * 11)
-    before = world.unfinished
     outcome = world.repartition(step.amount, process)
-    if outcome == "failed" and before is None and not _has_begun(world):
+    if not _has_begun(world):  # refused before anything was done, or killed when everything was
         world.unfinished = None
     world.notes.struck("repartition", outcome, f"  to {step.amount} partitions: {outcome}")
 
@@ -132,7 +133,7 @@ def _image(world: World, machine: Machine) -> None:
     for task in list(worker.tasks.values()):
         stores = machine.disk.found(task.wiring)
         shelf = world.shelf
-        if stores is None or not task.wiring.changelogs:
+        if not isinstance(stores, MemoryTaskStores) or not task.wiring.changelogs:
             continue
         outcome = world.guard(process, lambda: shelf.publish(process, task.wiring, stores))  # noqa: B023 - called at once
         world.notes.struck("image", outcome, f"  image of {task.wiring.id}: {outcome}")
@@ -165,7 +166,6 @@ def trimmable(wiring: TaskWiring) -> Trimmable:
 
 def trim_to(cluster: MemoryCluster, changelog: TopicPartition, offset_next: int) -> None:
     """Remove what stands before an offset of a changelog."""
-    cluster.alter_topic_config(changelog.topic, {"cleanup.policy": "compact,delete"})
     cluster.trim({changelog: offset_next})
 
 
@@ -239,22 +239,20 @@ def _abort_scaling(world: World) -> None:
 
 
 def _drain(world: World) -> None:
+    tasks: list[TaskWiring] = []
     for round_number in range(_ROUNDS_MAX):
         machine = world.machines[round_number % 2]
         world.turn(machine)
-        if _is_at_rest(world):
+        if not tasks and world.is_prepared():
+            tasks = world.wiring().tasks()
+        if tasks and _is_at_rest(world, tasks):
             return
         if round_number % 6 == 5:
             world.clock.advance(ms=_QUIET_MS)
     world.problems.append(f"the application has not come to rest after {_ROUNDS_MAX} turns")
 
 
-def _is_at_rest(world: World) -> bool:
+def _is_at_rest(world: World, tasks: list[TaskWiring]) -> bool:
     """Everything is processed and committed, and every task runs somewhere."""
-    if not world.is_prepared():
-        return False
-    wiring = world.wiring()
-    if not is_drained(world.cluster, wiring.catalog):
-        return False
     running = {task for machine in world.machines if machine.worker for task in machine.worker.tasks}
-    return running >= {task.id for task in wiring.tasks()}
+    return all(task.id in running for task in tasks) and is_drained(world.cluster, world.wiring().catalog)

@@ -72,6 +72,12 @@ class MemoryDisk:
         """Let the next store that is opened claim more than its log has, with content that nobody wrote."""
         self._runs_ahead = True
 
+    def corrupt(self) -> None:
+        """Memory has no blocks that could be damaged."""
+
+    def remove(self) -> None:
+        """Nothing is kept outside."""
+
     def _run_ahead(self, cluster: Cluster, wiring: TaskWiring, stores: MemoryTaskStores) -> None:
         self._runs_ahead = False
         for store, changelog in wiring.changelogs.items():

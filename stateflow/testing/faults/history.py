@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, get_args
 
 from stateflow.catalog.model import Guarantee
-from stateflow.failpoints import POINTS
+from stateflow.failpoints import POINTS, phase_of
 
 Profile = Literal["crash", "scale", "torn", "image", "recreate", "disk"]
 """What a history is about, beside crashes: a new partition count, late EndTxn requests, images and trimmed changelogs,
@@ -82,8 +82,13 @@ def generate(seed: int, profile: Profile | None = None) -> History:
         commit_ms=rng.choice((0, 0, 15)),
         flush_ms=rng.choice((0, 20, 30_000)),
         poll_records=rng.choice((2, 3, 10)),
-        steps=tuple(_steps(rng, chosen)),
+        steps=tuple(step if exactly_once else _without_zombie(step) for step in _steps(rng, chosen)),
     )
+
+
+def _without_zombie(step: Step) -> Step:
+    """At least once nobody is fenced: a worker that was taken for dead may write old state over new."""
+    return step._replace(detail=step.detail.replace("freeze", "kill"))
 
 
 # --- the steps ----------------------------------------------------------------------------------------------
@@ -91,7 +96,7 @@ def generate(seed: int, profile: Profile | None = None) -> History:
 _COMMON: tuple[tuple[str, int], ...] = (
     ("send", 6),
     ("turn", 9),
-    ("strike", 5),
+    ("strike", 9),
     ("thaw", 2),
     ("stop", 1),
     ("elapse", 2),
@@ -107,10 +112,19 @@ _EXTRA: dict[Profile, tuple[tuple[str, int], ...]] = {
     "torn": (("tear", 5),),
     "image": (("image", 5), ("trim", 3), ("collect", 1)),
     "recreate": (),
-    "disk": (("image", 2), ("trim", 1), ("corrupt", 1), ("scale", 1)),
+    "disk": (("corrupt", 4), ("scale", 1), ("ahead", 1)),
 }
 _STRIKES = ("kill", "kill", "kill", "raise", "raise", "freeze", "freeze")
 _RECREATED = ("changelog", "changelog", "source", "rekeyed", "past")
+_PHASES = (
+    *("startup", "open", "open", "restore", "restore", "process", "process"),
+    *("commit", "commit", "commit", "commit", "flush", "purge", "handover", "handover", "stop"),
+)
+_PHASES_OF: dict[Profile, tuple[str, ...]] = {
+    **dict.fromkeys(PROFILES, _PHASES),
+    "torn": (*_PHASES, "takeover", "takeover", "takeover"),
+    "image": (*_PHASES, "image", "collect", "install"),
+}
 _DELAYS_MS = (1, 10, 1_000, 20_000, 50_000, 70_000, 2 * 86_400_000)
 
 
@@ -119,17 +133,50 @@ def _steps(rng: random.Random, profile: Profile) -> list[Step]:
     count = rng.randint(5, 16)
     steps = [Step("send", 0, rng.randint(2, 6), "plain"), Step("turn", rng.randrange(WORKERS), 2)]
     for _ in range(count):
-        steps.append(_step(rng, rng.choices(verbs, weights)[0]))
-        if steps[-1].verb in ("strike", "tear"):  # something for it to meet
-            steps.append(_step(rng, "send"))
-            steps.append(Step("turn", steps[-2].worker, rng.randint(2, 6)))
+        steps += _scene(rng, rng.choices(verbs, weights)[0], profile)
     if profile == "recreate":
         steps.append(Step("turn", rng.randrange(WORKERS), 4))
         steps.append(Step("recreate", rng.randrange(WORKERS), rng.randrange(3), rng.choice(_RECREATED)))
     return steps
 
 
-def _step(rng: random.Random, verb: str) -> Step:
+def _scene(rng: random.Random, verb: str, profile: Profile) -> list[Step]:
+    """A step, and what it takes for it to have an effect."""
+    step = _step(rng, verb, profile)
+    if verb not in ("strike", "tear", "corrupt", "trim"):
+        return [step]
+    if verb == "corrupt":  # without more operations: what they read would meet the damage before a scan does
+        busy = [Step("turn", step.worker, 3), _step(rng, "send", profile), Step("turn", step.worker, 4)]
+        return [*busy, step, Step("elapse", 0, 50_000), Step("turn", step.worker, 4)]
+    if verb == "trim":  # behind an image that is not of this moment
+        image = [Step("turn", step.worker, 3), Step("image", step.worker)]
+        return [*image, _step(rng, "send", profile), Step("turn", step.worker, 3), step]
+    if profile == "image" and verb == "strike" and rng.random() < 0.5:
+        place = rng.choice(("before objects.put", "after objects.put", "before objects.delete"))
+        struck = Step("strike", step.worker, rng.randint(1, 3), f"{rng.choice(('kill', 'freeze'))}@{place}")
+        return [
+            struck,
+            Step(rng.choice(("image", "image", "collect")), step.worker),
+            *_aftermath(rng, struck, profile),
+        ]
+    then = [_step(rng, "send", profile), Step("turn", step.worker, rng.randint(2, 6))]
+    return [step, *then, *_aftermath(rng, step, profile)]
+
+
+def _aftermath(rng: random.Random, struck: Step, profile: Profile) -> list[Step]:
+    """Whoever hangs is often taken for dead: another takes over, goes on, and then it comes back."""
+    if "freeze" not in struck.detail or rng.random() < 0.3:
+        return []
+    other = (struck.worker + rng.randint(1, WORKERS - 1)) % WORKERS
+    return [
+        Step("elapse", 0, rng.choice((46_000, 50_000, 70_000))),
+        Step("turn", other, rng.randint(3, 6)),
+        *([_step(rng, "send", profile), Step("turn", other, 2)] if rng.random() < 0.5 else []),
+        Step("thaw", struck.worker),
+    ]
+
+
+def _step(rng: random.Random, verb: str, profile: Profile) -> Step:
     worker = rng.randrange(WORKERS)
     match verb:
         case "send":
@@ -137,14 +184,14 @@ def _step(rng: random.Random, verb: str) -> Step:
         case "turn":
             return Step(verb, worker, rng.randint(1, 4))
         case "strike":
-            return _strike(rng, worker)
+            return _strike(rng, worker, _PHASES_OF[profile])
         case "elapse":
             return Step(verb, 0, rng.choices(_DELAYS_MS, (6, 4, 4, 2, 3, 2, 1))[0])
         case "scale":
             return Step(verb, worker, rng.randint(1, 4), rng.choice(("", "", "kill", "raise")))
         case "tear":
             return Step(verb, worker, rng.randint(1, 14), str(rng.choice((0, 1, 2, 4, 1000))))
-        case "lose" | "reinstate":
+        case "lose" | "reinstate" | "corrupt":
             return Step(verb, worker)
         case _:
             return Step(verb, worker, rng.randrange(4))
@@ -154,12 +201,13 @@ def _how_sent(rng: random.Random) -> str:
     return rng.choices(("plain", "committed", "aborted", "open", "close-open"), (6, 2, 2, 1, 1))[0]
 
 
-def _strike(rng: random.Random, worker: int) -> Step:
+def _strike(rng: random.Random, worker: int, phases: Sequence[str]) -> Step:
     """A fault at the n-th place that is reached, or at a failpoint by its name."""
     fault = rng.choice(_STRIKES)
     if rng.random() < 0.4:
-        point = rng.choice(tuple(POINTS))
+        phase = rng.choice(phases)
+        point = rng.choice([name for name in POINTS if phase_of(name) == phase])
         return Step("strike", worker, rng.choice((1, 1, 2, 3)), f"{fault}@{point}")
     return Step(
-        "strike", worker, rng.choice((rng.randint(1, 12), rng.randint(1, 40), rng.randint(1, 150))), fault
+        "strike", worker, rng.choice((rng.randint(1, 8), rng.randint(1, 25), rng.randint(1, 80))), fault
     )

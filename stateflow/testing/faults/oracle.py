@@ -15,14 +15,18 @@ from stateflow.checkpoint.planner import plan_task
 from stateflow.checkpoint.restore import Restoration
 from stateflow.checkpoint.tails import read_tails
 from stateflow.codec.windowed import split_windowed
+from stateflow.errors import StateflowError
 from stateflow.log.reading import read_range
+from stateflow.query.local import LocalState
 from stateflow.record import Record, TopicPartition
 from stateflow.runtime.wiring import TaskWiring
 from stateflow.state.view import StoreView
 from stateflow.store.base import StoreReader
+from stateflow.store.rocks import RocksTaskStores
 from stateflow.testing.faults.applications import CLEAR, TTL_MS, WINDOW_MS
 from stateflow.testing.faults.disks import MemoryDisk
 from stateflow.testing.faults.processes import Process
+from stateflow.testing.faults.rocks_disk import RocksDisk
 from stateflow.testing.faults.sending import Sent
 from stateflow.testing.faults.world import Machine, World
 
@@ -195,16 +199,41 @@ def _task(world: World, task: TaskWiring, running: dict[str, dict[Entry, Any]]) 
     live = machine.worker.tasks[task.id].context.stores
     raw = {name: dict(store.scan()) for name, store in live.items()}
     findings = []
-    restored = restored_from_log(world, task)
+    try:
+        restored = restored_from_log(world, task)
+    except StateflowError as error:  # what was committed must always be there for the next owner
+        return [Finding("lost", "restore", f"{task.id} cannot be restored: {error}")]
     if restored != raw:
-        findings.append(Finding("silent", "restore", f"{task.id}: restored {restored}, running {raw}"))
+        findings.append(
+            Finding("silent", "restore", f"{task.id}, restored and running: {_apart(restored, raw)}")
+        )
+    findings += _images(world, task)
     disk = machine.disk.found(task)
     left = {} if disk is None else {name: dict(disk.reader(name).scan()) for name in raw}
     if left != raw:
-        findings.append(Finding("silent", "disk", f"{task.id}: on disk {left}, running {raw}"))
-    for name, rows in _decoded(task, lambda store: live[store]).items():
+        findings.append(Finding("silent", "disk", f"{task.id}, on disk and running: {_apart(left, raw)}"))
+    decoded = _decoded(task, lambda store: live[store])
+    if isinstance(disk, RocksTaskStores):
+        disk.flush()
+        aside = _read_aside(world, machine, task)
+        if aside != decoded:
+            findings.append(
+                Finding("silent", "state read", f"{task.id}, read and running: {_apart(aside, decoded)}")
+            )
+    for name, rows in decoded.items():
         running[name].update(rows)
     return findings
+
+
+def _apart(one: Mapping[str, Mapping[Any, Any]], other: Mapping[str, Mapping[Any, Any]]) -> str:
+    """The first rows in which two contents differ."""
+    rows = [
+        f"{store} {key!r}: {one.get(store, {}).get(key)!r} and {other.get(store, {}).get(key)!r}"
+        for store in sorted(one.keys() | other.keys())
+        for key in sorted(one.get(store, {}).keys() | other.get(store, {}).keys(), key=str)
+        if one.get(store, {}).get(key) != other.get(store, {}).get(key)
+    ]
+    return "; ".join(rows[:4])
 
 
 def _has(machine: Machine, task: str) -> bool:
@@ -220,9 +249,42 @@ def restored_from_log(world: World, task: TaskWiring) -> dict[str, dict[bytes, b
     ends: Mapping[str, int] = {}
     if _is_exact(world):
         ends = resolve(read_tails(world.cluster, task.changelogs, world.clock)).restore_next
-    plan = plan_task(world.cluster, task.id, task.changelogs, task.topic_ids, stores, world.clock, ends=ends)
+    plan = plan_task(
+        world.cluster,
+        task.id,
+        task.changelogs,
+        task.topic_ids,
+        stores,
+        world.clock,
+        ends=ends,
+        terms=task.terms,
+    )
     Restoration(world.cluster, plan, stores, world.clock).run()
     return {name: dict(stores.reader(name).scan()) for name in task.changelogs}
+
+
+def _images(world: World, task: TaskWiring) -> list[Finding]:
+    """Every image that was published is whole, whatever happened to whoever published it."""
+    if world.shelf is None:
+        return []
+    images = world.shelf.images(task)
+    problems = {name: images.verify(images.load(name)) for name in images.names()}
+    broken = [f"{name}: {', '.join(wrong)}" for name, wrong in problems.items() if wrong]
+    return [Finding("silent", "image", f"{task.id}: {'; '.join(broken)}")] if broken else []
+
+
+def _read_aside(world: World, machine: Machine, task: TaskWiring) -> dict[str, dict[Entry, Any]]:
+    """A task's real databases as ``stateflow state`` reads them, beside the worker that has them open."""
+    disk, rows = machine.disk, dict[str, dict[Entry, Any]]()
+    assert isinstance(disk, RocksDisk), "only these are on a disk"
+    local = LocalState(disk.state_dir, world.wiring().catalog)
+    for name in task.changelogs:
+        rows[name] = {}
+        for found in local.scan(name, [task.partition]):
+            row = found.row
+            part = next((p for p in (row.window_start_ms, row.index, row.map_key) if p is not None), None)
+            rows[name][row.key, part] = row.value
+    return rows
 
 
 def _decoded(task: TaskWiring, reader: Callable[[str], StoreReader]) -> dict[str, dict[Entry, Any]]:

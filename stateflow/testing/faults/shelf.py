@@ -18,7 +18,7 @@ from stateflow.checkpoint.manifest import ImageStore, Manifest
 from stateflow.checkpoint.objects import ObjectInfo
 from stateflow.checkpoint.planner import plan_task
 from stateflow.clock import Clock
-from stateflow.errors import ChangelogTrimmed
+from stateflow.errors import ChangelogTrimmed, StateCorrupt
 from stateflow.log.base import Cluster
 from stateflow.runtime.wiring import TaskWiring
 from stateflow.store.base import StorePosition
@@ -98,7 +98,15 @@ class ImageShelf:
         Raises ``ChangelogTrimmed`` when neither these stores nor an image reach to where the changelogs begin.
         """
         try:
-            plan = plan_task(cluster, wiring.id, wiring.changelogs, wiring.topic_ids, stores, self._clock)
+            plan = plan_task(
+                cluster,
+                wiring.id,
+                wiring.changelogs,
+                wiring.topic_ids,
+                stores,
+                self._clock,
+                terms=wiring.terms,
+            )
         except ChangelogTrimmed:
             found = self.fetch_best(cluster, process, wiring, sys.maxsize)
             if found is None:
@@ -115,10 +123,15 @@ class ImageShelf:
         images = self.images(wiring, process)
         identity = Identity(wiring.app, cluster.cluster_id, wiring.generation, wiring.id)
         directory = TaskDirectory(Path("nowhere"), identity)
-        job = RestoreJob(wiring.id, directory, dict(wiring.changelogs), dict(wiring.topic_ids))
+        job = RestoreJob(
+            wiring.id, directory, dict(wiring.changelogs), dict(wiring.topic_ids), terms=wiring.terms
+        )
         for image in judged_images(cluster, job, images, self._clock):
             if image.refused is None and image.manifest is not None and image.slots <= slots:
-                return self._stores(images, image.manifest)
+                try:
+                    return self._stores(images, image.manifest)
+                except (StateCorrupt, FileNotFoundError):
+                    continue  # passed over, as a worker does; the oracle looks at every image
         return None
 
     def _stores(self, images: TaskImages, manifest: Manifest) -> MemoryTaskStores:
@@ -138,7 +151,10 @@ class ImageShelf:
         return stores
 
 
+def scratch_folder() -> Path | None:
+    """Where passing files go; None for the system's usual place."""
+    return _FAST_FOLDER if _FAST_FOLDER.is_dir() else None
+
+
 def _scratch() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(
-        prefix="stateflow-image-", dir=_FAST_FOLDER if _FAST_FOLDER.is_dir() else None
-    )
+    return tempfile.TemporaryDirectory(prefix="stateflow-image-", dir=scratch_folder())

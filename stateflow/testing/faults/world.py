@@ -25,6 +25,7 @@ from stateflow.testing.faults.applications import NAMES, topology_of
 from stateflow.testing.faults.disks import MemoryDisk
 from stateflow.testing.faults.history import WORKERS, History
 from stateflow.testing.faults.processes import Killed, Notes, Process, WatchedCluster, struck_at
+from stateflow.testing.faults.rocks_disk import RocksDisk
 from stateflow.testing.faults.sending import Producers
 from stateflow.testing.faults.shelf import ImageShelf
 from stateflow.testing.faults.strands import Strand, StrandExecutor
@@ -41,7 +42,7 @@ class Machine:
     """A place where one worker at a time runs, and its disk."""
 
     number: int
-    disk: MemoryDisk
+    disk: MemoryDisk | RocksDisk
     process: Process | None = None
     worker: Worker | None = None
     stopping: bool = False
@@ -80,9 +81,12 @@ class World:
         self.cluster.create([TopicSpec(self.names.source, self.history.sources), *specs])
         self.producers = Producers(self.cluster, self.names.source, self.history.sources)
         self.shelf = ImageShelf(self.clock) if self.history.profile == "image" else None
-        self.machines = [
-            Machine(number, MemoryDisk(self.clock, self.notes, self.shelf)) for number in range(WORKERS)
-        ]
+        self.machines = [Machine(number, self._disk()) for number in range(WORKERS)]
+
+    def _disk(self) -> MemoryDisk | RocksDisk:
+        if self.history.profile == "disk":
+            return RocksDisk(self.clock, self.notes)
+        return MemoryDisk(self.clock, self.notes, self.shelf)
 
     # --- processes ------------------------------------------------------------------------------------
 
@@ -159,6 +163,7 @@ class World:
                 self.history.guarantee,
                 self.history.partitions,
                 self.clock,
+                trim_to=None if self.shelf is None else "memory://images",
             )
             machine.worker = Worker(
                 cluster,
@@ -291,10 +296,11 @@ class World:
         return catalog is not None and not has_begun(catalog)
 
     def close(self) -> None:
-        """End what still runs, so that no thread stays behind."""
+        """End what still runs, so that no thread and no file stays behind."""
         for machine in self.machines:
             if machine.process is not None:
                 self.bury(machine)
+            machine.disk.remove()
 
 
 def has_begun(catalog: Catalog) -> bool:

@@ -1,0 +1,41 @@
+"""Each planted bug is found by the simulation, and is gone from the code afterwards."""
+
+from __future__ import annotations
+
+import pytest
+
+from stateflow.checkpoint import planner
+from stateflow.testing.faults.history import generate
+from stateflow.testing.faults.planted import BUGS, PlantedBug, bug_named, hunt, planted
+from stateflow.testing.faults.simulate import quiet, replay, run
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=[bug.name for bug in BUGS])
+def test_a_planted_bug_is_caught(bug: PlantedBug) -> None:
+    catch = hunt(bug)
+    assert catch.caught, f"{bug.name} was not found in {catch.seeds_tried} seeds"
+    assert catch.seed is not None
+    with quiet():
+        assert not run(generate(catch.seed, bug.profile)).findings, (
+            "without the bug the seed breaks no promise"
+        )
+
+
+def test_a_bug_is_planted_only_inside_its_scope() -> None:
+    real = planner.plan_store
+    with planted(bug_named("reset_to_earliest")):
+        assert planner.plan_store is not real
+    assert planner.plan_store is real
+
+
+def test_a_failure_is_made_short_and_replays() -> None:
+    bug = bug_named("zombie_retries")
+    catch = hunt(bug)
+    assert catch.seed is not None
+    with planted(bug):
+        whole = replay(catch.seed, bug.profile, shortest=False)
+        first, second = replay(catch.seed, bug.profile), replay(catch.seed, bug.profile)
+    assert first.trace_hash == second.trace_hash
+    assert 0 < len(first.history.steps) < len(whole.history.steps)
+    assert first.findings
+    assert f"seed {catch.seed}: crash" in first.text()
