@@ -47,6 +47,8 @@ from stateflow.state.versioned import Version, Versioned
 if TYPE_CHECKING:
     from stateflow import testing
     from stateflow.codec.avro import AvroCodec as Avro
+    from stateflow.codec.confluent import ConfluentAvro
+    from stateflow.codec.registry import SchemaRegistry
 
 __all__ = [
     "Aggregate",
@@ -56,6 +58,7 @@ __all__ = [
     "Boolean",
     "Bytes",
     "Codec",
+    "ConfluentAvro",
     "Context",
     "Counter",
     "DeadLetter",
@@ -76,6 +79,7 @@ __all__ = [
     "OrderedInteger",
     "Reducing",
     "Retry",
+    "SchemaRegistry",
     "SetOf",
     "Skip",
     "Stream",
@@ -109,6 +113,10 @@ def __getattr__(name: str) -> Any:
     """What is heavier than the rest is imported when it is first used."""
     if name == "Avro":
         return importlib.import_module("stateflow.codec.avro").AvroCodec
+    if name == "ConfluentAvro":
+        return importlib.import_module("stateflow.codec.confluent").ConfluentAvro
+    if name == "SchemaRegistry":
+        return importlib.import_module("stateflow.codec.registry").SchemaRegistry
     if name == "testing":
         return importlib.import_module("stateflow.testing")
     raise AttributeError(f"module 'stateflow' has no attribute {name!r}")

@@ -133,6 +133,12 @@ class StateBoundExceeded(ProcessingError):
     """A record would make a state larger than was declared for it, or a counter larger than 64 bits hold."""
 
 
+class SchemaUnavailable(StateflowError):
+    """A schema that values name, or are to be written with, cannot be had from the schema registry."""
+
+    exit_code = 23
+
+
 # --- local state: 30 … 39 ---------------------------------------------------------------------------
 
 

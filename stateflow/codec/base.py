@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
-from stateflow.errors import CatalogIncompatible, DecodeError, EncodeError
+from stateflow.errors import CatalogIncompatible, DecodeError, EncodeError, SchemaUnavailable
 
 T = TypeVar("T")
 
@@ -49,6 +49,8 @@ class Codec(ABC, Generic[T]):
         """The bytes of one value; raises ``EncodeError``."""
         try:
             return self._encode(value)
+        except SchemaUnavailable:
+            raise
         except Exception as cause:
             raise self._encode_error(value, cause) from cause
 
@@ -56,8 +58,8 @@ class Codec(ABC, Generic[T]):
         """The value of some bytes; raises ``DecodeError``."""
         try:
             return self._decode(data)
-        except CatalogIncompatible:
-            raise  # not these bytes are wrong, but the code that reads them
+        except (CatalogIncompatible, SchemaUnavailable):
+            raise  # not these bytes are wrong, but what reads them
         except Exception as cause:
             raise self._decode_error(data, cause) from cause
 

@@ -36,6 +36,9 @@ def check_options(
         duration = getattr(options, option)
         if duration is not None and duration < timedelta(milliseconds=1):
             raise wrong(owner, name, f"has a {option} below 1 ms", "Give a longer one.")
+    if codec.describe()["codec"] == "confluent-avro":
+        what = "is written with schemas of a registry, which tools and restores do not ask"
+        raise wrong(owner, name, what, "Use sf.Avro(schema): the catalog keeps its writers' schemas.")
     _check_versions(owner, name, kind, options)
     if kind.kind == "value" and options.default is None and not is_optional:
         raise wrong(owner, name, "has no default", "Give default=…, or annotate it Value[… | None].")

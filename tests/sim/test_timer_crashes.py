@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import stateflow as sf
+from stateflow.failpoints import handled
 from stateflow.log.base import TopicSpec
 from stateflow.operators import timing
 from stateflow.testing.driver import TestDriver
@@ -87,14 +88,57 @@ def test_killed_at_every_write(after: bool, power_cut: bool) -> None:
     for call in range(1, plan.calls + 1):
         dying = CrashPlan(call, after=after)
         ends = live(dying, power_cut=power_cut)
-        told = f"killed {dying.died_at}, call {call}: {ends}"
-        by_key = Counter(end.split()[0] for end in ends)
-        assert by_key == {**dict.fromkeys(KEYS, 2), "last": 1}, told
-        for key in KEYS:  # each timer once, each end numbered once
-            (first, second) = sorted(end.split(" ", 1)[1] for end in ends if end.startswith(f"{key} "))
-            assert {first[:8], second[:8]} == {'["clock"', '["event"'}, told
-            assert {first[-2], second[-2]} == {"1", "2"}, told
-        assert set(ends.values()) == {1}, told
+        assert_each_once(ends, f"killed {dying.died_at}, call {call}: {ends}")
+
+
+def assert_each_once(ends: Counter[str], told: str) -> None:
+    """Each timer once, each end of a key numbered once."""
+    by_key = Counter(end.split()[0] for end in ends)
+    assert by_key == {**dict.fromkeys(KEYS, 2), "last": 1}, told
+    for key in KEYS:
+        (first, second) = sorted(end.split(" ", 1)[1] for end in ends if end.startswith(f"{key} "))
+        assert {first[:8], second[:8]} == {'["clock"', '["event"'}, told
+        assert {first[-2], second[-2]} == {"1", "2"}, told
+    assert set(ends.values()) == {1}, told
+
+
+class Strikes:
+    """Dies at the n-th time that a failpoint is reached, and at every point after that."""
+
+    def __init__(self, point: str = "", hit: int = 0) -> None:
+        self.hits: Counter[str] = Counter()
+        self._point, self._hit = point, hit
+        self._dead = False
+
+    def __call__(self, point: str) -> None:
+        self.hits[point] += 1
+        if self._dead or (point == self._point and self.hits[point] == self._hit):
+            self._dead = True
+            raise Crash(point)
+
+
+def live_to(strikes: Strikes) -> Counter[str]:
+    world = TimedWorld()
+    world.click(*KEYS, second=1)
+    world.click(*KEYS, second=2)
+    world.click("last", second=500)
+    try:
+        with handled(strikes):
+            world.settle(CrashPlan())
+    except Crash:
+        world.power_cut()
+        world.settle(CrashPlan())
+    return world.ends()
+
+
+def test_killed_at_every_failpoint() -> None:
+    clean = Strikes()
+    assert_each_once(live_to(clean), "without a crash")
+    assert {"commit.after_end_txn", "commit.after_apply", "process.after_operators"} & clean.hits.keys()
+    for point, hits in clean.hits.items():
+        for hit in sorted({1, 2, 3, hits // 2 or 1, hits - 1 or 1, hits}):
+            if hit <= hits:
+                assert_each_once(live_to(Strikes(point, hit)), f"{point}, hit {hit} of {hits}")
 
 
 def ends_of(driver: TestDriver, out: sf.Topic[str, Any]) -> Counter[tuple[str, str]]:
