@@ -8,6 +8,7 @@ import msgspec
 
 from stateflow.catalog.control import ControlTopic, refuse_unfinished
 from stateflow.catalog.encoding import CatalogItem
+from stateflow.catalog.evolution import evolved
 from stateflow.catalog.model import Catalog, GenerationEntry
 from stateflow.catalog.names import changelog_topic, repartition_topic
 from stateflow.checkpoint.savepoints import Savepoint
@@ -42,7 +43,15 @@ def next_generation(catalog: Catalog | None) -> int:
 
 
 def planned_catalog(expected: Catalog, savepoint: Savepoint, generation: int) -> Catalog:
-    """The catalog as it is to be: the expected one, with one generation, which is the restored one."""
+    """The catalog as it is to be: the expected one, with one generation, which is the restored one.
+
+    Its stores know the schemas by which the savepoint's values were written, under the savepoint's numbers.
+    """
+    saved = {store.name: store for store in savepoint.stores}
+    stores = {
+        name: evolved(store, saved[name]) if name in saved else store
+        for name, store in expected.stores.items()
+    }
     entry = GenerationEntry(
         generation=generation,
         state="active",
@@ -50,7 +59,7 @@ def planned_catalog(expected: Catalog, savepoint: Savepoint, generation: int) ->
         savepoint=source_of(savepoint),
         source_generation=generation,
     )
-    return msgspec.structs.replace(expected, generations={generation: entry})
+    return msgspec.structs.replace(expected, stores=stores, generations={generation: entry})
 
 
 def begin(

@@ -180,3 +180,20 @@ def test_all_state_can_be_written_anew_so_that_migrations_can_go(monkeypatch: py
     assert newest(driver, out) == {
         key: [4.0, 2, ["150", "250"]] if key in KEYS[:12] else [1.5, 1, ["150"]] for key in KEYS
     }
+
+
+def test_a_savepoint_of_the_version_before_can_be_restored_by_the_one_after() -> None:
+    old, paid, _ = app_of(Cents)
+    new, _, out = app_of(InEuros)
+    driver = TestDriver(old, partitions=2)
+    driver.send(paid, "a 150", "b 150")
+    driver.savepoint("before")
+    driver.upgrade(new)
+    driver.send(paid, "a 50")
+    driver.stop()
+    driver.cluster.end_sessions("till")
+    rewriting.rewrite(driver.cluster, as_it_would_be(driver.cluster, new.topology()), **opened_by(driver))
+    driver.restore()
+    driver.restore_savepoint("before")
+    driver.send(paid, "a ?", "b ?")
+    assert newest(driver, out) == {"a": [2.0, 2, ["150", "50"]], "b": [1.5, 1, ["150"]]}

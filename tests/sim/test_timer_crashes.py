@@ -190,3 +190,17 @@ def test_a_burst_is_committed_in_parts_and_event_time_waits_for_it(monkeypatch: 
     assert task.commits_total - before >= 100 // 14, "a slice in each turn, another in each commit"
     driver.advance_event_time(900_000)
     assert [record.value for record in driver.output(counts)] == [100]
+
+
+def test_pending_timers_are_in_savepoints() -> None:
+    app, clicks, out = sessions()
+    driver = TestDriver(app, partitions=2)
+    driver.send(clicks, *KEYS, timestamp_ms=5_000)
+    driver.savepoint("pending")
+    driver.advance(seconds=11)
+    driver.restore_savepoint("pending")
+    driver.advance_event_time(15_000)
+    driver.advance(seconds=11)
+    fired = ends_of(driver, out)
+    assert {key: fired[key, "event"] for key in KEYS} == dict.fromkeys(KEYS, 1)
+    assert {key: fired[key, "clock"] for key in KEYS} == dict.fromkeys(KEYS, 2), "again, after going back"
