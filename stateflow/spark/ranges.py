@@ -23,16 +23,19 @@ SOURCE_NAME = "stateflow-ranges"
 ROW_SCHEMA = "stage string, task_partition int, targets map<string, bigint>, idle boolean"
 IDLE = "idle"
 """Key of the offset that holds, per task, whether its input has been silent at its end for long."""
+WAKE = "wake"
+"""Key of the offset that holds, per task with timers, how often it was to be woken by the clock so far."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskInputs:
-    """One task, its input partitions, and whether stages behind it wait for its event time."""
+    """One task, its input partitions, whether stages behind it wait for its event time, and whether it has timers."""
 
     stage: str
     partition: int
     inputs: tuple[TopicPartition, ...]
     announces: bool
+    has_timers: bool = False
 
     @property
     def id(self) -> str:
@@ -55,6 +58,8 @@ class RangeOptions:
     slots_per_batch_max: int
     """Offset slots per input partition and micro-batch: bounds what one task does between two commits."""
     idle_seconds: float
+    wake_seconds: float = 10.0
+    """How often a task with timers gets a micro-batch while its input is silent."""
     from_end: bool
     """Where an input without a committed offset begins: at its end, or at its beginning."""
 
@@ -65,9 +70,13 @@ class RangeOptions:
                 "brokers": self.connection.brokers,
                 "client": dict(self.connection.client),
                 "group": self.group,
-                "tasks": [[task.stage, task.partition, task.inputs, task.announces] for task in self.tasks],
+                "tasks": [
+                    [task.stage, task.partition, task.inputs, task.announces, task.has_timers]
+                    for task in self.tasks
+                ],
                 "slots_per_batch_max": self.slots_per_batch_max,
                 "idle_seconds": self.idle_seconds,
+                "wake_seconds": self.wake_seconds,
                 "from_end": self.from_end,
             }
         )
@@ -80,11 +89,12 @@ class RangeOptions:
             connection=Connection(fields["brokers"], fields["client"]),
             group=fields["group"],
             tasks=tuple(
-                TaskInputs(stage, partition, tuple(TopicPartition(*source) for source in inputs), announces)
-                for stage, partition, inputs, announces in fields["tasks"]
+                TaskInputs(stage, partition, tuple(TopicPartition(*source) for source in inputs), *flags)
+                for stage, partition, inputs, *flags in fields["tasks"]
             ),
             slots_per_batch_max=fields["slots_per_batch_max"],
             idle_seconds=fields["idle_seconds"],
+            wake_seconds=fields["wake_seconds"],
             from_end=fields["from_end"],
         )
 
@@ -115,24 +125,30 @@ class RangePlanner:
             first = max(int(start.get(offset_key(source), log.offset_first)), log.offset_first)
             offsets[offset_key(source)] = min(log.offset_next, first + self._options.slots_per_batch_max)
         offsets[IDLE] = {task.id: self._is_idle(task, start, offsets) for task in self._options.tasks}
+        if any(task.has_timers for task in self._options.tasks):
+            wakes = self._clock.now_ms() // round(self._options.wake_seconds * 1000)
+            offsets[WAKE] = {task.id: wakes for task in self._options.tasks if task.has_timers}
         return offsets
 
     def _is_idle(self, task: TaskInputs, start: Mapping[str, Any], end: Mapping[str, Any]) -> bool:
         now_seconds = self._clock.monotonic_seconds()
         if any(end[key] != start.get(key) for key in map(offset_key, task.inputs)):
             self._heard_seconds[task.id] = now_seconds
-        return task.announces and now_seconds - self._heard_seconds[task.id] >= self._options.idle_seconds
+        return (task.announces or task.has_timers) and now_seconds - self._heard_seconds[
+            task.id
+        ] >= self._options.idle_seconds
 
     def rows(
         self, start: Mapping[str, Any], end: Mapping[str, Any]
     ) -> list[tuple[str, int, dict[str, int], bool]]:
-        """One row per task that has something to do: new offsets, or falling idle."""
+        """One row per task that has something to do: new offsets, falling idle, or a look at its timers."""
         rows = []
         for task in self._options.tasks:
             targets = {key: int(end[key]) for key in map(offset_key, task.inputs) if key in end}
             idle = bool(end[IDLE].get(task.id))
             falls_idle = idle and not start.get(IDLE, {}).get(task.id)
-            if falls_idle or any(start.get(key) != target for key, target in targets.items()):
+            is_woken = idle and end.get(WAKE, {}).get(task.id) != start.get(WAKE, {}).get(task.id)
+            if falls_idle or is_woken or any(start.get(key) != target for key, target in targets.items()):
                 rows.append((task.stage, task.partition, targets, idle))
         return rows
 

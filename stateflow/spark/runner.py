@@ -173,7 +173,13 @@ class _Run:
             connection=self._connection,
             group=self._wiring.topology.app,
             tasks=tuple(
-                TaskInputs(task.stage.name, task.partition, task.inputs, bool(task.rekeys))
+                TaskInputs(
+                    task.stage.name,
+                    task.partition,
+                    task.inputs,
+                    announces=bool(task.rekeys),
+                    has_timers=any(store.kind == "timers" for store in task.stage.stores),
+                )
                 for task in self._wiring.tasks()
             ),
             slots_per_batch_max=settings.slots_per_batch_max,

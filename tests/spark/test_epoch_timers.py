@@ -1,0 +1,105 @@
+"""Timers in micro-batches: due ones fire in the epoch, and a silent input does not keep the clock's waiting."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from stateflow.clock import ManualClock
+from stateflow.log.base import TopicSpec
+from stateflow.log.memory import MemoryCluster
+from stateflow.log.reading import read_topic
+from stateflow.record import TopicPartition
+from stateflow.runtime.launch import rocks_opener
+from stateflow.runtime.prepare import prepare
+from stateflow.runtime.settings import WorkerSettings
+from stateflow.spark.connection import Connection
+from stateflow.spark.epoch import EpochRange, run_epoch
+from stateflow.spark.ranges import RangeOptions, RangePlanner, TaskInputs
+from stateflow.store.rocks import RocksResources
+from tests.sim.test_timer_crashes import sessions
+
+
+class Query:
+    """Plans micro-batches and runs each row, as Spark does."""
+
+    def __init__(self, folder: Path) -> None:
+        app, _, _ = sessions()
+        self.topology = app.topology()
+        self.clock = ManualClock(1_000_000)
+        self.cluster = MemoryCluster(clock=self.clock)
+        self.cluster.create([TopicSpec("clicks", 1), TopicSpec("ends", 1)])
+        self.wiring = prepare(self.cluster, self.topology, "exactly-once", 1, self.clock)
+        self.settings = WorkerSettings(state_dir=folder)
+        options = RangeOptions(
+            connection=Connection("memory"),
+            group="sessions",
+            tasks=tuple(
+                TaskInputs(
+                    task.stage.name,
+                    task.partition,
+                    task.inputs,
+                    announces=bool(task.rekeys),
+                    has_timers=any(store.kind == "timers" for store in task.stage.stores),
+                )
+                for task in self.wiring.tasks()
+            ),
+            slots_per_batch_max=1_000,
+            idle_seconds=5,
+            from_end=False,
+        )
+        self.planner = RangePlanner(self.cluster, RangeOptions.from_json(options.to_json()), self.clock)
+        self.offsets = self.planner.initial()
+
+    def click(self, *keys: str, second: int) -> None:
+        writer = self.cluster.writer()
+        for key in keys:
+            writer.send("clicks", None, key.encode(), partition=0, timestamp_ms=second * 1000)
+        writer.commit()
+        writer.close()
+
+    def micro_batches(self) -> int:
+        """Run until nothing is left to do now; returns the number of rows run."""
+        rows_total = 0
+        while True:
+            end = self.planner.latest(self.offsets)
+            rows = self.planner.rows(self.offsets, end)
+            self.offsets = end
+            if not rows:
+                return rows_total
+            for stage, partition, targets, idle in rows:
+                rows_total += 1
+                self._run(stage, partition, targets, idle=idle)
+
+    def _run(self, stage: str, partition: int, targets: dict[str, int], *, idle: bool) -> None:
+        named = ((key.rsplit(":", 1), offset) for key, offset in targets.items())
+        places = {TopicPartition(topic, int(number)): offset for (topic, number), offset in named}
+        task = self.wiring.task(self.topology.stage(stage), partition)
+        opener = rocks_opener(self.cluster, self.settings, RocksResources(), self.clock)
+        todo = EpochRange(stage, partition, places, idle)
+        run_epoch(self.cluster, task, todo, opener, self.settings, self.clock)
+
+    def ends(self) -> list[tuple[bytes, bytes]]:
+        batches = list(read_topic(self.cluster, "ends"))
+        return sorted((record.key, record.value) for batch in batches for record in batch.records())
+
+
+def test_due_timers_fire_in_the_epoch_and_in_idle_time(tmp_path: Path) -> None:
+    query = Query(tmp_path)
+    query.click("a", "b", "a", second=1)
+    query.micro_batches()
+    query.click("c", second=100)
+    query.micro_batches()
+    assert query.ends() == [(b"a", b'["event",2,1]'), (b"b", b'["event",1,1]')]
+    query.clock.advance(seconds=4)
+    assert query.micro_batches() == 0, "nothing is due, and the input is not silent for long"
+    query.clock.advance(seconds=8)
+    assert query.micro_batches() > 0
+    assert [end for end in query.ends() if b"clock" in end[1]] == [
+        (b"a", b'["clock",2,2]'),
+        (b"b", b'["clock",1,2]'),
+        (b"c", b'["clock",1,1]'),
+    ]
+    assert query.micro_batches() == 0
+    query.clock.advance(seconds=10)
+    assert query.micro_batches() == 1, "woken again, in case a timer is due"
+    assert len(query.ends()) == 5
