@@ -24,25 +24,26 @@ class Command:
     arguments: list[Any]
 
 
+class All(sf.Operator[str, Command, None]):
+    value: sf.Value[int | None] = sf.state(merge=int.__sub__)
+    counter: sf.Counter = sf.state()
+    reducing: sf.Reducing[int | None] = sf.state(reduce=max)
+    listed: sf.ListOf[int] = sf.state(max_length=MAX_LENGTH)
+    tags: sf.SetOf[int] = sf.state()
+    scores: sf.MapOf[int, int] = sf.state(merge=int.__sub__)
+    nested: sf.MapOf[str, sf.MapOf[int, int]] = sf.state(merge=int.__sub__)
+    versioned: sf.Versioned[int] = sf.state(max_versions=MAX_VERSIONS, merge=int.__sub__)
+
+    def on_record(self, value: Command, ctx: sf.Context[None]) -> None:
+        VERBS[value.state, value.verb].real(getattr(self, value.state), *value.arguments)
+
+
 def every_state_app(name: str = "every") -> tuple[sf.App, sf.Topic[bytes, Command]]:
     """An application and its topic of commands, ``<name>-commands``."""
     app = sf.App(name)
     commands = app.topic(f"{name}-commands", value=Command)
 
-    @app.operator("all", source=commands, key="key")
-    class All(sf.Operator[str, Command, None]):
-        value: sf.Value[int | None] = sf.state(merge=int.__sub__)
-        counter: sf.Counter = sf.state()
-        reducing: sf.Reducing[int | None] = sf.state(reduce=max)
-        listed: sf.ListOf[int] = sf.state(max_length=MAX_LENGTH)
-        tags: sf.SetOf[int] = sf.state()
-        scores: sf.MapOf[int, int] = sf.state(merge=int.__sub__)
-        nested: sf.MapOf[str, sf.MapOf[int, int]] = sf.state(merge=int.__sub__)
-        versioned: sf.Versioned[int] = sf.state(max_versions=MAX_VERSIONS, merge=int.__sub__)
-
-        def on_record(self, value: Command, ctx: sf.Context[None]) -> None:
-            VERBS[value.state, value.verb].real(getattr(self, value.state), *value.arguments)
-
+    app.operator("all", source=commands, key="key")(All)
     return app, commands
 
 

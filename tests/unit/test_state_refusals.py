@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 
 import pytest
 
 import stateflow as sf
+from stateflow.catalog.compatibility import compare
+from stateflow.catalog.model import AppEntry, Catalog
 from stateflow.errors import GraphError
 from stateflow.state.declare import declared_fields
 
@@ -84,3 +87,59 @@ class ShortHistory:
 def test_state_that_cannot_be_is_refused_with_what_to_do(owner: type, why: str) -> None:
     with pytest.raises(GraphError, match=why):
         declared_fields(owner, "op")
+
+
+class Before:
+    x: sf.Value[int] = sf.state(default=0)
+
+
+class AfterCounter:
+    x: sf.Counter = sf.state()
+
+
+class BeforeMap:
+    x: sf.MapOf[int, int] = sf.state(key_codec=sf.Integer)
+
+
+class AfterMap:
+    x: sf.MapOf[int, int] = sf.state()
+
+
+class AfterNested:
+    x: sf.MapOf[int, sf.MapOf[int, int]] = sf.state()
+
+
+class BeforeSet:
+    x: sf.SetOf[str] = sf.state(max_length=5)
+
+
+class AfterSet:
+    x: sf.SetOf[str] = sf.state(max_length=9)
+
+
+def catalog_of(owner: type) -> Catalog:
+    (declared,) = declared_fields(owner, "op")
+    return Catalog(
+        app=AppEntry(app="a", guarantee="exactly-once"),
+        stages={},
+        stores={declared.store: declared.entry("stage", sf.String)},
+        generations={},
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "why"),
+    [
+        (Before, AfterCounter, 'kind is "counter" in the code, "value" in the catalog'),
+        (BeforeMap, AfterMap, "value_codec|map_key"),
+        (AfterMap, AfterNested, 'kind is "nested"'),
+    ],
+)
+def test_a_type_of_other_bytes_is_refused(before: type, after: type, why: str) -> None:
+    differences = list(compare(catalog_of(after), catalog_of(before)))
+    assert differences
+    assert re.search(why, "; ".join(differences))
+
+
+def test_bounds_may_change() -> None:
+    assert list(compare(catalog_of(AfterSet), catalog_of(BeforeSet))) == []
