@@ -15,13 +15,13 @@ from pathlib import Path
 
 from stateflow.failpoints import Strike
 from stateflow.testing.faults.matrix_checks import Findings, check
+from stateflow.testing.faults.matrix_companions import creation
 from stateflow.testing.faults.matrix_network import spoilt
 from stateflow.testing.faults.matrix_plan import Case
 from stateflow.testing.faults.matrix_site import CaseError, Lane, Member, Site, Stuck
 from stateflow.testing.faults.matrix_situations import (
     SETTINGS,
     SITUATIONS,
-    collection,
     images_of,
     lose_disk,
 )
@@ -72,7 +72,7 @@ def run_case(case: Case, lane: Lane, place: Path) -> Result:
     try:
         try:
             _inject_and_recover(site, case)
-            findings = check(site.cluster, site.catalog, site.oracle, site.disks, f"{app}-out")
+            findings = check(site.cluster, site.catalog, site.oracle, site.disks, f"{app}-out", place / app)
             _check_images(site, findings)
         except CaseError as error:
             lane.check()
@@ -151,16 +151,17 @@ def _recover_tool(site: Site, struck: Member, case: Case) -> None:
     """Run the tool again, beside the one that hangs if it does; then begin with what it left."""
     if case.fault != "stop":
         site.await_ended(struck)
-    again = site.tool(struck.name, struck.arguments)
-    code = site.await_ended(again)
-    if code:
-        raise Stuck(f"{struck.name} ended with {code} when it was run again")
+    if case.situation == "saving":  # half a savepoint is no savepoint; its name may be taken
+        site.run_when_possible("save again", creation(site, "two"))
+    else:
+        site.run_when_possible(f"{struck.name} again", struck.arguments)
     if case.fault == "stop":
         site.signal(struck, signal.SIGCONT)
         site.await_ended(struck)
-    assert struck.arguments == collection(site), "the only tool of the matrix"
-    lose_disk(site, "w0")
-    site.drain(site.worker("w0"))
+    site.forget_catalog()
+    if case.situation == "collecting":
+        lose_disk(site, "w0")
+    site.drain(*(_live(site) or [site.worker("w0")]))
 
 
 def _finish(site: Site) -> None:
@@ -168,6 +169,9 @@ def _finish(site: Site) -> None:
     live = _live(site) or [site.worker("w0")]
     site.feed(10)
     site.drain(*live)
+    for tool in site.members:
+        if not tool.is_worker:
+            site.await_ended(tool)
     live = _live(site)
     site.stop(*live)
     failed = [f"{member.name} with {member.codes[-1]}" for member in live if member.codes[-1] != 0]

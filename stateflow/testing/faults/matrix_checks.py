@@ -22,6 +22,7 @@ from stateflow.changelog.format import is_reserved
 from stateflow.changelog.sequences import resolve
 from stateflow.checkpoint.jobs import RestoreJob, has_database, jobs_of
 from stateflow.checkpoint.planner import plan_task
+from stateflow.checkpoint.recovery import run_job
 from stateflow.checkpoint.restore import Restoration
 from stateflow.checkpoint.tails import read_tails
 from stateflow.log.base import Cluster
@@ -32,6 +33,8 @@ from stateflow.record import TopicPartition
 from stateflow.state.decoding import StoreDecoder
 from stateflow.store.base import StoreReader, TaskStores
 from stateflow.store.memory import MemoryTaskStores
+from stateflow.store.resources import RocksResources
+from stateflow.testing.faults.matrix_site import IMAGES
 from stateflow.testing.faults.operations import Operation, Oracle, Tally
 
 _SHOWN_MAX = 4
@@ -63,12 +66,12 @@ class Findings:
 
 
 def check(
-    cluster: Cluster, catalog: Catalog, oracle: Oracle, disks: Sequence[Path], outputs: str
+    cluster: Cluster, catalog: Catalog, oracle: Oracle, disks: Sequence[Path], outputs: str, place: Path
 ) -> Findings:
-    """Compare everything with the oracle; nobody may be writing any more."""
+    """Compare everything with the oracle; nobody may be writing any more. ``place`` is the folder of the case."""
     findings = Findings()
     exact = catalog.app.guarantee == "exactly-once"
-    jobs = jobs_of(catalog, cluster.cluster_id, Path())
+    jobs = jobs_of(catalog, cluster.cluster_id, place / "restored", images=str(place / IMAGES))
     logs = _read(
         cluster, [outputs, *sorted({place.topic for job in jobs for place in job.changelogs.values()})]
     )
@@ -129,11 +132,23 @@ def _check_outputs(
 
 def _restored(cluster: Cluster, job: RestoreJob) -> TaskStores:
     """A task's stores, rebuilt from nothing as the next owner would rebuild them."""
+    if any(log.offset_first for log in cluster.ranges(job.changelogs.values()).values()):
+        return _restored_from_image(cluster, job)
     ends = resolve(read_tails(cluster, job.changelogs)).restore_next
     stores = MemoryTaskStores(job.changelogs)
     plan = plan_task(cluster, job.task, job.changelogs, job.topic_ids, stores, ends=ends)
     Restoration(cluster, plan, stores).run()
     return stores
+
+
+def _restored_from_image(cluster: Cluster, job: RestoreJob) -> TaskStores:
+    """The same where changelogs are deleted before images: `stateflow restore` begins with one."""
+    run_job(cluster, job, RocksResources(), lambda _: None, lambda: False)
+    held = MemoryTaskStores(job.changelogs)
+    with opened_beside(job.directory) as stores:
+        for store in job.changelogs:
+            held.apply({store: list(stores.reader(store).scan())}, {})
+    return held
 
 
 def _decoded(catalog: Catalog, tasks: Sequence[TaskStores]) -> State:
@@ -216,7 +231,7 @@ def _check_disks(
                     at is not None
                 ):  # without a position it stands for nothing, and is cleared before it is used
                     held = dict(stores.reader(store).scan())
-                    wrong = _wrong_keys(held, rows, at.offset_next)
+                    wrong = _wrong_keys(held, rows, at.offset_next, whole=not rows or rows[0][0] == 0)
                     if wrong:
                         where = f"{disk.name}, {store} of {job.task} at {at.offset_next}"
                         findings.differ(
@@ -229,10 +244,13 @@ def _check_disks(
     return final
 
 
-def _wrong_keys(held: Mapping[bytes, bytes], rows: Sequence[Row], offset_next: int) -> list[bytes]:
+def _wrong_keys(
+    held: Mapping[bytes, bytes], rows: Sequence[Row], offset_next: int, *, whole: bool = True
+) -> list[bytes]:
     """Keys whose value is neither what the changelog says at that position nor any that it says later.
 
-    Later ones are there where a crash came between the flush of the content and that of the position.
+    Later ones are there where a crash came between the flush of the content and that of the position. Of a changelog
+    that is no longer ``whole`` nobody knows what it said of keys that it says nothing of any more.
     """
     newest: dict[bytes, bytes | None] = {}
     later: dict[bytes, set[bytes | None]] = defaultdict(set)
@@ -245,7 +263,7 @@ def _wrong_keys(held: Mapping[bytes, bytes], rows: Sequence[Row], offset_next: i
             later[key].add(value)
     return sorted(
         key
-        for key in newest.keys() | held.keys()
+        for key in (newest.keys() | held.keys() if whole else newest.keys())
         if held.get(key) != newest.get(key) and held.get(key) not in later[key]
     )
 

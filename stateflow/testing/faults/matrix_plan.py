@@ -34,6 +34,13 @@ Situation = Literal[
     "rebalancing",
     "lost",
     "stopping",
+    "trimming",
+    "cutting",
+    "saving",
+    "refilling",
+    "copying",
+    "promoting",
+    "placing",
     "network",
 ]
 """What is going on when a point is reached, see ``matrix_situations``."""
@@ -52,6 +59,12 @@ _PHASES: Mapping[str, Situation] = {
     "purge": "running",
     "handover": "rebalancing",
     "stop": "stopping",
+    "trim": "trimming",
+    "cut": "cutting",
+    "savepoint": "saving",
+    "refill": "refilling",
+    "standby": "copying",
+    "placing": "placing",
     "network": "network",
 }
 _POINTS: Mapping[str, Situation] = {
@@ -60,6 +73,8 @@ _POINTS: Mapping[str, Situation] = {
     "handover.assigned": "reopened",
     "handover.before_start": "reopened",
     "handover.lost": "lost",
+    "standby.before_promote": "promoting",
+    "standby.after_promote": "promoting",
 }
 _HITS_MAX: Mapping[Situation, int] = {"running": 6, "reopened": 3, "imaging": 2, "installing": 2}
 """In the other situations a point is reached too seldom to wait for a later time."""
@@ -74,7 +89,7 @@ _EXACTLY_ONCE_ONLY = (
     "commit.after_end_txn",
 )
 _EXACTLY_ONCE_PHASES = ("takeover", "network")
-_ONCE_ONLY_HITS = ("handover.assigned",)
+_ONCE_ONLY_HITS = ("handover.assigned", "purge.before", "purge.after")
 _OTHER_GUARANTEE_PHASES = ("process", "commit", "flush", "open", "restore", "handover")
 
 

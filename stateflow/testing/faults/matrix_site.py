@@ -44,6 +44,13 @@ SETTINGS = {
 """Short timeouts, so that a successor need not wait long. They change how long things take, and nothing else."""
 
 
+STRIKE_SECONDS = 30.0
+"""How long a case waits for its fault."""
+
+IMAGES = "images"
+"""Where images are kept, below the folder in which a case's processes are started."""
+
+
 class Stuck(Exception):
     """What must come after a fault did not come in time."""
 
@@ -200,6 +207,24 @@ class Site:
         member.codes.append(code)
         return code
 
+    def run(self, name: str, arguments: Sequence[str]) -> None:
+        """Run another `stateflow` command to its end, which must be a good one."""
+        tool = self.tool(name, arguments)
+        code = self.await_ended(tool)
+        if code:
+            raise Stuck(f"{name} ended with {code}")
+
+    def run_when_possible(self, name: str, arguments: Sequence[str], seconds: float = 40.0) -> None:
+        """Run it again and again until it ends well, as it may have to wait for what another one left."""
+        deadline = time.monotonic() + seconds
+        while self.await_ended(self.tool(name, arguments)):
+            if time.monotonic() > deadline:
+                raise Stuck(f"{name} did not end well within {seconds:.0f} s")
+
+    def forget_catalog(self) -> None:
+        """Read the catalog again when it is needed next: something has changed it."""
+        self._catalog = None
+
     # --- how far it is ------------------------------------------------------------------------------------
 
     @property
@@ -225,7 +250,7 @@ class Site:
         """True when everything that was sent is processed and committed."""
         return self.is_prepared and is_drained(self.cluster, self.catalog)
 
-    def drain(self, *members: Member, seconds: float = 30.0) -> None:
+    def drain(self, *members: Member, seconds: float = 60.0) -> None:
         """Wait until all is processed, starting again those of ``members`` that end before, as a supervisor does."""
         deadline = time.monotonic() + seconds
         while not self.is_drained:
@@ -288,6 +313,15 @@ class Site:
             for member in self.members
         ]
         return "\n".join(logs)
+
+
+Struck = Member | None
+"""Who a fault has struck; None when it did not come to that."""
+
+
+def struck_while_fed(site: Site, member: Member) -> Struck:
+    """Keep sending until the member's fault strikes."""
+    return member if site.feed_until(lambda: member.has_struck, STRIKE_SECONDS) else None
 
 
 CaseError = (Stuck, StateflowError, OSError)

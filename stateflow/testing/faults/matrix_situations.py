@@ -23,10 +23,16 @@ from stateflow.log.base import Cluster
 from stateflow.log.reading import read_range
 from stateflow.store.resources import RocksResources
 from stateflow.store.rocks import RocksTaskStores
+from stateflow.testing.faults.matrix_companions import COMPANION_SETTINGS, COMPANIONS
 from stateflow.testing.faults.matrix_plan import Situation
-from stateflow.testing.faults.matrix_site import Member, Site
+from stateflow.testing.faults.matrix_site import (
+    IMAGES,
+    STRIKE_SECONDS,
+    Site,
+    Struck,
+    struck_while_fed,
+)
 
-STRIKE_SECONDS = 12.0
 BULK_KEYS = 21_000
 """More than a restore must read before it writes a sorted file for RocksDB to take in."""
 
@@ -35,26 +41,24 @@ _HANDOVER_SECONDS = 4.0
 _IDLE_SECONDS = 1.2
 _KEYS_TORN_MAX = 3
 
-Struck = Member | None
-
 
 def fresh(site: Site, strike: Strike) -> Struck:
     """The very first start: no topic of the application's own is there."""
     site.feed(20)
-    return _struck_while_fed(site, site.worker(_FIRST, strike=strike))
+    return struck_while_fed(site, site.worker(_FIRST, strike=strike))
 
 
 def reopened(site: Site, strike: Strike) -> Struck:
     """A worker was killed; the next one finds its disk, and the end of a changelog to read."""
     _live_and_die(site)
-    return _struck_while_fed(site, site.worker(_FIRST, strike=strike))
+    return struck_while_fed(site, site.worker(_FIRST, strike=strike))
 
 
 def emptied(site: Site, strike: Strike) -> Struck:
     """A worker was killed and its disk is gone: the next one reads all of its changelogs."""
     _live_and_die(site)
     lose_disk(site, _FIRST)
-    return _struck_while_fed(site, site.worker(_FIRST, strike=strike))
+    return struck_while_fed(site, site.worker(_FIRST, strike=strike))
 
 
 def bulk(site: Site, strike: Strike) -> Struck:
@@ -64,7 +68,7 @@ def bulk(site: Site, strike: Strike) -> Struck:
     site.drain(worker, seconds=60)
     site.kill(worker)
     lose_disk(site, _FIRST)
-    return _struck_while_fed(site, site.worker(_FIRST, strike=strike))
+    return struck_while_fed(site, site.worker(_FIRST, strike=strike))
 
 
 def torn(site: Site, strike: Strike) -> Struck:
@@ -75,17 +79,17 @@ def torn(site: Site, strike: Strike) -> Struck:
         for job in jobs_of(site.catalog, site.cluster.cluster_id, Path())
     )
     assert torn_total, "there is state that can be torn"
-    return _struck_while_fed(site, site.worker(_FIRST, strike=strike))
+    return struck_while_fed(site, site.worker(_FIRST, strike=strike))
 
 
 def running(site: Site, strike: Strike) -> Struck:
     """A worker is at work."""
-    return _struck_while_fed(site, site.worker(_FIRST, strike=strike))
+    return struck_while_fed(site, site.worker(_FIRST, strike=strike))
 
 
 def imaging(site: Site, strike: Strike) -> Struck:
-    """A worker makes images of its state all the time."""
-    return _struck_while_fed(site, site.worker(_FIRST, strike=strike))
+    """A worker makes images of its state all the time, and deletes changelogs before them if it is told to."""
+    return struck_while_fed(site, site.worker(_FIRST, strike=strike))
 
 
 def collecting(site: Site, strike: Strike) -> Struck:
@@ -107,7 +111,7 @@ def installing(site: Site, strike: Strike) -> Struck:
     lose_disk(site, _FIRST)
     for job in jobs_of(site.catalog, site.cluster.cluster_id, worker.disk):
         RocksTaskStores.open(job.directory, job.changelogs, RocksResources()).close()
-    return _struck_while_fed(site, site.worker(_FIRST, strike=strike))
+    return struck_while_fed(site, site.worker(_FIRST, strike=strike))
 
 
 def rebalancing(site: Site, strike: Strike) -> Struck:
@@ -122,7 +126,7 @@ def rebalancing(site: Site, strike: Strike) -> Struck:
         site.worker(name)
         if site.feed_until(lambda: worker.has_struck, _HANDOVER_SECONDS):
             return worker
-    return _struck_while_fed(site, worker)
+    return struck_while_fed(site, worker)
 
 
 def lost(site: Site, strike: Strike) -> Struck:
@@ -138,7 +142,7 @@ def lost(site: Site, strike: Strike) -> Struck:
     site.feed(20)
     site.drain(second)
     site.signal(worker, signal.SIGCONT)
-    return _struck_while_fed(site, worker)
+    return struck_while_fed(site, worker)
 
 
 def stopping(site: Site, strike: Strike) -> Struck:
@@ -159,14 +163,15 @@ SITUATIONS: Mapping[Situation, Callable[[Site, Strike], Struck]] = {
     "torn": torn,
     "running": running,
     "imaging": imaging,
+    "trimming": imaging,
     "collecting": collecting,
     "installing": installing,
     "rebalancing": rebalancing,
     "lost": lost,
     "stopping": stopping,
+    **COMPANIONS,
 }
 
-IMAGES = "images"
 WITH_IMAGES: Mapping[str, str] = {
     "STATEFLOW_IMAGES": IMAGES,  # below the folder in which the case's processes are started
     "STATEFLOW_IMAGE_INTERVAL_SECONDS": "0.2",
@@ -177,6 +182,8 @@ SETTINGS: Mapping[Situation, Mapping[str, str]] = {
     "imaging": WITH_IMAGES,
     "collecting": {**WITH_IMAGES, "STATEFLOW_IMAGES_KEPT": "20"},
     "installing": WITH_IMAGES,
+    "trimming": {**WITH_IMAGES, "STATEFLOW_TRIM": "true", "STATEFLOW_IMAGES_PROMISED": "1"},
+    **COMPANION_SETTINGS,
 }
 """What else the processes of a situation are told."""
 
@@ -212,10 +219,6 @@ def _live_and_die(site: Site) -> None:
     site.drain(worker)
     site.feed(20)
     site.kill(worker)
-
-
-def _struck_while_fed(site: Site, member: Member) -> Struck:
-    return member if site.feed_until(lambda: member.has_struck, STRIKE_SECONDS) else None
 
 
 def _tear(cluster: Cluster, catalog: Catalog, job: RestoreJob) -> int:
