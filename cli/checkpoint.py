@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
 
-from stateflow.catalog.control import ControlTopic
-from stateflow.catalog.model import Catalog
-from stateflow.checkpoint.choosing import Judged, images_of, judged_images
+from stateflow.checkpoint.choosing import Judged, judged_images
 from stateflow.checkpoint.images import TaskImages
 from stateflow.checkpoint.imaging import create_image
-from stateflow.checkpoint.jobs import RestoreJob, has_database, jobs_of
-from stateflow.checkpoint.locations import open_objects
-from stateflow.cli.options import Duration, app_id_option, dry_run_option, images_option, json_option
+from stateflow.checkpoint.jobs import RestoreJob, has_database
+from stateflow.checkpoint.trimming import (
+    TrimPoint,
+    carry_out,
+    confirm_newest,
+    promised_images,
+    trim_points,
+)
+from stateflow.cli.checkpoint_place import CLOCK, Place, opened_place, place_options
+from stateflow.cli.options import Duration, dry_run_option
 from stateflow.cli.output import emit_json, emit_table, human_bytes
-from stateflow.cli.target import chosen
-from stateflow.clock import SystemClock
-from stateflow.errors import ConfigError, ImagesUnreachable, StateCorrupt
-from stateflow.log.base import Cluster
-from stateflow.runtime.lag import stage_inputs
+from stateflow.errors import ConfigError, GenerationUnfinished, StateCorrupt
+from stateflow.scale.generation import preparing
 from stateflow.store.rocks import RocksResources, RocksTaskStores
-
-_CLOCK = SystemClock()
 
 
 @click.group()
@@ -35,82 +33,8 @@ def command() -> None:
     """Images of local state: a restore begins with the newest and reads only the changelog's tail after it."""
 
 
-def _options(function: Callable[..., None]) -> Callable[..., None]:
-    """What every subcommand takes."""
-    for option in (
-        json_option,
-        images_option,
-        click.option("--brokers", metavar="HOST:PORT", help="Bootstrap servers; overrides every setting."),
-        app_id_option,
-        click.argument("target", metavar="[APP]", required=False),
-    ):
-        function = option(function)
-    return function
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """An application, its tasks, and where their images are."""
-
-    cluster: Cluster
-    catalog: Catalog
-    jobs: list[RestoreJob]
-    state_dir: Path
-    location: str
-
-    def images(self, job: RestoreJob) -> TaskImages:
-        """The images of one task."""
-        return images_of(job, open_objects(self.location), _CLOCK)
-
-    def inputs(self, job: RestoreJob) -> dict[str, int]:
-        """What is committed of a task's inputs."""
-        stage, _, partition = job.task.rpartition("-")
-        sources = [
-            source for source in stage_inputs(self.catalog, stage) if source.partition == int(partition)
-        ]
-        committed = self.cluster.committed(self.catalog.app.app, sources, stable=False)
-        return {str(source): found.offset_next for source, found in committed.items()}
-
-
-@contextmanager
-def _opened(
-    target: str | None,
-    app_id: str | None,
-    brokers: str | None,
-    images: str | None,
-    state_dir: Path | None = None,
-) -> Iterator[_Place]:
-    from stateflow.log.kafka import connect
-
-    application = chosen(target, app_id, brokers)
-    options = application.options
-    location = images or options.images
-    if location is None:
-        raise ConfigError(
-            "It is not said where images are kept.",
-            action="give --images LOCATION, or the setting `images`: a directory, s3://bucket/prefix,"
-            " gs://… or hdfs://….",
-        )
-    cluster = connect(options.brokers, options.client)
-    try:
-        catalog = ControlTopic(cluster, application.app).load()
-        where = state_dir or options.state_dir
-        jobs = jobs_of(catalog, cluster.cluster_id, where)
-        yield _Place(cluster, catalog, jobs, where, location)
-    except OSError as error:
-        shown = location.partition("?")[0]
-        raise ImagesUnreachable(
-            f"the images at {shown} cannot be read or written ({error}).",
-            action="check that the place exists, that this machine reaches it, and that credentials are in the"
-            " environment; the changelog has everything.",
-            location=shown,
-        ) from error
-    finally:
-        cluster.close()
-
-
 @command.command()
-@_options
+@place_options
 @click.option(
     "--state-dir", type=click.Path(path_type=Path, file_okay=False), help="Where local state is kept."
 )
@@ -129,7 +53,7 @@ def create(
     Only what no kept image has is sent. A task that a running worker has open is refused: workers make images
     themselves when they know where.
     """
-    with _opened(target, app_id, brokers, images, state_dir) as place:
+    with opened_place(target, app_id, brokers, images, state_dir) as place:
         local = [job for job in place.jobs if has_database(job)]
         if not local:
             raise ConfigError(
@@ -145,16 +69,18 @@ def _would_create(job: RestoreJob) -> dict[str, Any]:
     return {"task": job.task, "image": None, "size_bytes": sum(files)}
 
 
-def _create(place: _Place, job: RestoreJob) -> dict[str, Any]:
+def _create(place: Place, job: RestoreJob) -> dict[str, Any]:
     if job.directory.is_damaged:
         raise StateCorrupt(
             f"the store in {job.directory.path} was found damaged.",
             action="run `stateflow restore` first: an image must not be made of it.",
             path=str(job.directory.path),
         )
-    stores = RocksTaskStores.open(job.directory, job.changelogs, RocksResources(), _CLOCK)
+    stores = RocksTaskStores.open(job.directory, job.changelogs, RocksResources(), CLOCK)
     try:
-        published = create_image(stores, place.images(job), job.changelogs, job.topic_ids, place.inputs(job))
+        published = create_image(
+            stores, place.images(job), job.changelogs, job.topic_ids, place.inputs(job), place.mode
+        )
     finally:
         stores.close()
     return {
@@ -167,17 +93,23 @@ def _create(place: _Place, job: RestoreJob) -> dict[str, Any]:
 
 
 @command.command(name="list")
-@_options
+@place_options
 def list_(
     target: str | None, app_id: str | None, brokers: str | None, images: str | None, as_json: bool
 ) -> None:
-    """List the images of APP's active generation, newest first, and what a restore from each would read."""
-    with _opened(target, app_id, brokers, images) as place:
-        rows = [
-            _listed(job, image)
-            for job in place.jobs
-            for image in judged_images(place.cluster, job, place.images(job), _CLOCK)
-        ]
+    """List the images of APP's active generation, newest first, and what a restore from each would read.
+
+    A safe image was read back and compared since it was sent; only these stand for a changelog that is deleted.
+    """
+    with opened_place(target, app_id, brokers, images) as place:
+        rows = []
+        for job in place.jobs:
+            held = place.images(job)
+            safe = set(held.safe_names())
+            rows += [
+                {**_listed(job, image), "safe": image.name in safe}
+                for image in judged_images(place.cluster, job, held, CLOCK)
+            ]
     _show(place, "images", rows, as_json=as_json)
 
 
@@ -188,6 +120,7 @@ def _listed(job: RestoreJob, image: Judged) -> dict[str, Any]:
         "task": job.task,
         "image": image.name,
         "created": created.isoformat(timespec="seconds") if created else None,
+        "mode": manifest.mode if manifest else None,
         "size_bytes": manifest.size_bytes if manifest else None,
         "tail_slots": None if image.refused else image.slots,
         "refused": image.refused,
@@ -195,7 +128,7 @@ def _listed(job: RestoreJob, image: Judged) -> dict[str, Any]:
 
 
 @command.command()
-@_options
+@place_options
 @click.option("--all", "every", is_flag=True, help="All images, not only the newest of each task.")
 def verify(
     target: str | None,
@@ -209,7 +142,7 @@ def verify(
 
     Damage ends with exit code 32, naming every file.
     """
-    with _opened(target, app_id, brokers, images) as place:
+    with opened_place(target, app_id, brokers, images) as place:
         rows = [row for job in place.jobs for row in _verified(place.images(job), every=every)]
         problems = [f"{row['image']}: {problem}" for row in rows for problem in row["problems"]]
         if problems:
@@ -234,9 +167,13 @@ def _verified(images: TaskImages, *, every: bool) -> Iterator[dict[str, Any]]:
 
 
 @command.command()
-@_options
+@place_options
 @click.option(
-    "--keep", type=click.IntRange(1), default=3, show_default=True, help="Images kept of each task."
+    "--keep",
+    type=click.IntRange(0),
+    default=3,
+    show_default=True,
+    help="Images kept of each task; 0 only where the changelog is whole and no more are made (image_mode continuous).",
 )
 @click.option(
     "--grace",
@@ -257,25 +194,101 @@ def gc(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Remove all but the newest images of each task of APP, and files that no remaining image names."""
-    with _opened(target, app_id, brokers, images) as place:
+    """Remove all but the newest images of each task of APP, and files that no remaining image names.
+
+    Images that a trimmed changelog needs stay, whatever --keep says.
+    """
+    with opened_place(target, app_id, brokers, images) as place:
+        _check_kept(place, keep)
         rows = []
         for job in place.jobs:
-            done = place.images(job).collect(keep=keep, grace_ms=int(grace_seconds * 1000), dry_run=dry_run)
+            held = place.images(job)
+            needed = promised_images(place.cluster, place.trimmable(job), held, place.promised)
+            done = held.collect(
+                keep=keep, grace_ms=int(grace_seconds * 1000), protected=needed, dry_run=dry_run
+            )
             row = {"task": job.task, "images": len(done.manifests), "files": len(done.files)}
             rows.append({**row, "freed_bytes": done.freed_bytes})
     _show(place, "would_remove" if dry_run else "removed", rows, as_json=as_json)
 
 
-def _show(place: _Place, what: str, rows: list[dict[str, Any]], *, as_json: bool) -> None:
+def _check_kept(place: Place, keep: int) -> None:
+    if keep == 0 and (place.options.image_mode != "continuous" or place.catalog.app.trim is not None):
+        raise ConfigError(
+            "The newest image of a task is not garbage while workers make images, or changelogs begin with them.",
+            action="Give --keep 1 or more; or set image_mode to continuous, for an application that never trimmed.",
+        )
+
+
+@command.command()
+@place_options
+@dry_run_option
+def trim(
+    target: str | None,
+    app_id: str | None,
+    brokers: str | None,
+    images: str | None,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Delete the changelogs of APP before its images, as workers do by themselves after each image.
+
+    Never past the oldest of the images that are promised (setting `images_promised`), each of which is read back
+    first; the last commit record stays. APP must have the policy (setting `trim`); workers may run.
+    """
+    with opened_place(target, app_id, brokers, images) as place:
+        _check_policy(place)
+        rows = []
+        for job in place.jobs:
+            held, task = place.images(job), place.trimmable(job)
+            if not dry_run:
+                for problem in confirm_newest(held, place.promised, lambda: False):
+                    click.echo(f"not safe: {problem}", err=True)
+            points = trim_points(place.cluster, task, held, place.promised, CLOCK)
+            if not dry_run:
+                carry_out(place.cluster, points)
+            rows += [_trimmed(job, point) for point in points]
+    _show(place, "would_delete" if dry_run else "deleted", rows, as_json=as_json)
+
+
+def _check_policy(place: Place) -> None:
+    app = place.catalog.app.app
+    if place.catalog.app.trim is None:
+        raise ConfigError(
+            f"the changelogs of {app!r} are not to be deleted: it does not have that policy.",
+            action="set `trim` (and `images`) for the application, and start a worker once: it sets the topics.",
+            app=app,
+        )
+    entry = preparing(place.catalog)
+    if entry is not None:
+        raise GenerationUnfinished(
+            f"a change of {app!r} to {entry.partitions} partitions is under way, and reads the changelogs.",
+            action="finish it with `stateflow scale start`, or undo it with `stateflow scale abort`.",
+            app=app,
+        )
+
+
+def _trimmed(job: RestoreJob, point: TrimPoint) -> dict[str, Any]:
+    return {
+        "task": job.task,
+        "store": point.store,
+        "begins": point.log.offset_first,
+        "to": point.offset_next,
+        "slots": point.slots,
+        "reason": point.reason,
+    }
+
+
+def _show(place: Place, what: str, rows: list[dict[str, Any]], *, as_json: bool) -> None:
     if as_json:
         generation = place.catalog.active.generation
-        emit_json({"app": place.catalog.app.app, "generation": generation, what: rows})
+        mode = place.options.image_mode
+        emit_json({"app": place.catalog.app.app, "generation": generation, "image_mode": mode, what: rows})
     elif rows:
         header = [name.removesuffix("_bytes") for name in rows[0]]
         emit_table(header, [[_cell(name, value) for name, value in row.items()] for row in rows])
     else:
-        click.echo("No images.")
+        click.echo("No images." if place.options.image_mode != "continuous" else "No images (continuous).")
 
 
 def _cell(name: str, value: Any) -> Any:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 import os
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import click
 
 from stateflow.catalog.control import ControlTopic
-from stateflow.checkpoint.choosing import plan_with_images
+from stateflow.checkpoint.decisions import Decided, Decision, decide, decisions
 from stateflow.checkpoint.jobs import jobs_of
-from stateflow.checkpoint.planner import TaskPlan
 from stateflow.checkpoint.progress import Progress, ProgressBar
 from stateflow.checkpoint.recovery import Outcome, restore_all
 from stateflow.cli.options import app_id_option, dry_run_option, images_option, json_option
@@ -74,11 +74,15 @@ def command(
                 action=f"its generation {catalog.active.generation} has partitions 0 to"
                 f" {catalog.active.partitions - 1}.",
             )
-        planned = [plan_with_images(cluster, job, SystemClock()) for job in jobs]
+        decided = [decide(cluster, job, SystemClock()) for job in jobs]
     finally:
         cluster.close()
+    refused = [task.refused for task in decided if task.refused is not None]
     if dry_run:
-        _show_plans(application.app, catalog.active.generation, planned, as_json=as_json)
+        _show_decisions(application.app, catalog.active.generation, decided, as_json=as_json)
+    if refused:
+        raise refused[0]
+    if dry_run:
         return
     bar = ProgressBar(sys.stderr)
     last: list[Progress] = []
@@ -87,39 +91,26 @@ def command(
         last[:] = [progress]
         bar.update(progress)
 
-    plans = [plan for plan, _ in planned]
+    plans = [task.plan for task in decided if task.plan is not None]
     outcomes = restore_all(reach, jobs, plans, workers or os.cpu_count() or 1, report)
     if last:
         bar.finish(last[0])
     _show_outcomes(application.app, outcomes, last[0] if last else None, as_json=as_json)
 
 
-def _show_plans(
-    app: str, generation: int, planned: list[tuple[TaskPlan, str | None]], *, as_json: bool
-) -> None:
-    flat = [row for plan, image in planned for row in _plan_rows(plan, image)]
+def _show_decisions(app: str, generation: int, decided: list[Decided], *, as_json: bool) -> None:
+    rows = [row for task in decided for row in task.rows]
     if as_json:
-        slots = sum(plan.slots for plan, _ in planned)
-        emit_json({"app": app, "generation": generation, "slots": slots, "plan": flat})
+        plan = [_as_json(row) for row in rows]
+        emit_json(
+            {"app": app, "generation": generation, "slots": sum(row.slots for row in rows), "plan": plan}
+        )
         return
-    header = ("task", "store", "action", "offsets", "first", "next", "reason")
-    emit_table(header, [tuple(row.values())[: len(header)] for row in flat])
+    emit_table(("task", "store", "decision"), [(row.task, row.store, row.sentence) for row in rows])
 
 
-def _plan_rows(plan: TaskPlan, image: str | None) -> list[dict[str, object]]:
-    return [
-        {
-            "task": plan.task,
-            "store": store.store,
-            "action": store.action,
-            "slots": store.offsets.slots,
-            "offset_first": store.offsets.offset_first,
-            "offset_next": store.offsets.offset_next,
-            "reason": store.reason,
-            "image": image,
-        }
-        for store in plan.stores
-    ]
+def _as_json(row: Decision) -> dict[str, object]:
+    return {**asdict(row), "decision": row.sentence}
 
 
 def _show_outcomes(app: str, outcomes: list[Outcome], total: Progress | None, *, as_json: bool) -> None:
@@ -134,7 +125,9 @@ def _show_outcomes(app: str, outcomes: list[Outcome], total: Progress | None, *,
                 "bytes": sum(outcome.progress.bytes_total for outcome in outcomes),
                 "slots": sum(outcome.progress.slots_total for outcome in outcomes),
                 "seconds": round(seconds, 3),
-                "plan": [row for outcome in outcomes for row in _plan_rows(outcome.plan, outcome.image)],
+                "plan": [
+                    _as_json(row) for outcome in outcomes for row in decisions(outcome.plan, outcome.image)
+                ],
             }
         )
         return

@@ -226,9 +226,9 @@ class TaskImages:
         nor any savepoint.
 
         Contents younger than ``grace_ms`` stay: an upload under way has not published its manifest yet. A manifest
-        that cannot be read stops the collection (``StateCorrupt``) unless it is among those removed.
+        that cannot be read stops the collection (``StateCorrupt``) unless it is among those removed. To keep none is
+        right only for a task that begins with its changelog, which is then whole.
         """
-        assert keep >= 1, "the newest image is never garbage"
         names = self.names()
         gone = [name for name in names[keep:] if name not in protected]
         live = self._named([*(name for name in names if name not in gone), *self.savepoint_names()])

@@ -1,0 +1,130 @@
+"""What every subcommand of `stateflow checkpoint` opens: an application, its tasks, and the place of its images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from stateflow.catalog.control import ControlTopic
+from stateflow.catalog.model import Catalog
+from stateflow.checkpoint.choosing import images_of
+from stateflow.checkpoint.images import TaskImages
+from stateflow.checkpoint.jobs import RestoreJob, jobs_of
+from stateflow.checkpoint.locations import open_objects
+from stateflow.checkpoint.manifest import UploadMode
+from stateflow.checkpoint.terms import LogTerms
+from stateflow.checkpoint.trimming import Trimmable
+from stateflow.cli.options import app_id_option, images_option, json_option
+from stateflow.cli.target import chosen
+from stateflow.clock import SystemClock
+from stateflow.config import AppOptions
+from stateflow.errors import ConfigError, ImagesUnreachable
+from stateflow.log.base import Cluster
+from stateflow.runtime.lag import stage_inputs
+
+CLOCK = SystemClock()
+
+
+def place_options(function: Callable[..., None]) -> Callable[..., None]:
+    """What every subcommand takes."""
+    for option in (
+        json_option,
+        images_option,
+        click.option("--brokers", metavar="HOST:PORT", help="Bootstrap servers; overrides every setting."),
+        app_id_option,
+        click.argument("target", metavar="[APP]", required=False),
+    ):
+        function = option(function)
+    return function
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An application, its tasks, and where their images are."""
+
+    cluster: Cluster
+    catalog: Catalog
+    jobs: list[RestoreJob]
+    state_dir: Path
+    location: str
+    options: AppOptions
+
+    def images(self, job: RestoreJob) -> TaskImages:
+        """The images of one task."""
+        return images_of(job, open_objects(self.location), CLOCK)
+
+    @property
+    def mode(self) -> UploadMode:
+        """How images are sent."""
+        return "full" if self.options.image_mode == "full" else "delta"
+
+    @property
+    def promised(self) -> int:
+        """Images that a restore may begin with; 0 while changelogs are not deleted before them."""
+        return 0 if self.catalog.app.trim is None else self.options.images_promised
+
+    def trimmable(self, job: RestoreJob) -> Trimmable:
+        """The changelogs of one task."""
+        return Trimmable(job.changelogs, job.topic_ids, exactly_once=job.exactly_once)
+
+    def inputs(self, job: RestoreJob) -> dict[str, int]:
+        """What is committed of a task's inputs."""
+        stage, _, partition = job.task.rpartition("-")
+        sources = [
+            source for source in stage_inputs(self.catalog, stage) if source.partition == int(partition)
+        ]
+        committed = self.cluster.committed(self.catalog.app.app, sources, stable=False)
+        return {str(source): found.offset_next for source, found in committed.items()}
+
+
+@contextmanager
+def opened_place(
+    target: str | None,
+    app_id: str | None,
+    brokers: str | None,
+    images: str | None,
+    state_dir: Path | None = None,
+) -> Iterator[Place]:
+    """The application and its images. Raises ``ConfigError`` when their place is not known, ``ImagesUnreachable``."""
+    from stateflow.log.kafka import connect
+
+    application = chosen(target, app_id, brokers)
+    options = application.options
+    cluster = connect(options.brokers, options.client)
+    try:
+        catalog = ControlTopic(cluster, application.app).load()
+        location = LogTerms.of(catalog).images(images or options.images)
+        if location is None:
+            raise _no_place()
+        where = state_dir or options.state_dir
+        jobs = jobs_of(catalog, cluster.cluster_id, where, images=location)
+        with _reachable(location):
+            yield Place(cluster, catalog, jobs, where, location, options)
+    finally:
+        cluster.close()
+
+
+def _no_place() -> ConfigError:
+    return ConfigError(
+        "It is not said where images are kept.",
+        action="give --images LOCATION, or the setting `images`: a directory, s3://bucket/prefix,"
+        " gs://… or hdfs://….",
+    )
+
+
+@contextmanager
+def _reachable(location: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        shown = location.partition("?")[0]
+        raise ImagesUnreachable(
+            f"the images at {shown} cannot be read or written ({error}).",
+            action="check that the place exists, that this machine reaches it, and that credentials are in the"
+            " environment; the changelog has everything unless it was trimmed (`stateflow checkpoint list`).",
+            location=shown,
+        ) from error
