@@ -17,6 +17,7 @@ from stateflow.connectors.broker import EmbeddedKafka
 from stateflow.testing.faults.matrix import LANES, run_matrix
 from stateflow.testing.faults.matrix_case import Result
 from stateflow.testing.faults.matrix_plan import Case, full_plan, only, quick_plan
+from stateflow.testing.faults.planted import BUGS, Catch, hunt_all
 from stateflow.testing.faults.report import StudyReport
 from stateflow.testing.faults.simulate import SimulationReport, simulate
 
@@ -99,6 +100,21 @@ def _simulation(seed: int, seeds: int, clock: Clock) -> SimulationReport:
     return simulate(range(first, first + seeds), processes=processes, on_progress=on_progress)
 
 
+def _planted(clock: Clock) -> dict[str, bool]:
+    """Plant each bug on purpose, and look whether the simulation finds it."""
+    progress = Progress("planted bugs", len(BUGS), clock)
+    caught: dict[str, bool] = {}
+
+    def on_catch(catch: Catch) -> None:
+        caught[catch.bug] = catch.caught
+        found = f"{catch.kind} ({catch.check}), seed {catch.seed}" if catch.caught else "not found"
+        click.echo(f"{catch.bug}: {found}, {catch.seeds_tried} seeds", err=True)
+        progress.at(len(caught), sum(not one for one in caught.values()))
+
+    hunt_all(on_catch=on_catch)
+    return caught
+
+
 def _run(
     seed: int,
     *,
@@ -114,6 +130,7 @@ def _run(
         report.results = matrix(only(full_plan(seed), wanted))
     else:
         report.simulation = _simulation(seed, seeds, clock)
+        report.planted = _planted(clock)
         report.results = matrix(full_plan(seed) if full else quick_plan(seed))
     report.seconds = clock.monotonic_seconds() - began_seconds
     return report

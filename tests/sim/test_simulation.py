@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from stateflow.testing.faults.history import PROFILES, Profile, generate
@@ -62,3 +65,16 @@ def test_a_report_names_its_failures() -> None:
     assert not report.is_clean
     assert "seed 1:" in broken.text()
     assert "⇒ lost (outputs): operations [1]" in broken.text()
+
+
+def test_the_documented_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    text = (Path(__file__).resolve().parents[2] / "docs" / "exactly-once.md").read_text()
+    example = next(
+        block
+        for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+        if "simulate(range(300)" in block
+    )
+    exec(example.replace("range(300), processes=2", "range(5)"), {})
+    printed = capsys.readouterr().out
+    assert printed.startswith("[] [] []")
+    assert "seed 7:" in printed

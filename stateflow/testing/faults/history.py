@@ -82,13 +82,8 @@ def generate(seed: int, profile: Profile | None = None) -> History:
         commit_ms=rng.choice((0, 0, 15)),
         flush_ms=rng.choice((0, 20, 30_000)),
         poll_records=rng.choice((2, 3, 10)),
-        steps=tuple(step if exactly_once else _without_zombie(step) for step in _steps(rng, chosen)),
+        steps=tuple(_steps(rng, chosen)),
     )
-
-
-def _without_zombie(step: Step) -> Step:
-    """At least once nobody is fenced: a worker that was taken for dead may write old state over new."""
-    return step._replace(detail=step.detail.replace("freeze", "kill"))
 
 
 # --- the steps ----------------------------------------------------------------------------------------------

@@ -40,6 +40,8 @@ class Producers:
     cluster: MemoryCluster
     topic: str
     sources: int
+    clears: bool
+    """Whether some operations clear their key. At least once they may be repeated after newer ones, and clear those."""
     accepted: list[Sent] = field(default_factory=list)
     aborted: set[int] = field(default_factory=set)
     event_ms: int = EVENT_START_MS
@@ -87,7 +89,7 @@ class Producers:
 
     def _send_one(self, writer: MemoryWriter, rng: random.Random) -> Sent:
         number = rng.randrange(KEYS)
-        op = Op(self._next_id(), f"k{number}", CLEAR if rng.random() < 0.1 else "add")
+        op = Op(self._next_id(), f"k{number}", CLEAR if rng.random() < 0.1 and self.clears else "add")
         self.event_ms += EVENT_STEP_MS
         return self._append(writer, number % self.sources, op, self.event_ms)
 

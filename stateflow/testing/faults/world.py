@@ -79,7 +79,9 @@ class World:
         self.topology = topology_of(self.history.application)
         specs = [TopicSpec(topic, _OUTPUT_PARTITIONS) for topic in self.names.outputs]
         self.cluster.create([TopicSpec(self.names.source, self.history.sources), *specs])
-        self.producers = Producers(self.cluster, self.names.source, self.history.sources)
+        self.producers = Producers(
+            self.cluster, self.names.source, history.sources, clears=history.guarantee == "exactly-once"
+        )
         self.shelf = ImageShelf(self.clock) if self.history.profile == "image" else None
         self.machines = [Machine(number, self._disk()) for number in range(WORKERS)]
 
