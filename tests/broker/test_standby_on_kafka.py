@@ -114,6 +114,9 @@ def test_a_killed_worker_is_followed_by_its_copy_which_reads_next_to_nothing(sit
 
         pair.running[active] = pair.begin(active)
         assert pair.settle() == (copier, active), "who runs the task keeps it; the other copies it again"
+        shown = site.type("workers", "--app", site.name).out
+        assert re.search(rf"{TASK} +{site.name}-{copier} .* running +0 ", shown), shown
+        assert re.search(rf"{TASK} +{site.name}-{active} .* following +0 ", shown), shown
 
 
 def test_a_worker_that_hangs_finds_its_copy_in_charge_when_it_wakes_up(site: Site) -> None:

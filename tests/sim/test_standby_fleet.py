@@ -8,7 +8,7 @@ import pytest
 
 from stateflow.catalog.model import Guarantee
 from stateflow.changelog.format import is_reserved
-from stateflow.errors import ProducerFenced
+from stateflow.errors import BrokerUnreachable, ProducerFenced
 from stateflow.log.reading import read_topic
 from stateflow.record import Record
 from tests.sim.counting import OUTPUT, STORE, number_of
@@ -133,6 +133,24 @@ def test_nothing_moves_while_nothing_happens(pair: Fleet) -> None:
     assert pair.started == []
     assert pair.placement is not None
     assert pair.placement.number == placement.number
+
+
+def test_an_outage_of_the_coordinator_leaves_everything_where_it_is(
+    pair: Fleet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def unreachable(_group: str) -> list[str]:
+        raise BrokerUnreachable("no coordinator answers.", action="wait.")
+
+    pair.started.clear()
+    with monkeypatch.context() as outage:
+        outage.setattr(pair.cluster, "group_members", unreachable)
+        pair.feed(WORDS[:50])
+        for _ in range(100):
+            pair.turn()
+    assert "Cannot exchange news with the other workers" in caplog.text
+    assert pair.started == []
+    pair.settle()
+    assert_exactly_once(pair)
 
 
 def test_a_named_worker_that_is_restarted_gets_its_tasks_back() -> None:

@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from stateflow.clock import Clock
-from stateflow.errors import BrokerUnreachable
+from stateflow.errors import BrokerUnreachable, OffsetsPending
 from stateflow.failpoints import reach
 from stateflow.log.base import Cluster
 from stateflow.runtime.settings import WorkerSettings
@@ -164,9 +164,8 @@ class Placing:
                 self._leader.turn(self._name(told), news=news)
             else:
                 self._leader.resign()
-        except (
-            BrokerUnreachable
-        ) as error:  # what was decided stands; the poll thread knows how long to bear it
+        except (BrokerUnreachable, OffsetsPending) as error:
+            # What was decided stands; the poll thread knows how long to bear an outage.
             _LOG.warning("Cannot exchange news with the other workers: %s", error)
 
     def close(self) -> None:
