@@ -6,6 +6,7 @@ only reading a log can tell (record sizes, tombstones, transactions) is looked a
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -17,7 +18,10 @@ from stateflow.compaction.control.journal import Journal
 from stateflow.compaction.control.watch import Decision, Watcher, WatchOptions
 from stateflow.compaction.model.closed_form import Costs
 from stateflow.compaction.sensing.measurement import Measurement
+from stateflow.errors import StateflowError
 from stateflow.log.base import Cluster
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +82,7 @@ class SeveralWatchers:
         return self._watchers
 
     def look(self) -> list[tuple[str, Decision]]:
-        """One look at every topic; at most one of them is read again."""
+        """One look at every topic; at most one of them is read again. Never raises for a sensor."""
         decisions = [(topic, watcher.look()) for topic, watcher in self._watchers.items()]
         due = next((topic for topic, decision in decisions if self._is_due(topic, decision)), None)
         if due is not None:
@@ -95,7 +99,11 @@ class SeveralWatchers:
 
     def _measure_again(self, topic: str) -> None:
         self._measured_seconds[topic] = self._clock.monotonic_seconds()
-        self._measured[topic] = self._measure(topic)
+        try:
+            self._measured[topic] = self._measure(topic)
+        except StateflowError as error:
+            _LOG.warning("%s is not measured anew, its loop goes on with what it knows: %s", topic, error)
+            return
         objectives = self._objectives()
         for name, watcher in self._watchers.items():
             found = self._measured[name] if name == topic else None

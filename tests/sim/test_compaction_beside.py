@@ -160,6 +160,39 @@ def test_a_log_that_outgrew_its_measurement_is_measured_again(tmp_path: Path) ->
     assert watchers.watchers["t"].policy.segment_ms != RELAXED.segment_ms
 
 
+def test_a_log_that_cannot_be_read_again_is_watched_with_what_is_known(tmp_path: Path) -> None:
+    clock, topic = ManualClock(), SimulatedTopic(CALM, RELAXED)
+    for update in replace(CALM, seconds=6).updates():
+        topic.simulation.feed(update)
+    answers: list[Measurement | BrokerUnreachable] = [
+        BrokerUnreachable("gone", action="wait"),
+        measurement(RELAXED, 3000.0, 4000),
+    ]
+
+    def measure(name: str) -> Measurement:
+        answer = answers.pop()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    watchers = SeveralWatchers(
+        cluster_of(topic),
+        topic,
+        ["t"],
+        Objective(1.0),
+        Journal("sim", tmp_path),
+        measure=measure,
+        options=SeveralOptions(measure_interval_min_seconds=1.0),
+        clock=clock,
+    )
+    decisions = []
+    for _ in range(3):
+        clock.advance(seconds=0.6)
+        decisions += watchers.look()
+    assert answers == [], "it was tried again"
+    assert [decision.action != "blind" for _, decision in decisions] == [True] * 3
+
+
 def test_two_topics_share_one_restore_time(tmp_path: Path) -> None:
     """Each held to the whole time they would take twice as long together; sharing makes both policies tighter."""
     alone, together = [

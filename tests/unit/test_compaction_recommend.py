@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import replace
 
 import pytest
@@ -15,6 +16,8 @@ from stateflow.compaction.advice.recommend import recommend, resolution_cores
 from stateflow.compaction.advice.share import shared_objectives
 from stateflow.compaction.model.closed_form import Costs
 from stateflow.compaction.model.workload import RestoreRate
+from stateflow.compaction.pages.html import with_unit
+from stateflow.compaction.pages.topic_page import topic_page
 from stateflow.compaction.sensing.measurement import Measurement
 from stateflow.compaction.settings.knobs import NEVER_MS, check, knobs_for
 from stateflow.compaction.settings.policy import CleanerSettings, Policy
@@ -277,3 +280,34 @@ def test_all_keys_hit_alike_write_what_the_formula_says() -> None:
             order[oldest] = None
             newest[oldest], end, writes = end, end + 1, writes + 1
     assert writes / updates == pytest.approx(writes_per_update(keys, room)[1], rel=0.05)
+
+
+def test_the_page_puts_the_recommendation_on_the_curve_of_the_cheapest_policies() -> None:
+    found = recommend(BASE, 0.1)
+    page = topic_page([(BASE, found)])
+    chart = page[page.index("restore time against broker CPU") :]
+    curve = re.search(r'class="line dashed s0" points="([^"]+)"', chart)
+    mark = re.search(r'class="mark s1" cx="([\d.]+)" cy="([\d.]+)"', chart)
+    assert curve is not None
+    assert mark is not None
+    points = [tuple(map(float, point.split(","))) for point in curve[1].split()]
+    at_x, at_y = float(mark[1]), float(mark[2])
+    left = max(point for point in points if point[0] <= at_x)
+    right = min(point for point in points if point[0] >= at_x)
+    assert right[1] >= at_y - 12
+    assert left[1] <= at_y + 12
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "shown"),
+    [
+        ("segment.ms", "604800000", "604800000 (7 d)"),
+        ("segment.bytes", "1073741824", "1073741824 (1 GiB)"),
+        ("segment.index.bytes", "65536", "65536 (64 KiB)"),
+        ("max.compaction.lag.ms", str(NEVER_MS), f"{NEVER_MS} (never)"),
+        ("min.cleanable.dirty.ratio", "0.5", "0.5"),
+        ("segment.ms", "80", "80"),
+    ],
+)
+def test_settings_are_shown_with_a_unit_for_people(setting: str, value: str, shown: str) -> None:
+    assert with_unit(setting, value) == shown
