@@ -103,6 +103,7 @@ class Indexes(RuleBasedStateMachine):
         self.driver = TestDriver(app, partitions=3)
         self.users: dict[tuple[str, str], User] = {}
         self.newest: dict[str, User] = {}
+        self.kept: dict[tuple[int, str], MemoryTaskStores] = {}
 
     @rule(changes=st.lists(CHANGES, min_size=1, max_size=8))
     def change(self, changes: list[Change]) -> None:
@@ -124,6 +125,18 @@ class Indexes(RuleBasedStateMachine):
     def repartition(self, partitions: int) -> None:
         if partitions != self.driver._wiring.catalog.active.partitions:
             self.driver.repartition(partitions)
+
+    @rule()
+    def keep_a_copy_of_the_disks(self) -> None:
+        self.kept = {place: disk.flushed_copy() for place, disk in self.driver._disks.items()}
+
+    @rule()
+    def go_on_with_the_copy(self) -> None:
+        """Its index is marked as up to date with a store whose tail is still to be read."""
+        self.driver.crash()
+        self.driver._disks.update(self.kept)
+        self.kept = {}
+        self.driver.restore()
 
     def found(self, state: str, index: str, value: Any) -> list[tuple[str, Any]]:
         return sorted((key, part) for key, part, _ in self.driver.find("teams", state, index, value))
