@@ -12,7 +12,7 @@ from stateflow.log.memory import MemoryCluster
 from stateflow.testing.broker import TestBroker
 from stateflow.testing.faults.equivalence import STEPS, compare, log_history
 
-KAFKA_SEEDS = range(10)
+KAFKA_SEEDS = range(8)
 
 
 def memory() -> MemoryCluster:
