@@ -52,7 +52,7 @@ class TaskRow:
 
 def list_stores(state_dir: Path, app: str | None = None) -> Iterator[LocalStore]:
     """Every store below a state directory. Needs no broker. Raises ``StateForeign``, ``StateCorrupt``."""
-    for directory in find_task_directories(state_dir, app):
+    for directory in _filled(state_dir, app):
         pid = lock_holder(directory.database / "LOCK")
         with opened_beside(directory) as stores:
             for store in stores.stores:
@@ -139,7 +139,7 @@ class LocalState:
         stage, generation = self.entry(store).stage, self._catalog.active.generation
         found = [
             directory
-            for directory in find_task_directories(self._state_dir, self._catalog.app.app)
+            for directory in _filled(self._state_dir, self._catalog.app.app)
             if directory.identity.generation == generation
             and directory.identity.task.rpartition("-")[0] == stage
         ]
@@ -154,6 +154,13 @@ class LocalState:
 
 def _partition(directory: TaskDirectory) -> int:
     return int(directory.identity.task.rpartition("-")[2])
+
+
+def _filled(state_dir: Path, app: str | None) -> Iterator[TaskDirectory]:
+    """Task directories that hold a database: one whose worker was killed before it began may not, nor one set aside."""
+    for directory in find_task_directories(state_dir, app):
+        if directory.is_damaged or (directory.database / "CURRENT").exists():
+            yield directory
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -22,6 +23,7 @@ from stateflow.testing.faults.matrix_plan import (
 )
 from stateflow.testing.faults.matrix_situations import SITUATIONS
 from stateflow.testing.faults.operations import Operation, Operations, Oracle, Tally
+from stateflow.testing.faults.planted import Catch
 from stateflow.testing.faults.report import StudyReport
 
 
@@ -191,7 +193,8 @@ def test_anything_wrong_fails_the_study(bad: Result) -> None:
 
 
 def test_a_planted_bug_that_escapes_fails_the_study() -> None:
-    assert StudyReport(mode="quick", seed=1, planted={"zombie retried": True}).is_clean
-    body = StudyReport(mode="quick", seed=1, planted={"zombie retried": False})
+    caught = Catch("zombie_retries", True, "lost", "outputs", "", 3, 4, 0.1)
+    assert StudyReport(mode="quick", seed=1, planted=[caught]).is_clean
+    body = StudyReport(mode="quick", seed=1, planted=[replace(caught, caught=False)])
     assert not body.is_clean
     assert (body.as_dict()["planted_bugs_caught"], body.as_dict()["planted_bugs_total"]) == (0, 1)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from stateflow.failpoints import POINTS, phase_of
 from stateflow.testing.faults.matrix_case import Result
+from stateflow.testing.faults.planted import Catch
 from stateflow.testing.faults.simulate import SimulationReport
 
 Injected = Mapping[str, Mapping[str, int]]
@@ -23,8 +24,8 @@ class StudyReport:
     seed: int
     results: Sequence[Result] = ()
     simulation: SimulationReport | None = None
-    planted: Mapping[str, bool] = field(default_factory=dict)
-    """Name of a bug that was planted on purpose → whether it was caught."""
+    planted: Sequence[Catch] = ()
+    """What became of the hunt for each bug that was planted on purpose."""
     seconds: float = 0.0
 
     @property
@@ -42,7 +43,7 @@ class StudyReport:
         """True when nothing was lost, twice, silently wrong or stuck, and every planted bug was caught."""
         found = self.as_dict()
         return not any(found[kind] for kind in ("lost", "twice", "silent", "stuck")) and all(
-            self.planted.values()
+            catch.caught for catch in self.planted
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -68,8 +69,8 @@ class StudyReport:
             "stuck": sum(bool(result.stuck) for result in self.results),
             "failed": [f"{result.case}: {result.why}" for result in self.bad],
             "failed_seeds": failures,
-            "planted_bugs": dict(self.planted),
-            "planted_bugs_caught": sum(self.planted.values()),
+            "planted_bugs": {catch.bug: catch.as_dict() for catch in self.planted},
+            "planted_bugs_caught": sum(catch.caught for catch in self.planted),
             "planted_bugs_total": len(self.planted),
             "exit_codes": _named_codes(self.results),
             "simulation": None if self.simulation is None else self.simulation.as_dict(),

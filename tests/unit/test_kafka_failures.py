@@ -1,0 +1,30 @@
+"""Which of the client library's errors pass by themselves, and what the others are called."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import KafkaError
+
+from stateflow.errors import BrokerRefused, BrokerUnreachable
+from stateflow.log.kafka.failures import is_passing, typed
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+    ],
+)
+def test_a_leader_that_changes_is_waited_for(code: int) -> None:
+    error = KafkaError(code)
+    assert is_passing(error)
+    assert isinstance(typed(error, "asking for offsets", "here:9092"), BrokerUnreachable)
+
+
+def test_what_the_broker_refuses_for_good_is_not_tried_again() -> None:
+    error = KafkaError(KafkaError.POLICY_VIOLATION)
+    assert not is_passing(error)
+    assert isinstance(typed(error, "trimming", "here:9092"), BrokerRefused)
