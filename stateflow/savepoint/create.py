@@ -80,7 +80,7 @@ def create(
     try:
         tasks = None
         if cluster.group_members(app):
-            tasks = _await_parts(cluster, control, catalog, entry, saved, settings, report, pause)
+            tasks = _await_parts(cluster, control, catalog, entry, saved, clock, report, pause)
         number = None if tasks is None else entry.number
         if tasks is None:
             tasks = stopped_parts(cluster, catalog, saved, settings.state_dir, clock, report)
@@ -201,13 +201,12 @@ def _await_parts(
     catalog: Catalog,
     entry: CutEntry,
     saved: SavepointObjects,
-    settings: CreateSettings,
+    clock: Clock,
     report: Report | None,
     pause: Callable[[float], None],
 ) -> list[SavedTask] | None:
     """The parts of all tasks; None when the last worker has left the group before they were there."""
     wanted = task_ids(catalog)
-    deadline = time.monotonic() + settings.timeout_seconds
     while True:
         missing = wanted.keys() - saved.part_tasks()
         if report is not None:
@@ -217,10 +216,11 @@ def _await_parts(
         _check_open(control, entry)
         if not cluster.group_members(catalog.app.app):
             return None
-        if time.monotonic() > deadline:
+        if clock.now_ms() > entry.deadline_ms:
+            seconds = (entry.deadline_ms - entry.requested_ms) // 1000
             raise SavepointFailed(
                 f"{len(missing)} of {len(wanted)} tasks did not publish their part of the savepoint"
-                f" {entry.savepoint!r} within {settings.timeout_seconds:.0f} s: {', '.join(sorted(missing)[:5])}.",
+                f" {entry.savepoint!r} within {seconds} s: {', '.join(sorted(missing)[:5])}.",
                 action="see whether all tasks run (`stateflow scale status`), then try again, with a longer --timeout"
                 " if the state is large or the application far behind.",
                 missing=sorted(missing),

@@ -212,7 +212,13 @@ class World:
 
     # --- savepoints -------------------------------------------------------------------------------
 
-    def create(self, name: str = "one", *, timeout_seconds: float = 60) -> Savepoint:
+    def create(
+        self,
+        name: str = "one",
+        *,
+        timeout_seconds: float = 60,
+        pause: Callable[[float], None] | None = None,
+    ) -> Savepoint:
         return create(
             self.cluster,
             APP,
@@ -220,7 +226,7 @@ class World:
             str(self.place),
             self.clock,
             settings=CreateSettings(timeout_seconds=timeout_seconds),
-            pause=self.turn if self.workers else lambda _: None,
+            pause=pause or (self.turn if self.workers else lambda _: None),
         )
 
     def saved(self, savepoint: Savepoint) -> SavepointObjects:

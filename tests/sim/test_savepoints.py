@@ -33,8 +33,8 @@ def running(folder: Path, seed: int) -> World:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_a_cut_through_a_running_application_is_exact(tmp_path: Path, seed: int) -> None:
-    world = running(tmp_path, seed)
+def test_a_cut_through_a_running_application_is_exact(quick_path: Path, seed: int) -> None:
+    world = running(quick_path, seed)
     savepoint = world.create()
     assert world.contents(savepoint) == world.expected(world.vector(savepoint))
     world.run()
@@ -43,8 +43,8 @@ def test_a_cut_through_a_running_application_is_exact(tmp_path: Path, seed: int)
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_restored_as_another_application_it_comes_to_the_same_end(tmp_path: Path, seed: int) -> None:
-    world = running(tmp_path, seed)
+def test_restored_as_another_application_it_comes_to_the_same_end(quick_path: Path, seed: int) -> None:
+    world = running(quick_path, seed)
     savepoint = world.create()
     world.run()
     world.stop()
@@ -58,8 +58,8 @@ def test_restored_as_another_application_it_comes_to_the_same_end(tmp_path: Path
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_the_same_application_goes_back_to_the_cut(tmp_path: Path, seed: int) -> None:
-    world = running(tmp_path, seed)
+def test_the_same_application_goes_back_to_the_cut(quick_path: Path, seed: int) -> None:
+    world = running(quick_path, seed)
     savepoint = world.create()
     world.run()
     world.stop()
@@ -71,8 +71,8 @@ def test_the_same_application_goes_back_to_the_cut(tmp_path: Path, seed: int) ->
     assert world.state() == world.expected()
 
 
-def test_a_stopped_application_is_cut_at_its_last_commits(tmp_path: Path) -> None:
-    world = running(tmp_path, 3)
+def test_a_stopped_application_is_cut_at_its_last_commits(quick_path: Path) -> None:
+    world = running(quick_path, 3)
     world.waiting = []
     for worker, cuts in world.workers.values():  # killed, not stopped: input is left between the stages
         worker.close()
@@ -89,8 +89,8 @@ def test_a_stopped_application_is_cut_at_its_last_commits(tmp_path: Path) -> Non
     assert world.state("other") == world.expected()
 
 
-def test_two_savepoints_share_nothing_that_deleting_one_takes_from_the_other(tmp_path: Path) -> None:
-    world = running(tmp_path, 5)
+def test_two_savepoints_share_nothing_that_deleting_one_takes_from_the_other(quick_path: Path) -> None:
+    world = running(quick_path, 5)
     first = world.create("first")
     world.run()
     second = world.create("second")
@@ -105,8 +105,8 @@ def test_two_savepoints_share_nothing_that_deleting_one_takes_from_the_other(tmp
     world.stop()
 
 
-def test_collecting_images_spares_savepoints(tmp_path: Path) -> None:
-    world = running(tmp_path, 6)
+def test_collecting_images_spares_savepoints(quick_path: Path) -> None:
+    world = running(quick_path, 6)
     savepoint = world.create()
     for task in savepoint.tasks:
         collected = world.saved(savepoint).images(0, task.task).collect(keep=1, grace_ms=-1)
@@ -115,25 +115,25 @@ def test_collecting_images_spares_savepoints(tmp_path: Path) -> None:
     world.stop()
 
 
-def test_a_task_that_cannot_publish_gives_the_savepoint_up_and_nothing_of_it_stays(tmp_path: Path) -> None:
-    world = running(tmp_path, 7)
+def test_a_task_that_cannot_publish_gives_the_savepoint_up_and_nothing_of_it_stays(quick_path: Path) -> None:
+    world = running(quick_path, 7)
     world.place.parent.mkdir(exist_ok=True)
-    (tmp_path / "chain-blocked").write_text("a file where a folder should be")
-    world.place = tmp_path / "chain-blocked"
+    (quick_path / "chain-blocked").write_text("a file where a folder should be")
+    world.place = quick_path / "chain-blocked"
     with pytest.raises(SavepointFailed, match="could not publish its part"):
         world.create()
     world.run()
     assert world.state() == world.expected()
     assert all(task.place is None for worker, _ in world.workers.values() for task in worker.tasks.values())
-    world.place = tmp_path / "savepoints"
+    world.place = quick_path / "savepoints"
     savepoint = world.create()
     assert savepoint.number == 2
     assert world.contents(savepoint) == world.expected()
     world.stop()
 
 
-def test_a_cut_whose_maker_was_killed_is_dropped_after_its_deadline(tmp_path: Path) -> None:
-    world = running(tmp_path, 8)
+def test_a_cut_whose_maker_was_killed_is_dropped_after_its_deadline(quick_path: Path) -> None:
+    world = running(quick_path, 8)
 
     class Killed(BaseException):
         """The process that makes the savepoint is gone."""
@@ -164,9 +164,9 @@ def test_a_cut_whose_maker_was_killed_is_dropped_after_its_deadline(tmp_path: Pa
     world.stop()
 
 
-def test_records_marked_in_a_cut_that_is_over_are_ordinary(tmp_path: Path) -> None:
+def test_records_marked_in_a_cut_that_is_over_are_ordinary(quick_path: Path) -> None:
     """Marks stay in the log: a later cut takes what carries an earlier one's for what it is."""
-    world = running(tmp_path, 9)
+    world = running(quick_path, 9)
     world.create("one")
     world.waiting = words(60, 77)
     for _ in range(10):
