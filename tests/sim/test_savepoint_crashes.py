@@ -54,8 +54,11 @@ PLACES = ("cut.before_place", "cut.after_place", "cut.after_checkpoint", "cut.be
 COMMITS = ("commit.before_records", "commit.before_end", "commit.after_end", "commit.after_apply")
 
 
-@pytest.mark.parametrize("visit", [1, 3, 5])
-@pytest.mark.parametrize("point", PLACES)
+STRIKES = [(point, visit) for point in PLACES for visit in (1, 3, 5)]
+STRIKES += [(point, visit) for point in COMMITS for visit in (3, 12)]
+
+
+@pytest.mark.parametrize(("point", "visit"), STRIKES)
 def test_workers_killed_while_they_take_their_places(quick_path: Path, point: str, visit: int) -> None:
     """It goes on with their successors or is given up; nothing is lost either way, and what is kept is exact."""
     world = running(quick_path, visit)
@@ -70,12 +73,6 @@ def test_workers_killed_while_they_take_their_places(quick_path: Path, point: st
             world.begin("w2", "w3")
 
     kept_or_not(world, turn, killed)
-
-
-@pytest.mark.parametrize("visit", [3, 12])
-@pytest.mark.parametrize("point", COMMITS)
-def test_workers_killed_in_their_commits_meanwhile(quick_path: Path, point: str, visit: int) -> None:
-    test_workers_killed_while_they_take_their_places(quick_path, point, visit)
 
 
 def kept_or_not(world: World, turn: Callable[[float], None], killed: KillAt) -> None:
