@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from stateflow.catalog.control import ControlTopic
+from stateflow.catalog.model import Guarantee
 from stateflow.errors import SavepointFailed, SavepointMissing, StillRunning
 from stateflow.failpoints import handled
 from stateflow.savepoint import kept
@@ -21,9 +22,9 @@ def words(count: int, seed: int = 0) -> list[bytes]:
     return [rng.choice(WORDS) for _ in range(count)]
 
 
-def running(folder: Path, seed: int) -> World:
+def running(folder: Path, seed: int, guarantee: Guarantee = "exactly-once") -> World:
     """Two workers in the midst of their work, with more input to come."""
-    world = World(folder, seed)
+    world = World(folder, seed, guarantee)
     world.feed(words(60, seed))
     world.begin("w0", "w1")
     for _ in range(world.random.randrange(5, 60)):
@@ -176,6 +177,19 @@ def test_records_marked_in_a_cut_that_is_over_are_ordinary(quick_path: Path) -> 
     world.run()
     world.stop()
     world.restore(second, "other")
+    world.begin("w0", app="other")
+    world.run("other")
+    world.stop()
+    assert world.state("other") == world.expected()
+
+
+def test_at_least_once_is_cut_as_well(quick_path: Path) -> None:
+    world = running(quick_path, 4, "at-least-once")
+    savepoint = world.create()
+    assert world.contents(savepoint) == world.expected(world.vector(savepoint))
+    world.run()
+    world.stop()
+    world.restore(savepoint, "other")
     world.begin("w0", app="other")
     world.run("other")
     world.stop()
