@@ -1,5 +1,9 @@
 """Images in S3, Google Cloud Storage or HDFS, through the file systems of Apache Arrow.
 
+S3 and Google Cloud Storage show an object when its upload is complete; a file system shows a file while it is written,
+so there it is written beside and renamed. The tests hold this to the contract over Arrow's local file system, which
+takes the same path as HDFS, and over a local S3 server; no HDFS and no Google Cloud Storage were at hand.
+
 Credentials come from the environment or the machine's role, as Arrow and the clouds document it; never from the
 location, which is logged.
 """
@@ -8,11 +12,15 @@ from __future__ import annotations
 
 import posixpath
 import shutil
+import uuid
 from collections.abc import Iterator
 from typing import Any, BinaryIO, cast
 
 from stateflow.checkpoint.objects import ObjectInfo
 from stateflow.errors import ConfigError, SetupError
+
+_RENAMING = ("hdfs", "local", "file")
+"""Arrow's names of file systems in which a rename puts a whole file in its place."""
 
 
 class ArrowObjects:
@@ -36,17 +44,21 @@ class ArrowObjects:
         return self._location
 
     def put(self, name: str, source: BinaryIO) -> None:
-        """Upload; a failed upload leaves no object (HDFS: it is renamed into place).
+        """Upload; a failed upload leaves no object.
 
         When what is uploaded cannot be read to its end, the stream is closed with what was sent: S3 then has a
         shortened object, which is deleted again.
         """
         target = posixpath.join(self._root, name)
-        if self._fs.type_name == "hdfs":
-            beside = target + ".upload"
+        if self._fs.type_name in _RENAMING:
+            beside = f"{target}.{uuid.uuid4().hex[:8]}.upload"
             self._fs.create_dir(posixpath.dirname(target), recursive=True)
-            self._copy(source, beside)
-            self._fs.move(beside, target)
+            try:
+                self._copy(source, beside)
+                self._fs.move(beside, target)
+            except BaseException:
+                self._delete(beside)
+                raise
         else:
             try:
                 self._copy(source, target)
@@ -69,7 +81,9 @@ class ArrowObjects:
 
     def delete(self, name: str) -> None:
         """Delete the object if it is there."""
-        path = posixpath.join(self._root, name)
+        self._delete(posixpath.join(self._root, name))
+
+    def _delete(self, path: str) -> None:
         if self._fs.get_file_info(path).type == self._fs_module.FileType.File:
             self._fs.delete_file(path)
 

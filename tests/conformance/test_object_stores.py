@@ -1,4 +1,4 @@
-"""What images need of a place, asked of a directory and of a server that speaks S3."""
+"""What images need of a place, asked of a directory, a file system through Arrow, and a server that speaks S3."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from stateflow.checkpoint.images import TaskImages
 from stateflow.checkpoint.imaging import create_image
 from stateflow.checkpoint.locations import open_objects
 from stateflow.checkpoint.objects import ObjectStore
+from stateflow.checkpoint.remote import ArrowObjects
 from stateflow.clock import ManualClock, SystemClock
 from stateflow.errors import ConfigError, StateCorrupt
 from stateflow.record import TopicPartition
@@ -50,16 +51,20 @@ def s3() -> Iterator[str]:
             os.environ[name] = value
 
 
-@pytest.fixture(params=["directory", "s3"])
+@pytest.fixture(params=["directory", "arrow", "s3"])
 def location(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "directory":
+    if request.param != "s3":
         return str(tmp_path / "objects")
     address = request.getfixturevalue("s3")
     return f"s3://images/{tmp_path.name}?scheme=http&endpoint_override={address}&region=us-east-1"
 
 
 @pytest.fixture
-def objects(location: str) -> ObjectStore:
+def objects(location: str, request: pytest.FixtureRequest) -> ObjectStore:
+    """Where ``location`` is; ``arrow`` is the local file system as HDFS is reached, through Arrow."""
+    if "[arrow" in request.node.name:
+        Path(location).mkdir()
+        return ArrowObjects(f"file://{location}")
     return open_objects(location)
 
 
