@@ -39,6 +39,8 @@ class RestoreJob:
     """What the catalog says about the changelogs."""
     exactly_once: bool = False
     """Whether commit records decide up to where the changelogs count, and not Kafka's marker alone."""
+    ends: Mapping[str, int] | None = None
+    """What ``decided_ends`` said when it was asked before: a log without any commit record is read whole for it."""
 
 
 def jobs_of(
@@ -113,6 +115,8 @@ def plan_of(
 
 def decided_ends(cluster: Cluster, job: RestoreJob, clock: Clock | None = None) -> Mapping[str, int]:
     """Up to where each changelog counts, by the commit records of all of them; nothing where the marker decides."""
+    if job.ends is not None:
+        return job.ends
     if not job.exactly_once:
         return {}
     return resolve(read_tails(cluster, job.changelogs, clock)).restore_next
