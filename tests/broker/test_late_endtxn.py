@@ -37,6 +37,7 @@ pytestmark = pytest.mark.broker
 
 WORDS = ["to", "be", "or", "not", "to", "be", "that", "is", "the", "question", "to", "be", "or"]
 STEPS_MAX = 2_000
+ROUNDS_MAX = 12
 PARTITIONS = 2
 TIMEOUT_SECONDS = 30.0
 OBEYED, INVALID_PRODUCER_EPOCH, CONCURRENT_TRANSACTIONS = 0, 47, 51
@@ -280,9 +281,11 @@ def test_late_ends_of_a_worker_are_harmless(
                 armed.append(proxy.arm(Fault(action)))
 
     worker = count.worker()
-    for _ in range(3):
+    for _ in range(ROUNDS_MAX):  # how many commits a round takes depends on the machine
         count.feed(WORDS)
         count.run_to_the_end(worker, deliver_between)
+        if len(delivered) >= 3:
+            break
     worker.stop()
     worker.run()
     assert len(delivered) >= 3, "too few requests were late"
