@@ -1,7 +1,8 @@
-"""The two applications that histories happen to. Both keep, per key, which operations they have seen, in which order.
+"""The applications that histories happen to. All keep, per key, which operations they have seen, in which order.
 
 ``numbers`` is written by hand on the runtime's contracts: one store of plain values. ``ledger`` is an operator class
-with a value, a list and a map with a time to live, beside a windowed count.
+with a value, a list and a map with a time to live, beside a windowed count. ``minutes`` lists the operations of each
+window, sends the list when it closes, and has an eventual changelog.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from typing import NamedTuple
 
 from stateflow.app import App
 from stateflow.catalog.model import StoreEntry
+from stateflow.changelog.eventual import Eventual
 from stateflow.codec import Integer, String
+from stateflow.operators.aggregates import Aggregate, fold
 from stateflow.operators.context import StageContext
 from stateflow.operators.operator import Context, Operator
 from stateflow.operators.topology import Stage, Topology
@@ -68,13 +71,14 @@ NAMES: dict[Application, Names] = {
         "by-key",
         ("book-total", "book-ids", "book-marks", "windows"),
     ),
+    "minutes": Names("minutes", "minutes-ops", ("minutes-windows",), "by-key", ("windows",)),
 }
 
 
 @cache
 def topology_of(application: Application) -> Topology:
     """The application's graph; immutable, so all simulations of a process share one."""
-    return _numbers() if application == "numbers" else _ledger().topology()
+    return _numbers() if application == "numbers" else _APPS[application]().topology()
 
 
 # --- numbers ------------------------------------------------------------------------------------------------
@@ -171,3 +175,31 @@ def _ledger() -> App:
     closed = keyed.window(Tumbling(timedelta(milliseconds=WINDOW_MS)), emit="on_close").count(name="windows")
     closed.to(windows)
     return app
+
+
+# --- minutes ------------------------------------------------------------------------------------------------
+
+
+def _minutes() -> App:
+    # Few windows are logged, and the replay is short, so that both get their turn within a history.
+    app = App("minutes")
+    ops = app.topic("minutes-ops", value=String)
+    windows = app.topic("minutes-windows", value=String)
+    listed: Aggregate[str, str, str] = fold(
+        "", lambda text, op: f"{text} {Op.decode(op).id}".strip(), type=str
+    )
+    (
+        app.stream(ops)
+        .key_by(lambda text: text.split(" ")[1], name="by-key", key=String)
+        .window(
+            Tumbling(timedelta(milliseconds=WINDOW_MS)),
+            emit="on_close",
+            changelog=Eventual(intensity=0.3, max_replay_records=12),
+        )
+        .aggregate(listed, name="windows")
+        .to(windows)
+    )
+    return app
+
+
+_APPS = {"ledger": _ledger, "minutes": _minutes}

@@ -18,7 +18,8 @@ Profile = Literal["crash", "scale", "torn", "image", "recreate", "disk"]
 """What a history is about, beside crashes: a new partition count, late EndTxn requests, images and trimmed changelogs,
 topics that are created again, real databases on disk."""
 
-Application = Literal["numbers", "ledger"]
+Application = Literal["numbers", "ledger", "minutes"]
+"""What runs: see ``applications`` and ``minutes``."""
 
 PROFILES: tuple[Profile, ...] = get_args(Profile)
 _WEIGHTS = (46, 16, 12, 16, 9, 1)
@@ -68,7 +69,7 @@ def generate(seed: int, profile: Profile | None = None) -> History:
     drawn = rng.choices(PROFILES, _WEIGHTS)[0]
     chosen = profile or drawn
     exactly_once = chosen == "torn" or rng.random() < 0.75
-    application: Application = "ledger" if rng.random() < 0.3 else "numbers"
+    application = _application(rng.random(), chosen)
     return History(
         seed=seed,
         profile=chosen,
@@ -84,6 +85,14 @@ def generate(seed: int, profile: Profile | None = None) -> History:
         poll_records=rng.choice((2, 3, 10)),
         steps=tuple(_steps(rng, chosen)),
     )
+
+
+def _application(draw: float, profile: Profile) -> Application:
+    if draw < 0.3:
+        return "ledger"
+    # An eventual changelog must be complete before a repartition: a history of crashes and repartitions would be
+    # one of refusals.
+    return "minutes" if draw < 0.4 and profile in ("crash", "torn", "image") else "numbers"
 
 
 # --- the steps ----------------------------------------------------------------------------------------------

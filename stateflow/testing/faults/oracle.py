@@ -78,7 +78,7 @@ def examine(world: World) -> list[Finding]:
 
 def expect(accepted: list[Sent], *, ledger: bool) -> Expected:
     """Fold what was accepted, key by key, in the order of the source partition."""
-    last_ms = min(_newest_ms(accepted).values(), default=0)
+    last_ms = min(newest_ms(accepted).values(), default=0)
     expected = Expected(Counter(), Counter(), {}, defaultdict(dict))
     ids: dict[str, list[int]] = defaultdict(list)
     windows: Counter[tuple[str, int]] = Counter()
@@ -100,7 +100,8 @@ def expect(accepted: list[Sent], *, ledger: bool) -> Expected:
     return expected
 
 
-def _newest_ms(accepted: list[Sent]) -> dict[int, int]:
+def newest_ms(accepted: list[Sent]) -> dict[int, int]:
+    """Event time of the newest operation of each source partition, ms."""
     newest: dict[int, int] = {}
     for sent in accepted:
         newest[sent.partition] = max(newest.get(sent.partition, 0), sent.timestamp_ms)
@@ -127,7 +128,7 @@ def _is_exact(world: World) -> bool:
 
 def _outputs(world: World, expected: Expected) -> list[Finding]:
     """Each operation answered once; more often only where at least once was asked for, or a late EndTxn arrived."""
-    found = Counter((r.key.decode(), r.value.decode()) for r in _read(world, world.names.outputs[0]))
+    found = Counter((r.key.decode(), r.value.decode()) for r in read_topic(world, world.names.outputs[0]))
     findings = []
     ids = Counter(int(text.partition(" ")[0]) for _, text in found.elements())
     wanted = {sent.op.id for sent in world.producers.accepted}
@@ -149,7 +150,7 @@ def _outputs(world: World, expected: Expected) -> list[Finding]:
 
 def twice_only(world: World) -> list[Finding]:
     """What holds even where input or state was destroyed: nothing is answered twice, nothing that was aborted."""
-    found = Counter(int(r.value.partition(b" ")[0]) for r in _read(world, world.names.outputs[0]))
+    found = Counter(int(r.value.partition(b" ")[0]) for r in read_topic(world, world.names.outputs[0]))
     findings = []
     if aborted := sorted(found.keys() & world.producers.aborted):
         findings.append(Finding("silent", "aborted", f"aborted operations {aborted} were answered"))
@@ -161,7 +162,7 @@ def twice_only(world: World) -> list[Finding]:
 
 def _windows(world: World, expected: Expected) -> list[Finding]:
     rows = []
-    for record in _read(world, world.names.outputs[1]):
+    for record in read_topic(world, world.names.outputs[1]):
         key, start_ms = split_windowed(record.key)
         rows.append((key.decode(), start_ms, int.from_bytes(record.value, "big")))
     found = Counter((key, start_ms) for key, start_ms, _ in rows)
@@ -177,7 +178,8 @@ def _windows(world: World, expected: Expected) -> list[Finding]:
     return findings
 
 
-def _read(world: World, topic: str) -> list[Record]:
+def read_topic(world: World, topic: str) -> list[Record]:
+    """Everything committed to a topic, by partition and offset."""
     info = world.cluster.describe([topic])[topic]
     sources = [TopicPartition(topic, number) for number in range(info.partitions)]
     ranges = world.cluster.ranges(sources)

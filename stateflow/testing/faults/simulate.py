@@ -21,6 +21,7 @@ from stateflow import failpoints
 from stateflow.errors import StateCorrupt
 from stateflow.testing.faults.acting import act, come_to_rest
 from stateflow.testing.faults.history import History, Profile, Step, generate
+from stateflow.testing.faults.minutes import examine_minutes
 from stateflow.testing.faults.oracle import Finding, examine
 from stateflow.testing.faults.recreating import recreated
 from stateflow.testing.faults.world import World
@@ -203,7 +204,7 @@ def _findings(world: World) -> list[Finding]:
     for _ in range(_DAMAGED_MAX):
         come_to_rest(world)
         try:
-            return examine(world)
+            return (examine_minutes if world.history.application == "minutes" else examine)(world)
         except StateCorrupt:  # found by looking, as a reader would; whoever has the store open starts again
             world.notes.struck("corrupt", "found", "a damaged store was found")
             for machine in world.machines:
