@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from typing import NamedTuple
 
 from stateflow.codec.windowed import split_windowed
+from stateflow.runtime.task import Task
 from stateflow.state.view import StoreView
 from stateflow.testing.faults.acting import come_to_rest
 from stateflow.testing.faults.applications import WINDOW_MS
@@ -102,7 +103,7 @@ def _aborted(world: World, sent: str) -> list[Finding]:
 
 def _running(world: World) -> dict[Window, str]:
     """The open windows, as the running tasks have them; a worker that hung may still show tasks it has lost."""
-    tasks = {}
+    tasks: dict[str, Task] = {}
     for machine in reversed(world.machines):  # the first ones brought the input to its end
         tasks |= machine.worker.tasks if machine.worker else {}
     return {
