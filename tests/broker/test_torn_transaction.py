@@ -210,12 +210,15 @@ def test_the_clients_statistics_count_every_endtxn(
         until(TIMEOUT_SECONDS, lambda: client.poll(0.05) >= 0 and len(emitted) > known + 1)
 
     commit()
-    assert end_txn_total() == 1
+    assert end_txn_total() == proxy.requests_total(END_TXN) >= 1
+    before = end_txn_total()
     proxy.arm(Fault(action))
     commit()
-    assert end_txn_total() == 3
+    assert (
+        end_txn_total() == proxy.requests_total(END_TXN) >= before + 2
+    )  # more on a machine that is very busy
     commit()
-    assert end_txn_total() == 4
+    assert end_txn_total() == proxy.requests_total(END_TXN) >= before + 3
 
 
 def test_a_repeated_request_arrives_twice(

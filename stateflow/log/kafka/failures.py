@@ -93,6 +93,13 @@ def is_fenced(error: KafkaError) -> bool:
     return error.code() in _FENCED
 
 
+def ended_elsewhere(failure: StateflowError) -> KafkaError | None:
+    """Why a transaction could not be ended, if it is that another request had ended it: a late EndTxn did."""
+    cause = failure.__cause__
+    error = error_of(cause) if isinstance(cause, KafkaException) else None
+    return error if error is not None and error.code() == KafkaError.INVALID_TXN_STATE else None
+
+
 def is_missing(error: KafkaError) -> bool:
     """Whether a topic or partition does not exist."""
     return error.code() in _MISSING

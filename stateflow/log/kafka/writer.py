@@ -23,7 +23,7 @@ from stateflow.errors import (
 from stateflow.failpoints import reach
 from stateflow.log.base import Appended, Committed, GroupMetadata
 from stateflow.log.kafka.admin import Admin, client_log
-from stateflow.log.kafka.failures import aborted, error_of, is_fenced, typed
+from stateflow.log.kafka.failures import aborted, ended_elsewhere, error_of, is_fenced, typed
 from stateflow.log.kafka.offsets import client_offsets
 from stateflow.log.kafka.settings import Settings
 from stateflow.log.kafka.topics import Topics
@@ -194,7 +194,11 @@ class KafkaWriter:
         return appended
 
     def abort(self) -> None:
-        """Abort the open transaction, if any. Raises ``ProducerFenced``."""
+        """Abort the open transaction, if any. Raises ``ProducerFenced``.
+
+        A late EndTxn may have committed it: nothing is left to abort then, and whoever opens the task next sets right
+        what it made visible. This writer cannot go on afterwards; its next use raises ``TransactionAborted``.
+        """
         if not self._in_transaction:
             return
         self._in_transaction = False
@@ -203,6 +207,13 @@ class KafkaWriter:
         except BrokerUnreachable:
             raise
         except StateflowError as failure:
+            ended = ended_elsewhere(failure)
+            if ended is not None:
+                self._fatal = ended
+                client_log.warning(
+                    "A transaction of %s had been ended before it was aborted.", self._transactional_id
+                )
+                return
             raise self._fenced() if self._fatal is not None else failure from failure
         finally:
             self._forget()
@@ -223,8 +234,9 @@ class KafkaWriter:
         del self._producer  # ends the client; its close() would try the transaction of a fenced one once more
 
     def serve(self, timeout_seconds: float) -> None:
-        """Run what the client library has to tell: delivery reports, statistics, events."""
-        self._serve_reports(self._producer.poll, timeout_seconds)
+        """Run what the client library has to tell: delivery reports, statistics, events; nothing from a broken one."""
+        if self._fatal is None:
+            self._serve_reports(self._producer.poll, timeout_seconds)
 
     def _transact(self, doing: str, request: Callable[[float], object], timeout_seconds: float) -> None:
         """A request of the transaction, repeated while that may help."""
@@ -258,6 +270,8 @@ class KafkaWriter:
         assert cause is not None, "only a failure fences"
         if self._transactional_id is None:
             return typed(cause, "producing", self._admin.bootstrap)
+        if cause.code() == KafkaError.INVALID_TXN_STATE:
+            return aborted(cause, "ending it: a late request had ended it before", self._transactional_id)
         return ProducerFenced(
             f"The producer {self._transactional_id!r} cannot go on ({cause.name()}: {cause.str()}): a newer one"
             " took its place, or its transaction ran past its timeout.",
