@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
 from stateflow.errors import BrokerRefused, BrokerUnreachable
 from stateflow.log.kafka.failures import is_passing, typed
+from stateflow.log.kafka.offsets import answered
+from stateflow.record import TopicPartition
 
 
 @pytest.mark.parametrize(
@@ -22,6 +24,15 @@ def test_a_leader_that_changes_is_waited_for(code: int) -> None:
     error = KafkaError(code)
     assert is_passing(error)
     assert isinstance(typed(error, "asking for offsets", "here:9092"), BrokerUnreachable)
+
+
+def test_no_answer_is_never_an_empty_log() -> None:
+    known, silent = TopicPartition("t", 0), TopicPartition("t", 1)
+    assert answered({known: 0, silent: 7}) == {known: 0, silent: 7}
+    with pytest.raises(KafkaException) as raised:
+        answered({known: 0, silent: -1001})
+    assert is_passing(raised.value.args[0])
+    assert "t[1]" in str(raised.value)
 
 
 def test_what_the_broker_refuses_for_good_is_not_tried_again() -> None:

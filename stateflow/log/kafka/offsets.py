@@ -45,7 +45,9 @@ class Offsets:
                 isolation_level=level,
                 request_timeout=left_seconds,
             )
-            return {TopicPartition(p.topic, p.partition): f.result().offset for p, f in futures.items()}
+            return answered(
+                {TopicPartition(p.topic, p.partition): f.result().offset for p, f in futures.items()}
+            )
 
         return self._admin.call(f"asking for the offsets of {_names(partitions)}", request)
 
@@ -150,6 +152,18 @@ class Offsets:
             if error_of(raised).code() != KafkaError.GROUP_ID_NOT_FOUND:
                 raise
             return []
+
+
+def answered(offsets: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """The ends of logs as a broker told them. Raises what makes the caller ask again when it told nothing.
+
+    An overloaded broker's silence can come out of the client library as a result without an error and an offset of
+    −1001. Taken for an offset that would be the end of an empty log, and state would be thought to be none.
+    """
+    silent = [str(partition) for partition, offset in offsets.items() if offset < 0]
+    if silent:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"no offset of {', '.join(silent)} was told"))
+    return offsets
 
 
 _UNSTABLE = KafkaError.UNSTABLE_OFFSET_COMMIT
