@@ -1,0 +1,61 @@
+"""A broker that hangs for a while, and what its silence must not be taken for."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from stateflow.connectors.broker import EmbeddedKafka
+from stateflow.errors import BrokerUnreachable
+from stateflow.log.base import TopicSpec
+from stateflow.log.kafka import KafkaCluster
+from stateflow.record import TopicPartition
+
+pytestmark = pytest.mark.broker
+
+SOCKET_TIMEOUT_SECONDS = 1.0
+FROZEN_SECONDS = 1.5
+RECORDS = 5
+
+
+@contextmanager
+def frozen(pid: int, seconds: float) -> Iterator[None]:
+    """The broker hangs from here on, and wakes up by itself."""
+    os.kill(pid, signal.SIGSTOP)
+    waking = threading.Timer(seconds, os.kill, (pid, signal.SIGCONT))
+    waking.start()
+    try:
+        yield
+    finally:
+        waking.join()
+
+
+def test_a_broker_that_is_silent_does_not_make_a_log_look_empty() -> None:
+    """The client library then tells of offset −1001, without an error: it would be the end of an empty log."""
+    with EmbeddedKafka(overrides={"broker.session.timeout.ms": 30_000}) as kafka:
+        cluster = KafkaCluster(kafka.bootstrap, {"socket.timeout.ms": int(SOCKET_TIMEOUT_SECONDS * 1000)})
+        cluster.create([TopicSpec("t", 1)])
+        place = TopicPartition("t", 0)
+        writer = cluster.writer()
+        for _ in range(RECORDS):
+            writer.send("t", None, b"v", partition=0)
+        writer.commit()
+        writer.close()
+        told = []
+        for attempt in range(3):
+            with frozen(kafka.pids[0], FROZEN_SECONDS + 0.3 * attempt):
+                deadline = time.monotonic() + FROZEN_SECONDS
+                while time.monotonic() < deadline:
+                    try:
+                        told.append(cluster.ranges([place])[place].slots)
+                    except BrokerUnreachable:
+                        continue  # that is the truth
+        assert told, "the broker never answered"
+        assert set(told) == {RECORDS}
+        cluster.close()
