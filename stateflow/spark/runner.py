@@ -198,7 +198,7 @@ class _Run:
 
     def follow(self, query: StreamingQuery, *, until_idle: bool) -> None:
         """Wait for the end of the query; raises what ended it."""
-        with stopped_by_signals(self._stopping.set):
+        with stopped_by_signals(self._stopping.set) as signalled:
             while query.isActive and not self._stopping.wait(_POLL_SECONDS):
                 if until_idle and is_drained(self._cluster, self._wiring.catalog):
                     break
@@ -213,6 +213,11 @@ class _Run:
                 f"the query ended: {last_line(str(failure))}",
                 action="cure the cause and start again: every task goes on from its committed offset.",
             ) from failure
+        if not signalled.is_set() and not (until_idle and is_drained(self._cluster, self._wiring.catalog)):
+            raise JobFailed(  # ended from outside, without a word
+                "the query ended before its input was processed, and Spark gives no reason.",
+                action="start again: every task goes on from its committed offset.",
+            )
 
     def _on_batch(self, rows: DataFrame, epoch: int) -> None:
         """One micro-batch: Spark calls this with a row per task that has something to do."""

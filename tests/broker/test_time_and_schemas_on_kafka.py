@@ -41,6 +41,7 @@ def test_timers_fire_once_through_a_kill_and_state_changes_its_schema(site: Site
     second = site.begin("run", TARGET)
     try:
         wait_until(lambda: len(site.records("out")) >= len(KEYS), lambda: f"all timers in:\n{second.said}")
+        wait_until(lambda: "is running" in second.said, lambda: f"a running task in:\n{second.said}")
         second.send(signal.SIGTERM)
         assert second.ended() == 0, second.said
     finally:
