@@ -174,7 +174,21 @@ def test_what_was_not_injected_is_told_and_not_counted() -> None:
     ).as_dict()
     assert body["injected"] == {"kill": {"flush": 1}}
     assert body["not_injected"] == ["flush.after:kill #0"]
-    assert body["runs"] == 2
+    assert (body["runs"], body["injected_least"]) == (2, 0)
+
+
+def test_how_often_the_rarest_fault_struck_is_told() -> None:
+    results = [result(), result(), result("flush.after"), replace(result("flush.after"), repeated=True)]
+    assert StudyReport(mode="full", seed=1, results=results).as_dict()["injected_least"] == 2
+    assert StudyReport(mode="full", seed=1, results=results[:3]).as_dict()["injected_least"] == 1
+
+
+def test_only_a_case_that_found_nothing_is_run_again() -> None:
+    assert result(injected=False).says_nothing
+    assert result(injected=False, stuck="late").says_nothing
+    assert not result(stuck="late").says_nothing
+    assert not result(injected=False, findings=Findings(lost=1)).says_nothing
+    assert not result(injected=False, findings=Findings(silent=1)).says_nothing
 
 
 @pytest.mark.parametrize(

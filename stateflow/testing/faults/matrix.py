@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -26,6 +27,7 @@ def run_matrix(
 ) -> list[Result]:
     """Run all cases; ``on_result`` is told of each as it ends, in this thread.
 
+    A case that says nothing, as its fault never struck, is run once more.
     Whatever ends this early (Ctrl-C, a bug), no process is left.
     """
     cancelled = threading.Event()
@@ -35,7 +37,8 @@ def run_matrix(
         def run(case: Case) -> Result:
             lane = free.get()
             try:
-                return run_case(case, lane, place)
+                result = run_case(case, lane, place)
+                return replace(run_case(case, lane, place), repeated=True) if result.says_nothing else result
             finally:
                 free.put(lane)
 

@@ -45,6 +45,14 @@ class Result:
     seconds: float
     said: str = field(repr=False, default="")
     """What its processes wrote, when something is wrong."""
+    repeated: bool = False
+    """Run a second time, as its fault had not struck in the first."""
+
+    @property
+    def says_nothing(self) -> bool:
+        """True when the fault never struck and nothing was found: late, mostly, and then perhaps stuck too."""
+        found = self.findings
+        return not self.injected and not (found.lost or found.silent or found.problems)
 
     @property
     def is_bad(self) -> bool:

@@ -60,7 +60,9 @@ class StudyReport:
             "cases": len(self.results),
             "injected": _added(self._injected_in_matrix(), self._injected_in_simulation()),
             "injected_on_broker": self._injected_in_matrix(),
+            "injected_least": self._injected_least,
             "not_injected": [str(result.case) for result in self.not_injected],
+            "repeated": [str(result.case) for result in self.results if result.repeated],
             "lost": sum(result.findings.lost for result in self.results) + len(failures.get("lost", [])),
             "twice": sum(result.findings.twice for result in exact) + len(failures.get("twice", [])),
             "twice_at_least_once": sum(result.findings.twice for result in least),
@@ -87,6 +89,14 @@ class StudyReport:
             if result.injected:
                 struck[result.case.fault, result.case.phase] += 1
         return _nested(struck)
+
+    @property
+    def _injected_least(self) -> int:
+        """How often the fault struck at the point where it struck least often."""
+        struck: Counter[tuple[str, str]] = Counter()
+        for result in self.results:
+            struck[result.case.point, result.case.fault] += result.injected
+        return min(struck.values(), default=0)
 
     def _injected_in_simulation(self) -> Injected:
         """A simulated fault that strikes before or after a call counts under what is called: ``writer`` and so on."""
