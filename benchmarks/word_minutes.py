@@ -19,7 +19,7 @@ from stateflow.changelog.eventual import Extents
 from stateflow.clock import SystemClock
 from stateflow.config import CommitMode, Guarantee
 from stateflow.log.base import Cluster, TopicSpec
-from stateflow.log.kafka import connect
+from stateflow.log.kafka import KafkaCluster, connect
 from stateflow.runtime.launch import rocks_opener
 from stateflow.runtime.opening import Opener
 from stateflow.runtime.prepare import prepare
@@ -76,7 +76,7 @@ def arguments(doc: str, *, rounds: int, commit_interval_seconds: float) -> argpa
     return parser.parse_args()
 
 
-Measure = Callable[[Cluster, Variant, int, Path], T]
+Measure = Callable[[KafkaCluster, Variant, int, Path], T]
 """Runs a variant in a round, with a directory for its state."""
 
 

@@ -1,11 +1,10 @@
 """The `stateflow` command: finds a noun's file, and turns every failure into a sentence and an exit code.
 
-A noun is a file `cli/<noun>.py` with one click command or group named `command`, and a line in :data:`NOUNS`.
-It is imported only when used, so `stateflow --help` stays fast; a noun whose file is not there is not shown.
-A command returns nothing, writes results with :mod:`stateflow.cli.output`, takes the options that nouns share
-from :mod:`stateflow.cli.options`, and raises :class:`stateflow.errors.StateflowError` on failure: the
-message, what to do and the exit code all come from the error. With `--json` the error is one JSON object on
-stdout.
+A noun is a file `cli/<noun>.py` with one click command or group named `command`, and a line in :data:`NOUNS`. It is
+imported only when used, so `stateflow --help` stays fast; a noun whose file is not there is not shown. A command
+returns nothing, writes results with :mod:`stateflow.cli.output`, takes the options that nouns share from
+:mod:`stateflow.cli.options`, and raises :class:`stateflow.errors.StateflowError` on failure: the message, what to
+do and the exit code all come from the error. With `--json` the error is one JSON object on stdout.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""`stateflow study`: repeat a study and its figures. One study per file, `cli/study_<name>.py`, as
-`command`.
-"""
+"""`stateflow study`: repeat a study and its figures. One study per file, `cli/study_<name>.py`, as `command`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""`stateflow study compaction`: the DRSS'19 grid and our tuner beside it, on a broker of its own, as JSON
-and HTML.
-"""
+"""`stateflow study compaction`: the DRSS'19 grid and our tuner beside it, on a broker of its own, as JSON and HTML."""
 
 from __future__ import annotations
 

@@ -60,9 +60,7 @@ def _best_cores(
     factor: float,
     cleaner: CleanerSettings,
 ) -> float | None:
-    """Least cleaner and roll CPU when the record budget is ``factor`` times one restorer's; None if not
-    reachable.
-    """
+    """Least cleaner and roll CPU when the record budget is ``factor`` times one restorer's; None if not reachable."""
     version = (5, 0) if measurement.broker_newer_than_known else measurement.broker_version
     space = SearchSpace(
         base, knobs_for(version), cleaner, costs, objective.rate_headroom, objective.live_headroom
@@ -104,9 +102,7 @@ def _more_restorers(
 def _broker_settings(
     measurement: Measurement, objective: Objective, costs: Costs, base: Policy
 ) -> list[Alternative]:
-    """Cleaner settings that are wrong for this topic: a long sleep, or a dedupe buffer far larger than its
-    keys.
-    """
+    """Cleaner settings that are wrong for this topic: a long sleep, or a dedupe buffer far larger than its keys."""
     cleaner, better = measurement.cleaner, fitting_cleaner(measurement)
     if better == cleaner:
         return []

@@ -28,9 +28,7 @@ class Objective:
     transaction_timeout_ms: int = DEFAULT_TRANSACTION_TIMEOUT_MS
     """Of the producers of a transactional changelog; its records stay uncleaned for at least so long."""
     replay_seconds_max: float | None = None
-    """The slowest reader that must see every tombstone; ten restores, and at least a minute, when not
-    given.
-    """
+    """The slowest reader that must see every tombstone; ten restores, and at least a minute, when not given."""
 
     def __post_init__(self) -> None:
         if self.restore_within_seconds <= 0 or self.restorers < 1:

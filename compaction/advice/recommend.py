@@ -40,10 +40,8 @@ def recommend(
 ) -> Recommendation:
     """The policy that restores the measured topic within the time, at the least broker CPU.
 
-    Give ``restore_within_seconds`` or a full ``objective``; settings named in ``fixed`` stay as they are.
-    Never
-    raises because nothing meets the objective: then ``reachable`` is False, and ``alternatives`` says what
-    would.
+    Give ``restore_within_seconds`` or a full ``objective``; settings named in ``fixed`` stay as they are. Never
+    raises because nothing meets the objective: then ``reachable`` is False, and ``alternatives`` says what would.
     """
     if objective is None:
         if restore_within_seconds is None:
@@ -153,9 +151,7 @@ def _outcome(setting: Setting, candidate: Candidate) -> Outcome:
 
 
 def _runner_up(setting: Setting, found: list[Candidate], chosen: Candidate) -> Outcome | None:
-    """The cheapest candidate that closes its segments in the other way, else one clearly different in
-    length.
-    """
+    """The cheapest candidate that closes its segments in the other way, else one clearly different in length."""
     others = [one for one in found if one.rolling != chosen.rolling]
     others = others or [
         one

@@ -1,6 +1,4 @@
-"""What a recommendation says: settings, predictions with their intervals, the trade-off, guards and
-alternatives.
-"""
+"""What a recommendation says: settings, predictions with their intervals, the trade-off, guards and alternatives."""
 
 from __future__ import annotations
 

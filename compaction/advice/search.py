@@ -18,9 +18,7 @@ _INDEX_BYTES_MIN = 65_536
 """Smallest index worth having: it covers segments up to about 20 MiB and is never what rolling costs."""
 _GUARD_MS_MIN = 60_000
 _SEGMENTS_MAX = 100
-"""Closed segments that the live records may fill: each keeps three files open, and costs the cleaner a
-flush.
-"""
+"""Closed segments that the live records may fill: each keeps three files open, and costs the cleaner a flush."""
 _ROUND_BYTES = 65_536
 
 Rolling = Literal["size", "time"]
@@ -62,9 +60,7 @@ def candidates(workload: Workload, space: SearchSpace) -> list[Candidate]:
 def cheapest(
     found: Sequence[Candidate], records_max: float, disk_bytes_max: float | None = None
 ) -> Candidate | None:
-    """The candidate with the least broker CPU that holds the bounds at the highest load; None when none
-    does.
-    """
+    """The candidate with the least broker CPU that holds the bounds at the highest load; None when none does."""
     holding = [
         candidate
         for candidate in found
@@ -80,9 +76,7 @@ def cheapest(
 
 
 def frontier(found: Sequence[Candidate]) -> list[Candidate]:
-    """The trade-off: candidates that no other beats in both records at the peak and CPU, smallest log
-    first.
-    """
+    """The trade-off: candidates that no other beats in both records at the peak and CPU, smallest log first."""
     best: list[Candidate] = []
     cores = math.inf
     for candidate in sorted(found, key=lambda one: (one.stressed.records_max, one.expected.cores)):

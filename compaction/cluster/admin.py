@@ -1,6 +1,4 @@
-"""What the tuner asks of a cluster beyond the log protocol: broker settings, sizes on disk, validated
-changes.
-"""
+"""What the tuner asks of a cluster beyond the log protocol: broker settings, sizes on disk, validated changes."""
 
 from __future__ import annotations
 
@@ -29,9 +27,8 @@ _BROKER_SOURCE = 2  # ConfigSource.DYNAMIC_BROKER_CONFIG
 class ClusterAdmin:
     """The administrative side of one cluster. ``settings`` are librdkafka's, security included.
 
-    Every method raises ``BrokerUnreachable`` when nobody answers and ``BrokerRefused`` when the broker
-    says no.
-    Not thread-safe. Close it after use.
+    Every method raises ``BrokerUnreachable`` when nobody answers and ``BrokerRefused`` when the broker says no. Not
+    thread-safe. Close it after use.
     """
 
     def __init__(
@@ -112,9 +109,7 @@ class ClusterAdmin:
     def alter_topic(
         self, topic: str, changes: Mapping[str, str | None], *, validate_only: bool = False
     ) -> None:
-        """Set topic settings all together; None removes an override. ``validate_only`` asks without
-        changing.
-        """
+        """Set topic settings all together; None removes an override. ``validate_only`` asks without changing."""
         self._alter(ResourceType.TOPIC, topic, changes, validate_only)
 
     def alter_broker(

@@ -1,6 +1,4 @@
-"""Sizes of partitions on the brokers' disks, by DescribeLogDirs, and what version the brokers are, by
-ApiVersions.
-"""
+"""Sizes of partitions on the brokers' disks, by DescribeLogDirs, and what version the brokers are, by ApiVersions."""
 
 from __future__ import annotations
 
@@ -26,17 +24,13 @@ _METADATA_LEVELS: tuple[tuple[int, tuple[int, int]], ...] = (
     (8, (3, 4)),
     (4, (3, 3)),
 )
-"""Lowest ``metadata.version`` feature level of each Kafka release (``MetadataVersion`` in Kafka's
-sources).
-"""
+"""Lowest ``metadata.version`` feature level of each Kafka release (``MetadataVersion`` in Kafka's sources)."""
 NEWEST_KNOWN = _METADATA_LEVELS[0][1]
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSize:
-    """One replica of a partition on one broker: bytes of its log segments, indexes and deleted files
-    excluded.
-    """
+    """One replica of a partition on one broker: bytes of its log segments, indexes and deleted files excluded."""
 
     broker_id: int
     partition: TopicPartition
@@ -50,8 +44,7 @@ def describe_log_dirs(
 ) -> list[ReplicaSize]:
     """The replicas that this broker holds of the given topics (name → partition count).
 
-    Future replicas (a move between disks) are left out. Raises ``BrokerRefused`` without the right to
-    DESCRIBE.
+    Future replicas (a move between disks) are left out. Raises ``BrokerRefused`` without the right to DESCRIBE.
     """
     parts = [struct.pack(">i", len(topics))]
     for topic, count in topics.items():

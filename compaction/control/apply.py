@@ -1,6 +1,4 @@
-"""Applying a recommendation and taking it back: validated by the broker first, journalled before it is
-made.
-"""
+"""Applying a recommendation and taking it back: validated by the broker first, journalled before it is made."""
 
 from __future__ import annotations
 
@@ -73,10 +71,8 @@ def apply(
 ) -> Applied:
     """Set the recommended topic settings, all in one request.
 
-    The values before are in the journal, durably, before anything changes, so a crash in between can be
-    rolled
-    back too. Raises ``ObjectiveUnreachable`` unless told otherwise, and ``BrokerRefused`` with nothing
-    changed.
+    The values before are in the journal, durably, before anything changes, so a crash in between can be rolled back
+    too. Raises ``ObjectiveUnreachable`` unless told otherwise, and ``BrokerRefused`` with nothing changed.
     ``dry_run`` asks the broker to validate and reports refusals instead of raising.
     """
     if not recommendation.reachable and not even_if_unreachable:
@@ -139,8 +135,7 @@ def rollback(
 ) -> Applied:
     """Undo the newest change of a topic that this machine made and did not undo yet.
 
-    Raises ``ConfigError`` when there is none, or when somebody changed the same settings since (``force``
-    undoes
+    Raises ``ConfigError`` when there is none, or when somebody changed the same settings since (``force`` undoes
     the change regardless).
     """
     entry = journal.last_applied(topic)

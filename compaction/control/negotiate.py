@@ -1,6 +1,4 @@
-"""A recommendation that the broker accepts: what it refuses is left as it is, and the search goes on
-without it.
-"""
+"""A recommendation that the broker accepts: what it refuses is left as it is, and the search goes on without it."""
 
 from __future__ import annotations
 
@@ -23,9 +21,7 @@ def recommend_allowed(
     costs: Costs | None = None,
     provider: str = "apache",
 ) -> Recommendation:
-    """Recommend, ask the broker to validate, and search again without the settings it refuses. Changes
-    nothing.
-    """
+    """Recommend, ask the broker to validate, and search again without the settings it refuses. Changes nothing."""
     fixed: dict[str, str] = {}
     while True:
         found = recommend(

@@ -1,5 +1,4 @@
-"""Waiting until a policy shows: compaction needs an append that closes a segment, and a cleaner that looks
-again.
+"""Waiting until a policy shows: compaction needs an append that closes a segment, and a cleaner that looks again.
 
 An idle partition is never compacted: Kafka closes a segment only when a record arrives, and never cleans the
 segment being written. A *touch* is one record per partition under a reserved key that restores pass over
@@ -63,9 +62,8 @@ def settle(
 ) -> Settled:
     """Wait until the log of a topic is at most so large, or the deadline has passed.
 
-    With ``touch_every_seconds`` a touch record is appended that often, for a changelog of ours that nobody
-    writes to. ``progress`` gets the seconds waited and the size at every look. Never raises for a missed
-    deadline.
+    With ``touch_every_seconds`` a touch record is appended that often, for a changelog of ours that nobody writes
+    to. ``progress`` gets the seconds waited and the size at every look. Never raises for a missed deadline.
     """
     clock = clock or SystemClock()
     start, touched_at, touches = clock.monotonic_seconds(), float("-inf"), 0

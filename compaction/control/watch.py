@@ -1,5 +1,4 @@
-"""The closed loop: look, predict, and change a topic's settings only when its objective or its cost asks
-for it.
+"""The closed loop: look, predict, and change a topic's settings only when its objective or its cost asks for it.
 
 Rules it never breaks: settings stay within the legal ranges and the guards of a recommendation; a change that
 protects the objective may follow the last one soon, one that only saves CPU must wait; when a sensor fails
@@ -92,8 +91,7 @@ class _Senses:
 class Watcher:
     """Keeps one topic within a restore objective. Call :meth:`look` regularly, or :meth:`run` in a thread.
 
-    ``live_records`` tells the number of live records, from the application's own store; without it the
-    smallest
+    ``live_records`` tells the number of live records, from the application's own store; without it the smallest
     recent size of the log stands for them. Not thread-safe.
     """
 

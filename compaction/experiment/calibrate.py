@@ -99,9 +99,7 @@ def calibrate(
 
 
 def fit(runs: Sequence[CalibrationRun], cleaner: CleanerSettings) -> Calibration:
-    """Costs per pass, per record read and per record written that explain the runs best, in relative
-    terms.
-    """
+    """Costs per pass, per record read and per record written that explain the runs best, in relative terms."""
     rows = [
         [
             run.work.passes / run.cleaner_seconds,

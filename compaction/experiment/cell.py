@@ -1,6 +1,4 @@
-"""One measured run: a stream of updates into a topic under one policy, on a real broker, beside its
-prediction.
-"""
+"""One measured run: a stream of updates into a topic under one policy, on a real broker, beside its prediction."""
 
 from __future__ import annotations
 
@@ -123,8 +121,7 @@ def run_cell(
 ) -> CellResult:
     """Run one cell on a scratch topic: takes the stream's time and the restores.
 
-    ``sampler_admin`` is a connection of its own, used by the sampling thread. ``started`` is told the
-    topic before
+    ``sampler_admin`` is a connection of its own, used by the sampling thread. ``started`` is told the topic before
     the first record, ``finished`` is called after the last, whatever happens. Raises ``ConfigError`` when the
     broker is not one process on this machine: its CPU could not be measured.
     """

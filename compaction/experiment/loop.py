@@ -1,6 +1,4 @@
-"""The closed loop put to the test: a stream whose rate steps up and down, watched or left under a fixed
-policy.
-"""
+"""The closed loop put to the test: a stream whose rate steps up and down, watched or left under a fixed policy."""
 
 from __future__ import annotations
 
@@ -55,9 +53,7 @@ def run_loop(
     costs: Costs | None = None,
     clock: Clock | None = None,
 ) -> LoopResult:
-    """Run a cell with a watcher beside it (or none, without an objective); three connections, one per
-    thread.
-    """
+    """Run a cell with a watcher beside it (or none, without an objective); three connections, one per thread."""
     clock = clock or SystemClock()
     stop, decisions = threading.Event(), list[Decision]()
     failures: list[BaseException] = []

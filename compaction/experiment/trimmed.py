@@ -1,14 +1,9 @@
-"""Bounding a log without the cleaner: images with a trim behind them, and eventual re-emission of the
-oldest keys.
+"""Bounding a log without the cleaner: images with a trim behind them, and eventual re-emission of the oldest keys.
 
-Both write to a topic with ``cleanup.policy=compact,delete`` (DeleteRecords is refused on a compact-only
-one) that
-the cleaner never touches. *Image + trim*: every so often the live state is written to a file, and the log
-before
-it is dropped. *Eventual*: the key whose newest record is the oldest is written again when the log would
-outgrow
-its bound, so that the log can be trimmed behind it (continuous eventual checkpointing, Sebepou and Magoutis,
-DSN 2011).
+Both write to a topic with ``cleanup.policy=compact,delete`` (DeleteRecords is refused on a compact-only one) that
+the cleaner never touches. *Image + trim*: every so often the live state is written to a file, and the log before it
+is dropped. *Eventual*: the key whose newest record is the oldest is written again when the log would outgrow its
+bound, so that the log can be trimmed behind it (continuous eventual checkpointing, Sebepou and Magoutis, DSN 2011).
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
 """The closed form of log compaction: how large a log grows, and what its cleaning costs.
 
-With live records L and dirty ratio r, the cleaner takes a partition once its closed segments hold strictly
-more
-dirty bytes than L·r/(1−r), so after a whole number m of segments. A pass zero-fills the dedupe buffer,
-reads the
-whole log (read amplification 1/r) and writes the live records anew (write amplification (1−r)/r). The log
-peaks at
+With live records L and dirty ratio r, the cleaner takes a partition once its closed segments hold strictly more
+dirty bytes than L·r/(1−r), so after a whole number m of segments. A pass zero-fills the dedupe buffer, reads the
+whole log (read amplification 1/r) and writes the live records anew (write amplification (1−r)/r). The log peaks at
 L + m segments + what arrives while the cleaner sleeps (backoff) and works. The rules are those of
 ``LogCleanerManager`` and ``Cleaner`` in Kafka 4.3.
 """
@@ -24,9 +21,7 @@ _ROUNDS = 60
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """CPU seconds that compaction costs on a broker; the defaults were fitted to 28 measured runs of Kafka
-    4.3.
-    """
+    """CPU seconds that compaction costs on a broker; the defaults were fitted to 28 measured runs of Kafka 4.3."""
 
     pass_seconds: float = 0.0037
     """Per pass: choosing the partition, opening segments, swapping files."""
@@ -44,10 +39,8 @@ class Costs:
     """Of one core, spent by a cleaner thread that only looks."""
     source: str = "defaults"
     uncertainty_factor: float = 4.0
-    """Predicted CPU is right to within this factor either way. The defaults were fitted with the server
-    compiler
-    of the JVM; with only the client compiler (small and embedded brokers) the same pass takes three times
-    as long.
+    """Predicted CPU is right to within this factor either way. The defaults were fitted with the server compiler of
+    the JVM; with only the client compiler (small and embedded brokers) the same pass takes three times as long.
     """
 
 
@@ -92,9 +85,8 @@ def predict(
 ) -> Prediction:
     """The steady state under a policy. Sizes are infinite when the policy never compacts this load.
 
-    ``worst`` does not rely on where segments happen to end: a pass then starts a whole segment after the
-    ratio
-    was reached. A bound that must hold while load drifts is checked so.
+    ``worst`` does not rely on where segments happen to end: a pass then starts a whole segment after the ratio was
+    reached. A bound that must hold while load drifts is checked so.
     """
     rate = max(workload.updates_per_second, 1e-9) / workload.partitions
     live = workload.live_records / workload.partitions
@@ -199,9 +191,7 @@ def roll_seconds(policy: Policy, costs: Costs) -> float:
 
 
 def _segments_written(workload: Workload, policy: Policy, live: float, dirty: float) -> int:
-    """New segments of one pass: the cleaner merges neighbours as long as their old sizes fit
-    segment.bytes.
-    """
+    """New segments of one pass: the cleaner merges neighbours as long as their old sizes fit segment.bytes."""
     source_bytes = live * workload.live_record_bytes + dirty * workload.record_bytes
     return math.ceil(source_bytes / policy.segment_bytes) or 1
 

@@ -1,5 +1,4 @@
-"""A key-level simulation of a compacted topic: every record, every roll, every pass, by the cleaner's own
-rules.
+"""A key-level simulation of a compacted topic: every record, every roll, every pass, by the cleaner's own rules.
 
 Slower than the closed form and closer to the truth: it knows which keys are hot, how batches thin out, when
 tombstones expire, and in what order a thread serves partitions.

@@ -1,5 +1,4 @@
-"""Made-up changelogs for studies and simulations: the same records for the same seed, as fold-left or
-retain-all.
+"""Made-up changelogs for studies and simulations: the same records for the same seed, as fold-left or retain-all.
 
 *Fold-left* keeps one accumulator per key, written anew at every update. *Retain-all* keeps every element of a
 window under a key of its own, and deletes them all, with tombstones, when the window closes (Samza's terms).

@@ -1,6 +1,4 @@
-"""What a changelog has to carry: how many keys, how fast they change, how large records are, how fast they
-restore.
-"""
+"""What a changelog has to carry: how many keys, how fast they change, how large records are, how fast they restore."""
 
 from __future__ import annotations
 
@@ -23,9 +21,7 @@ class Workload:
     record_bytes: float
     """Bytes on disk per record as appended: compressed, its share of the batch header included."""
     live_record_bytes: float
-    """Bytes on disk per record that survived compaction; more than ``record_bytes`` where batches thin
-    out.
-    """
+    """Bytes on disk per record that survived compaction; more than ``record_bytes`` where batches thin out."""
     live_record_bytes_high: float | None = None
     """The most that ``live_record_bytes`` may be, where it is not known well."""
     append_interval_seconds: float = 0.02
@@ -45,9 +41,7 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class RestoreRate:
-    """How long reading a log back takes: ``fixed_seconds`` and then so many records per second, per
-    restorer.
-    """
+    """How long reading a log back takes: ``fixed_seconds`` and then so many records per second, per restorer."""
 
     records_per_second: float
     fixed_seconds: float = 0.0

@@ -1,7 +1,6 @@
 """Charts as SVG text, drawn without any library: lines over time, and points on logarithmic axes.
 
-Colours and fonts come from the page's style sheet by class (``s0`` … ``s5`` for series), so that one chart
-serves
+Colours and fonts come from the page's style sheet by class (``s0`` … ``s5`` for series), so that one chart serves
 light and dark pages. Every series is labelled in words too, never by colour alone.
 """
 

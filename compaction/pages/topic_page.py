@@ -1,6 +1,4 @@
-"""One HTML page about measured topics: how the log moves, what the restore time costs, what to set and
-why.
-"""
+"""One HTML page about measured topics: how the log moves, what the restore time costs, what to set and why."""
 
 from __future__ import annotations
 

@@ -56,9 +56,7 @@ class Measurement:
     live_record_bytes_high: float | None = None
     """The most that it may be."""
     cleaner_cores: float | None = None
-    """CPU of the cleaner threads while watching, all topics together; None when the broker is not on this
-    machine.
-    """
+    """CPU of the cleaner threads while watching, all topics together; None when the broker is not on this machine."""
     cleaner_estimate: CleanerEstimate | None = None
     """The same from the brokers' exporters, where they were asked: an interval."""
     sizes: tuple[SizeSample, ...] = ()

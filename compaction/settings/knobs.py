@@ -30,9 +30,7 @@ class Knob:
     default: float
     unit: Literal["ms", "bytes", "ratio", "count"]
     tunable: bool
-    """False when the search must leave the setting as it is (refused by the provider, or unsafe to
-    change).
-    """
+    """False when the search must leave the setting as it is (refused by the provider, or unsafe to change)."""
     cost: str
     """What happens when it is changed."""
 
@@ -94,9 +92,7 @@ _BEFORE_4_LOWS: Mapping[str, float] = {"segment.bytes": 14}
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """What a hosted Kafka narrows further: legal ranges of some knobs, and knobs that cannot be set at
-    all.
-    """
+    """What a hosted Kafka narrows further: legal ranges of some knobs, and knobs that cannot be set at all."""
 
     name: str
     ranges: Mapping[str, tuple[float, float]]
@@ -126,9 +122,7 @@ PROVIDERS: Mapping[str, Provider] = {
         "Amazon MSK provisioned: topic settings free, broker settings by a cluster configuration",
     ),
 }
-"""Providers by name. Ranges are from their documentation, and are checked by the broker before every
-change.
-"""
+"""Providers by name. Ranges are from their documentation, and are checked by the broker before every change."""
 
 
 def knobs_for(broker_version: tuple[int, int] = (4, 3), provider: str = "apache") -> dict[str, Knob]:

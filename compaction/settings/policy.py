@@ -1,6 +1,4 @@
-"""A compaction policy: the settings of one topic that decide how large its log grows and what cleaning
-costs.
-"""
+"""A compaction policy: the settings of one topic that decide how large its log grows and what cleaning costs."""
 
 from __future__ import annotations
 
@@ -37,9 +35,7 @@ class Policy:
     segment_index_bytes: int = 10_485_760
     """Preallocated for each of a segment's two indexes at every roll: most of what a roll costs."""
     dirty_ratio: float = 0.5
-    """The cleaner takes a partition when dirty / (clean + dirty) bytes of closed segments is strictly
-    above.
-    """
+    """The cleaner takes a partition when dirty / (clean + dirty) bytes of closed segments is strictly above."""
     min_lag_ms: int = 0
     """Closed segments younger than this are not cleaned."""
     max_lag_ms: int = NEVER_MS
@@ -85,9 +81,7 @@ class CleanerSettings:
 
     threads: int = 1
     backoff_ms: int = 15_000
-    """How long a cleaner thread sleeps after it found nothing to do; hides every topic setting that is
-    faster.
-    """
+    """How long a cleaner thread sleeps after it found nothing to do; hides every topic setting that is faster."""
     dedupe_buffer_bytes: int = 134_217_728
     """Shared by all threads, zero-filled before every pass; 24 bytes per key, used up to the load factor."""
     load_factor: float = 0.9

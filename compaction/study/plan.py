@@ -1,9 +1,7 @@
-"""What the study runs: the grid of the DRSS'19 paper, our own points beside it, and other ways to bound a
-log.
+"""What the study runs: the grid of the DRSS'19 paper, our own points beside it, and other ways to bound a log.
 
-The grid is segment.ms {100, 1000} × min.cleanable.dirty.ratio {0.01, 0.33, 0.66} × {fold-left, retain-all}
-state
-× partitions, in miniature: how restore time depends on log compaction (DRSS 2019).
+The grid is segment.ms {100, 1000} × min.cleanable.dirty.ratio {0.01, 0.33, 0.66} × {fold-left, retain-all} state ×
+partitions, in miniature: how restore time depends on log compaction (DRSS 2019).
 """
 
 from __future__ import annotations
@@ -93,9 +91,7 @@ def grid() -> Iterator[tuple[str, Policy]]:
 
 
 def study_settings() -> dict[str, int]:
-    """What every cell of the study has in common: replaced files go at once, tombstones after five
-    seconds.
-    """
+    """What every cell of the study has in common: replaced files go at once, tombstones after five seconds."""
     return {"file_delete_delay_ms": 1000, "delete_retention_ms": 5000}
 
 

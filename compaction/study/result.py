@@ -1,6 +1,4 @@
-"""What a study found: per cell measured and predicted, per objective the grid against ours, the loop's
-bound.
-"""
+"""What a study found: per cell measured and predicted, per objective the grid against ours, the loop's bound."""
 
 from __future__ import annotations
 
@@ -70,9 +68,7 @@ class CellFigures:
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveFigures:
-    """One restore objective: the cheapest cell of the grid that holds it, and our recommendation,
-    measured.
-    """
+    """One restore objective: the cheapest cell of the grid that holds it, and our recommendation, measured."""
 
     setup: str
     factor: float

@@ -1,8 +1,6 @@
-"""The compaction study: every cell measured beside its prediction, our recommendation checked by measuring
-it.
+"""The compaction study: every cell measured beside its prediction, our recommendation checked by measuring it.
 
-Runs one after another on one local broker; every finished run is a JSON file in the folder, so a study
-that was
+Runs one after another on one local broker; every finished run is a JSON file in the folder, so a study that was
 stopped goes on where it was.
 """
 
@@ -31,9 +29,7 @@ from stateflow.compaction.study.plan import Setup, StudyOptions, grid, setups, s
 from stateflow.compaction.study.result import CellFigures, ObjectiveFigures, Study, TrimFigures
 
 _MARGIN = 0.045
-"""Kept free in the study's recommendations: the load is known exactly, the model is off by up to this
-much.
-"""
+"""Kept free in the study's recommendations: the load is known exactly, the model is off by up to this much."""
 
 
 def run_study(bench: Bench, options: StudyOptions) -> Study:
@@ -159,9 +155,7 @@ def _objectives(
     cleaner: CleanerSettings,
     measured: list[CellFigures],
 ) -> list[tuple[ObjectiveFigures, list[CellFigures]]]:
-    """For every objective: the grid's cheapest cell that holds it, and ours, recommended and then
-    measured.
-    """
+    """For every objective: the grid's cheapest cell that holds it, and ours, recommended and then measured."""
     rate = fit_rate([RestoreProbe(cell.restore_seconds, cell.records_end, 0) for cell in measured])
     return [
         _objective(bench, options, setup, costs, cleaner, measured, rate, factor)
