@@ -197,11 +197,15 @@ class _Run:
         )
 
     def follow(self, query: StreamingQuery, *, until_idle: bool) -> None:
-        """Wait for the end of the query; raises what ended it."""
+        """Wait for the end of the query; raises what ended it.
+
+        That the end was reached is seen once and for all: what comes later, a stage that fell silent and says so
+        if nothing else, is for the next run.
+        """
+        drained = False
         with stopped_by_signals(self._stopping.set) as signalled:
-            while query.isActive and not self._stopping.wait(_POLL_SECONDS):
-                if until_idle and is_drained(self._cluster, self._wiring.catalog):
-                    break
+            while not drained and query.isActive and not self._stopping.wait(_POLL_SECONDS):
+                drained = until_idle and is_drained(self._cluster, self._wiring.catalog)
         self._stopping.set()  # no further micro-batch does anything
         _let_finish(query)
         failure = query.exception()
@@ -213,7 +217,7 @@ class _Run:
                 f"the query ended: {last_line(str(failure))}",
                 action="cure the cause and start again: every task goes on from its committed offset.",
             ) from failure
-        if not signalled.is_set() and not (until_idle and is_drained(self._cluster, self._wiring.catalog)):
+        if not signalled.is_set() and not drained:
             raise JobFailed(  # ended from outside, without a word
                 "the query ended before its input was processed, and Spark gives no reason.",
                 action="start again: every task goes on from its committed offset.",
