@@ -91,12 +91,15 @@ class DirectoryObjects:
         return (self._root / name).open("rb")
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        """Files below a folder; unfinished uploads are not objects."""
+        """Files below a folder; unfinished uploads are not objects, nor is what is deleted meanwhile."""
         for folder, _, files in os.walk(self._root / prefix):
             for file in files:
                 if not file.startswith(".upload-"):
                     path = Path(folder) / file
-                    stat = path.stat()
+                    try:
+                        stat = path.stat()
+                    except FileNotFoundError:  # deleted since the folder was read
+                        continue
                     name = path.relative_to(self._root).as_posix()
                     yield ObjectInfo(name, stat.st_size, stat.st_mtime_ns // 1_000_000)
 

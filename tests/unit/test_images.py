@@ -130,3 +130,14 @@ def test_collection_leaves_an_upload_under_way_alone(
     )
     clock.advance(seconds=1)
     assert images.collect(keep=1, grace_ms=3_600_000).files == ()
+
+
+def test_listing_goes_on_when_somebody_deletes_meanwhile(tmp_path: Path) -> None:
+    objects = DirectoryObjects(tmp_path)
+    for name in ("a", "b", "c"):
+        objects.put(f"files/{name}", io.BytesIO(b"x"))
+    listing = objects.list("files")
+    first = next(listing).name
+    gone, kept = sorted({"files/a", "files/b", "files/c"} - {first})
+    objects.delete(gone)
+    assert [info.name for info in listing] == [kept]
