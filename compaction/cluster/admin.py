@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -18,8 +19,10 @@ from stateflow.compaction.cluster.logdirs import ReplicaSize, broker_version, de
 from stateflow.compaction.cluster.wire import WireConnection
 from stateflow.compaction.settings.policy import CleanerSettings
 from stateflow.errors import BrokerRefused, BrokerUnreachable, TopicMissing
+from stateflow.log.kafka.in_force import are_in_force
 
 TIMEOUT_SECONDS = 20.0
+_LOOK_SECONDS = 0.01
 _TOPIC_SOURCE = 1  # ConfigSource.DYNAMIC_TOPIC_CONFIG
 _BROKER_SOURCE = 2  # ConfigSource.DYNAMIC_BROKER_CONFIG
 
@@ -109,13 +112,16 @@ class ClusterAdmin:
     def alter_topic(
         self, topic: str, changes: Mapping[str, str | None], *, validate_only: bool = False
     ) -> None:
-        """Set topic settings all together; None removes an override. ``validate_only`` asks without changing."""
+        """Set topic settings all together; None removes an override. ``validate_only`` asks without changing.
+
+        Returns when they are in force.
+        """
         self._alter(ResourceType.TOPIC, topic, changes, validate_only)
 
     def alter_broker(
         self, broker_id: int, changes: Mapping[str, str | None], *, validate_only: bool = False
     ) -> None:
-        """Set dynamic settings of one broker; cleaner settings restart all its cleaner threads."""
+        """Set dynamic settings of one broker and wait for them; cleaner settings restart all its cleaner threads."""
         self._alter(ResourceType.BROKER, str(broker_id), changes, validate_only)
 
     def close(self) -> None:
@@ -162,6 +168,19 @@ class ClusterAdmin:
             answers[resource].result(self._timeout_seconds)
         except KafkaException as error:
             raise _refused(f"The broker refused to change {name}", error) from error
+        if not validate_only:
+            self._await_in_force(kind, name, changes)
+
+    def _await_in_force(self, kind: ResourceType, name: str, changes: Mapping[str, str | None]) -> None:
+        source = _TOPIC_SOURCE if kind is ResourceType.TOPIC else _BROKER_SOURCE
+        deadline = time.monotonic() + self._timeout_seconds
+        while not are_in_force(self._entries(kind, name), changes, source):
+            if time.monotonic() >= deadline:
+                raise BrokerRefused(
+                    f"The broker took a change of {name} {self._timeout_seconds:g} s ago, and does not show it.",
+                    action="Look at the broker's log and read the settings again; the change may still arrive.",
+                )
+            time.sleep(_LOOK_SECONDS)
 
 
 def _entry(name: str, value: str | None) -> ConfigEntry:

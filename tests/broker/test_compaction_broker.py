@@ -193,6 +193,20 @@ def test_a_topic_is_changed_shrinks_and_is_changed_back(
         rollback(admin, topic, journal)
 
 
+def test_what_was_set_is_in_force_when_the_call_returns(admin: ClusterAdmin, topic: str) -> None:
+    """A broker says yes before it has applied a change; whoever reads on at once would read the old value."""
+    broker_id = next(iter(admin.broker_addresses()))
+    for number in range(10):
+        admin.alter_topic(topic, {"segment.ms": str(1000 + number), "min.cleanable.dirty.ratio": "0.10"})
+        assert admin.topic_overrides(topic)["segment.ms"] == str(1000 + number)
+        admin.alter_topic(topic, {"segment.ms": None})
+        assert "segment.ms" not in admin.topic_overrides(topic)
+        admin.alter_broker(broker_id, {"log.cleaner.backoff.ms": str(500 + number)})
+        assert admin.cleaner_settings(broker_id).backoff_ms == 500 + number
+        admin.alter_broker(broker_id, {"log.cleaner.backoff.ms": None})
+        assert "log.cleaner.backoff.ms" not in admin.broker_overrides(broker_id)
+
+
 def test_somebody_elses_change_is_not_rolled_back_silently(
     admin: ClusterAdmin, journal: Journal, topic: str
 ) -> None:

@@ -18,6 +18,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from stateflow.log.base import TopicInfo, TopicSpec
 from stateflow.log.kafka.admin import Admin
 from stateflow.log.kafka.failures import error_of, is_missing
+from stateflow.log.kafka.in_force import are_in_force
+
+_TOPIC_SOURCE = 1  # ConfigSource.DYNAMIC_TOPIC_CONFIG
 
 
 class Topics:
@@ -53,17 +56,20 @@ class Topics:
 
     def config(self, topic: str) -> dict[str, str]:
         """Effective settings of a topic."""
+        entries = self._config_entries(topic)
+        return {name: entry.value for name, entry in sorted(entries.items()) if entry.value is not None}
+
+    def _config_entries(self, topic: str) -> dict[str, Any]:
         resource = ConfigResource(ResourceType.TOPIC, topic)
 
         def request(left_seconds: float) -> dict[str, Any]:
             (future,) = self._admin.client.describe_configs([resource], request_timeout=left_seconds).values()
             return dict(future.result())
 
-        entries = self._admin.call(f"reading the settings of topic {topic!r}", request)
-        return {name: entry.value for name, entry in sorted(entries.items()) if entry.value is not None}
+        return self._admin.call(f"reading the settings of topic {topic!r}", request)
 
     def alter_config(self, topic: str, changes: Mapping[str, str | None]) -> None:
-        """Set or remove overrides, leaving the others as they are."""
+        """Set or remove overrides, leaving the others as they are, and wait until they are in force."""
         entries = [
             ConfigEntry(
                 name,
@@ -82,6 +88,10 @@ class Topics:
 
         if changes:
             self._admin.call(f"changing the settings of topic {topic!r}", request)
+            self._admin.wait_until(
+                f"changing the settings of topic {topic!r}",
+                lambda: are_in_force(self._config_entries(topic), changes, _TOPIC_SOURCE),
+            )
 
     def _describe(self, topics: Iterable[str]) -> dict[str, Any]:
         names = sorted(set(topics))
