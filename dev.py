@@ -33,6 +33,7 @@ PYTHON = BIN / "python"
 LOCK = ROOT / "requirements.lock"
 STAMP = VENV / "stateflow.stamp"
 PYTHON_MIN = (3, 11)
+TEST_JARS = (ROOT / "tests" / "foreign" / "kafka-streams.json",)
 USAGE_EXIT_CODE = 2
 CLOSING_LINE = re.compile(r"\b(passed|failed|errors?|skipped|deselected|no tests ran)\b.* in [0-9.]+s")
 
@@ -74,8 +75,10 @@ def check(_arguments: list[str]) -> int:
 
 
 def fetch(_arguments: list[str]) -> int:
-    """Make the environment and fetch the broker's jars."""
-    return ensure_environment() or _call([str(PYTHON), "-m", "stateflow.connectors.broker"])
+    """Make the environment and fetch the jars of the broker and of the tests."""
+    return ensure_environment() or _call(
+        [str(PYTHON), "-m", "stateflow.connectors.broker", *map(str, TEST_JARS)]
+    )
 
 
 def lock(arguments: list[str]) -> int:

@@ -22,11 +22,11 @@ from stateflow.compaction.sensing.record_sizes import estimate as estimate_bytes
 from stateflow.compaction.sensing.restore_probe import probe_restore
 from stateflow.compaction.sensing.sketch import KeySketch
 from stateflow.compaction.settings.policy import Policy
-from stateflow.errors import BrokerUnreachable, PartitionCountChanged
+from stateflow.errors import PartitionCountChanged
 from stateflow.log.base import Cluster, Reader
+from stateflow.log.reading import read_ranges
 from stateflow.record import OffsetRange, RecordBatch, TopicPartition
 
-READ_BATCH_RECORDS = 10_000
 _MIN_RECORDS_FOR_RATE = 20_000
 """Reading fewer records says more about the connection than about the restore rate."""
 DEFAULT_RESTORE_RATE = RestoreRate(200_000, 0.1, "assumed, as the log is too short to measure it", 0.5)
@@ -54,7 +54,7 @@ class MeasureOptions:
     costs: Costs = field(default_factory=Costs)
     """What cleaning costs, where it was calibrated: turns the exporters' bytes into CPU."""
     read_timeout_seconds: float = 120.0
-    """Without a record for so long, the broker counts as gone."""
+    """When reading does not get on for so long, the broker counts as gone."""
 
 
 @dataclass(slots=True)
@@ -67,8 +67,6 @@ class _Scan:
     """Keys and values as read, uncompressed."""
     offsets_read: int = 0
     partitions_read: int = 0
-    offset_last: int = -1
-    """Of the partition being read."""
     first_ms: int = 2**63
     last_ms: int = 0
     markers: bool = False
@@ -247,7 +245,8 @@ def _scan(
             if scan.records >= options.records_max:
                 break
             started = clock.monotonic_seconds()
-            _scan_partition(scan, reader, partition, target, options, clock)
+            if not target.is_empty:
+                _scan_partition(scan, reader, partition, target, options)
             scan.seconds += clock.monotonic_seconds() - started
             scan.partitions_read += 1
     finally:
@@ -256,34 +255,17 @@ def _scan(
 
 
 def _scan_partition(
-    scan: _Scan,
-    reader: Reader,
-    partition: TopicPartition,
-    target: OffsetRange,
-    options: MeasureOptions,
-    clock: Clock,
+    scan: _Scan, reader: Reader, partition: TopicPartition, target: OffsetRange, options: MeasureOptions
 ) -> None:
-    """Read one partition to a target fixed before; done by position, never by counting records."""
-    if target.is_empty:
-        return
-    scan.offset_last, first = -1, -1
-    quiet_since = clock.monotonic_seconds()
-    reader.assign({partition: target.offset_first})
-    while reader.position(partition) < target.offset_next:
-        batches = reader.read(READ_BATCH_RECORDS, 0.2)
-        for batch in batches:
-            first = batch.offsets[0] if first < 0 else first
-            _take(scan, batch)
-        now = clock.monotonic_seconds()
-        quiet_since = now if batches else quiet_since
-        if now - quiet_since > options.read_timeout_seconds:
-            raise BrokerUnreachable(
-                f"{partition} sent nothing for {options.read_timeout_seconds:g} s.",
-                action="Check that the partition has a leader, then try again.",
-            )
+    first = last = -1
+    stall_seconds_max = options.read_timeout_seconds
+    for batch in read_ranges(reader, {partition: target}, stall_seconds_max=stall_seconds_max):
+        first = batch.offsets[0] if first < 0 else first
+        last = batch.offsets[-1]
+        _take(scan, batch)
     scan.offsets_read += target.offset_next - max(first, 0)
     # The newest record is never compacted away, so a hole behind it can only be a transaction marker.
-    scan.markers = scan.markers or -1 < scan.offset_last + 1 < target.offset_next
+    scan.markers = scan.markers or -1 < last + 1 < target.offset_next
 
 
 def _take(scan: _Scan, batch: RecordBatch) -> None:
@@ -294,7 +276,6 @@ def _take(scan: _Scan, batch: RecordBatch) -> None:
         scan.sketch.add([batch.keys[i] for i in state], [batch.values[i] for i in state])
     scan.records += len(batch)
     scan.plain_bytes += sum(map(len, filter(None, batch.keys))) + sum(map(len, filter(None, batch.values)))
-    scan.offset_last = batch.offsets[-1]
     scan.first_ms = min(scan.first_ms, batch.timestamps_ms[0])
     scan.last_ms = max(scan.last_ms, batch.timestamps_ms[-1])
 

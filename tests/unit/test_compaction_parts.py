@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from contextlib import closing
 from pathlib import Path
 from typing import cast
 
@@ -10,16 +11,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stateflow.clock import ManualClock
 from stateflow.compaction.cluster.logdirs import ReplicaSize, broker_version, describe_log_dirs
 from stateflow.compaction.cluster.topics import _is_changelog
 from stateflow.compaction.cluster.wire import WireConnection, kafka_string
 from stateflow.compaction.control.journal import Journal, JournalEntry
 from stateflow.compaction.pages.charts import Axis, Mark, Series, line_chart, scatter, span
 from stateflow.compaction.sensing.cleaner_checkpoint import FILE_NAME, cleaned_offsets
+from stateflow.compaction.sensing.measure import MeasureOptions, _scan
 from stateflow.compaction.sensing.record_sizes import estimate
 from stateflow.compaction.sensing.restore_probe import RestoreProbe, fit_rate
 from stateflow.compaction.sensing.sketch import KeySketch
 from stateflow.errors import BrokerRefused, StateCorrupt
+from stateflow.log.base import TopicSpec, Writer
+from stateflow.log.memory import MemoryCluster
 from stateflow.record import TopicPartition
 
 
@@ -240,3 +245,33 @@ def test_how_far_the_cleaner_has_come_is_read_from_its_own_file(tmp_path: Path) 
     }
     (first / FILE_NAME).write_text("9\nunknown\n")
     assert cleaned_offsets([str(first)]) is None
+
+
+# --- reading a log --------------------------------------------------------------------------------------------
+
+
+def commit_one(writer: Writer) -> None:
+    writer.begin()
+    writer.send("busy", b"k", b"v", partition=0)
+    writer.commit()
+
+
+def test_transactions_are_seen_in_a_log_that_goes_on_growing() -> None:
+    """What arrives between looking for the end and reading to it must not hide the marker at that end."""
+    cluster, busy = MemoryCluster(), TopicPartition("busy", 0)
+    cluster.create([TopicSpec("busy", 1)])
+    with closing(cluster.writer("transactional")) as writer:
+        commit_one(writer)
+        ranges = cluster.ranges([busy])
+        commit_one(writer)
+        scan = _scan(cluster, ranges, MeasureOptions(), ManualClock(0))
+    assert scan.markers
+    assert scan.records == 1, "nothing behind the end is counted"
+
+
+def test_a_log_without_transactions_has_no_markers() -> None:
+    cluster, busy = MemoryCluster(), TopicPartition("busy", 0)
+    cluster.create([TopicSpec("busy", 1)])
+    with closing(cluster.writer()) as writer:
+        commit_one(writer)
+        assert not _scan(cluster, cluster.ranges([busy]), MeasureOptions(), ManualClock(0)).markers

@@ -1,0 +1,132 @@
+"""A Kafka Streams application: records counted by key, run in a Java process of its own and driven over Py4J."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pyspark
+from py4j.java_gateway import GatewayParameters, JavaGateway, get_field, launch_gateway
+
+from stateflow.connectors.broker.distribution import kafka_distribution
+from stateflow.connectors.broker.jars import JarSet, fetch, load_jar_set
+
+STREAMS_JARS: JarSet = load_jar_set(Path(__file__).parent / "kafka-streams.json")
+
+_STORE = "counts"
+_RUNNING_SECONDS = 60.0
+_LOOK_SECONDS = 0.1
+
+
+class CountingApplication:
+    """``stream(source).groupByKey().count()``, its store in memory: every start restores it from the changelog.
+
+    Keys are strings, counts longs. Nothing is cached, so that every record is a record of the changelog, too.
+    """
+
+    def __init__(
+        self, bootstrap: str, application_id: str, source: str, folder: Path, settings: Mapping[str, str]
+    ) -> None:
+        self.changelog = f"{application_id}-{_STORE}-changelog"
+        folder.mkdir(parents=True, exist_ok=True)
+        self._gateway, self._process = _java(folder)
+        try:
+            self._streams = self._start(bootstrap, application_id, source, folder, settings)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _start(
+        self, bootstrap: str, application_id: str, source: str, folder: Path, settings: Mapping[str, str]
+    ) -> Any:
+        streams = self._gateway.jvm.org.apache.kafka.streams
+        store = streams.state.Stores.inMemoryKeyValueStore(_STORE)
+        builder = streams.StreamsBuilder()
+        # `as` is a word of Python's own
+        counts = getattr(streams.kstream.Materialized, "as")(store).withCachingDisabled()
+        builder.stream(source).groupByKey().count(counts)
+        properties = self._gateway.jvm.java.util.Properties()
+        serde = "org.apache.kafka.common.serialization.Serdes$StringSerde"
+        for name, value in {
+            "application.id": application_id,
+            "bootstrap.servers": bootstrap,
+            "state.dir": str(folder),
+            "default.key.serde": serde,
+            "default.value.serde": serde,
+            "commit.interval.ms": "100",
+            "auto.offset.reset": "earliest",
+            **settings,
+        }.items():
+            properties.setProperty(name, value)
+        running = streams.KafkaStreams(builder.build(), properties)
+        running.start()
+        return running
+
+    def counts(self) -> dict[str, int]:
+        """What the store holds, asked of the application itself; waits until it serves. Raises ``TimeoutError``."""
+        self._await_running()
+        streams = self._gateway.jvm.org.apache.kafka.streams
+        kind = streams.state.QueryableStoreTypes.keyValueStore()
+        store = self._streams.store(streams.StoreQueryParameters.fromNameAndType(_STORE, kind))
+        rows = store.all()
+        found: dict[str, int] = {}
+        try:
+            while rows.hasNext():
+                row = rows.next()
+                found[str(get_field(row, "key"))] = int(get_field(row, "value"))
+        finally:
+            rows.close()
+        return found
+
+    def _await_running(self) -> None:
+        until = time.monotonic() + _RUNNING_SECONDS
+        while (state := self._streams.state().toString()) != "RUNNING":
+            if time.monotonic() > until or state in ("ERROR", "NOT_RUNNING"):
+                raise TimeoutError(f"Kafka Streams is {state}")
+            time.sleep(_LOOK_SECONDS)
+
+    def close(self) -> None:
+        """Stop it in order, and its Java process."""
+        try:
+            if hasattr(self, "_streams"):
+                self._streams.close()
+        finally:
+            self._gateway.shutdown()
+            self._process.terminate()
+            self._process.communicate()
+
+
+def _java(folder: Path) -> tuple[JavaGateway, subprocess.Popen[bytes]]:
+    """A Java process with Kafka Streams in it; its log is in the folder."""
+    kafka = kafka_distribution()
+    streams = fetch(STREAMS_JARS)
+    jars = Path(pyspark.__file__).parent / "jars"
+    py4j, rocksdb = (next(iter(jars.glob(pattern))) for pattern in ("py4j-*.jar", "rocksdbjni-*.jar"))
+    classpath = os.pathsep.join(
+        [*(str(streams / jar.file_name) for jar in STREAMS_JARS.jars), kafka.classpath, str(rocksdb)]
+    )
+    with (folder / "streams.log").open("wb") as log:
+        port, token, process = launch_gateway(
+            jarpath=str(py4j),
+            classpath=classpath,
+            javaopts=["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"],
+            java_path=str(kafka.java.executable),
+            die_on_exit=True,
+            redirect_stderr=log,
+            enable_auth=True,
+            return_proc=True,
+        )
+    return JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token)), process
