@@ -26,6 +26,7 @@ _LOG = logging.getLogger(__name__)
 
 _JOIN_SECONDS_MAX = 20.0
 _SERVE_SECONDS = 0.1
+_CLOSE_SECONDS_MAX = 5.0
 
 Sighting = tuple[frozenset[str], frozenset[TopicPartition]]
 """The members of a stable group, and the partitions that none of them owns."""
@@ -43,11 +44,17 @@ class OrphanWatch:
         self._topics = sorted(topics)
         self._interval_seconds = int(settings["session.timeout.ms"]) / 1000
         self._ended = threading.Event()
-        threading.Thread(target=self._watch, name=f"orphans-{self._group}", daemon=True).start()
+        self._thread = threading.Thread(target=self._watch, name=f"orphans-{self._group}", daemon=True)
+        self._thread.start()
 
     def close(self) -> None:
-        """Look no more."""
+        """Look no more.
+
+        Waits for a look that is under way: should the process end before its answer, the client library would call
+        into an interpreter that is gone. Not for longer than a broker that answers takes.
+        """
         self._ended.set()
+        self._thread.join(_CLOSE_SECONDS_MAX)
 
     def _watch(self) -> None:
         before: Sighting | None = None

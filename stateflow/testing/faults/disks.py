@@ -17,6 +17,8 @@ Place = tuple[int, str]
 """Generation and task."""
 
 GARBAGE_KEY = b"garbage"
+AHEAD_SLOTS = 1_000_000
+"""So far that no history's log comes there: a log that has outgrown a wrong claim cannot be told from its own store."""
 
 
 class MemoryDisk:
@@ -82,7 +84,7 @@ class MemoryDisk:
         self._runs_ahead = False
         for store, changelog in wiring.changelogs.items():
             end = cluster.ranges([changelog], stable=False)[changelog].offset_next
-            position = StorePosition(wiring.topic_ids[changelog.topic], end + 7)
+            position = StorePosition(wiring.topic_ids[changelog.topic], end + AHEAD_SLOTS)
             stores.apply({store: [(GARBAGE_KEY, b"garbage")]}, {store: position})
         stores.flush()
         self._notes.struck("ahead", "open", f"the stores of {wiring.id} are ahead of their log")

@@ -173,6 +173,7 @@ def _become(request: Mapping[str, Any]) -> None:
     os.close(nothing)
     sys.stdin = open(0, closefd=False)  # noqa: SIM115 - the old one has the owner's next requests in its buffer
     os.environ.update(request["environment"])
+    faulthandler.enable()
     faulthandler.register(STACKS_SIGNAL)
     sys.argv = ["stateflow", *request["arguments"]]
 

@@ -16,7 +16,7 @@ from stateflow.store.base import StorePosition
 from stateflow.store.directory import TaskDirectory, task_directory
 from stateflow.store.resources import RocksResources
 from stateflow.store.rocks import POSITIONS_FAMILY, RocksTaskStores
-from stateflow.testing.faults.disks import GARBAGE_KEY, Place
+from stateflow.testing.faults.disks import AHEAD_SLOTS, GARBAGE_KEY, Place
 from stateflow.testing.faults.processes import STORE_ERRORS, Notes, Process, Watched
 from stateflow.testing.faults.shelf import scratch_folder
 
@@ -127,7 +127,7 @@ class RocksDisk:
         self._runs_ahead = False
         for store, changelog in wiring.changelogs.items():
             end = cluster.ranges([changelog], stable=False)[changelog].offset_next
-            position = StorePosition(wiring.topic_ids[changelog.topic], end + 7)
+            position = StorePosition(wiring.topic_ids[changelog.topic], end + AHEAD_SLOTS)
             stores.apply({store: [(GARBAGE_KEY, b"garbage")]}, {store: position})
         stores.flush()
         self._notes.struck("ahead", "open", f"the stores of {wiring.id} are ahead of their log")
