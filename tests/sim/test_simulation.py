@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -45,6 +48,20 @@ def test_seeds_differ() -> None:
 def test_processes_count_what_one_does() -> None:
     alone, shared = simulate(range(60)), simulate(range(60), processes=2)
     assert (alone.seeds, alone.injected, alone.reached) == (shared.seeds, shared.injected, shared.reached)
+
+
+def test_no_process_outlives_the_one_that_asked() -> None:
+    """The pool's processes hold the pipe open: it ends when the last of them has."""
+    program = (
+        "from stateflow.testing.faults.simulate import simulate\n"
+        "simulate(range(100_000), processes=2, on_progress=lambda _: print('on its way', flush=True))\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as started:
+        assert started.stdout is not None
+        assert started.stdout.readline() == "on its way\n"
+        started.kill()
+        assert set(started.stdout) <= {"on its way\n"}, "read to the end"
+    assert started.returncode == -signal.SIGKILL
 
 
 def test_a_report_names_its_failures() -> None:
