@@ -62,7 +62,15 @@ def test_ctrl_c_stops_everything_and_says_so(tmp_path: Path) -> None:
 def descendants(pid: int) -> list[int]:
     """Processes below one, by the kernel's own list."""
     found = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
+    try:
+        threads = list(Path(f"/proc/{pid}/task").iterdir())
+    except FileNotFoundError:  # it ended since its parent was looked at
+        return []
+    for thread in threads:
+        try:
+            children = (thread / "children").read_text().split()
+        except (FileNotFoundError, ProcessLookupError):  # a thread that ended since it was listed
+            continue
+        for child in children:
             found += [int(child), *descendants(int(child))]
     return found
