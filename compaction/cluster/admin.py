@@ -19,12 +19,10 @@ from stateflow.compaction.cluster.logdirs import ReplicaSize, broker_version, de
 from stateflow.compaction.cluster.wire import WireConnection
 from stateflow.compaction.settings.policy import CleanerSettings
 from stateflow.errors import BrokerRefused, BrokerUnreachable, TopicMissing
-from stateflow.log.kafka.in_force import are_in_force
+from stateflow.log.kafka.in_force import BROKER_SOURCE, TOPIC_SOURCE, are_in_force
 
 TIMEOUT_SECONDS = 20.0
 _LOOK_SECONDS = 0.01
-_TOPIC_SOURCE = 1  # ConfigSource.DYNAMIC_TOPIC_CONFIG
-_BROKER_SOURCE = 2  # ConfigSource.DYNAMIC_BROKER_CONFIG
 
 
 class ClusterAdmin:
@@ -102,12 +100,12 @@ class ClusterAdmin:
     def topic_overrides(self, topic: str) -> dict[str, str]:
         """The settings made for this topic itself; the others follow the broker."""
         entries = self._entries(ResourceType.TOPIC, topic)
-        return {name: entry.value for name, entry in entries.items() if entry.source == _TOPIC_SOURCE}
+        return {name: entry.value for name, entry in entries.items() if entry.source == TOPIC_SOURCE}
 
     def broker_overrides(self, broker_id: int) -> dict[str, str]:
         """The dynamic settings made for this broker itself; the others are static or the cluster's."""
         entries = self._entries(ResourceType.BROKER, str(broker_id))
-        return {name: entry.value for name, entry in entries.items() if entry.source == _BROKER_SOURCE}
+        return {name: entry.value for name, entry in entries.items() if entry.source == BROKER_SOURCE}
 
     def alter_topic(
         self, topic: str, changes: Mapping[str, str | None], *, validate_only: bool = False
@@ -172,7 +170,7 @@ class ClusterAdmin:
             self._await_in_force(kind, name, changes)
 
     def _await_in_force(self, kind: ResourceType, name: str, changes: Mapping[str, str | None]) -> None:
-        source = _TOPIC_SOURCE if kind is ResourceType.TOPIC else _BROKER_SOURCE
+        source = TOPIC_SOURCE if kind is ResourceType.TOPIC else BROKER_SOURCE
         deadline = time.monotonic() + self._timeout_seconds
         while not are_in_force(self._entries(kind, name), changes, source):
             if time.monotonic() >= deadline:

@@ -8,11 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+# `ConfigSource` of overrides, by what they are set on.
+TOPIC_SOURCE = 1  # DYNAMIC_TOPIC_CONFIG
+BROKER_SOURCE = 2  # DYNAMIC_BROKER_CONFIG
+
 
 def are_in_force(entries: Mapping[str, Any], changes: Mapping[str, str | None], source: int) -> bool:
     """True when ``entries`` (as described by the broker) show ``changes``; None stands for an override removed.
 
-    ``source`` is the ``ConfigSource`` of the overrides that were changed.
+    ``source`` tells which overrides were changed: ``TOPIC_SOURCE`` or ``BROKER_SOURCE``.
     """
     overrides = {name: entry.value for name, entry in entries.items() if entry.source == source}
     return all(

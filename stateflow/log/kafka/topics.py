@@ -18,9 +18,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from stateflow.log.base import TopicInfo, TopicSpec
 from stateflow.log.kafka.admin import Admin
 from stateflow.log.kafka.failures import error_of, is_missing
-from stateflow.log.kafka.in_force import are_in_force
-
-_TOPIC_SOURCE = 1  # ConfigSource.DYNAMIC_TOPIC_CONFIG
+from stateflow.log.kafka.in_force import TOPIC_SOURCE, are_in_force
 
 
 class Topics:
@@ -90,7 +88,7 @@ class Topics:
             self._admin.call(f"changing the settings of topic {topic!r}", request)
             self._admin.wait_until(
                 f"changing the settings of topic {topic!r}",
-                lambda: are_in_force(self._config_entries(topic), changes, _TOPIC_SOURCE),
+                lambda: are_in_force(self._config_entries(topic), changes, TOPIC_SOURCE),
             )
 
     def _describe(self, topics: Iterable[str]) -> dict[str, Any]:

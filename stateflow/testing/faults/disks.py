@@ -8,7 +8,7 @@ from typing import Any
 from stateflow.clock import Clock
 from stateflow.log.base import Cluster
 from stateflow.runtime.wiring import TaskWiring
-from stateflow.store.base import StorePosition
+from stateflow.store.base import StorePosition, TaskStores
 from stateflow.store.memory import MemoryTaskStores
 from stateflow.testing.faults.processes import STORE_ERRORS, Notes, Process, Watched
 from stateflow.testing.faults.shelf import ImageShelf
@@ -16,8 +16,8 @@ from stateflow.testing.faults.shelf import ImageShelf
 Place = tuple[int, str]
 """Generation and task."""
 
-GARBAGE_KEY = b"garbage"
-AHEAD_SLOTS = 1_000_000
+_GARBAGE_KEY = b"garbage"
+_AHEAD_SLOTS = 1_000_000
 """So far that no history's log comes there: a log that has outgrown a wrong claim cannot be told from its own store."""
 
 
@@ -40,7 +40,9 @@ class MemoryDisk:
         names = [store.name for store in wiring.stage.stores]
         stores = self._stores.get(place) or MemoryTaskStores(names, self._clock)
         if self._runs_ahead and names:
-            self._run_ahead(cluster, wiring, stores)
+            self._runs_ahead = False
+            run_ahead(cluster, wiring, stores)
+            self._notes.struck("ahead", "open", f"the stores of {wiring.id} are ahead of their log")
         if self._shelf is not None and wiring.changelogs:
             stores = self._shelf.begun_with(cluster, process, wiring, stores)
         self._stores[place] = stores
@@ -80,11 +82,11 @@ class MemoryDisk:
     def remove(self) -> None:
         """Nothing is kept outside."""
 
-    def _run_ahead(self, cluster: Cluster, wiring: TaskWiring, stores: MemoryTaskStores) -> None:
-        self._runs_ahead = False
-        for store, changelog in wiring.changelogs.items():
-            end = cluster.ranges([changelog], stable=False)[changelog].offset_next
-            position = StorePosition(wiring.topic_ids[changelog.topic], end + AHEAD_SLOTS)
-            stores.apply({store: [(GARBAGE_KEY, b"garbage")]}, {store: position})
-        stores.flush()
-        self._notes.struck("ahead", "open", f"the stores of {wiring.id} are ahead of their log")
+
+def run_ahead(cluster: Cluster, wiring: TaskWiring, stores: TaskStores) -> None:
+    """Have the stores of a task claim more than its log has, with content that nobody wrote."""
+    for store, changelog in wiring.changelogs.items():
+        end = cluster.ranges([changelog], stable=False)[changelog].offset_next
+        position = StorePosition(wiring.topic_ids[changelog.topic], end + _AHEAD_SLOTS)
+        stores.apply({store: [(_GARBAGE_KEY, b"garbage")]}, {store: position})
+    stores.flush()

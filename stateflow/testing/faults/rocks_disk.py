@@ -12,11 +12,10 @@ from typing import Any
 from stateflow.clock import Clock
 from stateflow.log.base import Cluster
 from stateflow.runtime.wiring import TaskWiring
-from stateflow.store.base import StorePosition
 from stateflow.store.directory import TaskDirectory, task_directory
 from stateflow.store.resources import RocksResources
 from stateflow.store.rocks import POSITIONS_FAMILY, RocksTaskStores
-from stateflow.testing.faults.disks import AHEAD_SLOTS, GARBAGE_KEY, Place
+from stateflow.testing.faults.disks import Place, run_ahead
 from stateflow.testing.faults.processes import STORE_ERRORS, Notes, Process, Watched
 from stateflow.testing.faults.shelf import scratch_folder
 
@@ -51,7 +50,9 @@ class RocksDisk:
         stores = RocksTaskStores.open(self._directory(cluster, wiring), names, _resources(), self._clock)
         self._open[wiring.generation, wiring.id] = stores
         if self._runs_ahead and names:
-            self._run_ahead(cluster, wiring, stores)
+            self._runs_ahead = False
+            run_ahead(cluster, wiring, stores)
+            self._notes.struck("ahead", "open", f"the stores of {wiring.id} are ahead of their log")
         return Watched(stores, process, "stores", STORE_ERRORS)
 
     def found(self, wiring: TaskWiring) -> RocksTaskStores | None:
@@ -122,12 +123,3 @@ class RocksDisk:
 
     def _directory(self, cluster: Cluster, wiring: TaskWiring) -> TaskDirectory:
         return task_directory(self.state_dir, wiring.app, cluster.cluster_id, wiring.generation, wiring.id)
-
-    def _run_ahead(self, cluster: Cluster, wiring: TaskWiring, stores: RocksTaskStores) -> None:
-        self._runs_ahead = False
-        for store, changelog in wiring.changelogs.items():
-            end = cluster.ranges([changelog], stable=False)[changelog].offset_next
-            position = StorePosition(wiring.topic_ids[changelog.topic], end + AHEAD_SLOTS)
-            stores.apply({store: [(GARBAGE_KEY, b"garbage")]}, {store: position})
-        stores.flush()
-        self._notes.struck("ahead", "open", f"the stores of {wiring.id} are ahead of their log")
