@@ -19,6 +19,7 @@ from stateflow.log.base import Committed, GroupListener, GroupMetadata
 from stateflow.log.kafka.admin import Admin, client_log
 from stateflow.log.kafka.failures import error_of, is_membership, is_passing, typed
 from stateflow.log.kafka.fetching import Fetching, started
+from stateflow.log.kafka.leaving import hear_out, leave
 from stateflow.log.kafka.offsets import Offsets, client_offsets
 from stateflow.log.kafka.orphans import OrphanWatch
 from stateflow.log.kafka.settings import Settings
@@ -49,6 +50,9 @@ class KafkaGroupConsumer:
         self._in_callback = False
         self._raised: BaseException | None = None
         self._kept: list[RecordBatch] = []
+        self._dealt: set[TopicPartition] = set()
+        self._untold: set[TopicPartition] = set()
+        self._is_replaced = False
         self._closed = False
         self._consumer = Consumer({**settings, "error_cb": self._fetching.broker_event}, logger=client_log)
         self._consumer.subscribe(
@@ -57,8 +61,8 @@ class KafkaGroupConsumer:
             on_revoke=lambda _, partitions: self._released(partitions, listener.on_revoked),
             on_lost=lambda _, partitions: self._released(partitions, listener.on_lost),
         )
-        is_static = "group.instance.id" in settings
-        self._orphans = OrphanWatch(admin, settings, topics) if is_static else None
+        self._is_static = "group.instance.id" in settings
+        self._orphans = OrphanWatch(admin, settings, topics) if self._is_static else None
 
     def poll(self, max_records: int, timeout_seconds: float) -> list[RecordBatch]:
         """Serve the group and read. Raises what the listener raised, and ``MembershipLost`` when replaced."""
@@ -138,8 +142,10 @@ class KafkaGroupConsumer:
         self._closed = True
         if self._orphans is not None:
             self._orphans.close()
-        # The client library may wait for ever for itself here, when its session ended while it hung (2.16.0: inside
-        # the unassignment of what it lost). Nothing is held any more by now, so the process need not wait with it.
+        if not self._is_replaced:  # one that is replaced is told nothing more
+            settle = hear_out if self._is_static else leave
+            settle(self._consumer, lambda: bool(self._dealt), self._admin.clock)
+        # Nothing is held any more by now: should the library not come to an end, the process need not wait for it.
         closing = threading.Thread(target=self._consumer.close, name=f"leave-{self._group}", daemon=True)
         closing.start()
         closing.join(_CLOSE_SECONDS_MAX)
@@ -148,27 +154,34 @@ class KafkaGroupConsumer:
         self._raise_listener_error()
 
     def _assigned(self, partitions: list[Any]) -> None:
+        self._dealt.update(_places(partitions))
+        if self._closed:  # the listener need not begin what it would have to give up at once
+            self._untold.update(_places(partitions))
+            self._consumer.incremental_assign([])
+            return
         before = dict(self._fetching.positions)
-        self._tell(self._listener.on_assigned, partitions)
+        self._tell(self._listener.on_assigned, _places(partitions))
         added = {p: offset for p, offset in self._fetching.positions.items() if p not in before}
         self._consumer.incremental_assign(started(added))
 
     def _released(self, partitions: list[Any], tell: Callable[[Sequence[TopicPartition]], None]) -> None:
+        self._dealt.difference_update(_places(partitions))
         before = set(self._fetching.positions)
-        self._tell(tell, partitions)
-        for partition in [] if self._independent else partitions:
-            self._fetching.positions.pop(TopicPartition(partition.topic, partition.partition), None)
+        self._tell(tell, [place for place in _places(partitions) if place not in self._untold])
+        for partition in [] if self._independent else _places(partitions):
+            self._fetching.positions.pop(partition, None)
         gone = before - set(self._fetching.positions)
         self._consumer.incremental_unassign([ClientPartition(*partition) for partition in gone])
 
-    def _tell(self, tell: Callable[[Sequence[TopicPartition]], None], partitions: list[Any]) -> None:
+    def _tell(
+        self, tell: Callable[[Sequence[TopicPartition]], None], partitions: list[TopicPartition]
+    ) -> None:
         """Run the listener; what it raises waits until the client library has returned."""
-        told = sorted(TopicPartition(partition.topic, partition.partition) for partition in partitions)
-        if not told:
+        if not partitions:
             return
         self._in_callback = True
         try:
-            tell(told)
+            tell(sorted(partitions))
         except BaseException as raised:  # noqa: BLE001 - kept for _raise_listener_error, never dropped
             self._raised = self._raised or raised
         finally:
@@ -191,8 +204,13 @@ class KafkaGroupConsumer:
         return typed(error, f"reading as a member of group {self._group!r}", self._admin.bootstrap)
 
     def _replaced(self, error: KafkaError) -> MembershipLost:
+        self._is_replaced = True
         return MembershipLost(
             f"This member of group {self._group!r} was replaced ({error.name()}: {error.str()}).",
             action="stop this instance, or give each worker a member name of its own.",
             group=self._group,
         )
+
+
+def _places(partitions: Iterable[ClientPartition]) -> list[TopicPartition]:
+    return [TopicPartition(partition.topic, partition.partition) for partition in partitions]

@@ -18,6 +18,7 @@ from confluent_kafka import Consumer, ConsumerGroupState, KafkaException
 
 from stateflow.errors import StateflowError
 from stateflow.log.kafka.admin import Admin, client_log
+from stateflow.log.kafka.leaving import leave
 from stateflow.log.kafka.settings import Settings
 from stateflow.log.kafka.topics import Topics
 from stateflow.record import TopicPartition
@@ -103,13 +104,18 @@ class OrphanWatch:
         assigned = threading.Event()
         passer_by = Consumer(self._dynamic, logger=client_log)
         try:
-            passer_by.subscribe(self._topics, on_assign=lambda consumer, _: _take_nothing(consumer, assigned))
+            passer_by.subscribe(
+                self._topics,
+                on_assign=lambda consumer, _: _take_nothing(consumer, assigned),
+                on_revoke=lambda consumer, _: consumer.incremental_unassign([]),
+            )
             deadline = self._admin.clock.monotonic_seconds() + _JOIN_SECONDS_MAX
             while not (assigned.is_set() or self._ended.is_set()):
                 passer_by.poll(_SERVE_SECONDS)
                 if self._admin.clock.monotonic_seconds() > deadline:
                     break
         finally:
+            leave(passer_by, lambda: False, self._admin.clock)
             passer_by.close()
 
 
