@@ -1,21 +1,19 @@
 """Commits torn by a late EndTxn at every single write: the state stays right.
 
-A late EndTxn commits what the task's transaction holds at that moment. As on a real broker, what the task sends
-afterwards to a partition that was cut is refused, and to another partition it opens a transaction anew. Only the
-stage that keeps state is torn: its commit records protect state, and what it puts out may be seen twice.
+A late EndTxn commits what the task's transaction holds at that moment. Only the stage that keeps state is torn: its
+commit records protect state, and what it puts out may be seen twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from stateflow.errors import TransactionAborted
-from stateflow.log.forwarding import ForwardingWriter
 from stateflow.log.memory.writer import MemoryWriter
-from stateflow.record import Headers, TopicPartition
+from stateflow.record import TopicPartition
+from stateflow.testing.faults.tearing import TornWriter
 from tests.sim.crashing import Crash, CrashPlan
 from tests.sim.test_worker_crashes import WORDS, World, local_state, logged_state, numbers_by_word
 
@@ -35,87 +33,11 @@ class Tear:
     def before_call(self, writer: MemoryWriter, touched: set[TopicPartition]) -> None:
         self.calls += 1
         if self.calls == self.call and touched:
-            broker = writer._broker  # the coordinator's side of the log: no client can do this
-            with broker.lock:
-                broker.transactions.end(str(writer._transactional_id), writer._epoch, commit=True)
+            writer.late_end_txn()
             self.cut = set(touched)
             self.happened = True
         if self.happened and self.calls >= self.dies_at:
             raise Crash(f"call {self.calls}")
-
-
-class TornWriter(ForwardingWriter):
-    """A writer of the memory log that lives on a torn network."""
-
-    def __init__(self, real: MemoryWriter, tear: Tear) -> None:
-        super().__init__(real)
-        self._real = real
-        self._tear = tear
-        self._touched: set[TopicPartition] = set()
-        self._refused = False
-
-    def begin(self) -> None:
-        self._tear.before_call(self._real, self._touched)
-        self._touched.clear()
-        self._tear.cut.clear()
-        super().begin()
-
-    def send(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        *,
-        partition: int,
-        timestamp_ms: int | None = None,
-        headers: Headers = (),
-    ) -> None:
-        self._tear.before_call(self._real, self._touched)
-        target = TopicPartition(topic, partition)
-        self._refused = self._refused or target in self._tear.cut
-        if self._refused:
-            return
-        self._touched.add(target)
-        super().send(topic, key, value, partition=partition, timestamp_ms=timestamp_ms, headers=headers)
-
-    def send_many(
-        self,
-        topic: str,
-        keys: Sequence[bytes | None],
-        values: Sequence[bytes | None],
-        *,
-        partitions: Sequence[int] | int,
-        timestamps_ms: Sequence[int] | int | None = None,
-    ) -> None:
-        for index, (key, value) in enumerate(zip(keys, values, strict=True)):
-            self.send(
-                topic,
-                key,
-                value,
-                partition=partitions if isinstance(partitions, int) else partitions[index],
-                timestamp_ms=timestamps_ms[index] if isinstance(timestamps_ms, Sequence) else timestamps_ms,
-            )
-
-    def flush(self, timeout_seconds: float = 60.0) -> None:
-        self._tear.before_call(self._real, self._touched)
-        self._fail_if_refused()
-        super().flush(timeout_seconds)
-
-    def send_offsets(self, offsets: Mapping[TopicPartition, Any], group: str, member: Any) -> None:
-        self._tear.before_call(self._real, self._touched)
-        self._fail_if_refused()
-        super().send_offsets(offsets, group, member)
-
-    def commit(self, timeout_seconds: float = 60.0) -> Any:
-        self._tear.before_call(self._real, self._touched)
-        self._fail_if_refused()
-        return super().commit(timeout_seconds)
-
-    def _fail_if_refused(self) -> None:
-        """A client hears of a refused record when it waits for acknowledgements."""
-        if self._refused:
-            self._real.abort()
-            raise TransactionAborted("the leader knows of no such transaction.", action="read again.")
 
 
 class TornCluster:

@@ -7,10 +7,11 @@ it opens a transaction anew.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from stateflow.errors import ProducerFenced, TransactionAborted
 from stateflow.log.base import Appended, Committed, GroupMetadata
+from stateflow.log.forwarding import ForwardingWriter
 from stateflow.log.memory.writer import MemoryWriter
 from stateflow.record import Headers, TopicPartition
 from stateflow.testing.faults.processes import Killed, Process
@@ -52,12 +53,24 @@ class Tear:
         )
 
 
-class TornWriter:
+class Network(Protocol):
+    """What lies between one writer and its broker."""
+
+    @property
+    def cut(self) -> set[TopicPartition]:
+        """Partitions whose part of the open transaction was ended by a late request. The writer clears it."""
+
+    def before_call(self, writer: MemoryWriter, touched: set[TopicPartition]) -> None:
+        """A step of a transaction that has written to ``touched``; a late request may arrive before it."""
+
+
+class TornWriter(ForwardingWriter):
     """A writer of the memory log that lives on a torn network."""
 
-    def __init__(self, real: MemoryWriter, process: Process) -> None:
+    def __init__(self, real: MemoryWriter, network: Network) -> None:
+        super().__init__(real)
         self._real = real
-        self._process = process
+        self._network = network
         self._touched: set[TopicPartition] = set()
         self._refused = False
         self._commits_total = 0
@@ -70,9 +83,8 @@ class TornWriter:
     def begin(self) -> None:
         """Begin a transaction."""
         self._touched.clear()
-        if self._process.tear is not None:
-            self._process.tear.cut.clear()
-        self._real.begin()
+        self._network.cut.clear()
+        super().begin()
 
     def send(
         self,
@@ -87,12 +99,11 @@ class TornWriter:
         """Queue one record, or lose it where its partition was cut."""
         self._meet()
         target = TopicPartition(topic, partition)
-        if self._process.tear is not None and target in self._process.tear.cut:
-            self._refused = True
+        self._refused = self._refused or target in self._network.cut
         if self._refused:
             return
         self._touched.add(target)
-        self._real.send(topic, key, value, partition=partition, timestamp_ms=timestamp_ms, headers=headers)
+        super().send(topic, key, value, partition=partition, timestamp_ms=timestamp_ms, headers=headers)
 
     def send_many(
         self,
@@ -117,7 +128,7 @@ class TornWriter:
         """Wait for acknowledgements: here a client hears of refused records."""
         self._meet()
         self._fail_if_refused()
-        self._real.flush(timeout_seconds)
+        super().flush(timeout_seconds)
 
     def send_offsets(
         self, offsets: Mapping[TopicPartition, Committed], group: str, member: GroupMetadata | None
@@ -125,33 +136,42 @@ class TornWriter:
         """Add input offsets."""
         self._meet()
         self._fail_if_refused()
-        self._real.send_offsets(offsets, group, member)
+        super().send_offsets(offsets, group, member)
 
     def commit(self, timeout_seconds: float = 60.0) -> dict[TopicPartition, Appended]:
         """Commit."""
         self._meet()
         self._fail_if_refused()
-        appended = self._real.commit(timeout_seconds)
+        appended = super().commit(timeout_seconds)
         self._commits_total += 1
         return appended
 
-    def abort(self) -> None:
-        """Abort."""
-        self._real.abort()
-
-    def close(self) -> None:
-        """Abort what is open."""
-        self._real.close()
-
     def _meet(self) -> None:
         """Not in the first transaction of a producer: no request of an earlier one can be late."""
-        if self._process.tear is not None and self._commits_total:
-            self._process.tear.before_call(self._process, self._real, self._touched)
+        if self._commits_total:
+            self._network.before_call(self._real, self._touched)
 
     def _fail_if_refused(self) -> None:
         if self._refused:
             self._real.abort()
             raise TransactionAborted("the leader knows of no such transaction.", action="read again.")
+
+
+class _ProcessNetwork:
+    """The network of one writer of a process, torn by the process's tear when it has one."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    @property
+    def cut(self) -> set[TopicPartition]:
+        """What the tear has cut."""
+        return self._process.tear.cut if self._process.tear is not None else set()
+
+    def before_call(self, writer: MemoryWriter, touched: set[TopicPartition]) -> None:
+        """Tear if it is time."""
+        if self._process.tear is not None:
+            self._process.tear.before_call(self._process, writer, touched)
 
 
 def _names(partitions: set[TopicPartition]) -> str:
@@ -161,4 +181,4 @@ def _names(partitions: set[TopicPartition]) -> str:
 def torn(real: Any, process: Process, transactional_id: str | None, stage: str) -> Any:
     """The writer as the process sees it: on a torn network where it writes for the stage that keeps state."""
     is_torn = process.tears and transactional_id is not None and f"-{stage}-" in transactional_id
-    return TornWriter(real, process) if is_torn else real
+    return TornWriter(real, _ProcessNetwork(process)) if is_torn else real
