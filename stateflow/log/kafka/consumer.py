@@ -52,7 +52,6 @@ class KafkaGroupConsumer:
         self._kept: list[RecordBatch] = []
         self._dealt: set[TopicPartition] = set()
         self._untold: set[TopicPartition] = set()
-        self._is_replaced = False
         self._closed = False
         self._consumer = Consumer({**settings, "error_cb": self._fetching.broker_event}, logger=client_log)
         self._consumer.subscribe(
@@ -142,9 +141,10 @@ class KafkaGroupConsumer:
         self._closed = True
         if self._orphans is not None:
             self._orphans.close()
-        if not self._is_replaced:  # one that is replaced is told nothing more
-            settle = hear_out if self._is_static else leave
-            settle(self._consumer, lambda: bool(self._dealt), self._admin.clock)
+        if self._is_static:
+            hear_out(self._consumer, self._admin.clock)
+        else:
+            leave(self._consumer, lambda: bool(self._dealt), self._admin.clock)
         # Nothing is held any more by now: should the library not come to an end, the process need not wait for it.
         closing = threading.Thread(target=self._consumer.close, name=f"leave-{self._group}", daemon=True)
         closing.start()
@@ -204,7 +204,6 @@ class KafkaGroupConsumer:
         return typed(error, f"reading as a member of group {self._group!r}", self._admin.bootstrap)
 
     def _replaced(self, error: KafkaError) -> MembershipLost:
-        self._is_replaced = True
         return MembershipLost(
             f"This member of group {self._group!r} was replaced ({error.name()}: {error.str()}).",
             action="stop this instance, or give each worker a member name of its own.",

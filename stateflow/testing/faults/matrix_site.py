@@ -189,10 +189,16 @@ class Site:
 
     def stop(self, *members: Member) -> None:
         """Ask members to commit and end, and wait for it."""
-        for member in members:
+        for (
+            member
+        ) in members:  # one that has just been started again cannot be asked yet: it would just be gone
+            self.wait_until(lambda member=member: self._can_be_asked(member), f"{member.name} to listen")  # type: ignore[misc]
             self.signal(member, signal.SIGTERM)
         for member in members:
             self.await_ended(member)
+
+    def _can_be_asked(self, member: Member) -> bool:
+        return self.state(member).code is not None or catches(member.pid, signal.SIGTERM)
 
     def kill(self, member: Member) -> None:
         """End a member as a power cut would."""
@@ -326,3 +332,13 @@ def struck_while_fed(site: Site, member: Member) -> Struck:
 
 CaseError = (Stuck, StateflowError, OSError)
 """What makes a case fail by itself, apart from what its checks find."""
+
+
+def catches(pid: int, number: signal.Signals) -> bool:
+    """True when a process has a handler of its own for a signal (Linux)."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    except (FileNotFoundError, ProcessLookupError):
+        return False  # it is gone
+    caught = next((line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:")), "0")
+    return bool(int(caught, 16) >> (number - 1) & 1)
