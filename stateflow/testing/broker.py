@@ -18,6 +18,7 @@ DOCKER_IMAGE = "apache/kafka:4.3.1"
 DOCKER_START_SECONDS = 90.0
 ANSWER_SECONDS = 1.0  # for a port where nothing listens; one that listens has 5 s to answer
 _CONTAINER_PORT = 9092
+_RETENTION_MS = -1  # tests write records of 1970, which a broker would delete by age: it looks every five minutes
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ def open_test_broker(choice: str | None = None) -> Iterator[TestBroker]:
     """
     choice = choice or os.environ.get(VARIABLE) or "embedded"
     if choice == "embedded":
-        with EmbeddedKafka() as cluster:
+        with EmbeddedKafka(overrides={"log.retention.ms": _RETENTION_MS}) as cluster:
             yield TestBroker(cluster.bootstrap, cluster)
     elif choice == "docker":
         with _docker_broker() as bootstrap:
@@ -103,6 +104,7 @@ def _docker_environment(port: int) -> dict[str, str]:
         "KAFKA_GROUP_MIN_SESSION_TIMEOUT_MS": "500",
         "KAFKA_AUTO_CREATE_TOPICS_ENABLE": "false",
         "KAFKA_LOG_CLEANER_BACKOFF_MS": "1000",
+        "KAFKA_LOG_RETENTION_MS": str(_RETENTION_MS),
     }
 
 
