@@ -18,7 +18,8 @@ DOCKER_IMAGE = "apache/kafka:4.3.1"
 DOCKER_START_SECONDS = 90.0
 ANSWER_SECONDS = 1.0  # for a port where nothing listens; one that listens has 5 s to answer
 _CONTAINER_PORT = 9092
-_RETENTION_MS = -1  # tests write records of 1970, which a broker would delete by age: it looks every five minutes
+# Tests write records of 1970, which a broker would delete by their age: it looks every five minutes.
+_RETENTION_MS = -1
 
 
 @dataclass(frozen=True)
