@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
@@ -56,12 +55,12 @@ class KafkaGroupConsumer:
         self._consumer = Consumer({**settings, "error_cb": self._fetching.broker_event}, logger=client_log)
         self._consumer.subscribe(
             list(topics),
-            on_assign=lambda _, partitions: self._assigned(partitions),
-            on_revoke=lambda _, partitions: self._released(partitions, listener.on_revoked),
-            on_lost=lambda _, partitions: self._released(partitions, listener.on_lost),
+            on_assign=lambda _, partitions: self._assigned(_places(partitions)),
+            on_revoke=lambda _, partitions: self._released(_places(partitions), listener.on_revoked),
+            on_lost=lambda _, partitions: self._released(_places(partitions), listener.on_lost),
         )
-        self._is_static = "group.instance.id" in settings
-        self._orphans = OrphanWatch(admin, settings, topics) if self._is_static else None
+        is_static = "group.instance.id" in settings
+        self._orphans = OrphanWatch(admin, settings, topics) if is_static else None
 
     def poll(self, max_records: int, timeout_seconds: float) -> list[RecordBatch]:
         """Serve the group and read. Raises what the listener raised, and ``MembershipLost`` when replaced."""
@@ -139,9 +138,8 @@ class KafkaGroupConsumer:
         if self._closed:
             return
         self._closed = True
-        if self._orphans is not None:
+        if self._orphans is not None:  # it is a static member
             self._orphans.close()
-        if self._is_static:
             hear_out(self._consumer, self._admin.clock)
         else:
             leave(self._consumer, lambda: bool(self._dealt), self._admin.clock)
@@ -153,22 +151,24 @@ class KafkaGroupConsumer:
             client_log.warning("The client does not leave group %s; its session ends by itself.", self._group)
         self._raise_listener_error()
 
-    def _assigned(self, partitions: list[Any]) -> None:
-        self._dealt.update(_places(partitions))
+    def _assigned(self, partitions: list[TopicPartition]) -> None:
+        self._dealt.update(partitions)
         if self._closed:  # the listener need not begin what it would have to give up at once
-            self._untold.update(_places(partitions))
+            self._untold.update(partitions)
             self._consumer.incremental_assign([])
             return
         before = dict(self._fetching.positions)
-        self._tell(self._listener.on_assigned, _places(partitions))
+        self._tell(self._listener.on_assigned, partitions)
         added = {p: offset for p, offset in self._fetching.positions.items() if p not in before}
         self._consumer.incremental_assign(started(added))
 
-    def _released(self, partitions: list[Any], tell: Callable[[Sequence[TopicPartition]], None]) -> None:
-        self._dealt.difference_update(_places(partitions))
+    def _released(
+        self, partitions: list[TopicPartition], tell: Callable[[Sequence[TopicPartition]], None]
+    ) -> None:
+        self._dealt.difference_update(partitions)
         before = set(self._fetching.positions)
-        self._tell(tell, [place for place in _places(partitions) if place not in self._untold])
-        for partition in [] if self._independent else _places(partitions):
+        self._tell(tell, [partition for partition in partitions if partition not in self._untold])
+        for partition in [] if self._independent else partitions:
             self._fetching.positions.pop(partition, None)
         gone = before - set(self._fetching.positions)
         self._consumer.incremental_unassign([ClientPartition(*partition) for partition in gone])

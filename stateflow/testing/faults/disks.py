@@ -41,8 +41,7 @@ class MemoryDisk:
         stores = self._stores.get(place) or MemoryTaskStores(names, self._clock)
         if self._runs_ahead and names:
             self._runs_ahead = False
-            run_ahead(cluster, wiring, stores)
-            self._notes.struck("ahead", "open", f"the stores of {wiring.id} are ahead of their log")
+            run_ahead(cluster, wiring, stores, self._notes)
         if self._shelf is not None and wiring.changelogs:
             stores = self._shelf.begun_with(cluster, process, wiring, stores)
         self._stores[place] = stores
@@ -83,10 +82,11 @@ class MemoryDisk:
         """Nothing is kept outside."""
 
 
-def run_ahead(cluster: Cluster, wiring: TaskWiring, stores: TaskStores) -> None:
+def run_ahead(cluster: Cluster, wiring: TaskWiring, stores: TaskStores, notes: Notes) -> None:
     """Have the stores of a task claim more than its log has, with content that nobody wrote."""
     for store, changelog in wiring.changelogs.items():
         end = cluster.ranges([changelog], stable=False)[changelog].offset_next
         position = StorePosition(wiring.topic_ids[changelog.topic], end + _AHEAD_SLOTS)
         stores.apply({store: [(_GARBAGE_KEY, b"garbage")]}, {store: position})
     stores.flush()
+    notes.struck("ahead", "open", f"the stores of {wiring.id} are ahead of their log")

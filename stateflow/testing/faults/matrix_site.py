@@ -189,16 +189,18 @@ class Site:
 
     def stop(self, *members: Member) -> None:
         """Ask members to commit and end, and wait for it."""
-        for (
-            member
-        ) in members:  # one that has just been started again cannot be asked yet: it would just be gone
-            self.wait_until(lambda member=member: self._can_be_asked(member), f"{member.name} to listen")  # type: ignore[misc]
+        for member in members:
+            self._await_listening(member)
             self.signal(member, signal.SIGTERM)
         for member in members:
             self.await_ended(member)
 
-    def _can_be_asked(self, member: Member) -> bool:
-        return self.state(member).code is not None or catches(member.pid, signal.SIGTERM)
+    def _await_listening(self, member: Member) -> None:
+        """One that has just been started again cannot be asked to stop yet: it would just be gone."""
+        self.wait_until(
+            lambda: self.state(member).code is not None or catches(member.pid, signal.SIGTERM),
+            f"{member.name} to listen",
+        )
 
     def kill(self, member: Member) -> None:
         """End a member as a power cut would."""

@@ -51,8 +51,7 @@ class RocksDisk:
         self._open[wiring.generation, wiring.id] = stores
         if self._runs_ahead and names:
             self._runs_ahead = False
-            run_ahead(cluster, wiring, stores)
-            self._notes.struck("ahead", "open", f"the stores of {wiring.id} are ahead of their log")
+            run_ahead(cluster, wiring, stores, self._notes)
         return Watched(stores, process, "stores", STORE_ERRORS)
 
     def found(self, wiring: TaskWiring) -> RocksTaskStores | None:
