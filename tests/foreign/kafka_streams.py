@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import pyspark
-from py4j.java_gateway import GatewayParameters, JavaGateway, get_field, launch_gateway
+from py4j.java_gateway import get_field
 
-from stateflow.connectors.broker.distribution import kafka_distribution
-from stateflow.connectors.broker.jars import JarSet, fetch, load_jar_set
+from stateflow.connectors.broker.jars import JarSet, load_jar_set
+from tests.foreign.java_process import SPARK_JARS, JavaProcess
 
 STREAMS_JARS: JarSet = load_jar_set(Path(__file__).parent / "kafka-streams.json")
 
@@ -33,8 +30,7 @@ class CountingApplication:
         self, bootstrap: str, application_id: str, source: str, folder: Path, settings: Mapping[str, str]
     ) -> None:
         self.changelog = f"{application_id}-{_STORE}-changelog"
-        folder.mkdir(parents=True, exist_ok=True)
-        self._gateway, self._process = _java(folder)
+        self._java = JavaProcess(folder, STREAMS_JARS, tuple(SPARK_JARS.glob("rocksdbjni-*.jar")))
         try:
             self._streams = self._start(bootstrap, application_id, source, folder, settings)
         except BaseException:
@@ -52,13 +48,13 @@ class CountingApplication:
     def _start(
         self, bootstrap: str, application_id: str, source: str, folder: Path, settings: Mapping[str, str]
     ) -> Any:
-        streams = self._gateway.jvm.org.apache.kafka.streams
+        streams = self._java.classes.org.apache.kafka.streams
         store = streams.state.Stores.inMemoryKeyValueStore(_STORE)
         builder = streams.StreamsBuilder()
         # `as` is a word of Python's own
         counts = getattr(streams.kstream.Materialized, "as")(store).withCachingDisabled()
         builder.stream(source).groupByKey().count(counts)
-        properties = self._gateway.jvm.java.util.Properties()
+        properties = self._java.classes.java.util.Properties()
         serde = "org.apache.kafka.common.serialization.Serdes$StringSerde"
         for name, value in {
             "application.id": application_id,
@@ -78,7 +74,7 @@ class CountingApplication:
     def counts(self) -> dict[str, int]:
         """What the store holds, asked of the application itself; waits until it serves. Raises ``TimeoutError``."""
         self._await_running()
-        streams = self._gateway.jvm.org.apache.kafka.streams
+        streams = self._java.classes.org.apache.kafka.streams
         kind = streams.state.QueryableStoreTypes.keyValueStore()
         store = self._streams.store(streams.StoreQueryParameters.fromNameAndType(_STORE, kind))
         rows = store.all()
@@ -104,29 +100,4 @@ class CountingApplication:
             if hasattr(self, "_streams"):
                 self._streams.close()
         finally:
-            self._gateway.shutdown()
-            self._process.terminate()
-            self._process.communicate()
-
-
-def _java(folder: Path) -> tuple[JavaGateway, subprocess.Popen[bytes]]:
-    """A Java process with Kafka Streams in it; its log is in the folder."""
-    kafka = kafka_distribution()
-    streams = fetch(STREAMS_JARS)
-    jars = Path(pyspark.__file__).parent / "jars"
-    py4j, rocksdb = (next(iter(jars.glob(pattern))) for pattern in ("py4j-*.jar", "rocksdbjni-*.jar"))
-    classpath = os.pathsep.join(
-        [*(str(streams / jar.file_name) for jar in STREAMS_JARS.jars), kafka.classpath, str(rocksdb)]
-    )
-    with (folder / "streams.log").open("wb") as log:
-        port, token, process = launch_gateway(
-            jarpath=str(py4j),
-            classpath=classpath,
-            javaopts=["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"],
-            java_path=str(kafka.java.executable),
-            die_on_exit=True,
-            redirect_stderr=log,
-            enable_auth=True,
-            return_proc=True,
-        )
-    return JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token)), process
+            self._java.close()
