@@ -91,7 +91,7 @@ class KafkaProxy:
             except OSError:
                 client.close()  # as the broker itself would refuse
                 continue
-            link = _Link(client, broker)
+            link = _Link(client, broker, target)
             with self._lock:
                 self._sockets |= {client, broker}
             for pump in (self._pump_requests, self._pump_answers):
@@ -117,7 +117,7 @@ class KafkaProxy:
                 if fault.cuts:
                     link.answer_and_cut.add(head.correlation_id)
                 _write_frame(link.broker, frame)
-            caught.catch(HeldRequest(link.broker.getpeername(), head, frame))
+            caught.catch(HeldRequest(link.address, head, frame))
             if fault.cuts and not fault.forwards:
                 raise OSError(CONNECTION_CUT)
 
@@ -152,9 +152,10 @@ class KafkaProxy:
 class _Link:
     """One client connection and the connection to the broker that serves it."""
 
-    def __init__(self, client: socket.socket, broker: socket.socket) -> None:
+    def __init__(self, client: socket.socket, broker: socket.socket, address: tuple[str, int]) -> None:
         self.client = client
         self.broker = broker
+        self.address = address
         self.asked: dict[int, int] = {}
         self.answer_and_cut: set[int] = set()
 
