@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import statistics
 import threading
 import time
@@ -13,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from stateflow.clock import Clock, SystemClock
 from stateflow.compaction.cluster.admin import ClusterAdmin
+from stateflow.compaction.experiment.values import Values
 from stateflow.compaction.model.streams import Stream, Update
 from stateflow.compaction.sensing.broker_cpu import BrokerCpu, broker_cpu
 from stateflow.compaction.sensing.measure import changelog_bytes, local_broker
@@ -25,7 +25,6 @@ from stateflow.log.base import Cluster, TopicSpec, Writer
 
 SAMPLE_SECONDS = 0.1
 _PACE_SECONDS = 0.01
-VALUE_POOL_BYTES = 1 << 20
 _DRAIN_SECONDS_MAX = 30.0
 _DRAIN_QUIET_SECONDS = 1.0
 _LISTED_SECONDS_MAX = 20.0
@@ -160,7 +159,7 @@ def _produce(
     cluster: Cluster, topic: str, cell: Cell, pid: int, clock: Clock
 ) -> tuple[BrokerCpu, float, float]:
     """Write the stream at its own pace; returns broker CPU and time after warming up, and how late it ran."""
-    pool = random.Random(cell.stream.seed).randbytes(VALUE_POOL_BYTES + cell.stream.value_bytes[1])  # noqa: S311
+    values = Values(cell.stream)
     writer = cluster.writer()
     start, late = clock.monotonic_seconds(), 0.0
     warm: tuple[BrokerCpu, float] | None = None
@@ -171,14 +170,14 @@ def _produce(
             ahead = update.seconds - (clock.monotonic_seconds() - start)
             if ahead < _PACE_SECONDS and len(due) < 1000:
                 continue
-            _send(writer, topic, due, pool)
+            _send(writer, topic, due, values)
             due.clear()
             if ahead > 0:
                 time.sleep(ahead)
             late = max(late, -ahead)
             if warm is None and update.seconds >= cell.warm_seconds:
                 warm = broker_cpu(pid), clock.monotonic_seconds()
-        _send(writer, topic, due, pool)
+        _send(writer, topic, due, values)
         writer.commit()
         warm = warm or (broker_cpu(pid), start)
         return broker_cpu(pid) - warm[0], clock.monotonic_seconds() - warm[1], late
@@ -186,18 +185,12 @@ def _produce(
         writer.close()
 
 
-def value_of(pool: bytes, update: Update) -> bytes | None:
-    """The value of an update, cut out of a pool of random bytes; None for a tombstone."""
-    at = hash(update.key) % VALUE_POOL_BYTES
-    return None if update.value_bytes is None else pool[at : at + update.value_bytes]
-
-
-def _send(writer: Writer, topic: str, updates: list[Update], pool: bytes) -> None:
+def _send(writer: Writer, topic: str, updates: list[Update], values: Values) -> None:
     if not updates:
         return
-    values = [value_of(pool, update) for update in updates]
     keys = [update.key for update in updates]
-    writer.send_many(topic, keys, values, partitions=[update.partition for update in updates])
+    bodies = [values.of(update) for update in updates]
+    writer.send_many(topic, keys, bodies, partitions=[update.partition for update in updates])
 
 
 def _freeze(admin: ClusterAdmin, topic: str, policy: Policy) -> None:

@@ -8,7 +8,6 @@ bound, so that the log can be trimmed behind it (continuous eventual checkpointi
 
 from __future__ import annotations
 
-import random
 import resource
 import tempfile
 import time
@@ -18,7 +17,8 @@ from pathlib import Path
 
 from stateflow.clock import Clock, SystemClock
 from stateflow.compaction.cluster.admin import ClusterAdmin
-from stateflow.compaction.experiment.cell import VALUE_POOL_BYTES, broker_process, scratch_topic, value_of
+from stateflow.compaction.experiment.cell import broker_process, scratch_topic
+from stateflow.compaction.experiment.values import Values
 from stateflow.compaction.model.streams import Stream
 from stateflow.compaction.sensing.broker_cpu import broker_cpu
 from stateflow.compaction.sensing.measure import changelog_bytes
@@ -134,7 +134,7 @@ class _Run:
     ) -> None:
         self._cluster, self._admin, self._topic = cluster, admin, topic
         self._stream, self._image, self._clock = stream, image, clock
-        self._pool = random.Random(stream.seed).randbytes(VALUE_POOL_BYTES + stream.value_bytes[1])  # noqa: S311
+        self._values = Values(stream)
         self.state = _State([{} for _ in range(stream.partitions)], [0] * stream.partitions)
         self.sizes: list[tuple[float, int]] = []
         self.lengths: list[tuple[float, int]] = []
@@ -171,7 +171,7 @@ class _Run:
                     yield update.seconds, updates
                     time.sleep(max(0.0, next_look - (self._clock.monotonic_seconds() - start)))
                     next_look += LOOK_SECONDS
-                value = value_of(self._pool, update)
+                value = self._values.of(update)
                 writer.send(self._topic, update.key, value, partition=update.partition)
                 self.state.put(update.partition, update.key, value)
                 updates += 1
