@@ -229,6 +229,12 @@ class ReplayPending(StateflowError):
     exit_code = 47
 
 
+class OldGenerationWritten(GenerationUnfinished):
+    """What a repartition copies was written to after it began; it must be undone, and begun anew."""
+
+    exit_code = 48
+
+
 # --- set-up and tuning: 50 … 59 ---------------------------------------------------------------------
 
 

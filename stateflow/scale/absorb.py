@@ -22,8 +22,8 @@ from stateflow.catalog.names import changelog_topic
 from stateflow.errors import (
     CatalogIncompatible,
     ConfigError,
-    GenerationUnfinished,
     MergeUndefined,
+    OldGenerationWritten,
     StillRunning,
 )
 from stateflow.log.base import Cluster, Committed
@@ -232,11 +232,11 @@ def their_sources(cluster: Cluster, theirs: Catalog, entry: StoreEntry) -> Sourc
 
 
 def check_theirs_untouched(cluster: Cluster, jobs: list[MergeJob]) -> None:
-    """Raise ``GenerationUnfinished`` when anything was written to their changelogs since the jobs were made."""
+    """Raise ``OldGenerationWritten`` when anything was written to their changelogs since the jobs were made."""
     read = {source: offsets for job in jobs for source, offsets in job.theirs}
     for source, now in settled_ranges(cluster, read).items():
         if now.offset_next != read[source].offset_next:
-            raise GenerationUnfinished(
+            raise OldGenerationWritten(
                 f"{source} was written to while it was being absorbed.",
                 action="stop the application that it belongs to, run `stateflow scale abort`, and start again.",
                 topic=source.topic,

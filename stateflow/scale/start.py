@@ -21,7 +21,7 @@ from stateflow.catalog.model import Catalog, GenerationEntry, RangeAudit, Routin
 from stateflow.changelog.format import is_reserved
 from stateflow.checkpoint.whole import Base, with_base_slot
 from stateflow.clock import Clock
-from stateflow.errors import AuditFailed, GenerationUnfinished
+from stateflow.errors import AuditFailed, OldGenerationWritten
 from stateflow.log.base import Cluster, Committed
 from stateflow.log.reading import read_range
 from stateflow.log.settling import settled_ranges
@@ -111,7 +111,8 @@ def start(
 
     With ``absorption`` the routing stays, and after step 3 another application's state is merged in. Raises
     ``StillRunning``, ``GenerationUnfinished``, ``GraphError``, ``ConfigError`` before anything is moved, and
-    ``MergeUndefined`` or ``AuditFailed`` after; the old generation is active until this returns.
+    ``MergeUndefined``, ``AuditFailed`` or ``OldGenerationWritten`` after; the old generation is active until this
+    returns.
     """
     settings = settings or ScaleSettings()
     started_at = time.monotonic()
@@ -307,7 +308,7 @@ def _check_untouched(cluster: Cluster, app: str, jobs: list[MoveJob]) -> None:
         added = OffsetRange(job.offsets.offset_next, ends[job.source].offset_next)
         for batch in read_range(cluster, job.source, added):
             if job.layout is None or not all(is_reserved(key) for key in batch.keys):
-                raise GenerationUnfinished(
+                raise OldGenerationWritten(
                     f"{job.source} was written to at offset {batch.offsets[0]} while it was being"
                     " repartitioned.",
                     action="a worker ran in between: stop it, run `stateflow scale abort`, and start again.",

@@ -13,6 +13,7 @@ from stateflow.clock import ManualClock
 from stateflow.errors import (
     AuditFailed,
     GenerationUnfinished,
+    OldGenerationWritten,
     ProducerFenced,
 )
 from stateflow.log.base import Cluster
@@ -90,13 +91,22 @@ def test_the_audit_sees_every_difference(
 
 
 def test_a_worker_that_ran_in_between_is_noticed(cluster: MemoryCluster) -> None:
-    written(cluster, RoutingTable.modulo(4))
+    """No resumption can take its records along; undone and begun anew, the change moves them with all others."""
+    app = written(cluster, RoutingTable.modulo(4))
+    home = RoutingTable.modulo(4).partition_of(b"key-1")
     late = TamperingEngine(
-        cluster, lambda log: send(log, changelog_topic("shop", "totals"), b"key-1", b"late", 0)
+        cluster, lambda log: send(log, changelog_topic("shop", "totals"), b"key-1", b"late", home)
     )
-    with pytest.raises(GenerationUnfinished, match="was written to"):
+    with pytest.raises(OldGenerationWritten, match="was written to"):
         run(cluster, RoutingTable.modulo(6).entry(), engine=late)
     assert generations.load_catalog(cluster, "shop").active.generation == 0
+    with pytest.raises(OldGenerationWritten, match="scale abort"):
+        run(cluster, RoutingTable.modulo(6).entry())
+
+    generations.abort(cluster, "shop")
+    run(cluster, RoutingTable.modulo(6).entry())
+    app.expected["totals"][b"key-1"] = b"late"
+    assert_everything_kept(app, 2, RoutingTable.modulo(6))
 
 
 def test_a_touch_record_in_between_is_allowed(cluster: MemoryCluster) -> None:

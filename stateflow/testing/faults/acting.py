@@ -9,7 +9,7 @@ from stateflow.checkpoint.trimming import (
     promised_images,
     trim_points,
 )
-from stateflow.errors import CommitTorn, StateflowError
+from stateflow.errors import CommitTorn, OldGenerationWritten, StateflowError
 from stateflow.log.memory import MemoryCluster
 from stateflow.record import TopicPartition
 from stateflow.runtime.lag import is_drained
@@ -27,6 +27,8 @@ _ROUNDS_MAX = 400
 _PLACES_AT_REST = 10_000
 _QUIET_MS = 30_000
 _SCALE_ATTEMPTS_MAX = 6
+_UNDONE_AFTER = (CommitTorn, OldGenerationWritten)
+"""Errors of a repartition after which it is undone, as they tell an operator to do."""
 
 
 def act(world: World, step: Step) -> None:
@@ -221,7 +223,7 @@ def _finish_scaling(world: World) -> None:
         world.clock.advance(ms=_QUIET_MS * 3)
         outcome = world.repartition(world.unfinished, Process("operator", world.notes))
         world.notes.add(f"repartition finished: {outcome}")
-        if outcome == "failed" and world.notes.errors[CommitTorn.__name__]:
+        if outcome == "failed" and any(world.notes.errors[error.__name__] for error in _UNDONE_AFTER):
             _abort_scaling(world)
     if world.unfinished is not None:
         world.problems.append("a repartition that was begun cannot be finished")
