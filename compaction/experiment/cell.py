@@ -15,7 +15,7 @@ from stateflow.compaction.cluster.admin import ClusterAdmin
 from stateflow.compaction.experiment.values import Values
 from stateflow.compaction.model.streams import Stream, Update
 from stateflow.compaction.sensing.broker_cpu import BrokerCpu, broker_cpu
-from stateflow.compaction.sensing.measure import changelog_bytes, local_broker
+from stateflow.compaction.sensing.measure import changelog_bytes, only_local
 from stateflow.compaction.sensing.measurement import SizeSample
 from stateflow.compaction.sensing.restore_probe import RestoreProbe, probe_restore
 from stateflow.compaction.settings.knobs import NEVER_MS
@@ -145,13 +145,14 @@ def broker_process(admin: ClusterAdmin, clock: Clock) -> int:
     On a busy machine a broker may miss its heartbeats and be listed nowhere for a moment: that is waited for.
     """
     deadline = clock.monotonic_seconds() + _LISTED_SECONDS_MAX
-    while (pid := local_broker(admin)) is None:
-        if admin.broker_addresses() or clock.monotonic_seconds() > deadline:
-            raise ConfigError(
-                "The CPU of this broker cannot be measured from here.",
-                action="Use a single local broker, for example that of `stateflow up`.",
-            )
+    while not (addresses := admin.broker_addresses()) and clock.monotonic_seconds() < deadline:
         time.sleep(SAMPLE_SECONDS)
+    pid = only_local(addresses)
+    if pid is None:
+        raise ConfigError(
+            "The CPU of this broker cannot be measured from here.",
+            action="Use a single local broker, for example that of `stateflow up`.",
+        )
     return pid
 
 

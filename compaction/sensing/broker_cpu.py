@@ -89,7 +89,15 @@ def _listening_inodes(port: int) -> set[str]:
 
 def _holds_socket(process: Path, sockets: set[str]) -> bool:
     try:
-        links = [os.readlink(descriptor) for descriptor in (process / "fd").iterdir()]
+        descriptors = list((process / "fd").iterdir())
     except (PermissionError, FileNotFoundError, ProcessLookupError):
         return False  # another user's process, or one that ended meanwhile
-    return not sockets.isdisjoint(links)
+    return any(_link(descriptor) in sockets for descriptor in descriptors)
+
+
+def _link(descriptor: Path) -> str | None:
+    """What an open file leads to; None when it was closed meanwhile, as a broker does with segments all the time."""
+    try:
+        return os.readlink(descriptor)
+    except (PermissionError, FileNotFoundError, ProcessLookupError):
+        return None

@@ -227,8 +227,12 @@ def _watch(
 
 def local_broker(admin: ClusterAdmin) -> int | None:
     """The one broker of a cluster that runs on this machine; several share too much to be told apart."""
-    addresses = list(admin.broker_addresses().values())
-    return broker_pid(*addresses[0]) if len(addresses) == 1 else None
+    return only_local(admin.broker_addresses())
+
+
+def only_local(addresses: Mapping[int, tuple[str, int]]) -> int | None:
+    """The process of the broker at the only address, if it runs on this machine."""
+    return broker_pid(*next(iter(addresses.values()))) if len(addresses) == 1 else None
 
 
 def _end_offsets(ranges: Mapping[TopicPartition, OffsetRange]) -> int:
