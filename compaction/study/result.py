@@ -55,6 +55,10 @@ class CellFigures:
         waited = self.cleaner_wait_cores > WAIT_SHARE_MAX * max(self.cleaner_cores, 0.01)
         return waited or self.late_seconds > LATE_SECONDS_MAX
 
+    def holds(self, bound_bytes: float, records_max: float) -> bool:
+        """True when the log stayed within both; records count at the end only, but small ones take time, too."""
+        return self.size_max_bytes <= bound_bytes and self.records_end <= records_max
+
     @property
     def size_error(self) -> float:
         """Simulated largest log / measured − 1."""

@@ -177,7 +177,8 @@ def _objective(
     record_bytes = statistics.median(cell.record_bytes for cell in measured)
     records_max = factor * live
     seconds = rate.seconds(records_max)
-    holding = [cell for cell in measured if cell.size_max_bytes <= records_max * record_bytes]
+    bound_bytes = records_max * record_bytes
+    holding = [cell for cell in measured if cell.holds(bound_bytes, records_max)]
     best = min(holding, key=lambda cell: cell.cleaner_cores, default=None)
     known = measurement_of(setup, cleaner, rate, live, record_bytes)
     found = recommend(
@@ -199,7 +200,7 @@ def _objective(
     figures = ObjectiveFigures(
         setup=setup.name,
         factor=factor,
-        bound_bytes=records_max * record_bytes,
+        bound_bytes=bound_bytes,
         restore_seconds=seconds,
         grid_best=best.name if best else None,
         grid_cleaner_cores=best.cleaner_cores if best else None,
@@ -211,8 +212,8 @@ def _objective(
         ours_restore_predicted_seconds=rate.seconds(ours.records_end) if ours else None,
         with_buffer_cleaner_cores=with_buffer.cleaner_cores if with_buffer else None,
         with_buffer_broker_cores=with_buffer.broker_cores if with_buffer else None,
-        with_buffer_held=with_buffer is not None and with_buffer.size_max_bytes <= records_max * record_bytes,
-        held=ours is not None and ours.size_max_bytes <= records_max * record_bytes,
+        with_buffer_held=with_buffer is not None and with_buffer.holds(bound_bytes, records_max),
+        held=ours is not None and ours.holds(bound_bytes, records_max),
     )
     return figures, [cell for cell in (ours, with_buffer) if cell is not None]
 

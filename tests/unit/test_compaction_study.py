@@ -112,6 +112,12 @@ def test_a_cell_whose_cleaner_waited_for_a_core_counts_apart() -> None:
     assert found["prediction_errors_undisturbed"]["cleaner_cpu_max_abs"] == pytest.approx(0.0)
 
 
+def test_a_log_of_many_tombstones_is_not_held_by_its_bytes_alone() -> None:
+    assert CELL.holds(bound_bytes=6.5e6, records_max=12_000)
+    assert not CELL.holds(bound_bytes=6.5e6, records_max=9500)
+    assert not CELL.holds(bound_bytes=5.5e6, records_max=12_000)
+
+
 def test_the_page_stands_alone_and_escapes_what_it_shows() -> None:
     page = study_page(study(CELL, OURS))
     assert page.startswith("<!doctype html>")
