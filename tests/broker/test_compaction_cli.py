@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from stateflow.catalog.names import changelog_topic, control_topic
-from stateflow.cli.main import run
 from stateflow.compaction import ClusterAdmin
 from stateflow.errors import (
     ConfigError,
@@ -23,6 +22,7 @@ from stateflow.errors import (
 from stateflow.log.base import TopicSpec
 from stateflow.log.kafka import connect
 from stateflow.testing.broker import TestBroker
+from tests.compaction_command import invoke
 
 pytestmark = pytest.mark.broker
 
@@ -44,13 +44,6 @@ def app(broker: TestBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     yield name
     cluster.delete(topics)
     cluster.close()
-
-
-def invoke(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, list[dict[str, object]], str]:
-    """Exit code, the JSON objects on stdout, and stdout as it is."""
-    code = run(["compaction", *arguments])
-    out = capsys.readouterr().out
-    return code, [json.loads(line) for line in out.splitlines() if line.startswith("{")], out
 
 
 def test_measure_recommend_apply_and_rollback(
@@ -75,10 +68,10 @@ def test_measure_recommend_apply_and_rollback(
 
     code, found, _ = invoke(capsys, "apply", *where, *look, *goal, "--json")
     assert code == 0
-    assert all(one["applied"]["changes"] for one in found)  # type: ignore[index]
+    assert all(one["applied"]["changes"] for one in found)
     code, found, _ = invoke(capsys, "rollback", *where, "--json")
     assert code == 0
-    assert all(set(one["changes"].values()) == {None} for one in found)  # type: ignore[attr-defined]
+    assert all(set(one["changes"].values()) == {None} for one in found)
 
 
 def test_an_objective_out_of_reach_ends_with_its_code(
@@ -114,7 +107,7 @@ def test_the_model_answers_what_if(broker: TestBroker, app: str, capsys: pytest.
     where = ["--brokers", broker.bootstrap, "--topic", topic, "--seconds", "200ms", "--rate", "1000"]
     _, slow, _ = invoke(capsys, "model", *where, "--set", "segment.ms=60000", "--json")
     _, fast, _ = invoke(capsys, "model", *where, "--set", "segment.ms=500", "--json")
-    assert fast[0]["prediction"]["size_max_bytes"] < slow[0]["prediction"]["size_max_bytes"]  # type: ignore[index]
+    assert fast[0]["prediction"]["size_max_bytes"] < slow[0]["prediction"]["size_max_bytes"]
     code, _, _ = invoke(capsys, "model", *where, "--set", "retention.ms=1", "--json")
     assert code == 2
 
@@ -152,9 +145,9 @@ def test_apply_takes_a_saved_measurement_and_waits_for_the_cleaner(
     code, told, _ = invoke(capsys, "apply", *where, *goal, "--until-cleaned", "--wait", "60s", "--json")
     assert code == 0
     waits = [one["cleaned"] for one in told if "cleaned" in one]
-    assert [one["reached"] for one in waits] == [True, True]  # type: ignore[index]
-    assert all(one["partitions_cleaned"] == 1 and one["touches"] >= 1 for one in waits)  # type: ignore[index]
-    assert all(one["bytes_after"] < one["bytes_before"] / 4 for one in waits)  # type: ignore[index]
+    assert [one["reached"] for one in waits] == [True, True]
+    assert all(one["partitions_cleaned"] == 1 and one["touches"] >= 1 for one in waits)
+    assert all(one["bytes_after"] < one["bytes_before"] / 4 for one in waits)
 
     topic = changelog_topic(app, "totals")
     other = json.loads(out.splitlines()[0]) | {"topic": topic, "partitions": 3}
@@ -229,9 +222,9 @@ def test_brokers_are_given_a_fitting_cleaner_and_get_their_own_back(
         now = admin.cleaner_settings(number)
         assert now.backoff_ms == min(250, before.backoff_ms)
         assert now.dedupe_buffer_bytes <= before.dedupe_buffer_bytes
-        assert now.dedupe_buffer_bytes == planned["cleaner"]["dedupe_buffer_bytes"]  # type: ignore[index]
-        assert now.keys_per_pass >= max(200, planned["offsets_max"])  # type: ignore[index]
-        assert set(told[0]["brokers"][0]["changes"]) >= {"log.cleaner.backoff.ms"}  # type: ignore[index]
+        assert now.dedupe_buffer_bytes == planned["cleaner"]["dedupe_buffer_bytes"]
+        assert now.keys_per_pass >= max(200, planned["offsets_max"])
+        assert set(told[0]["brokers"][0]["changes"]) >= {"log.cleaner.backoff.ms"}
 
         code, told, _ = invoke(capsys, "rollback", *where)
         assert code == 0

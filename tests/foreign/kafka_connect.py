@@ -8,8 +8,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from stateflow.connectors.broker.jars import JarSet, load_jar_set
 from tests.foreign.java_process import JavaProcess
@@ -41,14 +40,6 @@ class ConnectWorker:
         except BaseException:
             self._java.close()
             raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _start(self, bootstrap: str, group: str) -> Any:
         settings = self._java.classes.java.util.HashMap()

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections import defaultdict
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from stateflow.cli.main import run
 from stateflow.log.base import TopicSpec
-from stateflow.log.kafka import KafkaCluster, connect
+from stateflow.log.kafka import KafkaCluster
 from stateflow.log.reading import read_topic
 from stateflow.record import TopicPartition
 from stateflow.testing.broker import TestBroker
+from tests.compaction_command import invoke
 from tests.foreign.kafka_connect import ConnectWorker
 from tests.foreign.waiting import await_true
 
@@ -26,12 +24,6 @@ TASKS = 4
 RECORDS_PER_SECOND = 200
 FIRST_OFFSETS = 400
 SERVED_SECONDS = 60.0
-
-
-@pytest.fixture
-def cluster(broker: TestBroker) -> Iterator[KafkaCluster]:
-    with closing(connect(broker.bootstrap)) as made:
-        yield made
 
 
 def numbers_by_task(cluster: KafkaCluster, topic: str) -> dict[int, list[int]]:
@@ -60,15 +52,14 @@ def test_a_connect_cluster_goes_on_from_the_offsets_topic_that_was_tuned(
     name = f"connect-{uuid.uuid4().hex[:8]}"
     numbers = f"{name}-numbers"
     cluster.create([TopicSpec(numbers, 1)])
-    with ConnectWorker(broker.bootstrap, name, tmp_path / "one") as worker:
+    with closing(ConnectWorker(broker.bootstrap, name, tmp_path / "one")) as worker:
         worker.add_source("count", numbers, TASKS, RECORDS_PER_SECOND)
         worker.await_running("count", TASKS)
         await_true(lambda: log_end(cluster, worker.offsets_topic) > FIRST_OFFSETS, SERVED_SECONDS)
 
         where = ["--brokers", broker.bootstrap, "--topic", worker.offsets_topic]
         goal = ["--seconds", "2s", "--restore-rate", "500", "--restore-within", "500ms"]
-        code = run(["compaction", "apply", *where, *goal, "--until-cleaned", "--wait", "90s", "--json"])
-        told = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
+        code, told, _ = invoke(capsys, "apply", *where, *goal, "--until-cleaned", "--wait", "90s", "--json")
         assert code == 0, told
         cleaned = next(one["cleaned"] for one in told if "cleaned" in one)
         assert cleaned["reached"]
@@ -78,11 +69,12 @@ def test_a_connect_cluster_goes_on_from_the_offsets_topic_that_was_tuned(
         for rarely_written in (worker.configs_topic, worker.status_topic):
             there = ["--brokers", broker.bootstrap, "--topic", rarely_written, "--seconds", "500ms"]
             bound = ["--rate", "1", "--restore-rate", "10000", "--restore-within", "20s"]
-            assert run(["compaction", "recommend", *there, *bound, "--json"]) == 0
-            assert json.loads(capsys.readouterr().out.splitlines()[-1])["reachable"]
+            code, told, _ = invoke(capsys, "recommend", *there, *bound, "--json")
+            assert code == 0
+            assert told[-1]["reachable"]
 
     written = {task: len(found) for task, found in numbers_by_task(cluster, numbers).items()}
-    with ConnectWorker(broker.bootstrap, name, tmp_path / "two") as worker:
+    with closing(ConnectWorker(broker.bootstrap, name, tmp_path / "two")) as worker:
         worker.await_running("count", TASKS)
 
         def all_went_on() -> bool:
@@ -96,5 +88,5 @@ def test_a_connect_cluster_goes_on_from_the_offsets_topic_that_was_tuned(
     for task, those in found.items():
         assert those == list(range(those[0], those[0] + len(those))), f"task {task} lost or repeated numbers"
 
-    assert run(["compaction", "rollback", *where]) == 0
+    assert invoke(capsys, "rollback", *where)[0] == 0
     cluster.delete([topic for topic in cluster.list_topics() if topic.startswith(name)])

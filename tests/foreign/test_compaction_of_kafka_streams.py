@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import random
 import threading
 import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
-from stateflow.cli.main import run
 from stateflow.log.base import TopicSpec
-from stateflow.log.kafka import KafkaCluster, connect
+from stateflow.log.kafka import KafkaCluster
 from stateflow.testing.broker import TestBroker
+from tests.compaction_command import invoke
 from tests.foreign.kafka_streams import CountingApplication
 
 pytestmark = pytest.mark.broker
@@ -54,12 +53,6 @@ class Words:
         self._writer.close()
 
 
-@pytest.fixture
-def cluster(broker: TestBroker) -> Iterator[KafkaCluster]:
-    with closing(connect(broker.bootstrap)) as made:
-        yield made
-
-
 def await_counts(app: CountingApplication, wanted: Counter[str]) -> None:
     until = time.monotonic() + COUNTED_SECONDS
     while (found := app.counts()) != wanted:
@@ -68,8 +61,9 @@ def await_counts(app: CountingApplication, wanted: Counter[str]) -> None:
         time.sleep(0.2)
 
 
-def tuned_while_busy(arguments: list[str], words: Words) -> int:
-    """The command's exit code; words go on arriving until it ends."""
+@contextmanager
+def arriving(words: Words) -> Iterator[None]:
+    """Words go on arriving until the block ends."""
     over = threading.Event()
 
     def trickle() -> None:
@@ -79,7 +73,7 @@ def tuned_while_busy(arguments: list[str], words: Words) -> int:
     writing = threading.Thread(target=trickle)
     writing.start()
     try:
-        return run(["compaction", *arguments])
+        yield
     finally:
         over.set()
         writing.join()
@@ -97,15 +91,17 @@ def test_a_kafka_streams_application_restores_from_the_changelog_that_was_tuned(
     source = f"{name}-words"
     cluster.create([TopicSpec(source, 1)])
     words = Words(cluster, source)
-    with CountingApplication(broker.bootstrap, name, source, tmp_path / "one", STREAMS_SETTINGS) as app:
+    with closing(
+        CountingApplication(broker.bootstrap, name, source, tmp_path / "one", STREAMS_SETTINGS)
+    ) as app:
         changelog = app.changelog
         words.write(FIRST_RECORDS)
         await_counts(app, words.counts)
         where = ["--brokers", broker.bootstrap, "--topic", changelog]
         goal = ["--seconds", "1s", "--restore-rate", "100000", "--restore-within", "300ms"]
         wait = ["--transaction-timeout", "1s", "--until-cleaned", "--wait", "90s", "--json"]
-        code = tuned_while_busy(["apply", *where, *goal, *wait], words)
-        told = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
+        with arriving(words):
+            code, told, _ = invoke(capsys, "apply", *where, *goal, *wait)
         assert code == 0, told
         cleaned = next(one["cleaned"] for one in told if "cleaned" in one)
         assert cleaned["reached"]
@@ -114,13 +110,15 @@ def test_a_kafka_streams_application_restores_from_the_changelog_that_was_tuned(
         assert cleaned["bytes_after"] < cleaned["bytes_before"] / 4
         await_counts(app, words.counts)
 
-    with CountingApplication(broker.bootstrap, name, source, tmp_path / "two", STREAMS_SETTINGS) as app:
+    with closing(
+        CountingApplication(broker.bootstrap, name, source, tmp_path / "two", STREAMS_SETTINGS)
+    ) as app:
         await_counts(app, words.counts)
         words.write(1000)
         await_counts(app, words.counts)
     words.close()
 
-    assert run(["compaction", "rollback", *where]) == 0
+    assert invoke(capsys, "rollback", *where)[0] == 0
     assert cluster.topic_config(changelog)["segment.bytes"] == "1073741824"
     cluster.delete([topic for topic in cluster.list_topics() if topic.startswith(name)])
 
@@ -131,6 +129,6 @@ def test_the_offsets_of_consumer_groups_can_be_measured_and_recommended_for(
     """Every broker has this one, and its keys and values are binary structures of Kafka's own."""
     where = ["--brokers", broker.bootstrap, "--topic", "__consumer_offsets"]
     goal = ["--seconds", "500ms", "--rate", "10", "--restore-rate", "100000", "--restore-within", "20s"]
-    assert run(["compaction", "recommend", *where, *goal, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert told["reachable"]
+    code, told, _ = invoke(capsys, "recommend", *where, *goal, "--json")
+    assert code == 0
+    assert told[-1]["reachable"]

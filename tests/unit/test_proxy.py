@@ -12,12 +12,12 @@ from collections.abc import Iterator
 import pytest
 
 from stateflow.testing.proxy import KafkaProxy
-from stateflow.testing.proxy_faults import END_TXN, Action, Fault
+from stateflow.testing.proxy_faults import Action, Fault, RequestHead
+from tests.unit.kafka_requests import end_txn
 
 ROUNDS = 300
-HEAD = struct.pack(">hhih", END_TXN, 1, 7, -1)
-REQUEST = HEAD + struct.pack(">h1sqh?", 1, b"t", 4001, 3, True)
-ANSWER = struct.pack(">iih", 7, 0, 0)
+REQUEST = end_txn(1, "t", commits=True)
+ANSWER = struct.pack(">iih", RequestHead.parse(REQUEST).correlation_id, 0, 0)
 
 
 def framed(message: bytes) -> bytes:
