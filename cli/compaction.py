@@ -60,10 +60,17 @@ def measure_command(
 @command.command("calibrate")
 @cluster_options
 @click.option(
-    "--seconds", type=Duration(), default=6.0, show_default=True, help="Length of each of four runs."
+    "--seconds", type=Duration(), default=6.0, show_default=True, help="Length of each of eight runs."
+)
+@click.option(
+    "--vary-buffer",
+    is_flag=True,
+    help="Most runs with a small dedupe buffer: tells better what a pass costs, but restarts the cleaner threads.",
 )
 @json_option
-def calibrate_command(brokers: str, client_config: Path | None, seconds: float, as_json: bool) -> None:
+def calibrate_command(
+    brokers: str, client_config: Path | None, seconds: float, vary_buffer: bool, as_json: bool
+) -> None:
     """Learn what compaction costs on a local broker, on scratch topics, and keep it for later predictions."""
     with session(brokers, client_config) as opened:
         second = ClusterAdmin(opened.brokers, opened.settings)
@@ -73,6 +80,7 @@ def calibrate_command(brokers: str, client_config: Path | None, seconds: float, 
                 opened.admin,
                 second,
                 seconds=seconds,
+                vary_buffer=vary_buffer,
                 progress=lambda text: click.echo(text, err=True),
             )
         finally:
@@ -81,13 +89,9 @@ def calibrate_command(brokers: str, client_config: Path | None, seconds: float, 
         if as_json:
             emit_json({**asdict(found), "path": str(opened.calibration_path)})
             return
-        costs = found.costs
-        fill = costs.fill_seconds_per_byte * found.cleaner.dedupe_buffer_bytes / found.cleaner.threads
         emit_pairs(
             [
-                ("a pass", f"{1000 * (costs.pass_seconds + fill):.1f} ms of CPU"),
-                ("a record read", f"{1e6 * costs.read_seconds_per_record:.2f} µs"),
-                ("a record written", f"{1e6 * costs.write_seconds_per_record:.2f} µs"),
+                *found.costs.told(found.cleaner),
                 ("errors", ", ".join(f"{name} {error:+.1%}" for name, error in found.errors.items())),
                 ("kept in", opened.calibration_path),
             ]

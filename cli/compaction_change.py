@@ -106,7 +106,7 @@ def apply_command(
 
 def _plan(opened: Session, measured: list[Measurement]) -> BrokerPlan:
     """What suits the topic with the most keys, and is safe for all others."""
-    widest = max(measured, key=lambda found: found.live_records / found.partitions)
+    widest = max(measured, key=lambda found: found.records_floor / found.partitions)
     return plan_brokers(opened.cluster, opened.admin, widest, [found.topic for found in measured])
 
 

@@ -14,6 +14,7 @@ from stateflow.cli.options import json_option
 from stateflow.cli.output import emit_json, emit_table
 from stateflow.clock import SystemClock
 from stateflow.compaction.cluster.admin import ClusterAdmin
+from stateflow.compaction.model.streams import State
 from stateflow.compaction.study.bench import Bench
 from stateflow.compaction.study.page import study_page
 from stateflow.compaction.study.plan import StudyOptions, quick_options
@@ -65,13 +66,38 @@ def _bench(bootstrap: str, folder: Path) -> Iterator[Bench]:
     help="Where results are kept; runs that are there already are not repeated.",
 )
 @click.option("--brokers", help="A local broker to use; one of its own is started otherwise.")
-@click.option("--repeats", type=int, help="How often every cell is run.")
+@click.option("--repeats", type=click.IntRange(min=1), help="How often every cell is run.")
+@click.option(
+    "--state",
+    "states",
+    multiple=True,
+    type=click.Choice(["fold-left", "retain-all"]),
+    help="Only this kind of state; may be given twice.",
+)
+@click.option(
+    "--partitions",
+    multiple=True,
+    type=click.IntRange(1, 64),
+    help="Only topics of so many partitions; may be given more than once.",
+)
 @json_option
-def command(quick: bool, folder: Path, brokers: str | None, repeats: int | None, as_json: bool) -> None:
+def command(
+    quick: bool,
+    folder: Path,
+    brokers: str | None,
+    repeats: int | None,
+    states: tuple[State, ...],
+    partitions: tuple[int, ...],
+    as_json: bool,
+) -> None:
     """Run the compaction study; ends with where the report is, or with one JSON object."""
     options = quick_options() if quick else StudyOptions()
-    if repeats is not None:
-        options = replace(options, repeats=repeats)
+    options = replace(
+        options,
+        repeats=repeats or options.repeats,
+        states=states or options.states,
+        partitions=partitions or options.partitions,
+    )
     with _bootstrap(brokers) as bootstrap, _bench(bootstrap, folder) as bench:
         study = run_study(bench, options)
     page = folder / "report.html"

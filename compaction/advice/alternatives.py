@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from stateflow.compaction.advice.explain import parallelism
 from stateflow.compaction.advice.objective import Objective
 from stateflow.compaction.advice.search import SearchSpace, candidates, cheapest
 from stateflow.compaction.model.closed_form import Costs
@@ -45,6 +46,7 @@ def alternatives(
         *_more_restorers(measurement, objective, costs, base),
         *_broker_settings(measurement, objective, costs, base),
         *_shorter_transactions(measurement, objective, costs, base),
+        *_fewer_tombstones(measurement, objective, costs, base),
         _image_and_tail(measurement, objective),
         _eventual(measurement, objective),
         _standby(measurement, objective),
@@ -71,12 +73,31 @@ def _best_cores(
     return None if chosen is None else chosen.expected.cores
 
 
+def _saving(
+    measurement: Measurement,
+    objective: Objective,
+    costs: Costs,
+    base: Policy,
+    changed: tuple[Policy, CleanerSettings],
+) -> tuple[float, str] | None:
+    """Cores with another policy to start from and other cleaner settings, and what they gain; None if not worth it."""
+    factor = parallelism(measurement, objective)
+    before = _best_cores(measurement, objective, costs, base, factor, measurement.cleaner)
+    policy, cleaner = changed
+    after = _best_cores(measurement, objective, costs, policy, factor, cleaner)
+    if after is None:
+        return None
+    if before is None:
+        return after, "makes the objective reachable"
+    return None if after > 0.9 * before else (after, f"CPU from {before:.2%} to {after:.2%} of a core")
+
+
 def _more_restorers(
     measurement: Measurement, objective: Objective, costs: Costs, base: Policy
 ) -> list[Alternative]:
     """The fewest restorers that can hold the live records with a third of the budget free for dirty ones."""
     within = measurement.restore.records_within(objective.restore_within_seconds) * (1 - objective.margin)
-    live = measurement.live_records * objective.live_headroom
+    live = measurement.records_floor * objective.live_headroom
     if within <= 0 or within > 1.5 * live:
         return []
     wanted = math.ceil(1.5 * live / within)
@@ -106,16 +127,10 @@ def _broker_settings(
     cleaner, better = measurement.cleaner, fitting_cleaner(measurement)
     if better == cleaner:
         return []
-    factor = measurement.partitions / math.ceil(measurement.partitions / objective.restorers)
-    before = _best_cores(measurement, objective, costs, base, factor, cleaner)
-    after = _best_cores(measurement, objective, costs, base, factor, better)
-    if after is None or (before is not None and after > 0.9 * before):
+    saving = _saving(measurement, objective, costs, base, (base, better))
+    if saving is None:
         return []
-    gain = (
-        "makes the objective reachable"
-        if before is None
-        else f"CPU from {before:.2%} to {after:.2%} of a core"
-    )
+    after, gain = saving
     return [
         Alternative(
             "broker settings",
@@ -137,18 +152,11 @@ def _shorter_transactions(
     """A shorter transaction timeout, when its guard keeps much of the log from being cleaned."""
     if not measurement.transactional or objective.transaction_timeout_ms <= _TRANSACTION_TIMEOUT_MS:
         return []
-    factor = measurement.partitions / math.ceil(measurement.partitions / objective.restorers)
-    cleaner = measurement.cleaner
-    before = _best_cores(measurement, objective, costs, base, factor, cleaner)
     shorter = replace(base, min_lag_ms=_TRANSACTION_TIMEOUT_MS + 1000)
-    after = _best_cores(measurement, objective, costs, shorter, factor, cleaner)
-    if after is None or (before is not None and after > 0.9 * before):
+    saving = _saving(measurement, objective, costs, base, (shorter, measurement.cleaner))
+    if saving is None:
         return []
-    gain = (
-        "makes the objective reachable"
-        if before is None
-        else f"CPU from {before:.2%} to {after:.2%} of a core"
-    )
+    after, gain = saving
     return [
         Alternative(
             "shorter transactions",
@@ -162,10 +170,35 @@ def _shorter_transactions(
     ]
 
 
+def _fewer_tombstones(
+    measurement: Measurement, objective: Objective, costs: Costs, base: Policy
+) -> list[Alternative]:
+    """A shorter retention, when the tombstones of many bursts make much of the log."""
+    shortest_ms = round(2000 * objective.restore_within_seconds)
+    if measurement.bursts is None or base.delete_retention_ms <= shortest_ms:
+        return []
+    shorter = replace(base, delete_retention_ms=shortest_ms)
+    saving = _saving(measurement, objective, costs, base, (shorter, measurement.cleaner))
+    if saving is None:
+        return []
+    after, gain = saving
+    return [
+        Alternative(
+            "fewer tombstones",
+            f"see that no reader takes longer than {shortest_ms / 1000:g} s from the log's beginning to its end, and "
+            f"recommend again with --slowest-replay {shortest_ms / 1000:g}s",
+            objective.restore_within_seconds,
+            True,
+            after,
+            f"{gain}; a slower reader could miss that a key was deleted",
+        )
+    ]
+
+
 def fitting_cleaner(measurement: Measurement) -> CleanerSettings:
     """Cleaner settings that suit this topic alone: a short sleep, a dedupe buffer twice what its keys need."""
     cleaner = measurement.cleaner
-    keys = max(1, measurement.live_records / measurement.partitions)
+    keys = max(1, measurement.records_floor / measurement.partitions)
     buffer_bytes = max(BUFFER_BYTES_MIN, 2 ** math.ceil(math.log2(keys * 24 / cleaner.load_factor * 2)))
     return replace(
         cleaner,
@@ -178,7 +211,7 @@ def _image_and_tail(measurement: Measurement, objective: Objective) -> Alternati
     """An image every half of what the rest of the objective can replay, and only the log behind it."""
     image_seconds = (
         _IMAGE_FIXED_SECONDS
-        + measurement.live_records
+        + measurement.workload().live_records
         * (measurement.live_record_bytes or measurement.record_bytes)
         / IMAGE_BYTES_PER_SECOND
     )
@@ -208,7 +241,7 @@ def _eventual(measurement: Measurement, objective: Objective) -> Alternative:
     theory). What lies between depends on how the updates are spread over the keys.
     """
     budget = measurement.restore.records_within(objective.restore_within_seconds) * (1 - objective.margin)
-    live = max(1.0, measurement.live_records * objective.live_headroom)
+    live = max(1.0, measurement.records_floor * objective.live_headroom)
     rate = measurement.updates_per_second * objective.rate_headroom
     if budget <= live:
         return Alternative(

@@ -47,7 +47,10 @@ def guarded(
     """The policy in force with the settings that keep data safe, and a sentence about each."""
     policy, guards = measurement.policy, []
     floor_ms = objective.tombstone_guard_ms
-    if policy.delete_retention_ms < floor_ms:
+    # Where tombstones come in bursts, those that are kept make much of the log; the slowest reader, if it was named,
+    # says for how long they must be.
+    longer_than_needed = measurement.bursts is not None and objective.replay_seconds_max is not None
+    if policy.delete_retention_ms < floor_ms or longer_than_needed:
         policy = replace(policy, delete_retention_ms=int(knobs["delete.retention.ms"].clamp(floor_ms)))
     guards.append(
         f"delete.retention.ms is {policy.delete_retention_ms} (at least {floor_ms}), so that even a "
@@ -73,7 +76,7 @@ def guarded(
 def reasons(setting: Setting, chosen: Candidate, reachable: bool) -> tuple[str, ...]:
     """From the objective to the policy, step by step."""
     measurement, objective = setting.measurement, setting.objective
-    budget, live = setting.records_max, measurement.live_records * objective.live_headroom
+    budget, live = setting.records_max, measurement.records_floor * objective.live_headroom
     told = [
         f"{objective.restore_within_seconds:g} s at {measurement.restore.records_per_second:,.0f} records/s "
         f"({measurement.restore.source}) with {objective.restorers} restorer(s) allow a log of "

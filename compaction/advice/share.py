@@ -42,11 +42,12 @@ def shared_objectives(
 
 
 def _live_seconds(found: Measurement, objective: Objective) -> float:
-    live = found.live_records * objective.live_headroom
+    live = found.records_floor * objective.live_headroom
     return max(1e-6, found.restore.seconds(live / parallelism(found, objective)))
 
 
 def _weight(found: Measurement, costs: Costs) -> float:
     live = found.live_records / found.partitions
     rate = max(found.updates_per_second, 1e-3)
-    return pass_cpu(found.cleaner, costs, live, live) * rate / found.restore.records_per_second
+    cpu = pass_cpu(found.workload(), found.cleaner, costs, live, live)
+    return cpu * rate / found.restore.records_per_second

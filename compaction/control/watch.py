@@ -180,10 +180,16 @@ class Watcher:
         return size_bytes
 
     def _rate(self) -> float:
-        """Updates per second over the last looks: a rise counts at once, a fall by and by."""
+        """Updates per second over the last looks: a rise counts at once, a fall by and by.
+
+        Where windows close, looks are taken over one of them: what it deletes at once is no rise.
+        """
         senses, options = self._senses, self._options
         now, offsets = senses.ends[-1]
-        earlier = [look for look in senses.ends if look[0] <= now - options.rate_window_seconds]
+        window = options.rate_window_seconds
+        if self._now.bursts is not None:
+            window = max(window, self._now.bursts.interval_seconds)
+        earlier = [look for look in senses.ends if look[0] <= now - window]
         if not earlier:
             return senses.rate
         seconds, before = earlier[-1]

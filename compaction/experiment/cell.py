@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from stateflow.clock import Clock, SystemClock
 from stateflow.compaction.cluster.admin import ClusterAdmin
+from stateflow.compaction.experiment.pace import pace_seconds
 from stateflow.compaction.experiment.values import Values
 from stateflow.compaction.model.streams import Stream, Update
 from stateflow.compaction.sensing.broker_cpu import BrokerCpu, broker_cpu
@@ -63,6 +64,8 @@ class CellResult:
     late_seconds: float
     """How far the producer fell behind its schedule; a run that is late measured another rate."""
     sizes: tuple[SizeSample, ...]
+    pace_seconds: float
+    """CPU time of the same small loop throughout the run, its median: how fast the machine was."""
 
     @property
     def restore_median_seconds(self) -> float:
@@ -75,6 +78,7 @@ class _Sampler:
 
     def __init__(self, admin: ClusterAdmin, topic: str, clock: Clock) -> None:
         self.samples: list[SizeSample] = []
+        self.paces: list[float] = []
         self._admin, self._topic, self._clock = admin, topic, clock
         self._stop = threading.Event()
         self._start = clock.monotonic_seconds()
@@ -85,6 +89,7 @@ class _Sampler:
         while not self._stop.wait(SAMPLE_SECONDS):
             seconds = self._clock.monotonic_seconds() - self._start
             self.samples.append(SizeSample(round(seconds, 3), changelog_bytes(self._admin, self._topic)))
+            self.paces.append(pace_seconds())
 
     def stop(self) -> None:
         """Stop, and wait for the thread."""
@@ -136,7 +141,7 @@ def run_cell(
             finished()
         _freeze(admin, topic, cell.policy)
         probes = [probe_restore(cluster, topic, clock=clock) for _ in range(max(1, cell.restores))]
-        return _result(cell, cpu, seconds, late, sampler.samples, probes, changelog_bytes(admin, topic))
+        return _result(cell, cpu, seconds, late, sampler, probes, changelog_bytes(admin, topic))
 
 
 def broker_process(admin: ClusterAdmin, clock: Clock) -> int:
@@ -210,10 +215,11 @@ def _result(
     cpu: BrokerCpu,
     seconds: float,
     late: float,
-    samples: list[SizeSample],
+    sampler: _Sampler,
     probes: list[RestoreProbe],
     size_end: int,
 ) -> CellResult:
+    samples = sampler.samples
     counted = [sample.size_bytes for sample in samples if sample.seconds >= cell.warm_seconds]
     return CellResult(
         name=cell.name,
@@ -230,4 +236,5 @@ def _result(
         restore_seconds=tuple(probe.seconds for probe in probes)[: cell.restores],
         late_seconds=late,
         sizes=tuple(samples),
+        pace_seconds=statistics.median(sampler.paces[-len(counted) :]),
     )

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
-from stateflow.compaction.model.closed_form import Costs, roll_seconds
+from stateflow.compaction.model.closed_form import Costs, Counts, roll_seconds
 from stateflow.compaction.model.streams import Update
 from stateflow.compaction.model.workload import BATCH_OVERHEAD_BYTES
 from stateflow.compaction.settings.policy import CleanerSettings, Policy
@@ -38,12 +38,30 @@ class Work:
     passes: int = 0
     rolls: int = 0
     segments_written: int = 0
+    dirty: int = 0
+    """Records that were new in their pass."""
+    dirty_bytes: int = 0
     read: int = 0
-    written: int = 0
+    """Records of the cleaned part that a pass went through."""
+    rebuilt: int = 0
+    """Batches that lost some of their records in a pass, and kept others."""
+    rebuilt_bytes: int = 0
+    """What was left of them."""
     read_bytes: int = 0
     written_bytes: int = 0
     cleaner_seconds: float = 0.0
     roll_seconds: float = 0.0
+
+    @property
+    def counts(self) -> Counts:
+        """What the costs of passes apply to."""
+        new, rebuilt = (self.dirty, self.dirty_bytes), (self.rebuilt, self.rebuilt_bytes)
+        return Counts(self.passes, *new, self.read, *rebuilt, self.written_bytes)
+
+    def add(self, other: Work) -> None:
+        """Count another's work, too."""
+        for one in fields(self):
+            setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,30 +305,24 @@ class Simulation:
     def _begin(self, log: _Log, segments: list[_Segment], now: float) -> float:
         """Start a pass: what it costs, and how long it takes."""
         costs, cleaner = self._costs, self._cleaner
-        dirty = sum(len(segment.records) for segment in segments)
-        keys = {row[0] for segment in segments for row in segment.records}
-        newest = log.clean.newest
-        written = len(newest) + sum(1 for key in keys if key not in newest)
-        read = len(log.clean.newest) + dirty
-        source_bytes = log.clean.size_bytes + sum(segment.size_bytes for segment in segments)
+        dirty_bytes = sum(segment.size_bytes for segment in segments)
+        source_bytes = log.clean.size_bytes + dirty_bytes
         outputs = math.ceil(source_bytes / self._policy.segment_bytes)
-        fill = costs.fill_seconds_per_byte * cleaner.dedupe_buffer_bytes / cleaner.threads
-        cpu = (
-            costs.pass_seconds
-            + fill
-            + (outputs - 1) * roll_seconds(self._policy, costs)
-            + costs.read_seconds_per_record * read
-            + costs.write_seconds_per_record * written
+        found = Work(
+            passes=1,
+            segments_written=outputs,
+            dirty=sum(len(segment.records) for segment in segments),
+            dirty_bytes=dirty_bytes,
+            read=len(log.clean.newest),
+            read_bytes=source_bytes + dirty_bytes,
         )
+        _count_kept(found, log.clean, segments)
+        rolling = (outputs - 1) * roll_seconds(self._policy, costs)
+        found.cleaner_seconds = costs.cpu_seconds(cleaner, found.counts) + rolling
         if now >= self._options.warm_seconds:
-            work = self._work
-            work.passes, work.segments_written = work.passes + 1, work.segments_written + outputs
-            work.read, work.written = work.read + read, work.written + written
-            work.read_bytes += source_bytes + sum(segment.size_bytes for segment in segments)
-            work.written_bytes += log.clean.size_bytes
-            work.cleaner_seconds += cpu
+            self._work.add(found)
         throttled = (source_bytes + log.clean.size_bytes) / cleaner.io_max_bytes_per_second
-        return max(cpu + outputs * costs.sync_seconds, throttled)
+        return max(found.cleaner_seconds + outputs * costs.sync_seconds, throttled)
 
     def _finish(self, log: _Log, segments: list[_Segment], now: float) -> None:
         horizon = now + self._policy.delete_retention_ms / 1000
@@ -361,3 +373,26 @@ class Simulation:
             work=self._work,
             trace=tuple(self._trace),
         )
+
+
+def _count_kept(work: Work, clean: _Clean, segments: Iterable[_Segment]) -> None:
+    """Count what a pass over these segments writes, and the batches of which it keeps some records and drops others."""
+    newest: dict[bytes, tuple[int, _Batch]] = {}
+    held: Counter[int] = Counter()
+    lost: Counter[int] = Counter()
+    left_bytes: Counter[int] = Counter()
+    for size, batch in clean.newest.values():
+        held[id(batch)] += 1
+        left_bytes[id(batch)] += size
+    for segment in segments:
+        for key, size, _, batch in segment.records:
+            held[id(batch)] += 1
+            left_bytes[id(batch)] += size
+            superseded = newest.get(key) or clean.newest.get(key)
+            if superseded is not None:
+                lost[id(superseded[1])] += 1
+                left_bytes[id(superseded[1])] -= superseded[0]
+            newest[key] = size, batch
+    work.written_bytes = sum(left_bytes.values())
+    thinned = [batch_id for batch_id, count in lost.items() if count < held[batch_id]]
+    work.rebuilt, work.rebuilt_bytes = len(thinned), sum(left_bytes[batch_id] for batch_id in thinned)

@@ -6,6 +6,7 @@ window under a key of its own, and deletes them all, with tombstones, when the w
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import random
 from collections.abc import Iterator
@@ -14,6 +15,11 @@ from typing import Literal, NamedTuple
 
 from stateflow.compaction.model.workload import zipf_weights
 from stateflow.partitioner import partition_of
+
+_KEY_BYTES = 20
+"""Of an element of retain-all: a digest, which compresses no more than random bytes, so that sizes are known."""
+TOMBSTONE_BYTES = _KEY_BYTES + 10.0
+"""On disk, of a tombstone of retain-all among others of its batch."""
 
 State = Literal["fold-left", "retain-all"]
 
@@ -102,6 +108,6 @@ class Stream:
                     yield Update(seconds, partition, name, None)
                 open_elements = []
             partition = partition_of(b"key-%08d" % key, self.partitions)
-            name = b"key-%08d/%06d/%010d" % (key, window, sequence)
+            name = hashlib.blake2b(b"%d/%d/%d" % (key, window, sequence), digest_size=_KEY_BYTES).digest()
             open_elements.append((partition, name))
             yield Update(seconds, partition, name, source.randint(low, high))

@@ -11,13 +11,38 @@ BATCH_OVERHEAD_BYTES = 61
 
 
 @dataclass(frozen=True, slots=True)
+class Bursts:
+    """Keys that are deleted many at a time, as when a window closes; totals over the partitions."""
+
+    records: float
+    """Tombstones that one burst brings."""
+    interval_seconds: float
+    keys_max: float
+    """Live keys just before a burst."""
+    tombstone_bytes: float
+    """Bytes on disk per tombstone."""
+
+    @property
+    def per_second(self) -> float:
+        """Tombstones per second, on average."""
+        return self.records / self.interval_seconds
+
+    def scaled(self, factor: float) -> Bursts:
+        """As many bursts, so many times as large, of so many times as many keys."""
+        return replace(self, records=self.records * factor, keys_max=self.keys_max * factor)
+
+
+@dataclass(frozen=True, slots=True)
 class Workload:
     """One topic's load, as totals over its partitions, which are taken to be equally loaded."""
 
     partitions: int
     live_records: float
-    """Records that a finished compaction keeps: newest per key, tombstones not yet expired included."""
+    """Records that a finished compaction keeps at most: newest per key, tombstones not yet expired included. Those of
+    bursts apart.
+    """
     updates_per_second: float
+    """Records appended, tombstones of bursts apart."""
     record_bytes: float
     """Bytes on disk per record as appended: compressed, its share of the batch header included."""
     live_record_bytes: float
@@ -26,11 +51,17 @@ class Workload:
     """The most that ``live_record_bytes`` may be, where it is not known well."""
     append_interval_seconds: float = 0.02
     """Mean time between appends to one partition: rolling happens only then."""
+    bursts: Bursts | None = None
 
     def scaled(self, rate: float = 1.0, live: float = 1.0) -> Workload:
-        """The same load with another update rate and number of keys."""
+        """The same load with another update rate and number of keys; what a window holds grows with either."""
+        if self.bursts is not None:
+            live = max(rate, live)
         return replace(
-            self, updates_per_second=self.updates_per_second * rate, live_records=self.live_records * live
+            self,
+            updates_per_second=self.updates_per_second * rate,
+            live_records=self.live_records * live,
+            bursts=None if self.bursts is None else self.bursts.scaled(live),
         )
 
     def stressed(self, rate: float, live: float) -> Workload:

@@ -84,8 +84,9 @@ def estimate(
     if expected_moved > 0:
         cores = expected.cleaner_cores * moved / expected_moved
     else:
-        per_record = (2 * costs.read_seconds_per_record + costs.write_seconds_per_record) / 3
-        cores = moved / workload.record_bytes * per_record
+        # Each byte kept is read once and written once.
+        per_byte = costs.read_seconds_per_record / workload.record_bytes + costs.write_seconds_per_byte
+        cores = moved / 2 * per_byte
     cores += costs.idle_share  # of the threads that only look
     high = costs.uncertainty_factor * cores
     if before.cpu_seconds_total is not None and after.cpu_seconds_total is not None and moved:

@@ -13,11 +13,12 @@ from stateflow.clock import Clock, SystemClock
 from stateflow.compaction.cluster.admin import ClusterAdmin
 from stateflow.compaction.cluster.topic_admin import TopicAdmin
 from stateflow.compaction.model.closed_form import Costs
-from stateflow.compaction.model.workload import RestoreRate
+from stateflow.compaction.model.workload import Bursts, RestoreRate
 from stateflow.compaction.sensing.broker_cpu import BrokerCpu, broker_cpu, broker_pid
+from stateflow.compaction.sensing.bursts import LogSpan, find_bursts
 from stateflow.compaction.sensing.cleaner_metrics import CleanerMetrics, estimate, look, warnings
 from stateflow.compaction.sensing.measurement import Measurement, SizeSample
-from stateflow.compaction.sensing.record_sizes import RecordBytes
+from stateflow.compaction.sensing.record_sizes import RECORD_OVERHEAD_BYTES, RecordBytes
 from stateflow.compaction.sensing.record_sizes import estimate as estimate_bytes
 from stateflow.compaction.sensing.restore_probe import probe_restore
 from stateflow.compaction.sensing.sketch import KeySketch
@@ -65,6 +66,9 @@ class _Scan:
     records: int = 0
     plain_bytes: int = 0
     """Keys and values as read, uncompressed."""
+    tombstones: int = 0
+    tombstone_bytes: int = 0
+    """Their keys."""
     offsets_read: int = 0
     partitions_read: int = 0
     first_ms: int = 2**63
@@ -112,7 +116,9 @@ def measure(
     sizes = partition_bytes(admin, topic)
     size_bytes = sum(sizes.values())
     scale = count / max(1, scan.partitions_read)
-    per_record = _record_sizes(size_bytes, watch, scan, scale)
+    policy = Policy.from_config(config)
+    bursts = _bursts(size_bytes, scan, policy, scale)
+    per_record = _record_sizes(size_bytes, watch, scan, scale, bursts)
     rate, rate_source = _rate(options, watch, scan, scale)
     found = Measurement(
         topic=topic,
@@ -120,7 +126,7 @@ def measure(
         replication=cluster.describe([topic])[topic].replication,
         broker_version=version,
         broker_newer_than_known=newer,
-        policy=Policy.from_config(config),
+        policy=policy,
         cleaner=admin.cleaner_settings(leaders[0]),
         size_bytes=size_bytes,
         disk_bytes=sum(replica.size_bytes for replica in admin.replica_sizes([topic])),
@@ -141,6 +147,7 @@ def measure(
         overrides=admin.topic_overrides(topic),
         measured_ms=clock.now_ms(),
         compacted="compact" in config.get("cleanup.policy", ""),
+        bursts=bursts,
     )
     return found if watch.metrics is None else _with_metrics(found, watch, options.costs)
 
@@ -275,11 +282,15 @@ def _scan_partition(
 def _take(scan: _Scan, batch: RecordBatch) -> None:
     state = [index for index, key in enumerate(batch.keys) if not is_reserved(key)]
     if len(state) == len(batch):
-        scan.sketch.add(batch.keys, batch.values)
+        scan.sketch.add(batch.keys, batch.values, batch.timestamps_ms)
     else:
-        scan.sketch.add([batch.keys[i] for i in state], [batch.values[i] for i in state])
+        keys, values = [batch.keys[i] for i in state], [batch.values[i] for i in state]
+        scan.sketch.add(keys, values, [batch.timestamps_ms[i] for i in state])
     scan.records += len(batch)
     scan.plain_bytes += sum(map(len, filter(None, batch.keys))) + sum(map(len, filter(None, batch.values)))
+    if None in batch.values:
+        gone = [len(key or b"") for key, value in zip(batch.keys, batch.values, strict=True) if value is None]
+        scan.tombstones, scan.tombstone_bytes = scan.tombstones + len(gone), scan.tombstone_bytes + sum(gone)
     scan.first_ms = min(scan.first_ms, batch.timestamps_ms[0])
     scan.last_ms = max(scan.last_ms, batch.timestamps_ms[-1])
 
@@ -298,15 +309,37 @@ def _rate(options: MeasureOptions, watch: _Watch, scan: _Scan, scale: float) -> 
     return 0.0, "nothing was written"
 
 
-def _record_sizes(size_bytes: int, watch: _Watch, scan: _Scan, scale: float) -> RecordBytes:
-    if scan.records == 0:
+def _bursts(size_bytes: int, scan: _Scan, policy: Policy, scale: float) -> Bursts | None:
+    if not scan.tombstones:
+        return None
+    plain = scan.plain_bytes / scan.records + RECORD_OVERHEAD_BYTES
+    compressed = min(1.0, size_bytes / (scan.records * scale) / plain)
+    live_keys = (scan.sketch.distinct() - scan.sketch.tombstones()) * scale
+    return find_bursts(
+        scan.sketch.tombstone_times_ms(),
+        LogSpan(scan.first_ms, scan.last_ms, policy.delete_retention_ms, live_keys),
+        tombstone_bytes=(scan.tombstone_bytes / scan.tombstones + RECORD_OVERHEAD_BYTES) * compressed,
+        scale=scan.sketch.scale * scale,
+    )
+
+
+def _record_sizes(
+    size_bytes: int, watch: _Watch, scan: _Scan, scale: float, bursts: Bursts | None
+) -> RecordBytes:
+    """Of all records; of those with a value, where tombstones come in bursts and are counted apart."""
+    records, plain_bytes, live = scan.records, scan.plain_bytes, scan.sketch.distinct()
+    if bursts is not None and scan.tombstones < records:
+        records, plain_bytes = records - scan.tombstones, plain_bytes - scan.tombstone_bytes
+        size_bytes -= round(scan.tombstones * scale * bursts.tombstone_bytes)
+        live -= scan.sketch.tombstones()
+    if records == 0:
         return RecordBytes(100.0, 100.0, 200.0)
     return estimate_bytes(
         [sample.size_bytes for sample in watch.samples],
         watch.ends,
-        average=max(1.0, size_bytes / (scan.records * scale)),
-        uncompressed=scan.plain_bytes / scan.records,
-        live_records=scan.sketch.distinct() * scale,
+        average=max(1.0, size_bytes / (records * scale)),
+        uncompressed=plain_bytes / records,
+        live_records=live * scale,
     )
 
 

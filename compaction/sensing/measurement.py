@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from stateflow.compaction.model.workload import RestoreRate, Workload
+from stateflow.compaction.model.workload import Bursts, RestoreRate, Workload
 from stateflow.compaction.sensing.cleaner_metrics import CleanerEstimate
 from stateflow.compaction.settings.policy import CleanerSettings, Policy
 from stateflow.errors import ConfigError
@@ -68,11 +68,22 @@ class Measurement:
     """When, in Unix time; 0 when not known."""
     compacted: bool = True
     """False when ``cleanup.policy`` does not name compact: then no policy of ours has any effect."""
+    bursts: Bursts | None = None
+    """Deletions that come many at a time; None when keys are deleted one by one, or not at all."""
 
     @property
     def live_records(self) -> int:
         """Records that a finished compaction would keep today."""
         return self.live_keys + self.tombstones
+
+    @property
+    def records_floor(self) -> float:
+        """Records that the log has to hold at its fullest, whatever the cleaner does: with the tombstones of a burst,
+        the keys that it deletes are there until the next pass.
+        """
+        if self.bursts is None:
+            return float(self.live_records)
+        return max(self.bursts.keys_max, self.live_keys) + self.bursts.records
 
     @property
     def dirty_share(self) -> float:
@@ -81,13 +92,18 @@ class Measurement:
 
     def workload(self) -> Workload:
         """The load that the model takes."""
+        live, updates = float(self.live_records), self.updates_per_second
+        if self.bursts is not None:
+            live = self.records_floor - self.bursts.records
+            updates = max(0.0, updates - self.bursts.per_second)
         return Workload(
             partitions=self.partitions,
-            live_records=max(1.0, float(self.live_records)),
-            updates_per_second=self.updates_per_second,
+            live_records=max(1.0, live),
+            updates_per_second=updates,
             record_bytes=self.record_bytes,
             live_record_bytes=self.live_record_bytes or self.record_bytes,
             live_record_bytes_high=self.live_record_bytes_high,
+            bursts=self.bursts,
         )
 
     def to_data(self) -> dict[str, Any]:

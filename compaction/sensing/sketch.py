@@ -21,24 +21,27 @@ class KeySketch:
         assert keys_max >= 16
         self._keys_max = keys_max
         self._threshold = 2**64
-        self._is_tombstone: dict[int, bool] = {}
+        self._deleted_ms: dict[int, int | None] = {}
+        """When the newest record of the key was written, if it is a tombstone."""
 
-    def add(self, keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> None:
+    def add(
+        self, keys: Sequence[bytes | None], values: Sequence[bytes | None], timestamps_ms: Sequence[int]
+    ) -> None:
         """Take records in the order of the log; a record without a key is passed over."""
-        kept, threshold = self._is_tombstone, self._threshold
-        for key, value in zip(keys, values, strict=True):
+        kept, threshold = self._deleted_ms, self._threshold
+        for key, value, at_ms in zip(keys, values, timestamps_ms, strict=True):
             if key is None:
                 continue
             hashed = hash(key) + _SHIFT
             if hashed < threshold:
-                kept[hashed] = value is None
+                kept[hashed] = at_ms if value is None else None
         if len(kept) > 2 * self._keys_max:
             self._shrink()
 
     def _shrink(self) -> None:
-        smallest = heapq.nsmallest(self._keys_max, self._is_tombstone)
+        smallest = heapq.nsmallest(self._keys_max, self._deleted_ms)
         self._threshold = smallest[-1] + 1
-        self._is_tombstone = {hashed: self._is_tombstone[hashed] for hashed in smallest}
+        self._deleted_ms = {hashed: self._deleted_ms[hashed] for hashed in smallest}
 
     @property
     def is_exact(self) -> bool:
@@ -52,9 +55,17 @@ class KeySketch:
 
     def distinct(self) -> int:
         """Number of different keys, tombstoned ones included."""
-        return round(len(self._is_tombstone) * HASH_SPACE / self._threshold)
+        return round(len(self._deleted_ms) * self.scale)
 
     def tombstones(self) -> int:
         """Number of keys whose newest record is a tombstone."""
-        gone = sum(self._is_tombstone.values())
-        return round(gone * HASH_SPACE / self._threshold)
+        return round(len(self.tombstone_times_ms()) * self.scale)
+
+    def tombstone_times_ms(self) -> list[int]:
+        """When the tombstones among the kept keys were written; each stands for ``scale`` of them."""
+        return [at_ms for at_ms in self._deleted_ms.values() if at_ms is not None]
+
+    @property
+    def scale(self) -> float:
+        """Keys for which one kept key stands."""
+        return HASH_SPACE / self._threshold

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from stateflow.compaction.model.streams import RateStep, State, Stream
+from stateflow.compaction.model.streams import TOMBSTONE_BYTES, RateStep, State, Stream
+from stateflow.compaction.model.workload import Bursts
 from stateflow.compaction.settings.policy import Policy
 
+AFTER_CLOSE_SECONDS = 0.5
 GRID_SEGMENT_MS = (100, 1000)
 GRID_DIRTY_RATIO = (0.01, 0.33, 0.66)
 
@@ -29,12 +31,14 @@ class StudyOptions:
     keys: int = 10_000
     updates_per_second: float = 4000.0
     log_factors: tuple[float, ...] = (1.3, 1.5, 2.0)
-    """Objectives: a log of at most so many times the live records may have to be restored."""
+    """Objectives: a log of at most so many times the records that it must hold may have to be restored."""
     trim_factors: tuple[float, ...] = (1.3, 1.5, 2.0)
     """The objectives of these at which policies without the cleaner are run, too."""
     calibration_seconds: float = 6.0
-    """Length of each of the four calibration runs, warming up apart."""
+    """Length of each of the ten calibration runs, warming up apart."""
     loop_seconds: float = 75.0
+    loops: tuple[str, ...] = ("watched", "fixed 1000ms-0.33", "fixed 100ms-0.01")
+    """What goes through the rate step: the tuner's loop, and settings that stay as they are."""
     seed: int = 1
 
 
@@ -44,12 +48,14 @@ def quick_options() -> StudyOptions:
         states=("fold-left",),
         partitions=(1,),
         repeats=1,
-        seconds=20.0,
-        warm_seconds=9.0,
+        seconds=18.0,
+        warm_seconds=8.0,
         restores=3,
+        log_factors=(1.3, 1.5),
         trim_factors=(1.3,),
-        calibration_seconds=5.0,
-        loop_seconds=42.0,
+        calibration_seconds=4.0,
+        loop_seconds=36.0,
+        loops=("watched", "fixed 1000ms-0.33"),
     )
 
 
@@ -66,6 +72,14 @@ class Setup:
         """Short name for files and tables."""
         return f"{self.state}-{self.partitions}p"
 
+    @property
+    def bursts(self) -> Bursts | None:
+        """What a closing window of retain-all deletes."""
+        if self.state == "fold-left":
+            return None
+        elements = self.stream.mean_rate() * self.stream.window_seconds
+        return Bursts(elements, self.stream.window_seconds, elements, TOMBSTONE_BYTES)
+
 
 def setups(options: StudyOptions) -> Iterator[Setup]:
     """The workloads, one after another."""
@@ -75,7 +89,8 @@ def setups(options: StudyOptions) -> Iterator[Setup]:
                 keys=options.keys,
                 partitions=partitions,
                 rates=(RateStep(0.0, options.updates_per_second),),
-                seconds=options.seconds,
+                # A log with windows is fullest when one has just closed: that is when its restore is measured.
+                seconds=options.seconds + (AFTER_CLOSE_SECONDS if state == "retain-all" else 0.0),
                 state=state,
                 seed=options.seed,
             )

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 
 from stateflow.compaction.advice.alternatives import fitting_cleaner
 from stateflow.compaction.advice.objective import Objective
 from stateflow.compaction.advice.recommend import recommend
+from stateflow.compaction.experiment.broker_settings import cleaner_settings
 from stateflow.compaction.experiment.calibrate import Calibration, calibrate
 from stateflow.compaction.experiment.cell import Cell, CellResult, run_cell
 from stateflow.compaction.model.closed_form import Costs, predict
-from stateflow.compaction.model.simulate import Simulation, SimulationOptions
+from stateflow.compaction.model.simulate import SimulatedRun, Simulation, SimulationOptions
 from stateflow.compaction.model.workload import RestoreRate, Workload
 from stateflow.compaction.sensing.measurement import Measurement
 from stateflow.compaction.sensing.restore_probe import RestoreProbe, fit_rate
@@ -41,16 +41,21 @@ def run_study(bench: Bench, options: StudyOptions) -> Study:
         [asdict(cleaner), seconds],
         Calibration,
         lambda: calibrate(
-            bench.cluster, bench.admins[0], bench.admins[1], seconds=seconds, progress=bench.progress
+            bench.cluster,
+            bench.admins[0],
+            bench.admins[1],
+            seconds=seconds,
+            vary_buffer=True,
+            progress=bench.progress,
         ),
     )
     cells: list[CellFigures] = []
     objectives: list[ObjectiveFigures] = []
     trims: list[TrimFigures] = []
     for setup in setups(options):
-        measured = _grid(bench, options, setup, calibration.costs, cleaner)
+        measured = _grid(bench, options, setup, calibration, cleaner)
         cells += measured
-        tuned = _objectives(bench, options, setup, calibration.costs, cleaner, measured)
+        tuned = _objectives(bench, options, setup, calibration, cleaner, measured)
         objectives += [objective for objective, _ in tuned]
         cells += [cell for _, measured_ours in tuned for cell in measured_ours]
         if setup.state == "fold-left":
@@ -72,9 +77,12 @@ def run_study(bench: Bench, options: StudyOptions) -> Study:
 
 
 def _grid(
-    bench: Bench, options: StudyOptions, setup: Setup, costs: Costs, cleaner: CleanerSettings
+    bench: Bench, options: StudyOptions, setup: Setup, calibration: Calibration, cleaner: CleanerSettings
 ) -> list[CellFigures]:
-    return [_cell(bench, options, setup, name, policy, costs, cleaner, ours=False) for name, policy in grid()]
+    return [
+        _cell(bench, options, setup, name, policy, calibration, cleaner, ours=False)
+        for name, policy in grid()
+    ]
 
 
 def _cell(
@@ -83,7 +91,7 @@ def _cell(
     setup: Setup,
     name: str,
     policy: Policy,
-    costs: Costs,
+    calibration: Calibration,
     cleaner: CleanerSettings,
     *,
     ours: bool,
@@ -95,9 +103,14 @@ def _cell(
         cell = Cell(f"{setup.name} {name}", policy, stream, options.warm_seconds, options.restores)
         label = f"{setup.name} {name} run {repeat + 1}"
         runs.append(bench.kept(label, cell, CellResult, lambda cell=cell: _run(bench, cell)))  # type: ignore[misc]
-    simulation = Simulation(
-        setup.partitions, policy, cleaner, costs, SimulationOptions(warm_seconds=options.warm_seconds)
-    ).run(setup.stream.updates())
+    slowness = statistics.median(run.pace_seconds for run in runs) / calibration.pace_seconds
+    costs = calibration.costs.scaled(slowness)
+
+    def simulated(costs: Costs) -> SimulatedRun:
+        warm = SimulationOptions(warm_seconds=options.warm_seconds)
+        return Simulation(setup.partitions, policy, cleaner, costs, warm).run(setup.stream.updates())
+
+    simulation, uncorrected = simulated(costs), simulated(calibration.costs)
     mean_live = statistics.fmean(run.live_end for run in runs)
     closed = predict(_workload(setup, runs[0], mean_live), policy, cleaner, costs)
     size_max = [run.size_max_bytes for run in runs]
@@ -115,13 +128,16 @@ def _cell(
         cleaner_wait_cores=statistics.fmean(run.cleaner_wait_cores for run in runs),
         records_end=round(statistics.fmean(run.records_end for run in runs)),
         live_end=round(mean_live),
-        record_bytes=_record_bytes(runs[0]),
+        record_bytes=_record_bytes(setup, runs[0]),
         restore_seconds=statistics.median(second for run in runs for second in run.restore_seconds),
         restore_spread=_spread([second for run in runs for second in run.restore_seconds]),
         late_seconds=max(run.late_seconds for run in runs),
+        simulated_records_max=simulation.records_max,
         simulated_size_mean_bytes=simulation.size_mean_bytes,
         simulated_size_max_bytes=simulation.size_max_bytes,
         simulated_cleaner_cores=simulation.cleaner_cores + costs.idle_share,
+        simulated_cleaner_cores_uncorrected=uncorrected.cleaner_cores + costs.idle_share,
+        slowness=slowness,
         closed_size_max_bytes=closed.size_max_bytes if math.isfinite(closed.size_max_bytes) else None,
         closed_cleaner_cores=closed.cleaner_cores + costs.idle_share,
         sizes=tuple((sample.seconds, sample.size_bytes) for sample in runs[0].sizes),
@@ -132,8 +148,11 @@ def _run(bench: Bench, cell: Cell) -> CellResult:
     return run_cell(bench.cluster, bench.admins[0], bench.admins[1], cell)
 
 
-def _record_bytes(run: CellResult) -> float:
-    return run.size_end_bytes / max(1, run.records_end)
+def _record_bytes(setup: Setup, run: CellResult) -> float:
+    """On disk, of a record with a value: nothing in it compresses."""
+    if setup.bursts is None:
+        return run.size_end_bytes / max(1, run.records_end)
+    return statistics.fmean(setup.stream.value_bytes) + setup.bursts.tombstone_bytes
 
 
 def _spread(values: Sequence[float]) -> float:
@@ -141,7 +160,10 @@ def _spread(values: Sequence[float]) -> float:
 
 
 def _workload(setup: Setup, run: CellResult, live: float) -> Workload:
-    return Workload(setup.partitions, live, setup.stream.mean_rate(), _record_bytes(run), _record_bytes(run))
+    bursts = setup.bursts
+    live = live if bursts is None else bursts.keys_max
+    each = _record_bytes(setup, run)
+    return Workload(setup.partitions, live, setup.stream.mean_rate(), each, each, bursts=bursts)
 
 
 # --- objectives -------------------------------------------------------------------------------------
@@ -151,14 +173,14 @@ def _objectives(
     bench: Bench,
     options: StudyOptions,
     setup: Setup,
-    costs: Costs,
+    calibration: Calibration,
     cleaner: CleanerSettings,
     measured: list[CellFigures],
 ) -> list[tuple[ObjectiveFigures, list[CellFigures]]]:
     """For every objective: the grid's cheapest cell that holds it, and ours, recommended and then measured."""
     rate = fit_rate([RestoreProbe(cell.restore_seconds, cell.records_end, 0) for cell in measured])
     return [
-        _objective(bench, options, setup, costs, cleaner, measured, rate, factor)
+        _objective(bench, options, setup, calibration, cleaner, measured, rate, factor)
         for factor in options.log_factors
     ]
 
@@ -167,35 +189,38 @@ def _objective(
     bench: Bench,
     options: StudyOptions,
     setup: Setup,
-    costs: Costs,
+    calibration: Calibration,
     cleaner: CleanerSettings,
     measured: list[CellFigures],
     rate: RestoreRate,
     factor: float,
 ) -> tuple[ObjectiveFigures, list[CellFigures]]:
-    live = max(cell.live_end for cell in measured)
     record_bytes = statistics.median(cell.record_bytes for cell in measured)
-    records_max = factor * live
+    known = measurement_of(setup, cleaner, rate, max(cell.live_end for cell in measured), record_bytes)
+    records_max = factor * known.records_floor
     seconds = rate.seconds(records_max)
-    bound_bytes = records_max * record_bytes
+    bound_bytes = factor * _floor_bytes(known)
     holding = [cell for cell in measured if cell.holds(bound_bytes, records_max)]
     best = min(holding, key=lambda cell: cell.cleaner_cores, default=None)
-    known = measurement_of(setup, cleaner, rate, live, record_bytes)
     found = recommend(
         known,
         objective=Objective(
-            seconds, margin=_margin(rate, seconds, records_max), rate_headroom=1.0, live_headroom=1.0
+            seconds,
+            margin=_margin(rate, seconds, records_max),
+            rate_headroom=1.0,
+            live_headroom=1.0,
+            replay_seconds_max=study_settings()["delete_retention_ms"] / 1000,
         ),
-        costs=costs,
+        costs=calibration.costs,
     )
     ours = with_buffer = None
     if found.reachable:
         policy, name = found.best.policy, f"tuned for {factor:g}x live"
-        ours = _cell(bench, options, setup, name, policy, costs, cleaner, ours=True)
+        ours = _cell(bench, options, setup, name, policy, calibration, cleaner, ours=True)
         better = fitting_cleaner(known)
-        with _cleaner_settings(bench, cleaner, better):
+        with cleaner_settings(bench.admins[0], better):
             with_buffer = _cell(
-                bench, options, setup, f"{name}, small buffer", policy, costs, better, ours=True
+                bench, options, setup, f"{name}, small buffer", policy, calibration, better, ours=True
             )
     figures = ObjectiveFigures(
         setup=setup.name,
@@ -218,30 +243,6 @@ def _objective(
     return figures, [cell for cell in (ours, with_buffer) if cell is not None]
 
 
-@contextmanager
-def _cleaner_settings(bench: Bench, now: CleanerSettings, wanted: CleanerSettings) -> Iterator[None]:
-    """Other cleaner settings on the broker for the time of the block; they restart the cleaner threads."""
-    admin = bench.admins[0]
-    broker = next(iter(admin.broker_addresses()))
-    changes = {
-        "log.cleaner.dedupe.buffer.size": str(wanted.dedupe_buffer_bytes),
-        "log.cleaner.backoff.ms": str(wanted.backoff_ms),
-    }
-    admin.alter_broker(broker, changes)
-    try:
-        yield
-    finally:
-        admin.alter_broker(broker, dict.fromkeys(changes))
-        if admin.cleaner_settings(broker) != now:  # somebody had set them dynamically before
-            admin.alter_broker(
-                broker,
-                {
-                    "log.cleaner.dedupe.buffer.size": str(now.dedupe_buffer_bytes),
-                    "log.cleaner.backoff.ms": str(now.backoff_ms),
-                },
-            )
-
-
 def _margin(rate: RestoreRate, seconds: float, records_max: float) -> float:
     """The margin that leaves the study's share of the record budget free."""
     return max(0.0, 1 - (1 - _MARGIN) * records_max / max(rate.records_within(seconds), 1e-9))
@@ -251,6 +252,7 @@ def measurement_of(
     setup: Setup, cleaner: CleanerSettings, rate: RestoreRate, live: int, record_bytes: float
 ) -> Measurement:
     """The workload of a setup as a measurement, known instead of sensed."""
+    bursts = setup.bursts
     return Measurement(
         topic=setup.name,
         partitions=setup.partitions,
@@ -266,8 +268,16 @@ def measurement_of(
         tombstones=0,
         distinct_relative_error=0.0,
         record_bytes=record_bytes,
-        updates_per_second=setup.stream.mean_rate(),
+        updates_per_second=setup.stream.mean_rate() + (bursts.per_second if bursts else 0.0),
         rate_source="known",
         transactional=False,
         restore=rate,
+        bursts=bursts,
     )
+
+
+def _floor_bytes(known: Measurement) -> float:
+    """What the log takes when it holds no more than it must."""
+    if known.bursts is None:
+        return known.records_floor * known.record_bytes
+    return known.bursts.keys_max * known.record_bytes + known.bursts.records * known.bursts.tombstone_bytes

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from stateflow.changelog.format import TOUCH_KEY
+from stateflow.clock import SystemClock
 from stateflow.compaction import (
     ClusterAdmin,
     Journal,
@@ -25,7 +26,7 @@ from stateflow.compaction import (
     settle,
 )
 from stateflow.compaction.control.apply import change, refusals
-from stateflow.compaction.experiment.calibrate import calibration_cells
+from stateflow.compaction.experiment.calibrate import VALUE_BYTES, calibration_cells
 from stateflow.compaction.experiment.cell import run_cell
 from stateflow.compaction.sensing.broker_cpu import broker_cpu
 from stateflow.compaction.sensing.measure import local_broker
@@ -193,6 +194,33 @@ def test_a_topic_is_changed_shrinks_and_is_changed_back(
         rollback(admin, topic, journal)
 
 
+def test_windows_that_closed_are_seen_in_the_log(
+    cluster: KafkaCluster, admin: ClusterAdmin, topic: str
+) -> None:
+    admin.alter_topic(topic, {"message.timestamp.type": "CreateTime"})
+    now_ms, keys_each = SystemClock().now_ms() - 600_000, 2000
+    writer = cluster.writer()
+    for minute in range(3):  # every key is written within the minute, and deleted at its end
+        for number in range(keys_each):
+            key = b"%d/%d" % (minute, number)
+            at_ms = now_ms + 60_000 * minute + 25 * number
+            writer.send(topic, key, b"v" * 300, partition=number % 2, timestamp_ms=at_ms)
+        for number in range(keys_each if minute < 2 else 0):
+            key = b"%d/%d" % (minute, number)
+            writer.send(topic, key, None, partition=number % 2, timestamp_ms=now_ms + 60_000 * (minute + 1))
+    writer.commit()
+    writer.close()
+    found = measure(cluster, topic, admin=admin, options=QUICK)
+    assert (found.live_keys, found.tombstones) == (keys_each, 2 * keys_each)
+    assert found.bursts is not None
+    assert (found.bursts.records, found.bursts.interval_seconds) == (keys_each, 60.0)
+    assert found.bursts.keys_max == pytest.approx(
+        2000 + 2000 * (1 - 50 / 60), rel=0.02
+    )  # bursts are told to the second
+    assert found.record_bytes > 5 * found.bursts.tombstone_bytes
+    assert found.records_floor >= 2 * keys_each
+
+
 def test_what_was_set_is_in_force_when_the_call_returns(admin: ClusterAdmin, topic: str) -> None:
     """A broker says yes before it has applied a change; whoever reads on at once would read the old value."""
     broker_id = next(iter(admin.broker_addresses()))
@@ -265,7 +293,7 @@ def test_a_probe_restores_what_was_written(cluster: KafkaCluster, topic: str) ->
 def test_a_run_measures_sizes_and_the_cleaners_cpu(
     broker: TestBroker, cluster: KafkaCluster, admin: ClusterAdmin
 ) -> None:
-    cell = calibration_cells(2.0)[0]
+    cell = calibration_cells(2.0, VALUE_BYTES)[0]
     second = ClusterAdmin(broker.bootstrap)
     try:
         if local_broker(admin) is None:

@@ -14,7 +14,9 @@ from stateflow.compaction.control.journal import Journal
 from stateflow.compaction.control.watch import Decision, Watcher, WatchOptions
 from stateflow.compaction.model.closed_form import Costs
 from stateflow.compaction.model.simulate import Simulation
-from stateflow.compaction.model.streams import RateStep, Stream
+from stateflow.compaction.model.streams import TOMBSTONE_BYTES, RateStep, Stream
+from stateflow.compaction.model.workload import Bursts
+from stateflow.compaction.sensing.measurement import Measurement
 from stateflow.compaction.settings.policy import Policy
 from stateflow.errors import BrokerRefused, BrokerUnreachable
 from tests.sim.compaction_topic import (
@@ -36,6 +38,8 @@ def watch(
     warm_seconds: float = 5.0,
     options: WatchOptions | None = None,
     breakage: Mapping[float, Exception | None] | None = None,
+    known: Measurement | None = None,
+    budget: float = BUDGET,
 ) -> tuple[SimulatedTopic, Watcher]:
     """Feed a stream, looking every half second once warm; ``breakage`` breaks (or mends) the sensors at a time."""
     topic, clock = SimulatedTopic(stream, policy), ManualClock()
@@ -49,12 +53,12 @@ def watch(
         for moment in [moment for moment in due if moment <= next_look]:
             topic.broken = due.pop(moment)
         if watcher is None:
-            found = measurement(policy, stream.rates[0].updates_per_second, 4000)
+            found = known or measurement(policy, stream.rates[0].updates_per_second, 4000)
             watcher = Watcher(
                 cluster_of(topic),
                 topic,
                 found,
-                Objective(BUDGET / RESTORE.records_per_second),
+                Objective(budget / RESTORE.records_per_second, replay_seconds_max=5.0),
                 Journal("sim", folder),
                 costs=Costs(),
                 options=options,
@@ -89,6 +93,22 @@ def test_a_fixed_relaxed_policy_does_not_hold_the_same_bound() -> None:
             count += 1
             over += simulation.size_bytes > BUDGET * RECORD_BYTES
     assert over / count > 0.1
+
+
+def test_windows_that_close_are_no_rise_of_the_rate(tmp_path: Path) -> None:
+    stream = Stream(seconds=80, rates=(RateStep(0, 2000),), state="retain-all", zipf_exponent=None)
+    policy = Policy(segment_ms=500, segment_index_bytes=65_536, dirty_ratio=0.01, delete_retention_ms=5000)
+    known = replace(
+        measurement(policy, 4000, 10_000),
+        record_bytes=550 + TOMBSTONE_BYTES,
+        bursts=Bursts(20_000, 10.0, 20_000, TOMBSTONE_BYTES),
+    )
+    topic, watcher = watch(
+        stream, policy, tmp_path, known=known, budget=2 * known.records_floor, warm_seconds=15.0
+    )
+    assert topic.alterations <= 2
+    assert max(decision.updates_per_second for decision in watcher.decisions) < 1.1 * 4000
+    assert not [decision for decision in watcher.decisions if "would not hold" in decision.reason]
 
 
 def test_one_rollback_goes_back_to_before_the_watch_began(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def test_a_sketch_with_room_is_exact(records: list[tuple[int, bool]]) -> None:
     sketch, newest = KeySketch(64), dict[int, bool]()
     for number, gone in records:
         newest[number] = gone
-        sketch.add([b"%d" % number], [None if gone else b"v"])
+        sketch.add([b"%d" % number], [None if gone else b"v"], [number])
     assert sketch.is_exact
     assert sketch.distinct() == len(newest)
     assert sketch.tombstones() == sum(newest.values())
@@ -42,7 +42,7 @@ def test_a_sketch_with_room_is_exact(records: list[tuple[int, bool]]) -> None:
 def test_a_full_sketch_estimates_within_its_error() -> None:
     sketch = KeySketch(4096)
     keys = [b"key-%d" % number for number in range(200_000)]
-    sketch.add(keys, [None if number % 4 == 0 else b"v" for number in range(200_000)])
+    sketch.add(keys, [None if number % 4 == 0 else b"v" for number in range(200_000)], range(200_000))
     assert not sketch.is_exact
     assert sketch.distinct() == pytest.approx(200_000, rel=5 * sketch.relative_error)
     assert sketch.tombstones() == pytest.approx(50_000, rel=0.15)
@@ -50,7 +50,7 @@ def test_a_full_sketch_estimates_within_its_error() -> None:
 
 def test_records_without_a_key_are_no_keys() -> None:
     sketch = KeySketch(16)
-    sketch.add([None, b"a"], [b"x", b"y"])
+    sketch.add([None, b"a"], [b"x", b"y"], [1, 1])
     assert sketch.distinct() == 1
 
 

@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from stateflow.compaction.experiment.calibrate import CalibrationRun, fit
+from stateflow.compaction.experiment.calibrate import VALUE_BYTES, CalibrationRun, calibration_cells, fit
+from stateflow.compaction.experiment.cell import Cell
 from stateflow.compaction.model.closed_form import Costs, predict
-from stateflow.compaction.model.simulate import SimulatedRun, Simulation, SimulationOptions, Work
-from stateflow.compaction.model.streams import RateStep, Stream
-from stateflow.compaction.model.workload import Workload
+from stateflow.compaction.model.simulate import SimulatedRun, Simulation, SimulationOptions
+from stateflow.compaction.model.streams import TOMBSTONE_BYTES, RateStep, Stream, Update
+from stateflow.compaction.model.workload import Bursts, Workload
 from stateflow.compaction.settings.policy import CleanerSettings, Policy
 from stateflow.partitioner import partition_of
 
@@ -111,26 +112,96 @@ def test_retain_all_deletes_every_element_of_a_closed_window() -> None:
     assert deleted == written
 
 
-def test_costs_are_recovered_from_runs_made_with_them() -> None:
+@pytest.mark.parametrize("vary_buffer", [True, False])
+def test_costs_are_recovered_from_runs_made_with_them(vary_buffer: bool) -> None:
     true = Costs(
         pass_seconds=0.0037,
         fill_seconds_per_byte=4e-10,
+        dirty_seconds_per_record=2e-6,
+        dirty_seconds_per_byte=1e-9,
         read_seconds_per_record=4e-7,
-        write_seconds_per_record=2e-6,
+        rebuild_seconds_per_batch=2e-5,
+        rebuild_seconds_per_byte=3e-9,
+        write_seconds_per_byte=2e-9,
+        sync_seconds=0.011,
     )
-    per_pass = true.pass_seconds + true.fill_seconds_per_byte * QUICK.dedupe_buffer_bytes
-    counts = [(60, 20_000, 12_000), (30, 480_000, 460_000), (30, 400_000, 6000), (20, 120_000, 100_000)]
-    runs = [
-        CalibrationRun(
-            str(passes),
-            passes * per_pass + read * true.read_seconds_per_record + written * true.write_seconds_per_record,
-            Work(passes=passes, read=read, written=written),
-        )
-        for passes, read, written in counts
-    ]
+    runs = [simulated_run(cell, QUICK, true) for cell in calibration_cells(4.0, VALUE_BYTES)]
+    if vary_buffer:
+        small = replace(QUICK, dedupe_buffer_bytes=4 << 20)
+        runs += [simulated_run(cell, small, true) for cell in calibration_cells(4.0, VALUE_BYTES)[:2]]
     found = fit(runs, QUICK)
-    assert found.costs.read_seconds_per_record == pytest.approx(4e-7, rel=0.01)
-    assert found.costs.write_seconds_per_record == pytest.approx(2e-6, rel=0.01)
-    assert found.costs.fill_seconds_per_byte == pytest.approx(4e-10, rel=0.01)
+    for name in (
+        "pass_seconds",
+        "fill_seconds_per_byte",
+        "dirty_seconds_per_record",
+        "dirty_seconds_per_byte",
+        "read_seconds_per_record",
+        "rebuild_seconds_per_batch",
+        "rebuild_seconds_per_byte",
+        "write_seconds_per_byte",
+    ):
+        assert getattr(found.costs, name) == pytest.approx(getattr(true, name), rel=0.05), name
+    assert found.costs.sync_seconds == pytest.approx(true.sync_seconds, rel=0.15)
     assert max(abs(error) for error in found.errors.values()) < 0.01
     assert found.costs.uncertainty_factor == pytest.approx(1.15)
+    assert found.runs == tuple(runs)
+
+
+def simulated_run(cell: Cell, cleaner: CleanerSettings, costs: Costs) -> CalibrationRun:
+    """What a broker with these costs would show."""
+    options = SimulationOptions(warm_seconds=cell.warm_seconds)
+    run = Simulation(cell.stream.partitions, cell.policy, cleaner, costs, options).run(cell.stream.updates())
+    cpu = (run.cleaner_cores + costs.idle_share) * run.seconds
+    buffer_bytes = cleaner.dedupe_buffer_bytes / cleaner.threads
+    return CalibrationRun(cell.name, run.seconds, cpu, 0.0, buffer_bytes, 0.001, run.work)
+
+
+def test_batches_that_lose_some_of_their_records_are_rebuilt() -> None:
+    updates = [
+        Update(0.001, 0, b"a", 100),
+        Update(0.002, 0, b"b", 100),  # a batch of two
+        Update(1.001, 0, b"c", 100),
+        Update(2.001, 0, b"a", 100),  # "b" remains of the first batch
+        Update(3.001, 0, b"c", 100),  # the second batch goes as a whole
+        Update(4.001, 0, b"d", 100),
+    ]
+    run = Simulation(1, Policy(segment_ms=500, dirty_ratio=0.0), QUICK, Costs()).run(updates)
+    assert run.work.rebuilt == 1
+    assert run.work.passes >= 3
+
+
+@pytest.mark.parametrize("partitions", [1, 4])
+@pytest.mark.parametrize("segment_ms", [500, 1000, 1700])
+def test_the_closed_form_knows_windows_that_close(partitions: int, segment_ms: int) -> None:
+    stream = Stream(
+        partitions=partitions,
+        rates=(RateStep(0.0, 2000.0),),
+        seconds=50.0,
+        state="retain-all",
+        zipf_exponent=None,
+    )
+    policy = Policy(
+        segment_ms=segment_ms, segment_index_bytes=65_536, dirty_ratio=0.01, delete_retention_ms=5000
+    )
+    run = Simulation(partitions, policy, QUICK, Costs(), SimulationOptions(warm_seconds=15.0)).run(
+        stream.updates()
+    )
+    record = 550 + TOMBSTONE_BYTES
+    bursts = Bursts(20_000, 10.0, 20_000, TOMBSTONE_BYTES)
+    closed = predict(
+        Workload(partitions, 20_000, 2000, record, record, bursts=bursts), policy, QUICK, Costs()
+    )
+    assert closed.records_max == pytest.approx(run.records_max, rel=0.08)
+    assert closed.records_max > 0.98 * run.records_max  # a bound is for keeping
+    assert closed.size_max_bytes == pytest.approx(run.size_max_bytes, rel=0.08)
+    assert closed.cleaner_cores == pytest.approx(run.cleaner_cores, rel=0.2)
+
+
+def test_tombstones_that_stay_for_several_windows_make_the_log_longer() -> None:
+    bursts = Bursts(20_000, 10.0, 20_000, TOMBSTONE_BYTES)
+    workload = Workload(1, 20_000, 2000, 580, 580, bursts=bursts)
+    policy = Policy(segment_ms=500, segment_index_bytes=65_536, dirty_ratio=0.01, delete_retention_ms=5000)
+    few = predict(workload, policy, QUICK, Costs())
+    many = predict(workload, replace(policy, delete_retention_ms=60_000), QUICK, Costs())
+    assert many.records_max == pytest.approx(few.records_max + 6 * 20_000, rel=0.01)
+    assert many.cleaner_cores > few.cleaner_cores
