@@ -31,7 +31,7 @@ from stateflow.compaction.control.broker_settings import (
     plan_brokers,
     rollback_brokers,
 )
-from stateflow.compaction.control.cleaned import Cleaned, wait_until_cleaned
+from stateflow.compaction.control.cleaned import Cleaned, CleanerPasses, wait_until_cleaned
 from stateflow.compaction.control.decision_log import DecisionLog
 from stateflow.compaction.control.settle import settle
 from stateflow.compaction.control.several import SeveralOptions, SeveralWatchers
@@ -89,6 +89,7 @@ def apply_command(
         if plan is not None:
             _change_brokers(opened, plan, chosen, dry_run=dry_run, as_json=as_json)
         for found in chosen:
+            passes = CleanerPasses(opened.admin, found.topic) if until_cleaned and not dry_run else None
             applied = apply(opened.admin, found, opened.journal, dry_run=dry_run)
             if as_json:
                 emit_json({"recommendation": found.to_data(), "applied": applied.to_data()})
@@ -96,8 +97,8 @@ def apply_command(
                 print_applied(applied, found)
             if dry_run:
                 continue
-            if until_cleaned:
-                waits.append(_await_cleaner(opened, found, wait or _cleaned_within_seconds(found), as_json))
+            if passes is not None:
+                waits.append(_await_cleaner(opened, found, passes, wait, as_json))
             elif wait:
                 _await_size(opened, found, wait, as_json)
         for waited in waits:
@@ -138,13 +139,16 @@ def _touch_every_seconds(opened: Session, found: Recommendation) -> float | None
     return max(1.0, found.best.policy.segment_ms / 1000)
 
 
-def _await_cleaner(opened: Session, found: Recommendation, deadline_seconds: float, as_json: bool) -> Cleaned:
+def _await_cleaner(
+    opened: Session, found: Recommendation, passes: CleanerPasses, wait: float | None, as_json: bool
+) -> Cleaned:
     cleaned = wait_until_cleaned(
         opened.cluster,
         opened.admin,
         found.topic,
-        deadline_seconds=deadline_seconds,
+        deadline_seconds=wait or _cleaned_within_seconds(found),
         touch_every_seconds=_touch_every_seconds(opened, found),
+        since=passes,
         progress=lambda seconds, done, of: click.echo(f"{seconds:6.1f} s  {done} of {of} cleaned", err=True),
     )
     if as_json:

@@ -30,9 +30,10 @@ class Cleaned:
     topic: str
     seconds: float
     bytes_before: int
+    """At the first look."""
     bytes_after: int
     partitions: int
-    """Partitions that held something when the wait began."""
+    """Partitions that held something at the first look."""
     partitions_cleaned: int
     touches: int
     seen_by: Literal["checkpoint", "size"]
@@ -56,13 +57,17 @@ class Cleaned:
             )
 
 
-class _Passes:
-    """Which partitions a pass was seen on since the first look."""
+class CleanerPasses:
+    """Which partitions of a topic a pass was seen on since the first look, which making this takes.
+
+    Look before the settings change: a quick cleaner has done its work before the call that changed them returns.
+    """
 
     def __init__(self, admin: ClusterAdmin, topic: str) -> None:
         self._admin, self._topic = admin, topic
         self._is_local = local_broker(admin) is not None
         self.sizes = self._look()[0]
+        self.bytes_before = sum(self.sizes.values())
         self._offsets = self._checkpoint()
         self.seen_by: Literal["checkpoint", "size"] = "size" if self._offsets is None else "checkpoint"
         self.waited_for = {number for number, size in self.sizes.items() if size > 0}
@@ -102,18 +107,19 @@ def wait_until_cleaned(
     *,
     deadline_seconds: float = 60.0,
     touch_every_seconds: float | None = None,
+    since: CleanerPasses | None = None,
     progress: Callable[[float, int, int], None] = lambda _seconds, _cleaned, _partitions: None,
     clock: Clock | None = None,
 ) -> Cleaned:
     """Wait until the cleaner has finished a pass over every partition that holds something, or the deadline.
 
-    A pass that was under way when the wait began counts. With ``touch_every_seconds`` a touch record is appended
-    that often, for a changelog of ours. ``progress`` gets seconds, partitions cleaned, partitions waited for.
-    Never raises for a missed deadline: see :meth:`Cleaned.require`.
+    Counted are passes ``since`` that first look, by default since now; one that was under way then counts, too.
+    With ``touch_every_seconds`` a touch record is appended that often, for a changelog of ours. ``progress`` gets
+    seconds, partitions cleaned, partitions waited for. Never raises for a missed deadline: see
+    :meth:`Cleaned.require`.
     """
     clock = clock or SystemClock()
-    passes, start = _Passes(admin, topic), clock.monotonic_seconds()
-    before = sum(passes.sizes.values())
+    passes, start = since or CleanerPasses(admin, topic), clock.monotonic_seconds()
     seconds, touched_at, touches = 0.0, float("-inf"), 0
     while passes.cleaned != passes.waited_for and seconds < deadline_seconds:
         if touch_every_seconds is not None and seconds - touched_at >= touch_every_seconds:
@@ -126,7 +132,7 @@ def wait_until_cleaned(
     return Cleaned(
         topic=topic,
         seconds=seconds,
-        bytes_before=before,
+        bytes_before=passes.bytes_before,
         bytes_after=sum(passes.sizes.values()),
         partitions=len(passes.waited_for),
         partitions_cleaned=len(passes.cleaned),
