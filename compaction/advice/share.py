@@ -47,7 +47,8 @@ def _live_seconds(found: Measurement, objective: Objective) -> float:
 
 
 def _weight(found: Measurement, costs: Costs) -> float:
-    live = found.live_records / found.partitions
+    load = found.workload()
+    live = load.live_records / load.partitions
     rate = max(found.updates_per_second, 1e-3)
-    cpu = pass_cpu(found.workload(), found.cleaner, costs, live, live)
+    cpu = pass_cpu(load, found.cleaner, costs, live, live)
     return cpu * rate / found.restore.records_per_second

@@ -71,6 +71,43 @@ class Measurement:
     bursts: Bursts | None = None
     """Deletions that come many at a time; None when keys are deleted one by one, or not at all."""
 
+    @classmethod
+    def known(
+        cls,
+        topic: str,
+        *,
+        live_keys: int,
+        updates_per_second: float,
+        record_bytes: float,
+        restore: RestoreRate,
+        cleaner: CleanerSettings,
+        policy: Policy | None = None,
+        partitions: int = 1,
+        bursts: Bursts | None = None,
+    ) -> Measurement:
+        """What measuring a Kafka 4.3 topic of this load would find just after a pass: for loads that are known."""
+        return cls(
+            topic=topic,
+            partitions=partitions,
+            replication=1,
+            broker_version=(4, 3),
+            broker_newer_than_known=False,
+            policy=policy or Policy(),
+            cleaner=cleaner,
+            size_bytes=round(live_keys * record_bytes),
+            disk_bytes=round(live_keys * record_bytes),
+            records=live_keys,
+            live_keys=live_keys,
+            tombstones=0,
+            distinct_relative_error=0.0,
+            record_bytes=record_bytes,
+            updates_per_second=updates_per_second,
+            rate_source="known",
+            transactional=False,
+            restore=restore,
+            bursts=bursts,
+        )
+
     @property
     def live_records(self) -> int:
         """Records that a finished compaction would keep today."""
@@ -81,9 +118,14 @@ class Measurement:
         """Records that the log has to hold at its fullest, whatever the cleaner does: with the tombstones of a burst,
         the keys that it deletes are there until the next pass.
         """
+        return self._keys_max + (self.bursts.records if self.bursts is not None else 0.0)
+
+    @property
+    def _keys_max(self) -> float:
+        """Keys just before a burst; without bursts, all that is live."""
         if self.bursts is None:
             return float(self.live_records)
-        return max(self.bursts.keys_max, self.live_keys) + self.bursts.records
+        return max(self.bursts.keys_max, self.live_keys)
 
     @property
     def dirty_share(self) -> float:
@@ -92,13 +134,12 @@ class Measurement:
 
     def workload(self) -> Workload:
         """The load that the model takes."""
-        live, updates = float(self.live_records), self.updates_per_second
+        updates = self.updates_per_second
         if self.bursts is not None:
-            live = self.records_floor - self.bursts.records
             updates = max(0.0, updates - self.bursts.per_second)
         return Workload(
             partitions=self.partitions,
-            live_records=max(1.0, live),
+            live_records=max(1.0, self._keys_max),
             updates_per_second=updates,
             record_bytes=self.record_bytes,
             live_record_bytes=self.live_record_bytes or self.record_bytes,

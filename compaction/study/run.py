@@ -253,25 +253,15 @@ def measurement_of(
 ) -> Measurement:
     """The workload of a setup as a measurement, known instead of sensed."""
     bursts = setup.bursts
-    return Measurement(
-        topic=setup.name,
-        partitions=setup.partitions,
-        replication=1,
-        broker_version=(4, 3),
-        broker_newer_than_known=False,
-        policy=Policy(**study_settings()),
-        cleaner=cleaner,
-        size_bytes=0,
-        disk_bytes=0,
-        records=live,
+    return Measurement.known(
+        setup.name,
         live_keys=live,
-        tombstones=0,
-        distinct_relative_error=0.0,
-        record_bytes=record_bytes,
         updates_per_second=setup.stream.mean_rate() + (bursts.per_second if bursts else 0.0),
-        rate_source="known",
-        transactional=False,
+        record_bytes=record_bytes,
         restore=rate,
+        cleaner=cleaner,
+        policy=Policy(**study_settings()),
+        partitions=setup.partitions,
         bursts=bursts,
     )
 

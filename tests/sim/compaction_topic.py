@@ -66,25 +66,14 @@ class SimulatedTopic:
 
 
 def measurement(policy: Policy, rate: float, live: int) -> Measurement:
-    return Measurement(
-        topic="t",
-        partitions=1,
-        replication=1,
-        broker_version=(4, 3),
-        broker_newer_than_known=False,
-        policy=policy,
-        cleaner=CLEANER,
-        size_bytes=0,
-        disk_bytes=0,
-        records=live,
+    return Measurement.known(
+        "t",
         live_keys=live,
-        tombstones=0,
-        distinct_relative_error=0.0,
-        record_bytes=RECORD_BYTES,
         updates_per_second=rate,
-        rate_source="observed",
-        transactional=False,
+        record_bytes=RECORD_BYTES,
         restore=RESTORE,
+        cleaner=CLEANER,
+        policy=policy,
     )
 
 

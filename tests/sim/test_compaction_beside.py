@@ -166,7 +166,7 @@ def test_a_log_that_cannot_be_read_again_is_watched_with_what_is_known(tmp_path:
         topic.simulation.feed(update)
     answers: list[Measurement | BrokerUnreachable] = [
         BrokerUnreachable("gone", action="wait"),
-        measurement(RELAXED, 3000.0, 4000),
+        measurement(RELAXED, 3000.0, 100),
     ]
 
     def measure(name: str) -> Measurement:

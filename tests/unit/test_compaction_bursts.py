@@ -46,26 +46,19 @@ def test_a_single_burst_is_not_taken_for_a_habit() -> None:
     assert found.interval_seconds == 3600
 
 
-RETAIN_ALL = Measurement(
-    topic="windows",
-    partitions=1,
-    replication=1,
-    broker_version=(4, 3),
-    broker_newer_than_known=False,
-    policy=Policy(delete_retention_ms=86_400_000),
-    cleaner=CleanerSettings(backoff_ms=100),
-    size_bytes=20_000_000,
-    disk_bytes=20_000_000,
+RETAIN_ALL = replace(
+    Measurement.known(
+        "windows",
+        live_keys=10_000,
+        updates_per_second=8000.0,
+        record_bytes=580.0,
+        restore=RestoreRate(100_000),
+        cleaner=CleanerSettings(backoff_ms=100),
+        policy=Policy(delete_retention_ms=86_400_000),
+        bursts=Bursts(40_000, 10.0, 40_000, 30.0),
+    ),
     records=80_000,
-    live_keys=10_000,
     tombstones=40_000,
-    distinct_relative_error=0.0,
-    record_bytes=580.0,
-    updates_per_second=8000.0,
-    rate_source="known",
-    transactional=False,
-    restore=RestoreRate(100_000),
-    bursts=Bursts(40_000, 10.0, 40_000, 30.0),
 )
 
 

@@ -23,25 +23,18 @@ from stateflow.compaction.settings.knobs import NEVER_MS, check, knobs_for
 from stateflow.compaction.settings.policy import CleanerSettings, Policy
 from stateflow.errors import ConfigError
 
-BASE = Measurement(
-    topic="t",
-    partitions=1,
-    replication=1,
-    broker_version=(4, 3),
-    broker_newer_than_known=False,
-    policy=Policy(),
-    cleaner=CleanerSettings(backoff_ms=100),
+BASE = replace(
+    Measurement.known(
+        "t",
+        live_keys=9_450,
+        updates_per_second=4000.0,
+        record_bytes=571.0,
+        restore=RestoreRate(250_000, 0.02, "given", 0.1),
+        cleaner=CleanerSettings(backoff_ms=100),
+    ),
     size_bytes=10_000_000,
     disk_bytes=10_000_000,
     records=17_500,
-    live_keys=9_450,
-    tombstones=0,
-    distinct_relative_error=0.0,
-    record_bytes=571.0,
-    updates_per_second=4000.0,
-    rate_source="given",
-    transactional=False,
-    restore=RestoreRate(250_000, 0.02, "given", 0.1),
 )
 
 measurements = st.builds(
