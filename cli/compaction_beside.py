@@ -13,7 +13,7 @@ from stateflow.compaction.control.decision_log import DecisionLog
 from stateflow.compaction.control.journal import Journal, default_folder
 from stateflow.compaction.control.several import SeveralWatchers
 from stateflow.compaction.experiment.calibrate import load
-from stateflow.compaction.model.closed_form import Costs
+from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.model.workload import RestoreRate
 from stateflow.compaction.sensing.measure import MeasureOptions, measure
 from stateflow.compaction.sensing.measurement import Measurement

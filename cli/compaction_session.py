@@ -22,7 +22,7 @@ from stateflow.compaction.cluster.topics import changelogs_of
 from stateflow.compaction.control.journal import Journal, default_folder
 from stateflow.compaction.control.negotiate import recommend_allowed
 from stateflow.compaction.experiment.calibrate import load
-from stateflow.compaction.model.closed_form import Costs
+from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.model.workload import RestoreRate
 from stateflow.compaction.sensing.measure import MeasureOptions, measure, with_settings_in_force
 from stateflow.compaction.sensing.measurement import Measurement

@@ -12,7 +12,8 @@ from stateflow.compaction.control.apply import Applied
 from stateflow.compaction.control.cleaned import Cleaned
 from stateflow.compaction.control.settle import Settled
 from stateflow.compaction.control.watch import Decision
-from stateflow.compaction.model.closed_form import Costs, Prediction
+from stateflow.compaction.model.closed_form import Prediction
+from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.model.workload import RestoreRate
 from stateflow.compaction.sensing.cleaner_metrics import CleanerEstimate
 from stateflow.compaction.sensing.measurement import Measurement

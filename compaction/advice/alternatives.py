@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from stateflow.compaction.advice.explain import parallelism
 from stateflow.compaction.advice.objective import Objective
 from stateflow.compaction.advice.search import SearchSpace, candidates, cheapest
-from stateflow.compaction.model.closed_form import Costs
+from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.sensing.measurement import Measurement
 from stateflow.compaction.settings.knobs import knobs_for
 from stateflow.compaction.settings.policy import CleanerSettings, Policy

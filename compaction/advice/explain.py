@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 from stateflow.compaction.advice.objective import Objective
 from stateflow.compaction.advice.search import Candidate
-from stateflow.compaction.model.closed_form import Costs, predict
+from stateflow.compaction.model.closed_form import predict
+from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.sensing.measurement import Measurement
 from stateflow.compaction.settings.knobs import Knob
 from stateflow.compaction.settings.policy import Policy

@@ -14,7 +14,8 @@ from stateflow.compaction.advice.explain import Setting, guarded, limits, reason
 from stateflow.compaction.advice.objective import Objective
 from stateflow.compaction.advice.recommendation import CurvePoint, Outcome, Recommendation
 from stateflow.compaction.advice.search import Candidate, SearchSpace, candidates, cheapest, frontier
-from stateflow.compaction.model.closed_form import Costs, predict
+from stateflow.compaction.model.closed_form import predict
+from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.sensing.measurement import Measurement
 from stateflow.compaction.settings.knobs import knobs_for
 from stateflow.compaction.settings.policy import Policy
@@ -125,7 +126,6 @@ def _outcome(setting: Setting, candidate: Candidate) -> Outcome:
     error = math.hypot(SIZE_RELATIVE_ERROR, setting.measurement.restore.relative_error)
     error = math.hypot(error, setting.measurement.distinct_relative_error)
     factor = setting.costs.uncertainty_factor
-    disk_max = setting.objective.disk_bytes_max
     return Outcome(
         policy=candidate.policy,
         size_mean_bytes=expected.size_mean_bytes,
@@ -144,9 +144,7 @@ def _outcome(setting: Setting, candidate: Candidate) -> Outcome:
         cycle_seconds=expected.cycle_seconds,
         segments_per_cycle=expected.segments_per_cycle,
         saturated=stressed.saturated,
-        meets=stressed.records_max <= setting.records_max
-        and not stressed.saturated
-        and (disk_max is None or stressed.disk_max_bytes <= disk_max),
+        meets=candidate.holds(setting.records_max, setting.objective.disk_bytes_max),
     )
 
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from stateflow.compaction.model.closed_form import Costs, Prediction, predict
+from stateflow.compaction.model.closed_form import Prediction, predict
+from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.model.workload import Workload
 from stateflow.compaction.settings.knobs import Knob
 from stateflow.compaction.settings.policy import CleanerSettings, Policy
@@ -32,6 +33,17 @@ class Candidate:
     rolling: Rolling
     expected: Prediction
     stressed: Prediction
+
+    def holds(self, records_max: float, disk_bytes_max: float | None = None) -> bool:
+        """True when it keeps the bounds at the measured load and at the highest, and the cleaner keeps up.
+
+        A higher load alone would not do: closing segments by size, it makes passes come sooner, and so may drop the
+        tombstones of a burst before the next burst.
+        """
+        peak = max(self.expected.records_max, self.stressed.records_max)
+        disk = max(self.expected.disk_max_bytes, self.stressed.disk_max_bytes)
+        within = disk_bytes_max is None or disk <= disk_bytes_max
+        return peak <= records_max and within and not self.stressed.saturated
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +73,7 @@ def cheapest(
     found: Sequence[Candidate], records_max: float, disk_bytes_max: float | None = None
 ) -> Candidate | None:
     """The candidate with the least broker CPU that holds the bounds at the highest load; None when none does."""
-    holding = [
-        candidate
-        for candidate in found
-        if candidate.stressed.records_max <= records_max
-        and not candidate.stressed.saturated
-        and (disk_bytes_max is None or candidate.stressed.disk_max_bytes <= disk_bytes_max)
-    ]
+    holding = [candidate for candidate in found if candidate.holds(records_max, disk_bytes_max)]
     return min(
         holding,
         key=lambda candidate: (candidate.expected.cores, candidate.stressed.records_max),

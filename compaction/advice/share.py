@@ -13,7 +13,8 @@ from dataclasses import replace
 
 from stateflow.compaction.advice.explain import parallelism
 from stateflow.compaction.advice.objective import Objective
-from stateflow.compaction.model.closed_form import Costs, pass_cpu
+from stateflow.compaction.model.closed_form import pass_cpu
+from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.sensing.measurement import Measurement
 
 

@@ -16,7 +16,7 @@ from stateflow.compaction.advice.share import shared_objectives
 from stateflow.compaction.cluster.topic_admin import TopicAdmin
 from stateflow.compaction.control.journal import Journal
 from stateflow.compaction.control.watch import Decision, Watcher, WatchOptions
-from stateflow.compaction.model.closed_form import Costs
+from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.sensing.measurement import Measurement
 from stateflow.errors import StateflowError
 from stateflow.log.base import Cluster

@@ -20,7 +20,8 @@ from stateflow.compaction.advice.recommendation import Recommendation
 from stateflow.compaction.cluster.topic_admin import TopicAdmin
 from stateflow.compaction.control.apply import change
 from stateflow.compaction.control.journal import Journal
-from stateflow.compaction.model.closed_form import Costs, predict
+from stateflow.compaction.model.closed_form import predict
+from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.sensing.measure import changelog_bytes
 from stateflow.compaction.sensing.measurement import Measurement
 from stateflow.compaction.settings.policy import Policy

@@ -20,7 +20,7 @@ import msgspec
 from stateflow.compaction.cluster.admin import ClusterAdmin
 from stateflow.compaction.experiment.broker_settings import cleaner_settings
 from stateflow.compaction.experiment.cell import Cell, run_cell
-from stateflow.compaction.model.closed_form import Costs
+from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.model.simulate import Simulation, SimulationOptions, Work
 from stateflow.compaction.model.streams import RateStep, Stream
 from stateflow.compaction.settings.policy import CleanerSettings, Policy

@@ -11,7 +11,7 @@ from stateflow.compaction.cluster.admin import ClusterAdmin
 from stateflow.compaction.control.journal import Journal
 from stateflow.compaction.control.watch import Decision, Watcher, WatchOptions
 from stateflow.compaction.experiment.cell import Cell, CellResult, run_cell
-from stateflow.compaction.model.closed_form import Costs
+from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.model.workload import RestoreRate
 from stateflow.compaction.sensing.measure import MeasureOptions, measure
 from stateflow.log.base import Cluster

@@ -9,7 +9,8 @@ L + m segments + what arrives while the cleaner sleeps (backoff) and works. The 
 
 Where keys are deleted in bursts of B tombstones every T seconds, the log peaks within a cycle C of a burst, before the
 pass that drops what it deleted: L + what C brings + B for the last burst, and for older ones. A tombstone stays for
-``delete.retention.ms`` after the pass that found it, until the next: for that time + 2C. The mean pass finds B/2 fewer
+``delete.retention.ms`` after the pass that found it, until the next: for that time + 2C; where every closed segment
+brings a pass, and so passes come evenly, for C and as many whole C as that time needs. The mean pass finds B/2 fewer
 keys than L, and as many tombstones as the retention holds.
 """
 
@@ -17,110 +18,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
-from stateflow.compaction.model.workload import Workload
+from stateflow.compaction.model.costs import Costs, Counts
+from stateflow.compaction.model.workload import Bursts, Workload
 from stateflow.compaction.settings.policy import CleanerSettings, Policy
 
 _INDEX_ENTRY_BYTES = 12  # a time index entry; the offset index has 8, so the time index fills first
 _ROUNDS = 60
+_SURELY_ONE_SEGMENT = 1.5
+"""The ratio asks for less than half a segment, so that every closed segment brings a pass, whatever keys do."""
 _BATCHES_HIT = 0.65
 _RECORDS_LEFT, _RECORDS_LEFT_EXPONENT = 0.53, 0.7
-
-
-_WORK = (
-    "pass_seconds",
-    "fill_seconds_per_byte",
-    "dirty_seconds_per_record",
-    "dirty_seconds_per_byte",
-    "read_seconds_per_record",
-    "rebuild_seconds_per_batch",
-    "rebuild_seconds_per_byte",
-    "write_seconds_per_byte",
-    "roll_seconds",
-    "index_seconds_per_byte",
-)
-"""Costs that are CPU time, not waiting."""
-
-
-class Counts(NamedTuple):
-    """What passes do, in counts that costs apply to."""
-
-    passes: float
-    dirty: float
-    dirty_bytes: float
-    kept: float
-    rebuilt: float
-    rebuilt_bytes: float
-    written_bytes: float
-
-
-@dataclass(frozen=True, slots=True)
-class Costs:
-    """CPU seconds that compaction costs on a broker; the defaults were fitted to measured runs of Kafka 4.3."""
-
-    pass_seconds: float = 0.0037
-    """Per pass: choosing the partition, opening segments, swapping files."""
-    fill_seconds_per_byte: float = 0.0174 / 134_217_728
-    """Per pass and byte of one thread's dedupe buffer, which is zero-filled first."""
-    dirty_seconds_per_record: float = 0.4e-6
-    """Per record that is new in a pass: its key hashed into the dedupe buffer, and looked up."""
-    dirty_seconds_per_byte: float = 0.5e-9
-    """Per byte that is new in a pass: read and decompressed, twice."""
-    read_seconds_per_record: float = 0.3e-6
-    """Per record of the cleaned part: read, its key looked up."""
-    rebuild_seconds_per_batch: float = 5e-6
-    """Per batch that lost some of its records: the rest is encoded and compressed anew."""
-    rebuild_seconds_per_byte: float = 0.5e-9
-    """Per byte of that rest."""
-    write_seconds_per_byte: float = 0.26e-9
-    roll_seconds: float = 0.00084
-    """Per segment closed in the append path, indexes apart."""
-    index_seconds_per_byte: float = 0.00476 / 10_485_760
-    """Per byte of ``segment.index.bytes``, at every roll."""
-    sync_seconds: float = 0.006
-    """Wall time per segment that a pass writes which is not CPU: flushing it to disk."""
-    idle_share: float = 0.0036
-    """Of one core, spent by a cleaner thread that only looks."""
-    source: str = "defaults"
-    uncertainty_factor: float = 4.0
-    """Predicted CPU is right to within this factor either way. The defaults were fitted with the server compiler of
-    the JVM; with only the client compiler (small and embedded brokers) the same pass takes three times as long.
-    """
-
-    def scaled(self, factor: float) -> Costs:
-        """The same work on a machine that needs so many times the CPU time for it."""
-        work = {name: factor * getattr(self, name) for name in _WORK}
-        return replace(self, **work)
-
-    def fixed_seconds(self, cleaner: CleanerSettings) -> float:
-        """CPU of a pass that finds nothing to do: its own work, and zero-filling one thread's buffer."""
-        return self.pass_seconds + self.fill_seconds_per_byte * cleaner.dedupe_buffer_bytes / cleaner.threads
-
-    def cpu_seconds(self, cleaner: CleanerSettings, counts: Counts) -> float:
-        """CPU of passes that do so much, all of them together."""
-        return (
-            self.fixed_seconds(cleaner) * counts.passes
-            + self.dirty_seconds_per_record * counts.dirty
-            + self.dirty_seconds_per_byte * counts.dirty_bytes
-            + self.read_seconds_per_record * counts.kept
-            + self.rebuild_seconds_per_batch * counts.rebuilt
-            + self.rebuild_seconds_per_byte * counts.rebuilt_bytes
-            + self.write_seconds_per_byte * counts.written_bytes
-        )
-
-    def told(self, cleaner: CleanerSettings) -> tuple[tuple[str, str], ...]:
-        """What costs how much, for people."""
-        return (
-            ("a pass", f"{1000 * self.fixed_seconds(cleaner):.1f} ms of CPU"),
-            ("a new record", f"{1e6 * self.dirty_seconds_per_record:.2f} µs"),
-            ("a new megabyte", f"{1e9 * self.dirty_seconds_per_byte:.2f} ms"),
-            ("a record kept", f"{1e6 * self.read_seconds_per_record:.2f} µs"),
-            ("a batch rebuilt", f"{1e6 * self.rebuild_seconds_per_batch:.1f} µs"),
-            ("a megabyte rebuilt", f"{1e9 * self.rebuild_seconds_per_byte:.2f} ms"),
-            ("a megabyte written", f"{1e9 * self.write_seconds_per_byte:.2f} ms"),
-            ("a segment flushed to disk", f"{1000 * self.sync_seconds:.1f} ms of waiting"),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +90,12 @@ def predict(
         mean = _cycle(workload, policy, cleaner, costs, usual)
     dirty_max = cycle.dirty + rate * (policy.min_lag_ms / 1000 + cycle.wait_max + cycle.pass_wall)
     dirty_mean = mean.dirty / 2 + rate * (policy.min_lag_ms / 1000 + mean.wait_max / 2 + mean.pass_wall)
-    tombstones_max = _tombstones_max(workload, policy, rate, dirty_max / rate)
+    tombstones_max = 0.0
+    if workload.bursts is not None:
+        evenly = _segments_per_cycle(workload, policy, live, segment, rate, worst=True) <= _SURELY_ONE_SEGMENT
+        stay = _stay_seconds(policy, cycle, dirty_max / rate, evenly=evenly)
+        each = workload.bursts.scaled(1 / workload.partitions)
+        tombstones_max = _tombstones_max(each, rate, dirty_max / rate, stay)
     count = workload.partitions
     clean_bytes = cycle.clean_bytes
     size_max = live * workload.live_record_bytes + dirty_max * workload.record_bytes
@@ -196,7 +109,7 @@ def predict(
         records_max=count * (live + dirty_max + tombstones_max),
         disk_max_bytes=count * (size_max + hidden) + min(count, cleaner.threads) * clean_bytes,
         cleaner_cores=count * mean.pass_cpu / mean.period,
-        roll_cores=count * roll_seconds(policy, costs) * rate / segment,
+        roll_cores=count * costs.segment_seconds(policy) * rate / segment,
         cycle_seconds=mean.period,
         segment_records=segment,
         segments_per_cycle=math.ceil(segments),
@@ -204,15 +117,21 @@ def predict(
     )
 
 
-def _tombstones_max(workload: Workload, policy: Policy, rate: float, cycle_seconds: float) -> float:
-    """Of bursts, per partition, when the log is fullest; less what is not yet dirty when older ones go before that."""
-    if workload.bursts is None:
-        return 0.0
-    stay_seconds = policy.delete_retention_ms / 1000 + 2 * cycle_seconds
-    older = math.floor(stay_seconds / workload.bursts.interval_seconds)
-    with_oldest_seconds = min(cycle_seconds, stay_seconds - older * workload.bursts.interval_seconds)
-    burst = workload.bursts.records / workload.partitions
-    return max(older * burst, (1 + older) * burst - rate * (cycle_seconds - with_oldest_seconds))
+def _stay_seconds(policy: Policy, cycle: _Cycle, cycle_seconds: float, *, evenly: bool) -> float:
+    """How long a tombstone is in the log at most: until the pass that finds it, for its retention, until the next."""
+    retention = policy.delete_retention_ms / 1000
+    if not evenly:
+        return retention + 2 * cycle_seconds
+    late = cycle_seconds - cycle.period
+    return cycle_seconds + cycle.period * math.ceil((retention + late) / cycle.period) + late
+
+
+def _tombstones_max(bursts: Bursts, rate: float, cycle_seconds: float, stay_seconds: float) -> float:
+    """When the log is fullest: those of the last burst and of older ones, less what comes after the oldest has gone."""
+    older = math.floor(stay_seconds / bursts.interval_seconds)
+    with_oldest_seconds = min(cycle_seconds, stay_seconds - older * bursts.interval_seconds)
+    later = rate * (cycle_seconds - with_oldest_seconds)
+    return max(older * bursts.records, (1 + older) * bursts.records - later)
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +204,7 @@ def _cycle(
         outputs = _segments_written(workload, policy, shape.live, dirty)
         kept = shape.live + shape.tombstones
         cpu = pass_cpu(workload, cleaner, costs, kept, dirty, live_bytes=clean_bytes, tombstones=shape.burst)
-        cpu += (outputs - 1) * roll_seconds(policy, costs)
+        cpu += (outputs - 1) * costs.segment_seconds(policy)
         wall = cpu + outputs * costs.sync_seconds
         wall = max(wall, _throttled_seconds(workload, cleaner, shape.live, dirty))
         period = shape.dirty / shape.rate
@@ -302,11 +221,6 @@ def _cycle(
     wait_max = 0.0 if backoff > shape.dirty / shape.rate else backoff
     wait_max += (per_thread - 1) * wall * min(1.0, turn / period)
     return _Cycle(dirty, period, cpu, wall, wait_max, clean_bytes)
-
-
-def roll_seconds(policy: Policy, costs: Costs) -> float:
-    """CPU of opening one segment with its two preallocated indexes."""
-    return costs.roll_seconds + costs.index_seconds_per_byte * policy.segment_index_bytes
 
 
 def _segments_written(workload: Workload, policy: Policy, live: float, dirty: float) -> int:

@@ -12,7 +12,7 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 
-from stateflow.compaction.model.closed_form import Costs, Counts, roll_seconds
+from stateflow.compaction.model.costs import Costs, Counts
 from stateflow.compaction.model.streams import Update
 from stateflow.compaction.model.workload import BATCH_OVERHEAD_BYTES
 from stateflow.compaction.settings.policy import CleanerSettings, Policy
@@ -255,7 +255,7 @@ class Simulation:
     def _count_roll(self, now: float) -> None:
         if now >= self._options.warm_seconds:
             self._work.rolls += 1
-            self._work.roll_seconds += roll_seconds(self._policy, self._costs)
+            self._work.roll_seconds += self._costs.segment_seconds(self._policy)
 
     # --- cleaning -----------------------------------------------------------------------------------
 
@@ -317,7 +317,7 @@ class Simulation:
             read_bytes=source_bytes + dirty_bytes,
         )
         _count_kept(found, log.clean, segments)
-        rolling = (outputs - 1) * roll_seconds(self._policy, costs)
+        rolling = (outputs - 1) * costs.segment_seconds(self._policy)
         found.cleaner_seconds = costs.cpu_seconds(cleaner, found.counts) + rolling
         if now >= self._options.warm_seconds:
             self._work.add(found)

@@ -11,7 +11,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from stateflow.compaction.model.closed_form import Costs, Prediction, predict
+from stateflow.compaction.model.closed_form import Prediction, predict
+from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.model.workload import Workload
 from stateflow.compaction.sensing.exposition import Sample, canonical, finite, scrape
 from stateflow.compaction.settings.policy import CleanerSettings, Policy

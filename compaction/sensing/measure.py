@@ -12,7 +12,7 @@ from stateflow.changelog.format import is_reserved
 from stateflow.clock import Clock, SystemClock
 from stateflow.compaction.cluster.admin import ClusterAdmin
 from stateflow.compaction.cluster.topic_admin import TopicAdmin
-from stateflow.compaction.model.closed_form import Costs
+from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.model.workload import Bursts, RestoreRate
 from stateflow.compaction.sensing.broker_cpu import BrokerCpu, broker_cpu, broker_pid
 from stateflow.compaction.sensing.bursts import LogSpan, find_bursts

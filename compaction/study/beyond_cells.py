@@ -10,7 +10,7 @@ from stateflow.compaction.control.journal import Journal
 from stateflow.compaction.experiment.cell import Cell
 from stateflow.compaction.experiment.loop import LoopResult, run_loop
 from stateflow.compaction.experiment.trimmed import LOOK_SECONDS, TrimmedResult, run_trimmed
-from stateflow.compaction.model.closed_form import Costs
+from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.sensing.restore_probe import RestoreProbe, fit_rate
 from stateflow.compaction.settings.policy import Policy
 from stateflow.compaction.study.bench import Bench

@@ -17,7 +17,8 @@ from stateflow.compaction.advice.recommend import recommend
 from stateflow.compaction.experiment.broker_settings import cleaner_settings
 from stateflow.compaction.experiment.calibrate import Calibration, calibrate
 from stateflow.compaction.experiment.cell import Cell, CellResult, run_cell
-from stateflow.compaction.model.closed_form import Costs, predict
+from stateflow.compaction.model.closed_form import predict
+from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.model.simulate import SimulatedRun, Simulation, SimulationOptions
 from stateflow.compaction.model.workload import RestoreRate, Workload
 from stateflow.compaction.sensing.measurement import Measurement

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from stateflow.compaction.cluster.logdirs import ReplicaSize
-from stateflow.compaction.model.closed_form import Costs
+from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.model.simulate import Simulation
 from stateflow.compaction.model.streams import Stream
 from stateflow.compaction.model.workload import RestoreRate

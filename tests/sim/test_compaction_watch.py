@@ -12,7 +12,7 @@ from stateflow.clock import ManualClock
 from stateflow.compaction.advice.objective import Objective
 from stateflow.compaction.control.journal import Journal
 from stateflow.compaction.control.watch import Decision, Watcher, WatchOptions
-from stateflow.compaction.model.closed_form import Costs
+from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.model.simulate import Simulation
 from stateflow.compaction.model.streams import TOMBSTONE_BYTES, RateStep, Stream
 from stateflow.compaction.model.workload import Bursts

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from stateflow.compaction.model.closed_form import Costs
+from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.model.workload import Workload
 from stateflow.compaction.sensing.cleaner_metrics import CleanerMetrics, estimate, warnings
 from stateflow.compaction.sensing.exposition import Sample, parse

@@ -6,7 +6,8 @@ import math
 
 import pytest
 
-from stateflow.compaction.model.closed_form import Costs, Prediction, predict
+from stateflow.compaction.model.closed_form import Prediction, predict
+from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.model.workload import Workload, expected_distinct, zipf_weights
 from stateflow.compaction.settings.policy import CleanerSettings, Policy
 

@@ -14,7 +14,7 @@ from stateflow.compaction.advice.alternatives import writes_per_update
 from stateflow.compaction.advice.objective import Objective
 from stateflow.compaction.advice.recommend import recommend, resolution_cores
 from stateflow.compaction.advice.share import shared_objectives
-from stateflow.compaction.model.closed_form import Costs
+from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.model.workload import RestoreRate
 from stateflow.compaction.pages.html import with_unit
 from stateflow.compaction.pages.topic_page import topic_page

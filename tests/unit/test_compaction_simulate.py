@@ -9,7 +9,8 @@ import pytest
 
 from stateflow.compaction.experiment.calibrate import VALUE_BYTES, CalibrationRun, calibration_cells, fit
 from stateflow.compaction.experiment.cell import Cell
-from stateflow.compaction.model.closed_form import Costs, predict
+from stateflow.compaction.model.closed_form import predict
+from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.model.simulate import SimulatedRun, Simulation, SimulationOptions
 from stateflow.compaction.model.streams import TOMBSTONE_BYTES, RateStep, Stream, Update
 from stateflow.compaction.model.workload import Bursts, Workload
@@ -195,6 +196,38 @@ def test_the_closed_form_knows_windows_that_close(partitions: int, segment_ms: i
     assert closed.records_max > 0.98 * run.records_max  # a bound is for keeping
     assert closed.size_max_bytes == pytest.approx(run.size_max_bytes, rel=0.08)
     assert closed.cleaner_cores == pytest.approx(run.cleaner_cores, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("segment_ms", "window_seconds", "retention_ms"),
+    [
+        (3100, 10.0, 5000),
+        (3300, 9.1, 5000),
+        (4400, 9.5, 5000),
+        (2600, 12.0, 8000),
+        (1400, 12.4, 5000),
+        (4500, 8.3, 3000),
+    ],
+)
+def test_the_closed_form_knows_which_pass_drops_the_tombstones_of_a_window(
+    segment_ms: int, window_seconds: float, retention_ms: int
+) -> None:
+    rate, elements = 500.0, 500.0 * window_seconds
+    stream = Stream(
+        rates=(RateStep(0.0, rate),),
+        seconds=8 * window_seconds,
+        state="retain-all",
+        zipf_exponent=None,
+        window_seconds=window_seconds,
+    )
+    policy = Policy(
+        segment_ms=segment_ms, segment_index_bytes=65_536, dirty_ratio=0.01, delete_retention_ms=retention_ms
+    )
+    warm = SimulationOptions(warm_seconds=2 * window_seconds)
+    run = Simulation(1, policy, QUICK, Costs(), warm).run(stream.updates())
+    bursts = Bursts(elements, window_seconds, elements, TOMBSTONE_BYTES)
+    closed = predict(Workload(1, elements, rate, 580, 580, bursts=bursts), policy, QUICK, Costs())
+    assert run.records_max <= closed.records_max <= 1.05 * run.records_max
 
 
 def test_tombstones_that_stay_for_several_windows_make_the_log_longer() -> None:

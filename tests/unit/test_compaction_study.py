@@ -14,7 +14,7 @@ from stateflow.compaction.cluster.admin import ClusterAdmin
 from stateflow.compaction.control.watch import Decision
 from stateflow.compaction.experiment.calibrate import Calibration
 from stateflow.compaction.experiment.trimmed import TrimmedResult
-from stateflow.compaction.model.closed_form import Costs
+from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.model.streams import RateStep
 from stateflow.compaction.settings.policy import CleanerSettings, Policy
 from stateflow.compaction.study.bench import Bench
