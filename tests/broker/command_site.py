@@ -9,7 +9,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,10 @@ from stateflow.log.base import TopicSpec
 from stateflow.log.kafka import KafkaCluster
 from stateflow.log.reading import read_range
 from stateflow.record import Record, TopicPartition
+from tests.waiting import wait_until
 
 APPS = Path(__file__).parent / "apps"
-WAIT_SECONDS = 40.0
+_END_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -175,7 +176,7 @@ class Process:
 
     def ended(self) -> int:
         """Wait for its end; returns the exit code (negative for a signal)."""
-        return self._process.wait(WAIT_SECONDS)
+        return self._process.wait(_END_SECONDS)
 
     def children(self) -> list[int]:
         """Process ids of its child processes."""
@@ -186,7 +187,7 @@ class Process:
         for pid in [*self.children(), self.pid]:
             if self._process.poll() is None or pid != self.pid:
                 os.kill(pid, signal.SIGKILL)
-        self._process.wait(WAIT_SECONDS)
+        self._process.wait(_END_SECONDS)
 
     def _still_runs(self) -> None:
         assert self._process.poll() is None, f"it ended with {self._process.returncode}:\n{self.said}"
@@ -212,14 +213,3 @@ def is_running(pid: int) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return False
     return state != "Z"
-
-
-def wait_until(
-    condition: Callable[[], bool], what: Callable[[], str], check: Callable[[], None] = lambda: None
-) -> None:
-    """Poll for a condition; fails with ``what`` after a while."""
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not condition():
-        check()
-        assert time.monotonic() < deadline, f"waited in vain for {what()}"
-        time.sleep(0.05)

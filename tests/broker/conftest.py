@@ -1,4 +1,4 @@
-"""What the tests on a real broker share: a place to type commands in."""
+"""What the tests on a real broker share: a connection to it, a place to type commands in."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ import pytest
 
 from stateflow.testing.broker import TestBroker
 from tests.broker.command_site import Site
+from tests.kafka_cluster import cluster
+
+__all__ = ["cluster", "site"]
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import struct
 import uuid
-from collections.abc import Iterator
 
 import pytest
 from click.testing import CliRunner
@@ -22,13 +21,6 @@ from stateflow.testing.broker import TestBroker
 from stateflow.testing.written import WrittenApp
 
 pytestmark = pytest.mark.broker
-
-
-@pytest.fixture(scope="module")
-def cluster(broker: TestBroker) -> Iterator[KafkaCluster]:
-    made = KafkaCluster(broker.bootstrap)
-    yield made
-    made.close()
 
 
 def elements(key: bytes, *values: bytes) -> list[tuple[bytes, bytes | None]]:

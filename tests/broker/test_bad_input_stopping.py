@@ -9,7 +9,8 @@ import pytest
 
 from stateflow.log.base import Committed
 from stateflow.record import TopicPartition
-from tests.broker.command_site import Site, is_running, wait_until
+from tests.broker.command_site import Site, is_running
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 

@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from stateflow.errors import ConfigError, ImagesUnreachable, StateCorrupt, StateLocked
-from stateflow.log.kafka import KafkaCluster, connect
-from stateflow.testing.broker import TestBroker
+from stateflow.log.kafka import KafkaCluster
 from tests.broker.catalog_site import PARTITIONS, Application, at, stateflow
 
 pytestmark = pytest.mark.broker
 
 TASKS = [f"by-{partition}" for partition in range(PARTITIONS)]
-
-
-@pytest.fixture(scope="module")
-def cluster(broker: TestBroker) -> Iterator[KafkaCluster]:
-    opened = connect(broker.bootstrap)
-    yield opened
-    opened.close()
 
 
 class Site:

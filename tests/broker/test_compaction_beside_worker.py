@@ -8,7 +8,8 @@ import signal
 import pytest
 
 from stateflow.catalog.names import changelog_topic
-from tests.broker.command_site import Site, wait_until
+from tests.broker.command_site import Site
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 

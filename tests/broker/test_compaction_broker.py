@@ -33,7 +33,7 @@ from stateflow.compaction.sensing.measure import local_broker
 from stateflow.compaction.sensing.restore_probe import probe_restore
 from stateflow.errors import BrokerRefused, BrokerUnreachable, ConfigError, ObjectiveUnreachable, TopicMissing
 from stateflow.log.base import TopicSpec
-from stateflow.log.kafka import KafkaCluster, connect
+from stateflow.log.kafka import KafkaCluster
 from stateflow.record import TopicPartition
 from stateflow.testing.broker import TestBroker
 
@@ -41,13 +41,6 @@ pytestmark = pytest.mark.broker
 QUICK = MeasureOptions(
     seconds=0.5, updates_per_second=2000.0, restore=RestoreRate(100_000, 0.05, "given", 0.1)
 )
-
-
-@pytest.fixture
-def cluster(broker: TestBroker) -> Iterator[KafkaCluster]:
-    opened = connect(broker.bootstrap)
-    yield opened
-    opened.close()
 
 
 @pytest.fixture

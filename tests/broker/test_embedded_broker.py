@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,7 @@ from stateflow.connectors.broker import EmbeddedKafka
 from stateflow.connectors.broker.processes import command_line
 from stateflow.errors import ConfigError, SetupError
 from stateflow.testing.broker import TestBroker
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -58,15 +58,6 @@ def read_all(bootstrap: str, topic: str, count: int) -> list[bytes]:
         found += [message.value() or b"" for message in consumer.consume(100, 0.5) if not message.error()]
     consumer.close()
     return found
-
-
-def eventually(condition: Callable[[], bool], timeout_seconds: float = 30.0) -> bool:
-    deadline = time.monotonic() + timeout_seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
 
 
 def test_serves_transactions(broker: TestBroker) -> None:
@@ -178,15 +169,15 @@ def test_kill_9_of_the_parent_leaves_no_broker_and_no_data(tmp_path: Path) -> No
     parent, pid, folder = start_parent(tmp_path)
     parent.kill()
     parent.wait()
-    assert eventually(lambda: command_line(pid) is None), "the broker outlived its parent"
-    assert eventually(lambda: not folder.exists()), "its data were left behind"
+    wait_until(lambda: command_line(pid) is None, "the end of the broker, whose parent has gone")
+    wait_until(lambda: not folder.exists(), "its data to go")
 
 
 def test_kill_9_of_the_parent_ends_a_kept_broker_in_order(tmp_path: Path) -> None:
     parent, pid, folder = start_parent(tmp_path, str(tmp_path / "kept"))
     parent.kill()
     parent.wait()
-    assert eventually(lambda: command_line(pid) is None), "the broker outlived its parent"
+    wait_until(lambda: command_line(pid) is None, "the end of the broker, whose parent has gone")
     assert "shut down completed" in (folder / "node-1" / "broker.out").read_text()
 
 
@@ -196,7 +187,7 @@ def test_kill_9_of_the_guard_too_leaves_no_broker(tmp_path: Path) -> None:
     guard = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     assert "guard.py" in (command_line(guard) or "")
     os.kill(guard, signal.SIGKILL)
-    assert eventually(lambda: command_line(pid) is None), "the broker outlived its guard"
+    wait_until(lambda: command_line(pid) is None, "the end of the broker, whose guard has gone")
     parent.kill()
     parent.wait()
 

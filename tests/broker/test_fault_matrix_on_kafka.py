@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from stateflow.testing.faults.matrix import run_matrix
 from stateflow.testing.faults.matrix_case import Result
 from stateflow.testing.faults.matrix_nursery import Nursery
 from stateflow.testing.faults.matrix_plan import full_plan, only
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -49,14 +49,11 @@ def test_a_nursery_kills_its_children_when_it_closes_even_stopped_ones(tmp_path:
     with Nursery() as nursery:
         log = tmp_path / "log"
         pids = [nursery.start(["up", "--help"], {}, tmp_path, log) for _ in range(2)]
-        deadline = time.monotonic() + 20
-        while nursery.state(pids[0]).code is None:
-            assert time.monotonic() < deadline, "the command does not end"
+        wait_until(lambda: nursery.state(pids[0]).code is not None, "the end of the command")
         assert nursery.state(pids[0]).code == 0
         hung = nursery.start(["study", "faults", "--brokers", "127.0.0.1:1"], {}, tmp_path, log)
         nursery.signal(hung, signal.SIGSTOP)
-        while not nursery.state(hung).stopped:
-            assert time.monotonic() < deadline, "the command does not stop"
+        wait_until(lambda: nursery.state(hung).stopped, "the command to be stopped")
     with pytest.raises(ProcessLookupError):
         os.kill(hung, 0)
     assert "Usage" in log.read_text()
@@ -78,11 +75,10 @@ def test_ctrl_c_ends_a_study_without_leaving_anything(broker: TestBroker, tmp_pa
     where = ["--brokers", broker.bootstrap, "--state-dir", str(tmp_path / "state")]
     study = subprocess.Popen([*command, *where], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
-        deadline = time.monotonic() + 30
-        while not list(tmp_path.glob("state/*/w0/*")):
-            assert study.poll() is None, study.communicate()
-            assert time.monotonic() < deadline, "no case begins"
-            time.sleep(0.05)
+        wait_until(
+            lambda: study.poll() is not None or any(tmp_path.glob("state/*/w0/*")), "the first case to begin"
+        )
+        assert study.poll() is None, study.communicate()
         study.send_signal(signal.SIGINT)
         out, err = study.communicate(timeout=30)
     finally:

@@ -7,8 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,18 +26,11 @@ from stateflow.errors import (
     TopicRecreated,
 )
 from stateflow.log.base import TopicSpec
-from stateflow.log.kafka import KafkaCluster, connect
-from stateflow.testing.broker import TestBroker
+from stateflow.log.kafka import KafkaCluster
 from tests.broker.catalog_site import KEYS, PARTITIONS, Application, at, stateflow
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
-
-
-@pytest.fixture(scope="module")
-def cluster(broker: TestBroker) -> Iterator[KafkaCluster]:
-    opened = connect(broker.bootstrap)
-    yield opened
-    opened.close()
 
 
 @pytest.fixture(scope="module")
@@ -181,10 +172,9 @@ def test_ctrl_c_stops_cleanly_and_the_next_one_goes_on(
         start_new_session=True,
     )
     marker = tmp_path / application.id / "g0" / "by-0" / "db"
-    deadline = time.monotonic() + 60
-    while not list(marker.glob("*.sst")) and child.poll() is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(
+        lambda: any(marker.glob("*.sst")) or child.poll() is not None, "files of a store", every_seconds=0.01
+    )
     os.killpg(child.pid, signal.SIGINT)
     out, err = child.communicate(timeout=60)
     assert child.returncode == Interrupted.exit_code, (out, err)

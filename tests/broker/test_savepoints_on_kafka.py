@@ -17,7 +17,8 @@ from stateflow.log.base import TopicSpec
 from stateflow.log.kafka import KafkaCluster
 from stateflow.log.reading import read_range
 from stateflow.record import TopicPartition
-from tests.broker.command_site import APPS, Site, wait_until
+from tests.broker.command_site import APPS, Site
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -49,6 +50,11 @@ class Load:
             writer.commit()
         writer.close()
 
+    @property
+    def written(self) -> int:
+        """How many numbers so far."""
+        return sum(map(len, self.fed))
+
     def end(self) -> Counter[int]:
         """Stop; returns how often each key was written."""
         self._ending.set()
@@ -76,7 +82,8 @@ def test_two_workers_under_load_are_cut_and_go_on_elsewhere(site: Site, tmp_path
         wait_until(lambda: len(site.counted()) > 50, lambda: f"counts in:\n{workers.said}")
         made = site.type("savepoint", "create", TALLIES, "one", "--to", place, "--json")
         assert made.code == 0, f"{made.out}\n{workers.said}"
-        time.sleep(0.5)  # so that there is input behind the cut
+        before = load.written
+        wait_until(lambda: load.written > before + 100, "input behind the cut")
         expected = load.end()
         wait_until(lambda: site.counted() == expected, lambda: f"all counts in:\n{workers.said}")
         workers.send(signal.SIGTERM)

@@ -7,9 +7,7 @@ import random
 import signal
 import subprocess
 import sys
-import time
 import uuid
-from collections.abc import Iterator
 
 import pytest
 from click.testing import CliRunner
@@ -28,6 +26,7 @@ from stateflow.scale.start import ScaleSettings, start
 from stateflow.state.layout import index_bytes, prefixed_key, routing_key, window_key
 from stateflow.testing.broker import TestBroker
 from stateflow.testing.written import STEP, STORES, WrittenApp
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -44,13 +43,6 @@ cluster = KafkaCluster(brokers)
 settings = ScaleSettings(chunk_records_max=50)
 start(cluster, app, RoutingTable.modulo(6).entry(), InProcess(cluster), SystemClock(), settings=settings)
 """
-
-
-@pytest.fixture(scope="module")
-def cluster(broker: TestBroker) -> Iterator[KafkaCluster]:
-    made = KafkaCluster(broker.bootstrap)
-    yield made
-    made.close()
 
 
 def written(cluster: KafkaCluster, partitions: int, changes: int = 400) -> WrittenApp:
@@ -106,14 +98,13 @@ def test_killed_with_sigkill_and_resumed(cluster: KafkaCluster, broker: TestBrok
     group = progress_group(app.app, 1)
     sources = [TopicPartition(changelog_topic(app.app, store.name), 3) for store in STORES]
     process = subprocess.Popen([sys.executable, "-c", START_AND_WAIT_TO_BE_KILLED, broker.bootstrap, app.app])
-    deadline = time.monotonic() + 60
-    while True:  # until it is in the middle of the second store
-        moved = cluster.committed(group, sources, stable=False)
-        if sources[0] in moved and moved[sources[0]].offset_next > 0:
-            break
+
+    def has_begun() -> bool:
         assert process.poll() is None, "it ended before it could be killed"
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+        moved = cluster.committed(group, sources, stable=False)
+        return sources[0] in moved and moved[sources[0]].offset_next > 0
+
+    wait_until(has_begun, "the middle of the second store", every_seconds=0.02)
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert generations.preparing(generations.load_catalog(cluster, app.app)) is not None
@@ -171,10 +162,12 @@ def test_a_running_worker_is_refused(cluster: KafkaCluster) -> None:
     app = written(cluster, 2)
     member = cluster.group_consumer(app.app, [f"{app.app}-source"], Listener())
     try:
-        deadline = time.monotonic() + 30
-        while not cluster.group_members(app.app):
-            member.poll(1, 0.1)
-            assert time.monotonic() < deadline
+        wait_until(
+            lambda: bool(cluster.group_members(app.app)),
+            "a member",
+            lambda: member.poll(1, 0.1),
+            every_seconds=0,
+        )
         with pytest.raises(StillRunning):
             start(cluster, app.app, RoutingTable.modulo(3).entry(), InProcess(cluster), SystemClock())
     finally:

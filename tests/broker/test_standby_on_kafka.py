@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from tests.broker.command_site import Process, Site, wait_until
+from tests.broker.command_site import Process, Site
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 

@@ -8,7 +8,8 @@ from collections import Counter
 
 import pytest
 
-from tests.broker.command_site import APPS, Site, wait_until
+from tests.broker.command_site import APPS, Site
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 

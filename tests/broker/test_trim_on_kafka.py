@@ -13,7 +13,8 @@ import pytest
 
 from stateflow.errors import ChangelogTrimmed
 from stateflow.record import TopicPartition
-from tests.broker.command_site import Site, wait_until
+from tests.broker.command_site import Site
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 

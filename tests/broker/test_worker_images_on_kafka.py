@@ -9,7 +9,8 @@ import signal
 import pytest
 
 from stateflow.checkpoint.objects import DirectoryObjects
-from tests.broker.command_site import Site, wait_until
+from tests.broker.command_site import Site
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 

@@ -16,14 +16,13 @@ from stateflow.record import TopicPartition
 from stateflow.testing.broker import TestBroker
 from tests.compaction_command import invoke
 from tests.foreign.kafka_connect import ConnectWorker
-from tests.foreign.waiting import await_true
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
 TASKS = 4
 RECORDS_PER_SECOND = 200
 FIRST_OFFSETS = 400
-SERVED_SECONDS = 60.0
 
 
 def numbers_by_task(cluster: KafkaCluster, topic: str) -> dict[int, list[int]]:
@@ -55,7 +54,7 @@ def test_a_connect_cluster_goes_on_from_the_offsets_topic_that_was_tuned(
     with closing(ConnectWorker(broker.bootstrap, name, tmp_path / "one")) as worker:
         worker.add_source("count", numbers, TASKS, RECORDS_PER_SECOND)
         worker.await_running("count", TASKS)
-        await_true(lambda: log_end(cluster, worker.offsets_topic) > FIRST_OFFSETS, SERVED_SECONDS)
+        wait_until(lambda: log_end(cluster, worker.offsets_topic) > FIRST_OFFSETS, "offsets of the tasks")
 
         where = ["--brokers", broker.bootstrap, "--topic", worker.offsets_topic]
         goal = ["--seconds", "2s", "--restore-rate", "500", "--restore-within", "500ms"]
@@ -81,7 +80,7 @@ def test_a_connect_cluster_goes_on_from_the_offsets_topic_that_was_tuned(
             now = numbers_by_task(cluster, numbers)
             return all(len(now[task]) > before for task, before in written.items())
 
-        await_true(all_went_on, SERVED_SECONDS)
+        wait_until(all_went_on, "every task to go on")
 
     found = numbers_by_task(cluster, numbers)
     assert sorted(found) == list(range(TASKS))

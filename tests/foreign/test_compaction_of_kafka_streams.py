@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from stateflow.log.kafka import KafkaCluster
 from stateflow.testing.broker import TestBroker
 from tests.compaction_command import invoke
 from tests.foreign.kafka_streams import CountingApplication
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -25,7 +25,6 @@ KEYS = 300
 FIRST_RECORDS = 80_000
 TRICKLE_RECORDS = 100
 TRICKLE_SECONDS = 0.05
-COUNTED_SECONDS = 60.0
 STREAMS_SETTINGS = {
     "processing.guarantee": "exactly_once_v2",
     "session.timeout.ms": "6000",  # its successor waits for so long
@@ -54,11 +53,12 @@ class Words:
 
 
 def await_counts(app: CountingApplication, wanted: Counter[str]) -> None:
-    until = time.monotonic() + COUNTED_SECONDS
-    while (found := app.counts()) != wanted:
+    def are_there() -> bool:
+        found = app.counts()
         assert sum(found.values()) <= wanted.total(), "counted twice"
-        assert time.monotonic() < until, f"counted {sum(found.values())} of {wanted.total()} words"
-        time.sleep(0.2)
+        return found == wanted
+
+    wait_until(are_there, lambda: f"{wanted.total()} words to be counted, {sum(app.counts().values())} are")
 
 
 @contextmanager

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 
 from stateflow.clock import SystemClock
 from stateflow.runtime.supervisor import Supervisor, WorkerFailed
+from tests.waiting import wait_until
 
 CHILD = """
 import sys, threading
@@ -29,13 +29,6 @@ Path(sys.argv[1]).write_text("stopped cleanly")
 
 def command(folder: Path, body: str = CHILD) -> Callable[[str], list[str]]:
     return lambda name: [sys.executable, "-c", body, str(folder / name)]
-
-
-def wait_until(condition: Callable[[], bool], what: str, timeout_seconds: float = 20) -> None:
-    deadline = time.monotonic() + timeout_seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"timed out waiting for {what}"
-        time.sleep(0.02)
 
 
 def running(supervisor: Supervisor) -> threading.Thread:
