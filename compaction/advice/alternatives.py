@@ -7,7 +7,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from stateflow.compaction.advice.explain import parallelism
 from stateflow.compaction.advice.objective import Objective
 from stateflow.compaction.advice.search import SearchSpace, candidates, cheapest
 from stateflow.compaction.model.costs import Costs
@@ -64,8 +63,9 @@ def _best_cores(
 ) -> float | None:
     """Least cleaner and roll CPU when the record budget is ``factor`` times one restorer's; None if not reachable."""
     version = (5, 0) if measurement.broker_newer_than_known else measurement.broker_version
+    shared = min(factor, measurement.partitions)
     space = SearchSpace(
-        base, knobs_for(version), cleaner, costs, objective.rate_headroom, objective.live_headroom
+        base, knobs_for(version), cleaner, costs, objective.rate_headroom, objective.live_headroom, shared
     )
     within = measurement.restore.records_within(objective.restore_within_seconds)
     budget = within * factor * (1 - objective.margin)
@@ -81,7 +81,7 @@ def _saving(
     changed: tuple[Policy, CleanerSettings],
 ) -> tuple[float, str] | None:
     """Cores with another policy to start from and other cleaner settings, and what they gain; None if not worth it."""
-    factor = parallelism(measurement, objective)
+    factor = objective.parallelism(measurement.partitions)
     before = _best_cores(measurement, objective, costs, base, factor, measurement.cleaner)
     policy, cleaner = changed
     after = _best_cores(measurement, objective, costs, policy, factor, cleaner)

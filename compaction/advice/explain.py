@@ -29,17 +29,13 @@ class Setting:
         """The record budget: what the restorers can restore in time, less the margin."""
         objective = self.objective
         within = self.measurement.restore.records_within(objective.restore_within_seconds)
-        return within * parallelism(self.measurement, objective) * (1 - objective.margin)
+        return within * objective.parallelism(self.measurement.partitions) * (1 - objective.margin)
 
     def restore_seconds(self, records: float) -> float:
         """How long the objective's restorers take for a log of so many records."""
-        return self.measurement.restore.seconds(records / parallelism(self.measurement, self.objective))
-
-
-def parallelism(measurement: Measurement, objective: Objective) -> float:
-    """By how much several restorers shorten a restore: whole partitions only."""
-    most = math.ceil(measurement.partitions / objective.restorers)
-    return measurement.partitions / most
+        return self.measurement.restore.seconds(
+            records / self.objective.parallelism(self.measurement.partitions)
+        )
 
 
 def guarded(
@@ -120,9 +116,11 @@ def limits(setting: Setting, chosen: Candidate) -> tuple[str, ...]:
     """The update rate and the number of keys at which this policy stops holding the objective."""
     workload = setting.measurement.workload()
     cleaner, costs = setting.measurement.cleaner, setting.costs
+    shared = setting.objective.parallelism(setting.measurement.partitions)
 
     def holds(rate: float = 1.0, live: float = 1.0) -> bool:
-        outcome = predict(workload.stressed(rate, live), chosen.policy, cleaner, costs, worst=True)
+        load = workload.stressed(rate, live)
+        outcome = predict(load, chosen.policy, cleaner, costs, worst=True, parallelism=shared)
         return outcome.records_max <= setting.records_max and not outcome.saturated
 
     rate = _largest(lambda factor: holds(rate=factor))

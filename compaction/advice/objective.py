@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from stateflow.errors import ConfigError
@@ -41,6 +42,10 @@ class Objective:
                 "The margin is a share in [0, 1), headrooms are factors of at least 1.",
                 action="Leave them out to use 0.1, 1.25 and 1.05.",
             )
+
+    def parallelism(self, partitions: int) -> float:
+        """By how much the restorers shorten a restore: each takes whole partitions."""
+        return partitions / math.ceil(partitions / self.restorers)
 
     @property
     def tombstone_guard_ms(self) -> int:

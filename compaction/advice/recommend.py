@@ -14,11 +14,9 @@ from stateflow.compaction.advice.explain import Setting, guarded, limits, reason
 from stateflow.compaction.advice.objective import Objective
 from stateflow.compaction.advice.recommendation import CurvePoint, Outcome, Recommendation
 from stateflow.compaction.advice.search import Candidate, SearchSpace, candidates, cheapest, frontier
-from stateflow.compaction.model.closed_form import predict
 from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.sensing.measurement import Measurement
 from stateflow.compaction.settings.knobs import knobs_for
-from stateflow.compaction.settings.policy import Policy
 from stateflow.errors import ConfigError
 
 _CURVE_POINTS = 12
@@ -62,9 +60,10 @@ def recommend(
         setting.costs,
         objective.rate_headroom,
         objective.live_headroom,
+        objective.parallelism(measurement.partitions),
     )
     found = candidates(measurement.workload(), space)
-    current = _candidate(setting, space, measurement.policy)
+    current = space.candidate(measurement.workload(), measurement.policy, "time")
     chosen = cheapest(found, setting.records_max, objective.disk_bytes_max)
     kept = chosen is not None and base == measurement.policy and _worth_keeping(setting, current, chosen)
     chosen = current if kept else chosen
@@ -106,18 +105,6 @@ def resolution_cores(cores: float) -> float:
     except that it may keep settings in force which cost so much more than the cheapest.
     """
     return max(SAVING_MIN_CORES, SAVING_MIN_SHARE * cores)
-
-
-def _candidate(setting: Setting, space: SearchSpace, policy: Policy) -> Candidate:
-    workload = setting.measurement.workload()
-    stressed = workload.stressed(space.rate_headroom, space.live_headroom)
-    cleaner = setting.measurement.cleaner
-    return Candidate(
-        policy,
-        "time",
-        predict(workload, policy, cleaner, setting.costs),
-        predict(stressed, policy, cleaner, setting.costs, worst=True),
-    )
 
 
 def _outcome(setting: Setting, candidate: Candidate) -> Outcome:

@@ -56,17 +56,24 @@ class SearchSpace:
     costs: Costs
     rate_headroom: float
     live_headroom: float
+    parallelism: float = 1.0
+    """Restorers that share the partitions."""
+
+    def candidate(self, workload: Workload, policy: Policy, rolling: Rolling) -> Candidate:
+        """One policy, predicted at this load and at the highest."""
+        stressed = workload.stressed(self.rate_headroom, self.live_headroom)
+        return Candidate(
+            policy,
+            rolling,
+            predict(workload, policy, self.cleaner, self.costs, parallelism=self.parallelism),
+            predict(stressed, policy, self.cleaner, self.costs, worst=True, parallelism=self.parallelism),
+        )
 
 
 def candidates(workload: Workload, space: SearchSpace) -> list[Candidate]:
     """All candidates, predicted. A few thousand at most."""
-    stressed = workload.stressed(space.rate_headroom, space.live_headroom)
-    found = []
-    for policy, rolling in dict(_policies(workload, space)).items():
-        expected = predict(workload, policy, space.cleaner, space.costs)
-        peak = predict(stressed, policy, space.cleaner, space.costs, worst=True)
-        found.append(Candidate(policy, rolling, expected, peak))
-    return found
+    policies = dict(_policies(workload, space))
+    return [space.candidate(workload, policy, rolling) for policy, rolling in policies.items()]
 
 
 def cheapest(

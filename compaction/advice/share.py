@@ -11,7 +11,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from stateflow.compaction.advice.explain import parallelism
 from stateflow.compaction.advice.objective import Objective
 from stateflow.compaction.model.closed_form import pass_cpu
 from stateflow.compaction.model.costs import Costs
@@ -44,7 +43,7 @@ def shared_objectives(
 
 def _live_seconds(found: Measurement, objective: Objective) -> float:
     live = found.records_floor * objective.live_headroom
-    return max(1e-6, found.restore.seconds(live / parallelism(found, objective)))
+    return max(1e-6, found.restore.seconds(live / objective.parallelism(found.partitions)))
 
 
 def _weight(found: Measurement, costs: Costs) -> float:

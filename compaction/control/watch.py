@@ -240,13 +240,13 @@ class Watcher:
     def _holds(self) -> bool:
         """True when the policy in force keeps the budget, a little headroom included, by prediction."""
         workload = self._now.workload().stressed(self._options.rate_headroom_min, 1.0)
-        outcome = predict(workload, self._now.policy, self._now.cleaner, self._costs, worst=True)
+        now, shared = self._now, self._objective.parallelism(self._now.partitions)
+        outcome = predict(workload, now.policy, now.cleaner, self._costs, worst=True, parallelism=shared)
         return outcome.records_max * self._senses.bias <= self._budget() and not outcome.saturated
 
     def _budget(self) -> float:
         within = self._now.restore.records_within(self._objective.restore_within_seconds)
-        most = -(-self._now.partitions // self._objective.restorers)
-        return within * self._now.partitions / most
+        return within * self._objective.parallelism(self._now.partitions)
 
     def _learn(self) -> None:
         """Take a peak above the predicted one as a sign that the model is too hopeful here."""
@@ -290,7 +290,6 @@ class Watcher:
         records = (
             min(senses.live_records, size_bytes / load.live_record_bytes) + dirty_bytes / load.record_bytes
         )
-        most = -(-self._now.partitions // self._objective.restorers)
         return Decision(
             at_ms=self._clock.now_ms(),
             action=action,
@@ -299,6 +298,8 @@ class Watcher:
             records=records,
             updates_per_second=senses.rate,
             live_records=senses.live_records,
-            restore_seconds=self._now.restore.seconds(records * most / self._now.partitions),
+            restore_seconds=self._now.restore.seconds(
+                records / self._objective.parallelism(self._now.partitions)
+            ),
             changes=changes,
         )

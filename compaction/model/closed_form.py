@@ -4,8 +4,9 @@ With live records L and dirty ratio r, the cleaner takes a partition once its cl
 dirty bytes than L·r/(1−r), so after a whole number m of segments. A pass zero-fills the dedupe buffer, indexes what
 is new, reads the whole log (read amplification 1/r) and writes the live records anew (write amplification (1−r)/r):
 batches of which all records live are copied, batches that lost one are built, and compressed, anew. The log peaks at
-L + m segments + what arrives while the cleaner sleeps (backoff) and works. The rules are those of
-``LogCleanerManager`` and ``Cleaner`` in Kafka 4.3.
+L + m segments + what arrives while the cleaner sleeps (backoff) and works. Partitions that wait for one another do not
+add to the peak of all together: while one waits, others shrink. The rules are those of ``LogCleanerManager`` and
+``Cleaner`` in Kafka 4.3.
 
 Where keys are deleted in bursts of B tombstones every T seconds, the log peaks within a cycle C of a burst, before the
 pass that drops what it deleted: L + what C brings + B for the last burst, and for older ones. A tombstone stays for
@@ -38,6 +39,7 @@ class Prediction:
     size_mean_bytes: float
     size_max_bytes: float
     records_max: float
+    """Where several restore at a time: the most that one of them may have to read, times how many they are."""
     disk_max_bytes: float
     """With the cleaner's copy, and with replaced files that ``file.delete.delay.ms`` keeps."""
     cleaner_cores: float
@@ -69,11 +71,13 @@ def predict(
     costs: Costs,
     *,
     worst: bool = False,
+    parallelism: float = 1.0,
 ) -> Prediction:
     """The steady state under a policy. Sizes are infinite when the policy never compacts this load.
 
     ``worst`` does not rely on where segments happen to end: a pass then starts a whole segment after the ratio was
-    reached. A bound that must hold while load drifts is checked so.
+    reached. A bound that must hold while load drifts is checked so. ``parallelism`` is how many restorers share the
+    partitions: each has a part of them, which may be the part that the cleaner comes to last.
     """
     rate = max(workload.updates_per_second, 1e-9) / workload.partitions
     live = workload.live_records / workload.partitions
@@ -88,12 +92,14 @@ def predict(
         segments_mean = _segments_per_cycle(workload, policy, live_mean, segment, rate, worst)
         usual = _shape(workload, policy, _Shape(rate, live_mean, segments_mean * segment))
         mean = _cycle(workload, policy, cleaner, costs, usual)
-    dirty_max = cycle.dirty + rate * (policy.min_lag_ms / 1000 + cycle.wait_max + cycle.pass_wall)
-    dirty_mean = mean.dirty / 2 + rate * (policy.min_lag_ms / 1000 + mean.wait_max / 2 + mean.pass_wall)
+    lag = policy.min_lag_ms / 1000
+    dirty_max = cycle.dirty + rate * (lag + cycle.asleep_max + cycle.pass_wall)
+    dirty_mean = mean.dirty / 2 + rate * (lag + (mean.asleep_max + mean.queue_max) / 2 + mean.pass_wall)
+    queued_max = rate * (1 - 1 / parallelism) * cycle.queue_max
     tombstones_max = 0.0
     if workload.bursts is not None:
         evenly = _segments_per_cycle(workload, policy, live, segment, rate, worst=True) <= _SURELY_ONE_SEGMENT
-        stay = _stay_seconds(policy, cycle, dirty_max / rate, evenly=evenly)
+        stay = _stay_seconds(policy, cycle, dirty_max / rate + cycle.queue_max, evenly=evenly)
         each = workload.bursts.scaled(1 / workload.partitions)
         tombstones_max = _tombstones_max(each, rate, dirty_max / rate, stay)
     count = workload.partitions
@@ -106,7 +112,7 @@ def predict(
     return Prediction(
         size_mean_bytes=count * (mean.clean_bytes + dirty_mean * workload.record_bytes),
         size_max_bytes=count * size_max,
-        records_max=count * (live + dirty_max + tombstones_max),
+        records_max=count * (live + dirty_max + queued_max + tombstones_max),
         disk_max_bytes=count * (size_max + hidden) + min(count, cleaner.threads) * clean_bytes,
         cleaner_cores=count * mean.pass_cpu / mean.period,
         roll_cores=count * costs.segment_seconds(policy) * rate / segment,
@@ -162,7 +168,10 @@ class _Cycle:
     period: float
     pass_cpu: float
     pass_wall: float
-    wait_max: float
+    asleep_max: float
+    """How long a partition that is due may wait for a thread that sleeps."""
+    queue_max: float
+    """And then for all other partitions of that thread."""
     clean_bytes: float
 
 
@@ -218,9 +227,9 @@ def _cycle(
         if abs(after - dirty) <= 1e-6 * dirty:
             break
         dirty = after
-    wait_max = 0.0 if backoff > shape.dirty / shape.rate else backoff
-    wait_max += (per_thread - 1) * wall * min(1.0, turn / period)
-    return _Cycle(dirty, period, cpu, wall, wait_max, clean_bytes)
+    asleep_max = 0.0 if backoff > shape.dirty / shape.rate else backoff
+    queue_max = (per_thread - 1) * wall * min(1.0, turn / period)
+    return _Cycle(dirty, period, cpu, wall, asleep_max, queue_max, clean_bytes)
 
 
 def _segments_written(workload: Workload, policy: Policy, live: float, dirty: float) -> int:

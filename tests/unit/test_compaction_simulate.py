@@ -171,6 +171,30 @@ def test_batches_that_lose_some_of_their_records_are_rebuilt() -> None:
     assert run.work.passes >= 3
 
 
+@pytest.mark.parametrize(("partitions", "segment_ms"), [(4, 700), (8, 1100), (16, 2200)])
+@pytest.mark.parametrize("zipf_exponent", [None, 0.99])
+def test_partitions_that_wait_for_one_another_are_not_at_their_peaks_together(
+    partitions: int, segment_ms: int, zipf_exponent: float | None
+) -> None:
+    stream = Stream(
+        keys=5000,
+        partitions=partitions,
+        rates=(RateStep(0.0, 2000.0),),
+        seconds=25.0,
+        zipf_exponent=zipf_exponent,
+    )
+    slow = replace(Costs(), pass_seconds=0.08)
+    policy = Policy(segment_ms=segment_ms, segment_index_bytes=65_536, dirty_ratio=0.01)
+    warm = SimulationOptions(warm_seconds=10.0)
+    run = Simulation(partitions, policy, QUICK, slow, warm).run(stream.updates())
+    workload = Workload(partitions, run.live_end, 2000, 580, 580)
+    together = predict(workload, policy, QUICK, slow)
+    last_served = predict(workload, policy, QUICK, slow, parallelism=partitions)
+    waiting = (partitions - 1) * 0.08 * 2000
+    assert run.records_max <= together.records_max <= 1.1 * run.records_max
+    assert last_served.records_max - together.records_max > 0.5 * waiting
+
+
 @pytest.mark.parametrize("partitions", [1, 4])
 @pytest.mark.parametrize("segment_ms", [500, 1000, 1700])
 def test_the_closed_form_knows_windows_that_close(partitions: int, segment_ms: int) -> None:
