@@ -21,6 +21,7 @@ from stateflow.compaction.study.plan import StudyOptions, quick_options
 from stateflow.compaction.study.result import Study
 from stateflow.compaction.study.run import run_study
 from stateflow.connectors.broker import EmbeddedKafka
+from stateflow.connectors.broker.filelock import file_lock
 from stateflow.log.kafka import connect
 
 BROKER_SETTINGS = {
@@ -98,7 +99,8 @@ def command(
         states=states or options.states,
         partitions=partitions or options.partitions,
     )
-    with _bootstrap(brokers) as bootstrap, _bench(bootstrap, folder) as bench:
+    alone = file_lock(folder / ".lock", timeout_seconds=0)
+    with alone, _bootstrap(brokers) as bootstrap, _bench(bootstrap, folder) as bench:
         study = run_study(bench, options)
     page = folder / "report.html"
     page.write_text(study_page(study), encoding="utf-8")

@@ -39,7 +39,7 @@ def file_lock(path: Path, *, timeout_seconds: float) -> Iterator[None]:
     while (handle := try_lock(path)) is None:
         if time.monotonic() > deadline:
             raise SetupError(
-                f"Another process has held {path} for {timeout_seconds:.0f} s.",
+                f"Another process holds {path}; waited {timeout_seconds:.0f} s for it.",
                 action="Wait for it or end it, then try again.",
                 path=str(path),
             )

@@ -10,6 +10,7 @@ from typing import cast
 import msgspec
 import pytest
 
+from stateflow.cli.main import run
 from stateflow.compaction.cluster.admin import ClusterAdmin
 from stateflow.compaction.control.watch import Decision
 from stateflow.compaction.experiment.calibrate import Calibration
@@ -21,7 +22,8 @@ from stateflow.compaction.study.bench import Bench
 from stateflow.compaction.study.page import study_page
 from stateflow.compaction.study.plan import StudyOptions, grid, loop_stream, quick_options, setups
 from stateflow.compaction.study.result import CellFigures, LoopFigures, ObjectiveFigures, Study, TrimFigures
-from stateflow.errors import StateCorrupt
+from stateflow.connectors.broker.filelock import file_lock
+from stateflow.errors import SetupError, StateCorrupt
 from stateflow.log.base import Cluster
 
 CELL = CellFigures(
@@ -191,3 +193,14 @@ def test_a_stopped_study_repeats_nothing_that_is_kept_and_names_a_damaged_file(t
         path.write_text("{")
     with pytest.raises(StateCorrupt):
         bench.kept("a/b run 1", {"seconds": 20}, RateStep, run)
+
+
+def test_a_second_study_in_the_same_folder_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both would measure a machine that the other disturbs, and take the other's runs for their own."""
+    with file_lock(tmp_path / ".lock", timeout_seconds=0):
+        code = run(["study", "compaction", "--quick", "--folder", str(tmp_path), "--json"])
+    assert code == SetupError.exit_code
+    assert "Another process holds" in capsys.readouterr().out
+    assert [path.name for path in tmp_path.iterdir()] == [".lock"]
