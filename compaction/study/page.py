@@ -293,7 +293,9 @@ def _accuracy(study: Study) -> str:
     ]
     note = (
         "<p>A cell is disturbed when its cleaner waited for a core that other work on the machine held, or the "
-        "producer fell behind: it then cleaned less often than its settings say.</p>"
+        "producer fell behind: it then cleaned less often than its settings say. It is, too, when the machine was "
+        "faster or slower by more than 15 % than while costs were calibrated. Delete its file, and the study "
+        "measures it again.</p>"
     )
     return "<h2>Measured and predicted</h2>" + note + table(head, rows)
 

@@ -20,6 +20,8 @@ RECORDS_TOLERANCE = 0.05
 """Of the simulated number of records: what its predictions of sizes are at most off by."""
 WAIT_SHARE_MAX = 0.15
 """A cleaner that waited for a core for longer than this share of its own CPU time was held up by other work."""
+PACE_CHANGE_MAX = 0.15
+"""A cell during which the machine was faster or slower than this, compared with its calibration, shows that, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +61,10 @@ class CellFigures:
 
     @property
     def disturbed(self) -> bool:
-        """True when the cleaner waited for a core, or the producer was late: the cell shows the machine's load."""
+        """True when the cleaner waited for a core, the producer was late, or the machine ran at another pace."""
         waited = self.cleaner_wait_cores > WAIT_SHARE_MAX * max(self.cleaner_cores, 0.01)
-        return waited or self.late_seconds > LATE_SECONDS_MAX
+        at_other_pace = abs(self.slowness - 1) > PACE_CHANGE_MAX
+        return waited or at_other_pace or self.late_seconds > LATE_SECONDS_MAX
 
     def holds(self, bound_bytes: float, records_max: float) -> bool:
         """True when the log stayed within both; small records take time to restore, too. They are counted at the end

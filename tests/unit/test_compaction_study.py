@@ -117,6 +117,11 @@ def test_a_cell_whose_cleaner_waited_for_a_core_counts_apart() -> None:
     assert found["prediction_errors_undisturbed"]["cleaner_cpu_max_abs"] == pytest.approx(0.0)
 
 
+def test_a_cell_measured_while_the_machine_ran_faster_counts_apart() -> None:
+    found = study(OURS, replace(CELL, name="fast", slowness=0.66)).summary()
+    assert found["disturbed_cells"] == ["fast"]
+
+
 def test_a_log_of_many_tombstones_is_not_held_by_its_bytes_alone() -> None:
     assert CELL.holds(bound_bytes=6.5e6, records_max=12_000)
     assert not CELL.holds(bound_bytes=6.5e6, records_max=9500)
