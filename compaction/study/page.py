@@ -187,7 +187,8 @@ def _curve(study: Study, cells: Sequence[CellFigures]) -> list[tuple[float, floa
             file_delete_delay_ms=1000,
         )
         outcome = predict(load, policy, study.cleaner, study.calibration.costs)
-        found.append((outcome.size_max_bytes / _MB, 100 * outcome.cleaner_cores))
+        if not outcome.saturated:
+            found.append((outcome.size_max_bytes / _MB, 100 * outcome.cleaner_cores))
     largest = max(cell.size_max_bytes for cell in cells) / _MB
     return [point for point in found if point[0] <= 1.1 * largest]
 
