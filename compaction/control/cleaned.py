@@ -74,13 +74,13 @@ class CleanerPasses:
         self.cleaned: set[int] = set()
 
     def look(self) -> None:
-        """Sense once more."""
-        before, (self.sizes, _) = self.sizes, self._look()
+        """Sense once more. How far the cleaner has come is read first: sizes are then those after its pass."""
+        now, first = self._checkpoint() or {}, self._offsets or {}
+        before, self.sizes = self.sizes, self._look()[0]
         if self.seen_by == "size":
             shrunk = {number for number, size in self.sizes.items() if size < before.get(number, 0)}
             self.cleaned |= shrunk & self.waited_for
             return
-        now, first = self._checkpoint() or {}, self._offsets or {}
         moved = {
             found.partition
             for found, offset in now.items()
