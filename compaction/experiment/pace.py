@@ -7,9 +7,19 @@ in another by this.
 
 from __future__ import annotations
 
+import math
 import time
 
 _STEPS = 20_000
+_FELT_BY_PASSES = 0.5
+"""A pass waits for memory much of its time, which this loop never does. Fitted to seven cells of two studies, during
+which the loop took 0.6 to 0.9 of its usual time.
+"""
+
+
+def pass_slowness(loop_slowness: float) -> float:
+    """How many times the usual CPU time a pass of the cleaner takes, when the loop takes so many times its own."""
+    return math.pow(loop_slowness, _FELT_BY_PASSES)
 
 
 def pace_seconds() -> float:

@@ -358,8 +358,8 @@ def _method(study: Study) -> str:
         f"Costs calibrated first: {per_step} (runs that they were fitted to: {errors}).",
         "Predictions use these costs and nothing that the cells measured, except restore times, whose rate is "
         "learnt from the fixed settings and tested on the tuned ones, and how fast the machine was: the CPU time "
-        f"of a loop that is always the same, {slowness} of what it was during calibration. Uncorrected, predicted "
-        f"cleaner CPU is {uncorrected} off on average.",
+        f"of a loop that is always the same, {slowness} of what it was during calibration, of which "
+        f"passes feel the square root. Uncorrected, predicted cleaner CPU is {uncorrected} off on average.",
     ]
     return "<h2>How it was measured</h2><ul>" + "".join(f"<li>{escape(one)}</li>" for one in told) + "</ul>"
 

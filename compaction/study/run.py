@@ -17,6 +17,7 @@ from stateflow.compaction.advice.recommend import recommend
 from stateflow.compaction.experiment.broker_settings import cleaner_settings
 from stateflow.compaction.experiment.calibrate import Calibration, calibrate
 from stateflow.compaction.experiment.cell import Cell, CellResult, run_cell
+from stateflow.compaction.experiment.pace import pass_slowness
 from stateflow.compaction.model.closed_form import predict
 from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.model.simulate import SimulatedRun, Simulation, SimulationOptions
@@ -105,7 +106,7 @@ def _cell(
         label = f"{setup.name} {name} run {repeat + 1}"
         runs.append(bench.kept(label, cell, CellResult, lambda cell=cell: _run(bench, cell)))  # type: ignore[misc]
     slowness = statistics.median(run.pace_seconds for run in runs) / calibration.pace_seconds
-    costs = calibration.costs.scaled(slowness)
+    costs = calibration.costs.scaled(pass_slowness(slowness))
 
     def simulated(costs: Costs) -> SimulatedRun:
         warm = SimulationOptions(warm_seconds=options.warm_seconds)
