@@ -95,7 +95,7 @@ def predict(
     lag = policy.min_lag_ms / 1000
     dirty_max = cycle.dirty + rate * (lag + cycle.asleep_max + cycle.pass_wall)
     dirty_mean = mean.dirty / 2 + rate * (lag + (mean.asleep_max + mean.queue_max) / 2 + mean.pass_wall)
-    queued_max = rate * (1 - 1 / parallelism) * cycle.queue_max
+    queued_max = rate * cycle.queue_max * _last_share(parallelism, workload.partitions)
     tombstones_max = 0.0
     if workload.bursts is not None:
         evenly = _segments_per_cycle(workload, policy, live, segment, rate, worst=True) <= _SURELY_ONE_SEGMENT
@@ -121,6 +121,11 @@ def predict(
         segments_per_cycle=math.ceil(segments),
         saturated=count * cycle.pass_wall / cycle.period / cleaner.threads > SATURATION,
     )
+
+
+def _last_share(parallelism: float, partitions: int) -> float:
+    """Of the queue before the last partition, what those of one restorer wait for: nothing when it has them all."""
+    return (1 - 1 / parallelism) / (1 - 1 / partitions) if partitions > 1 else 0.0
 
 
 def _stay_seconds(policy: Policy, cycle: _Cycle, cycle_seconds: float, *, evenly: bool) -> float:
