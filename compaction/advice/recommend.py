@@ -13,7 +13,14 @@ from stateflow.compaction.advice.alternatives import alternatives
 from stateflow.compaction.advice.explain import Setting, guarded, limits, reasons
 from stateflow.compaction.advice.objective import Objective
 from stateflow.compaction.advice.recommendation import CurvePoint, Outcome, Recommendation
-from stateflow.compaction.advice.search import Candidate, SearchSpace, candidates, cheapest, frontier
+from stateflow.compaction.advice.search import (
+    Candidate,
+    SearchSpace,
+    candidates,
+    cheapest,
+    frontier,
+    predicted,
+)
 from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.sensing.measurement import Measurement
 from stateflow.compaction.settings.knobs import knobs_for
@@ -63,7 +70,7 @@ def recommend(
         objective.parallelism(measurement.partitions),
     )
     found = candidates(measurement.workload(), space)
-    current = space.candidate(measurement.workload(), measurement.policy, "time")
+    (current,) = predicted(measurement.workload(), space, {measurement.policy: "time"})
     chosen = cheapest(found, setting.records_max, objective.disk_bytes_max)
     kept = chosen is not None and base == measurement.policy and _worth_keeping(setting, current, chosen)
     chosen = current if kept else chosen

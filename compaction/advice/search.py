@@ -59,21 +59,25 @@ class SearchSpace:
     parallelism: float = 1.0
     """Restorers that share the partitions."""
 
-    def candidate(self, workload: Workload, policy: Policy, rolling: Rolling) -> Candidate:
-        """One policy, predicted at this load and at the highest."""
-        stressed = workload.stressed(self.rate_headroom, self.live_headroom)
-        return Candidate(
-            policy,
-            rolling,
-            predict(workload, policy, self.cleaner, self.costs, parallelism=self.parallelism),
-            predict(stressed, policy, self.cleaner, self.costs, worst=True, parallelism=self.parallelism),
-        )
-
 
 def candidates(workload: Workload, space: SearchSpace) -> list[Candidate]:
     """All candidates, predicted. A few thousand at most."""
-    policies = dict(_policies(workload, space))
-    return [space.candidate(workload, policy, rolling) for policy, rolling in policies.items()]
+    return predicted(workload, space, dict(_policies(workload, space)))
+
+
+def predicted(workload: Workload, space: SearchSpace, policies: Mapping[Policy, Rolling]) -> list[Candidate]:
+    """These policies, predicted at this load and at the highest."""
+    stressed = workload.stressed(space.rate_headroom, space.live_headroom)
+    cleaner, costs, shared = space.cleaner, space.costs, space.parallelism
+    return [
+        Candidate(
+            policy,
+            rolling,
+            predict(workload, policy, cleaner, costs, parallelism=shared),
+            predict(stressed, policy, cleaner, costs, worst=True, parallelism=shared),
+        )
+        for policy, rolling in policies.items()
+    ]
 
 
 def cheapest(
