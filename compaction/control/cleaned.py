@@ -66,7 +66,7 @@ class CleanerPasses:
     def __init__(self, admin: ClusterAdmin, topic: str) -> None:
         self._admin, self._topic = admin, topic
         self._is_local = local_broker(admin) is not None
-        self.sizes = self._look()[0]
+        self.sizes, self._directories = self._look()
         self.bytes_before = sum(self.sizes.values())
         self._offsets = self._checkpoint()
         self.seen_by: Literal["checkpoint", "size"] = "size" if self._offsets is None else "checkpoint"
@@ -76,7 +76,7 @@ class CleanerPasses:
     def look(self) -> None:
         """Sense once more. How far the cleaner has come is read first: sizes are then those after its pass."""
         now, first = self._checkpoint() or {}, self._offsets or {}
-        before, self.sizes = self.sizes, self._look()[0]
+        before, (self.sizes, self._directories) = self.sizes, self._look()
         if self.seen_by == "size":
             shrunk = {number for number, size in self.sizes.items() if size < before.get(number, 0)}
             self.cleaned |= shrunk & self.waited_for
@@ -97,7 +97,7 @@ class CleanerPasses:
         return sizes, {replica.directory for replica in replicas}
 
     def _checkpoint(self) -> dict[TopicPartition, int] | None:
-        return cleaned_offsets(self._look()[1]) if self._is_local else None
+        return cleaned_offsets(self._directories) if self._is_local else None
 
 
 def wait_until_cleaned(
