@@ -65,17 +65,20 @@ class Stream:
 
     def times(self) -> Iterator[float]:
         """When updates happen: evenly spaced at the rate of the moment."""
-        steps = [*self.rates, RateStep(self.seconds, 0.0)]
-        for step, following in itertools.pairwise(steps):
-            count = round(
-                (min(following.from_seconds, self.seconds) - step.from_seconds) * step.updates_per_second
-            )
+        for step, count in self._counts():
             for index in range(count):
                 yield step.from_seconds + index / step.updates_per_second
 
     def mean_rate(self) -> float:
         """Updates per second over the whole stream."""
-        return sum(1 for _ in self.times()) / self.seconds
+        return sum(max(0, count) for _, count in self._counts()) / self.seconds
+
+    def _counts(self) -> Iterator[tuple[RateStep, int]]:
+        """How many updates each step of the rate brings."""
+        steps = [*self.rates, RateStep(self.seconds, 0.0)]
+        for step, following in itertools.pairwise(steps):
+            seconds = min(following.from_seconds, self.seconds) - step.from_seconds
+            yield step, round(seconds * step.updates_per_second)
 
     def _draws(self, random_source: random.Random) -> Iterator[int]:
         if self.zipf_exponent is None:
