@@ -230,7 +230,7 @@ class Member:
         self.consumer.commit({partition: Committed(offset_next, metadata)})
 
 
-def memory_world() -> World:
+def memory_world(delays_seed: int | None = None) -> World:
     """A cluster in memory whose clock moves only in :meth:`World.until` and by hand."""
     clock = ManualClock(1_700_000_000_000)
     cluster = MemoryCluster(
@@ -238,6 +238,7 @@ def memory_world() -> World:
         transaction_timeout_ms=TRANSACTION_MS,
         session_timeout_ms=SESSION_MS,
         max_poll_interval_ms=MAX_POLL_MS,
+        delays_seed=delays_seed,
     )
     return World(cluster, clock)
 

@@ -51,6 +51,8 @@ class History:
     opens_slowly: bool
     """Tasks open beside the poll loop, a few calls at a time, so that a rebalance can meet a restore."""
     static_members: bool
+    delays: bool
+    """Records are on their way for a while before they are in the log."""
     sources: int
     partitions: int
     commit_ms: int
@@ -78,6 +80,7 @@ def generate(seed: int, profile: Profile | None = None) -> History:
         paranoid=exactly_once and chosen != "torn" and rng.random() < 0.15,
         opens_slowly=rng.random() < 0.3,
         static_members=rng.random() < 0.3,
+        delays=random.Random(f"delays-{seed}").random() < 0.7,  # noqa: S311 - repeatable
         sources=rng.choice((1, 2, 2)),
         partitions=rng.choice((1, 2, 2, 3)),
         commit_ms=rng.choice((0, 0, 15)),

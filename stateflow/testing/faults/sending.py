@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from stateflow.errors import ProducerFenced
+from stateflow.log.base import Writer
 from stateflow.log.memory import MemoryCluster
-from stateflow.log.memory.writer import MemoryWriter
 from stateflow.record import TopicPartition
 from stateflow.testing.faults.applications import CLEAR, Op
 from stateflow.testing.faults.history import KEYS
@@ -29,7 +29,7 @@ class Sent(NamedTuple):
 
 @dataclass(slots=True)
 class _OpenSend:
-    writer: MemoryWriter
+    writer: Writer
     sent: list[Sent]
 
 
@@ -83,20 +83,21 @@ class Producers:
         ]
         writer.close()
 
-    def _writer(self, how: str) -> MemoryWriter:
+    def _writer(self, how: str) -> Writer:
         self._writers_total += 1
         return self.cluster.writer(None if how == "plain" else f"producer-{self._writers_total}")
 
-    def _send_one(self, writer: MemoryWriter, rng: random.Random) -> Sent:
+    def _send_one(self, writer: Writer, rng: random.Random) -> Sent:
         number = rng.randrange(KEYS)
         op = Op(self._next_id(), f"k{number}", CLEAR if rng.random() < 0.1 and self.clears else "add")
         self.event_ms += EVENT_STEP_MS
         return self._append(writer, number % self.sources, op, self.event_ms)
 
-    def _append(self, writer: MemoryWriter, partition: int, op: Op, timestamp_ms: int) -> Sent:
+    def _append(self, writer: Writer, partition: int, op: Op, timestamp_ms: int) -> Sent:
         source = TopicPartition(self.topic, partition)
         offset = self.cluster.ranges([source], stable=False)[source].offset_next
         writer.send(self.topic, None, op.encode(), partition=partition, timestamp_ms=timestamp_ms)
+        writer.flush()  # its offset is the end of the log only if nothing is on its way
         return Sent(partition, offset, timestamp_ms, op)
 
     def _next_id(self) -> int:
@@ -109,7 +110,7 @@ class Producers:
         oldest = self._open.pop(0)
         return self._end(oldest.writer, oldest.sent, commit=commit)
 
-    def _end(self, writer: MemoryWriter, sent: list[Sent], *, commit: bool) -> str:
+    def _end(self, writer: Writer, sent: list[Sent], *, commit: bool) -> str:
         try:
             if commit:
                 writer.commit()

@@ -14,7 +14,7 @@ from stateflow.catalog.model import Catalog, RoutingEntry
 from stateflow.clock import ManualClock
 from stateflow.errors import StateflowError
 from stateflow.log.base import TopicSpec
-from stateflow.log.memory import MemoryCluster
+from stateflow.log.memory import DelayedWriter, MemoryCluster
 from stateflow.runtime.prepare import prepare
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.wiring import Wiring
@@ -74,7 +74,7 @@ class World:
         self.places_per_turn = _PLACES_PER_TURN
         """How far tasks that open slowly get in one turn."""
         self.clock = ManualClock(_START_MS)
-        self.cluster = MemoryCluster(clock=self.clock)
+        self.cluster = MemoryCluster(clock=self.clock, delays_seed=history.seed if history.delays else None)
         self.names = NAMES[self.history.application]
         self.topology = topology_of(self.history.application)
         specs = [TopicSpec(topic, _OUTPUT_PARTITIONS) for topic in self.names.outputs]
@@ -146,7 +146,21 @@ class World:
                 self.begin(machine)
             elif machine.process is not None:
                 self.settle(machine, self.guard(machine.process, lambda: self._step(machine)))
+                self._let_arrive(machine)
             self.clock.advance(ms=_TURN_MS)
+
+    def _let_arrive(self, machine: Machine) -> None:
+        """What a worker has sent goes on its way between its calls, too; not while it hangs."""
+        process = machine.process
+        if process is None or machine.is_frozen:
+            return
+
+        def arrive() -> None:
+            for writer in process.writers:
+                if isinstance(writer, DelayedWriter):
+                    writer.let_arrive()
+
+        self.settle(machine, self.guard(process, arrive))
 
     def begin(self, machine: Machine) -> None:
         """Start a worker, as ``stateflow run`` does. A strike that waits on the machine is for it."""
