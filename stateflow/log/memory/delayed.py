@@ -20,7 +20,7 @@ from stateflow.log.memory.writer import MemoryWriter
 from stateflow.partitioner import partition_of
 from stateflow.record import Headers, TopicPartition
 
-_ARRIVES = 0.5
+_ARRIVES = 0.3
 """Probability that another run of records arrives at a moment at which some may."""
 
 
@@ -101,7 +101,6 @@ class DelayedWriter(ForwardingWriter):
         """Add input offsets to the transaction: they wait for no record."""
         self._raise_failure()
         super().send_offsets(offsets, group, member)
-        self._deliver_some()
 
     def flush(self, timeout_seconds: float = 60.0) -> None:
         """Deliver everything."""

@@ -16,6 +16,7 @@ from stateflow.runtime.lag import is_drained
 from stateflow.runtime.wiring import TaskWiring
 from stateflow.scale.generation import abort
 from stateflow.store.memory import MemoryTaskStores
+from stateflow.testing.faults.drifting import DriftingProducers
 from stateflow.testing.faults.history import Step
 from stateflow.testing.faults.processes import Process, Strike
 from stateflow.testing.faults.tearing import LATE_END_TXN, Tear
@@ -26,6 +27,7 @@ PROMISED = 1
 _ROUNDS_MAX = 400
 _PLACES_AT_REST = 10_000
 _QUIET_MS = 30_000
+_IDLE_ROUNDS_MAX = 20
 _SCALE_ATTEMPTS_MAX = 6
 _UNDONE_AFTER = (CommitTorn, OldGenerationWritten)
 """Errors of a repartition after which it is undone, as they tell an operator to do."""
@@ -34,7 +36,19 @@ _UNDONE_AFTER = (CommitTorn, OldGenerationWritten)
 def act(world: World, step: Step) -> None:
     """Carry out one step."""
     world.notes.add(str(step))
-    machine = world.machines[step.worker % len(world.machines)]
+    struck_before = sum(world.notes.injected.values())
+    at_risk = _repeats(world)
+    _carry_out(world, world.machines[step.worker % len(world.machines)], step)
+    if sum(world.notes.injected.values()) > struck_before:
+        world.may_repeat = world.may_repeat or at_risk or _repeats(world)
+
+
+def _repeats(world: World) -> bool:
+    """Whether anyone runs who promises no more than at least once."""
+    return any(machine.process is not None and machine.process.repeats for machine in world.machines)
+
+
+def _carry_out(world: World, machine: Machine, step: Step) -> None:
     match step.verb:
         case "send":
             world.notes.add("  " + world.producers.send(step.worker, step.amount, step.detail))
@@ -53,6 +67,12 @@ def act(world: World, step: Step) -> None:
             world.clock.advance(ms=step.amount)
         case "era":
             world.producers.new_era()
+        case "bulk" | "speak":
+            _drift(world, step)
+        case "guarantee":
+            _change_guarantee(world)
+        case "mode":
+            world.paranoid = not world.paranoid
         case "compact":
             compact(world)
         case "retain":
@@ -86,9 +106,26 @@ def compact(world: World) -> None:
 
 def retain(world: World) -> None:
     """Retention takes what every task has behind it from the source."""
-    sources = [TopicPartition(world.names.source, number) for number in range(world.history.sources)]
+    sources = world.inputs
     committed = world.cluster.committed(world.names.app, sources, stable=False)
     world.cluster.trim({source: position.offset_next for source, position in committed.items()})
+
+
+def _drift(world: World, step: Step) -> None:
+    producers = world.producers
+    assert isinstance(producers, DriftingProducers), "only these have many keys and a silent topic"
+    if step.verb == "speak":
+        producers.speak()
+    else:
+        world.notes.add("  " + producers.send_bulk(step.worker, step.amount))
+
+
+def _change_guarantee(world: World) -> None:
+    """Stop every worker that can be stopped; the next ones promise something else."""
+    for machine in world.machines:
+        world.stop(machine)
+    world.cluster.end_sessions(world.names.app)
+    world.guarantee = "at-least-once" if world.guarantee == "exactly-once" else "exactly-once"
 
 
 def _disk(world: World, machine: Machine, verb: str) -> None:
@@ -211,6 +248,8 @@ def come_to_rest(world: World) -> None:
     _drain(world)
     world.producers.finish()
     _drain(world)
+    if world.history.application == "traffic":
+        _complete_event_time(world)
 
 
 def _finish_scaling(world: World) -> None:
@@ -252,6 +291,23 @@ def _drain(world: World) -> None:
         if round_number % 6 == 5:
             world.clock.advance(ms=_QUIET_MS)
     world.problems.append(f"the application has not come to rest after {_ROUNDS_MAX} turns")
+
+
+def _complete_event_time(world: World) -> None:
+    """Let what is silent be idle, until event time is everywhere where the last operation has brought it."""
+    for _ in range(_IDLE_ROUNDS_MAX):
+        tasks = [
+            task for machine in world.machines if machine.worker for task in machine.worker.tasks.values()
+        ]
+        tasks = [task for task in tasks if task.wiring.is_rekeyed]
+        behind = [task for task in tasks if task.watermark_ms < world.producers.event_ms]
+        if not world.problems and not any(task.has_due for task in tasks) and not behind:
+            return
+        world.clock.advance(ms=world.history.idle_ms)
+        for machine in world.machines[:2]:
+            world.turn(machine, 2)
+    places = ", ".join(f"{task.wiring.id} at {task.watermark_ms}" for task in behind)
+    world.problems.append(f"event time does not reach {world.producers.event_ms}: {places}")
 
 
 def _is_at_rest(world: World, tasks: list[TaskWiring]) -> bool:

@@ -14,17 +14,21 @@ from typing import Literal, NamedTuple, get_args
 from stateflow.catalog.model import Guarantee
 from stateflow.failpoints import POINTS, phase_of
 
-Profile = Literal["crash", "scale", "torn", "image", "recreate", "disk"]
+Profile = Literal["crash", "scale", "torn", "image", "recreate", "disk", "time", "switch"]
 """What a history is about, beside crashes: a new partition count, late EndTxn requests, images and trimmed changelogs,
-topics that are created again, real databases on disk."""
+topics that are created again, real databases on disk, event time, changes of guarantee and commit mode."""
 
-Application = Literal["numbers", "ledger", "minutes"]
-"""What runs: see ``applications`` and ``minutes``."""
+Application = Literal["numbers", "ledger", "minutes", "traffic"]
+"""What runs: see ``applications``, ``minutes`` and ``traffic``."""
 
 PROFILES: tuple[Profile, ...] = get_args(Profile)
-_WEIGHTS = (46, 16, 12, 16, 9, 1)
+_WEIGHTS = (42, 14, 12, 16, 9, 1, 0, 0)
 WORKERS = 3
-KEYS = 5
+_KEYS = (5, 5, 5, 5, 300)
+_POLLS = (1, 2, 3, 10, 500)
+_IDLE_MS = (500, 5_000, 5_000)
+_PACES_MS = (0, 0, 5, 40)
+_MANY_TASKS = 0.01
 
 
 class Step(NamedTuple):
@@ -55,9 +59,17 @@ class History:
     """Records are on their way for a while before they are in the log."""
     sources: int
     partitions: int
+    keys: int
     commit_ms: int
     flush_ms: int
-    poll_records: int
+    polls: tuple[int, ...]
+    """Records per poll, of one life of a worker after the other."""
+    idle_ms: int
+    """Silence after which an input at its end is idle."""
+    pace_ms: int
+    """What the application takes for one operation."""
+    is_silent: bool
+    """The second topic says nothing at first."""
     steps: tuple[Step, ...]
 
     def only(self, steps: Sequence[Step]) -> History:
@@ -70,8 +82,10 @@ def generate(seed: int, profile: Profile | None = None) -> History:
     rng = random.Random(f"history-{seed}")  # noqa: S311 - nothing secret: it must be repeatable
     drawn = rng.choices(PROFILES, _WEIGHTS)[0]
     chosen = profile or drawn
+    more = random.Random(f"production-{seed}")  # noqa: S311 - so that older draws stay as they are
+    has_many = chosen == "crash" and more.random() < _MANY_TASKS
     exactly_once = chosen == "torn" or rng.random() < 0.75
-    application = _application(rng.random(), chosen)
+    application = "numbers" if has_many else _application(rng.random(), chosen)
     return History(
         seed=seed,
         profile=chosen,
@@ -80,17 +94,24 @@ def generate(seed: int, profile: Profile | None = None) -> History:
         paranoid=exactly_once and chosen != "torn" and rng.random() < 0.15,
         opens_slowly=rng.random() < 0.3,
         static_members=rng.random() < 0.3,
-        delays=random.Random(f"delays-{seed}").random() < 0.7,  # noqa: S311 - repeatable
-        sources=rng.choice((1, 2, 2)),
-        partitions=rng.choice((1, 2, 2, 3)),
-        commit_ms=rng.choice((0, 0, 15)),
+        delays=more.random() < 0.7,
+        sources=30 if has_many else rng.choice((1, 2, 2)),
+        partitions=40 if has_many else rng.choice((1, 2, 2, 3)),
+        keys=300 if has_many else more.choice(_KEYS),
+        # Between two turns nothing is uncommitted then, so that a life at least once is exact unless a fault strikes.
+        commit_ms=rng.choice((0, 0, 15)) * (chosen != "switch"),
         flush_ms=rng.choice((0, 20, 30_000)),
-        poll_records=rng.choice((2, 3, 10)),
+        polls=tuple(more.choice(_POLLS) for _ in range(4)),
+        idle_ms=more.choice(_IDLE_MS),
+        pace_ms=more.choice(_PACES_MS),
+        is_silent=more.random() < 0.5,
         steps=tuple(_steps(rng, chosen)),
     )
 
 
 def _application(draw: float, profile: Profile) -> Application:
+    if profile == "time":
+        return "traffic"
     if draw < 0.3:
         return "ledger"
     # An eventual changelog must be complete before a repartition: a history of crashes and repartitions would be
@@ -120,6 +141,8 @@ _EXTRA: dict[Profile, tuple[tuple[str, int], ...]] = {
     "image": (("image", 5), ("trim", 3), ("collect", 1)),
     "recreate": (),
     "disk": (("corrupt", 4), ("scale", 1), ("ahead", 1)),
+    "time": (("send", 6), ("turn", 6), ("era", 1), ("bulk", 1), ("speak", 1), ("elapse", 1), ("scale", 1)),
+    "switch": (("guarantee", 4), ("mode", 3), ("turn", 6), ("ahead", 1), ("era", 1)),
 }
 _STRIKES = ("kill", "kill", "kill", "raise", "raise", "freeze", "freeze")
 _RECREATED = ("changelog", "changelog", "source", "rekeyed", "past")
@@ -198,8 +221,10 @@ def _step(rng: random.Random, verb: str, profile: Profile) -> Step:
             return Step(verb, worker, rng.randint(1, 4), rng.choice(("", "", "kill", "raise")))
         case "tear":
             return Step(verb, worker, rng.randint(1, 14), str(rng.choice((0, 1, 2, 4, 1000))))
-        case "lose" | "reinstate" | "corrupt":
+        case "lose" | "reinstate" | "corrupt" | "guarantee" | "mode" | "speak":
             return Step(verb, worker)
+        case "bulk":
+            return Step(verb, rng.randrange(1 << 16), rng.choice((50, 50, 1_200)))
         case _:
             return Step(verb, worker, rng.randrange(4))
 

@@ -181,7 +181,9 @@ def _names(partitions: set[TopicPartition]) -> str:
 def torn(real: Any, process: Process, transactional_id: str | None, stage: str) -> Any:
     """The writer as the process sees it: on a torn network where it writes for the stage that keeps state."""
     is_torn = process.tears and transactional_id is not None and f"-{stage}-" in transactional_id
-    if is_torn and isinstance(real, DelayedWriter):  # a late request finds what has arrived, not what was sent
+    if is_torn and isinstance(
+        real, DelayedWriter
+    ):  # a late request finds what has arrived, not what was sent
         real.inner = TornWriter(real.real, _ProcessNetwork(process))
         return real
     return TornWriter(real, _ProcessNetwork(process)) if is_torn else real
