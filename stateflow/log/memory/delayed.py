@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from stateflow.errors import StateflowError
@@ -17,6 +17,7 @@ from stateflow.log.base import Appended, Committed, GroupMetadata
 from stateflow.log.forwarding import ForwardingWriter
 from stateflow.log.memory.broker import MemoryBroker
 from stateflow.log.memory.writer import MemoryWriter
+from stateflow.log.outgoing import Outgoing
 from stateflow.partitioner import partition_of
 from stateflow.record import Headers, TopicPartition
 
@@ -52,48 +53,25 @@ class DelayedWriter(ForwardingWriter):
     def begin(self) -> None:
         """Begin a transaction."""
         self._failure = None
+        if self.real.is_transactional:
+            self._queues.clear()
         super().begin()
 
-    def send(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        *,
-        partition: int,
-        timestamp_ms: int | None = None,
-        headers: Headers = (),
-    ) -> None:
-        """Queue one record; some of what is queued arrives. Raises ``TopicMissing``, ``BrokerRefused``."""
+    def append(self, records: Outgoing) -> None:
+        """Queue records; some of what is queued arrives. Raises ``TopicMissing``, ``BrokerRefused``."""
         self._raise_failure()
         with self._broker.lock:
-            found = self._broker.topic(topic)
-            chosen = partition if partition >= 0 else self._choose(key, len(found.partitions))
-            target = TopicPartition(topic, chosen)
-            self._broker.partition(target)
-            stamp_ms = timestamp_ms or self._broker.clock.now_ms()
-            found.payload(key, value, stamp_ms, tuple(headers), self._broker.clock)
-        self._queues.setdefault(target, deque()).append(_Sent(key, value, stamp_ms, headers))
-        self._deliver_some()
-
-    def send_many(
-        self,
-        topic: str,
-        keys: Sequence[bytes | None],
-        values: Sequence[bytes | None],
-        *,
-        partitions: Sequence[int] | int,
-        timestamps_ms: Sequence[int] | int | None = None,
-    ) -> None:
-        """Queue many records, in order."""
-        for index, (key, value) in enumerate(zip(keys, values, strict=True)):
-            self.send(
-                topic,
-                key,
-                value,
-                partition=partitions if isinstance(partitions, int) else partitions[index],
-                timestamp_ms=timestamps_ms[index] if isinstance(timestamps_ms, Sequence) else timestamps_ms,
-            )
+            found = self._broker.topic(records.topic)
+            now_ms = self._broker.clock.now_ms()
+            for key, value, partition, timestamp_ms, headers in records.rows():
+                chosen = partition if partition >= 0 else self._choose(key, len(found.partitions))
+                target = TopicPartition(records.topic, chosen)
+                self._broker.partition(target)
+                row = _Sent(key, value, timestamp_ms or now_ms, headers)
+                found.payload(key, value, row.timestamp_ms, tuple(headers), self._broker.clock)
+                self._queues.setdefault(target, deque()).append(row)
+        for _ in records.keys:
+            self._deliver_some()
 
     def send_offsets(
         self, offsets: Mapping[TopicPartition, Committed], group: str, member: GroupMetadata | None
@@ -159,6 +137,8 @@ class DelayedWriter(ForwardingWriter):
             raise self._failure
 
     def _deliver_some(self) -> None:
+        if self.real.is_transactional and not self.real.in_transaction:
+            self._queues.clear()  # it was aborted: by a stale member, or by whoever fenced this writer
         while self._queues and self._random.random() < _ARRIVES:
             target = self._random.choice(list(self._queues))
             self._deliver(target, self._random.randint(1, len(self._queues[target])))
@@ -171,15 +151,12 @@ class DelayedWriter(ForwardingWriter):
 
     def _deliver(self, target: TopicPartition, count: int) -> None:
         queue = self._queues[target]
-        for _ in range(count):
-            row = queue.popleft()
-            if not queue:
-                del self._queues[target]
-            self.inner.send(
-                target.topic,
-                row.key,
-                row.value,
-                partition=target.partition,
-                timestamp_ms=row.timestamp_ms,
-                headers=row.headers,
+        rows = [queue.popleft() for _ in range(count)]
+        if not queue:
+            del self._queues[target]
+        keys, values, timestamps_ms, headers = (list(column) for column in zip(*rows, strict=True))
+        self.inner.append(
+            Outgoing(
+                target.topic, keys, values, target.partition, timestamps_ms, headers if any(headers) else None
             )
+        )

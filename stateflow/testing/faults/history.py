@@ -94,7 +94,7 @@ def generate(seed: int, profile: Profile | None = None) -> History:
         paranoid=exactly_once and chosen != "torn" and rng.random() < 0.15,
         opens_slowly=rng.random() < 0.3,
         static_members=rng.random() < 0.3,
-        delays=more.random() < 0.7,
+        delays=more.random() < 0.7 or chosen == "torn",
         sources=30 if has_many else rng.choice((1, 2, 2)),
         partitions=40 if has_many else rng.choice((1, 2, 2, 3)),
         keys=300 if has_many else more.choice(_KEYS),
@@ -137,7 +137,7 @@ _COMMON: tuple[tuple[str, int], ...] = (
 _EXTRA: dict[Profile, tuple[tuple[str, int], ...]] = {
     "crash": (("ahead", 1), ("era", 1)),
     "scale": (("scale", 2), ("ahead", 1)),
-    "torn": (("tear", 5),),
+    "torn": (("tear", 14),),
     "image": (("image", 5), ("trim", 3), ("collect", 1)),
     "recreate": (),
     "disk": (("corrupt", 4), ("scale", 1), ("ahead", 1)),
@@ -220,7 +220,7 @@ def _step(rng: random.Random, verb: str, profile: Profile) -> Step:
         case "scale":
             return Step(verb, worker, rng.randint(1, 4), rng.choice(("", "", "kill", "raise")))
         case "tear":
-            return Step(verb, worker, rng.randint(1, 14), str(rng.choice((0, 1, 2, 4, 1000))))
+            return Step(verb, worker, rng.randint(1, 10), str(rng.choice((0, 1, 2, 4, 1000))))
         case "lose" | "reinstate" | "corrupt" | "guarantee" | "mode" | "speak":
             return Step(verb, worker)
         case "bulk":

@@ -96,6 +96,8 @@ class Process:
         self.tears = False
         """Its writers for the stage that keeps state live on a torn network."""
         self.tear: Tear | None = None
+        self.on_torn: Callable[[], object] = lambda: None
+        """Called when a late EndTxn has just ended a transaction of this process."""
         self.main: Strand | None = None
         """The turn of its loop that is under way on a strand, where one may have to be frozen."""
 
@@ -215,6 +217,7 @@ WRITER_ERRORS: Mapping[str, tuple[ErrorOf, ErrorOf]] = {
     "begin": (_nothing, _nothing),
     "send": (_unreachable, _nothing),
     "send_many": (_unreachable, _nothing),
+    "append": (_unreachable, _nothing),
     "flush": (_aborted, _unreachable),
     "send_offsets": (_aborted, _unreachable),
     "commit": (_aborted, _unreachable),

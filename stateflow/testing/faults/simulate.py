@@ -26,7 +26,6 @@ from stateflow.testing.faults.history import History, Profile, Step, generate
 from stateflow.testing.faults.minutes import examine_minutes
 from stateflow.testing.faults.oracle import Finding, examine, group_ahead
 from stateflow.testing.faults.recreating import recreated
-from stateflow.testing.faults.tearing import LATE_END_TXN
 from stateflow.testing.faults.traffic_checks import examine_traffic
 from stateflow.testing.faults.world import World
 
@@ -234,14 +233,16 @@ def run(history: History) -> Ended:
 
 
 def _findings(world: World) -> list[Finding]:
+    at_once: list[Finding] = []
+    world.on_torn = lambda torn_world: at_once.extend(group_ahead(torn_world))
     for step in world.history.steps:
         if step.verb == "recreate":
             return recreated(world, step)
         act(world, step)
         if world.problems:
             break
-        if world.notes.injected[LATE_END_TXN, "commit"] and (findings := group_ahead(world)):
-            return findings
+        if at_once:
+            return at_once
     for _ in range(_DAMAGED_MAX):
         come_to_rest(world)
         try:

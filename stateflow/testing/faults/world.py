@@ -95,6 +95,8 @@ class World:
         """The commit mode of workers that begin now."""
         self.may_repeat = history.guarantee == "at-least-once" and history.profile != "switch"
         """Whether a life that promised no more than at least once may have been cut short."""
+        self.on_torn: Callable[[World], object] = lambda world: None
+        """Called when a late EndTxn has just arrived: whatever must hold at every moment must hold now."""
         self._lives_total = 0
         self.shelf = ImageShelf(self.clock) if self.history.profile == "image" else None
         self.machines = [Machine(number, self._disk()) for number in range(WORKERS)]
@@ -197,6 +199,7 @@ class World:
         openings = StrandExecutor() if self.history.opens_slowly else None
         process = Process(machine.name, self.notes, openings)
         process.tears = self.history.profile == "torn"
+        process.on_torn = lambda: self.on_torn(self)
         if machine.process is not None:  # armed before it began
             process.strike, process.tear = machine.process.strike, machine.process.tear
         machine.process = process
