@@ -59,15 +59,7 @@ class Announcement:
         mark_ms = max(-1, watermark_ms - self._hold_back_ms)
         header = (WATERMARK_HEADER, encode_record(self._wiring.partition, mark_ms, idle=idle))
         for rekey in self._wiring.rekeys.values():
-            for partition in range(rekey.routing.partitions):
-                writer.send(
-                    rekey.topic,
-                    None,
-                    None,
-                    partition=partition,
-                    timestamp_ms=max(0, mark_ms),
-                    headers=(header,),
-                )
+            rekey.tell(writer, max(0, mark_ms), (header,))
         self._last = (watermark_ms, idle)
 
     def is_due(self, watermark_ms: int, *, idle: bool) -> bool:
