@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
 
 from stateflow.catalog.model import StoreEntry
 from stateflow.changelog.cut import mark_header
@@ -130,30 +129,12 @@ class TaskContext:
         """Route records by the generation's table into the step's repartition topic."""
         rekey = self._wiring.rekeys[name]
         partitions = rekey.routing.partitions_of(keys)
-        if self.cut_number is not None:
-            self._produce(partial(self._send_marked, rekey.topic, keys, values, partitions, timestamps_ms))
-            return
+        headers = None if self.cut_number is None else [mark_header(self.cut_number)] * len(keys)
         self._produce(
             lambda: self._writer.send_many(
-                rekey.topic, keys, values, partitions=partitions, timestamps_ms=timestamps_ms
+                rekey.topic, keys, values, partitions=partitions, timestamps_ms=timestamps_ms, headers=headers
             )
         )
-
-    def _send_marked(
-        self,
-        topic: str,
-        keys: Sequence[bytes],
-        values: Sequence[bytes | None],
-        partitions: Sequence[int],
-        timestamps_ms: Sequence[int],
-    ) -> None:
-        assert self.cut_number is not None, "only what is behind a cut is marked"
-        headers = mark_header(self.cut_number)
-        for row in zip(keys, values, partitions, timestamps_ms, strict=True):
-            key, value, partition, timestamp_ms = row
-            self._writer.send(
-                topic, key, value, partition=partition, timestamp_ms=timestamp_ms, headers=headers
-            )
 
     def count(self, metric: str, amount: int = 1) -> None:
         """Add to one of the task's counters."""

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from stateflow.catalog.model import Catalog, Guarantee, StoreEntry
 from stateflow.catalog.names import changelog_topic, repartition_topic, task_id, transactional_id
 from stateflow.checkpoint.terms import WHOLE_LOGS, LogTerms
+from stateflow.log.base import Writer
 from stateflow.operators.topology import Input, Stage, Topology
-from stateflow.record import TopicPartition
+from stateflow.record import Headers, TopicPartition
 from stateflow.routing import RoutingTable
 from stateflow.runtime.watermarks import Port
 from stateflow.state.index import StateIndex
@@ -21,6 +22,18 @@ class Rekey:
 
     topic: str
     routing: RoutingTable
+
+    def tell(self, writer: Writer, timestamp_ms: int, headers: Headers) -> None:
+        """Write a record with neither key nor value, for the tasks themselves, to every partition."""
+        nothing = [None] * self.routing.partitions
+        writer.send_many(
+            self.topic,
+            nothing,
+            nothing,
+            partitions=range(self.routing.partitions),
+            timestamps_ms=timestamp_ms,
+            headers=[headers] * self.routing.partitions,
+        )
 
 
 @dataclass(frozen=True, slots=True)
