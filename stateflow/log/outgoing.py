@@ -67,7 +67,10 @@ class Outgoing:
 
 
 class Sender(Protocol):
-    """Takes records for topics. A writer says how in ``append``; the rest comes with this class."""
+    """Takes records for topics. A writer says how in ``append``, and overrides nothing else of this class.
+
+    A ``send`` of its own would be passed by: other writers hand on what they are given by ``append``.
+    """
 
     @abstractmethod
     def append(self, records: Outgoing) -> None:

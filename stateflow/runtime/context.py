@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 
 from stateflow.catalog.model import StoreEntry
-from stateflow.changelog.eventual import Eventual, EventualChangelog, Moment
+from stateflow.changelog.cut import mark_header
+from stateflow.changelog.eventual import Eventual, EventualChangelog
+from stateflow.changelog.position import Moment
 from stateflow.clock import Clock
 from stateflow.codec.covered import log_id
 from stateflow.log.base import Writer
 from stateflow.record import Headers
-from stateflow.runtime.cut_marks import mark_header
 from stateflow.runtime.undo import UndoScope
 from stateflow.runtime.watermarks import Watermarks
 from stateflow.runtime.wiring import TaskWiring
@@ -47,6 +48,9 @@ class TaskContext:
         self.cut_number: int | None = None
         """The cut behind which everything is that is re-keyed now."""
         self._wiring = wiring
+        self._ports = {
+            source.topic: port.name for source, port in zip(wiring.inputs, wiring.ports, strict=True)
+        }
         self._writer = writer
         self._watermarks = watermarks
         self._undo = UndoScope(stores)
@@ -57,6 +61,10 @@ class TaskContext:
     def watermark_ms(self) -> int:
         """Event time up to which input is complete."""
         return self._watermarks.value_ms
+
+    def port(self, topic: str) -> str:
+        """The input that a topic is read as; KeyError is a bug in the wiring."""
+        return self._ports[topic]
 
     def store(self, name: str) -> DirtyStore:
         """The stage's own store; KeyError is a bug in the graph."""
@@ -75,7 +83,7 @@ class TaskContext:
 
     def _moment_now(self) -> Moment:
         if self._moment is None:
-            self._moment = Moment(self._part_first, self._watermarks.encode())
+            self._moment = Moment(self._part_first, self._watermarks.event_time())
         return self._moment
 
     def entry(self, name: str) -> StoreEntry:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from stateflow.errors import OffsetsPending, ProducerFenced, TopicMissing, TransactionAborted
@@ -80,6 +82,26 @@ def test_many_records_keep_their_order_and_headers_when_only_some_have_any(world
     assert {r.timestamp_ms for r in read[1] if r.value is not None} == {stamps[0]}
 
 
+def test_a_batch_longer_than_what_a_writer_hands_over_at_once_keeps_its_order(world: World) -> None:
+    topic = world.topic(partitions=2)
+    rows = [b"%d" % n for n in range(25_000)]
+    headers: list[Headers] = [(("n", row),) if n % 3 == 0 else () for n, row in enumerate(rows)]
+    writer = world.cluster.writer(world.name("tx"))
+    writer.begin()
+    writer.send(topic, b"first", b"first", partition=0)
+    writer.send_many(topic, rows, rows, partitions=[n % 2 for n in range(25_000)], headers=headers)
+    landed = writer.commit()
+    writer.close()
+    assert [landed[TopicPartition(topic, partition)].offset for partition in (0, 1)] == [12_500, 12_499]
+    first, *even = world.read_all(topic, 0)
+    assert first.value == b"first"
+    assert [r.value for r in even] == rows[0::2]
+    assert [r.headers for r in even] == headers[0::2]
+    odd = world.read_all(topic, 1)
+    assert [r.value for r in odd] == rows[1::2]
+    assert [r.headers for r in odd] == headers[1::2]
+
+
 def test_a_record_without_a_time_among_others_takes_the_time_of_sending(world: World) -> None:
     topic = world.topic()
     writer = world.cluster.writer()
@@ -94,11 +116,20 @@ def test_a_record_without_a_time_among_others_takes_the_time_of_sending(world: W
     assert 5 < first_ms <= times_ms[0] <= times_ms[2]
 
 
-def test_columns_of_different_lengths_are_refused_before_anything_is_sent(world: World) -> None:
+@pytest.mark.parametrize("column", ["keys", "values", "partitions", "timestamps_ms", "headers"])
+def test_columns_of_different_lengths_are_refused_before_anything_is_sent(world: World, column: str) -> None:
     topic = world.topic()
+    columns: dict[str, Any] = {
+        "keys": [b"a", b"b"],
+        "values": [b"1", b"2"],
+        "partitions": [0, 0],
+        "timestamps_ms": [5, 6],
+        "headers": [(("a", b"1"),), ()],
+    }
+    columns[column] = columns[column][:1]
     writer = world.cluster.writer()
     with pytest.raises(ValueError, match="columns of different lengths"):
-        writer.send_many(topic, [b"a", b"b"], [b"1", b"2"], partitions=0, headers=[(("a", b"1"),)])
+        writer.send_many(topic, **columns)
     writer.commit()
     writer.close()
     assert world.values(topic) == []

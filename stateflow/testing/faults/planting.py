@@ -115,7 +115,7 @@ def topic_id_ignored() -> Iterator[None]:
 @contextmanager
 def commit_record_ignored() -> Iterator[None]:
     """Kafka's marker alone decides, as in a protocol without commit records."""
-    with replaced((opening, "resolve", lambda _tails: Resolution(None, {}))):
+    with replaced((opening, "resolved", lambda _tails, _committed: Resolution(None, {}))):
         yield
 
 
@@ -199,9 +199,11 @@ def zombie_retries() -> Iterator[None]:
     """Fenced, it makes itself a new producer, which fences its successor, and sends again what it has."""
     real = Opener._writer
 
-    def stubborn(opener: Opener, wiring: TaskWiring, *, exactly_once: bool) -> Writer:
-        made = real(opener, wiring, exactly_once=exactly_once)
-        return StubbornWriter(made, opener._cluster, wiring.transactional_id) if exactly_once else made
+    def stubborn(opener: Opener, wiring: TaskWiring) -> Writer:
+        made = real(opener, wiring)
+        if wiring.guarantee != "exactly-once":
+            return made
+        return StubbornWriter(made, opener._cluster, wiring.transactional_id)
 
     with replaced((Opener, "_writer", stubborn)):
         yield
