@@ -113,9 +113,9 @@ def group_ahead(world: World) -> list[Finding]:
         if not task.changelogs:
             continue
         last = resolve(read_tails(world.cluster, task.changelogs, world.clock)).last
-        recorded = {} if last is None else last.inputs
+        recorded = {} if last is None else last.position.offsets
         for source, position in world.cluster.committed(task.group, task.inputs, stable=False).items():
-            state_next = recorded[source].offset_next if source in recorded else 0
+            state_next = recorded.get(source, 0)
             if position.offset_next > state_next:
                 message = f"the group is at {position.offset_next} of {source}, the state of {task.id} at {state_next}"
                 findings.append(Finding("lost", "group", message))
@@ -284,9 +284,7 @@ def restored_from_log(world: World, task: TaskWiring) -> dict[str, dict[bytes, b
     disk.open(world.cluster, Process("restorer", world.notes), task, lambda: False)
     stores = disk.found(task)
     assert stores is not None, "it was just opened"
-    ends: Mapping[str, int] = {}
-    if is_exact(world):
-        ends = resolve(read_tails(world.cluster, task.changelogs, world.clock)).restore_next
+    ends = resolve(read_tails(world.cluster, task.changelogs, world.clock)).restore_next
     plan = plan_task(
         world.cluster,
         task.id,

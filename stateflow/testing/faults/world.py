@@ -95,7 +95,7 @@ class World:
         """The commit mode of workers that begin now."""
         self.may_repeat = history.guarantee == "at-least-once" and history.profile != "switch"
         """Whether a life that promised no more than at least once may have been cut short."""
-        self.on_torn: Callable[[World], object] = lambda world: None
+        self.on_torn: Callable[[World], object] = lambda _: None
         """Called when a late EndTxn has just arrived: whatever must hold at every moment must hold now."""
         self._lives_total = 0
         self.shelf = ImageShelf(self.clock) if self.history.profile == "image" else None
