@@ -13,7 +13,8 @@ from stateflow.changelog.position import Moment
 from stateflow.clock import Clock
 from stateflow.codec.covered import log_id
 from stateflow.log.base import Writer
-from stateflow.record import Headers
+from stateflow.operators.marks import UNKNOWN_MS, mark_headers
+from stateflow.record import Headers, TopicPartition
 from stateflow.runtime.undo import UndoScope
 from stateflow.runtime.watermarks import Watermarks
 from stateflow.runtime.wiring import TaskWiring
@@ -42,6 +43,8 @@ class TaskContext:
         self.stores = stores
         self.counters: Counter[str] = Counter()
         self.has_sent = False
+        self.part_mark_ms = UNKNOWN_MS
+        self.others_ms = UNKNOWN_MS
         self.is_muted = False
         """While input is replayed to compute state again: its outputs and counts were given before."""
         self.eventual_changelogs: dict[str, EventualChangelog] = {}
@@ -124,22 +127,40 @@ class TaskContext:
         )
 
     def rekey_many(
-        self, name: str, keys: Sequence[bytes], values: Sequence[bytes | None], timestamps_ms: Sequence[int]
+        self,
+        name: str,
+        keys: Sequence[bytes],
+        values: Sequence[bytes | None],
+        timestamps_ms: Sequence[int],
+        marks_ms: Sequence[int] | None = None,
     ) -> None:
         """Route records by the generation's table into the step's repartition topic."""
         rekey = self._wiring.rekeys[name]
         partitions = rekey.routing.partitions_of(keys)
-        headers = None if self.cut_number is None else [mark_header(self.cut_number)] * len(keys)
+        headers = self._headers(timestamps_ms, marks_ms)
         self._produce(
             lambda: self._writer.send_many(
                 rekey.topic, keys, values, partitions=partitions, timestamps_ms=timestamps_ms, headers=headers
             )
         )
 
+    def _headers(
+        self, timestamps_ms: Sequence[int], marks_ms: Sequence[int] | None
+    ) -> Sequence[Headers] | None:
+        """The cut that records are behind, and how far event time had come with them; None for neither."""
+        of_all = () if self.cut_number is None else mark_header(self.cut_number)
+        if marks_ms is None:
+            return [of_all] * len(timestamps_ms) if of_all else None
+        return [(*of_all, *own) for own in mark_headers(marks_ms, timestamps_ms)]
+
     def count(self, metric: str, amount: int = 1) -> None:
         """Add to one of the task's counters."""
         if not self.is_muted:
             self.counters[metric] += amount
+
+    def late(self, step: str, source: TopicPartition, offset: int, timestamp_ms: int, mark_ms: int) -> None:  # noqa: ARG002
+        """Count a record that came too late for a window."""
+        self.count("late_records_total")
 
     def begin_once(self) -> None:
         """Open the transaction of this epoch with its first write."""

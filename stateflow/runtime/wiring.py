@@ -58,6 +58,12 @@ class TaskWiring:
     """Store name → the store as the catalog has it, with every schema of which it holds values."""
     terms: LogTerms = WHOLE_LOGS
     """What the catalog says about the changelogs."""
+    is_in_order: bool = False
+    """True where the input is the records of one source partition as they come: with each, event time has come so far.
+
+    Behind several tasks a record does not say from which it is. Behind a task with state, what time makes it send
+    comes between the records.
+    """
     indexes: tuple[StateIndex, ...] = ()
     """Indexes of the stores: derived, and in no changelog."""
 
@@ -133,6 +139,7 @@ class Wiring:
                 for name in stage.rekeys
             },
             entries=entries,
+            is_in_order=self._is_in_order(stage),
             indexes=tuple(index(entries[store]) for store, index in sorted(stage.indexes.items())),
             terms=LogTerms.of(catalog),
         )
@@ -156,3 +163,12 @@ class Wiring:
     def _port(self, port: Input) -> Port:
         upstreams = 1 if port.upstream is None else self.catalog.partitions(port.upstream)
         return Port(port.name, upstreams, port.is_source)
+
+    def _is_in_order(self, stage: Stage) -> bool:
+        if len(stage.inputs) > 1:
+            return False
+        (port,) = stage.inputs
+        if port.upstream is None:
+            return True
+        before = self.topology.stage(port.upstream)
+        return self._port(port).upstreams == 1 and not before.stores and self._is_in_order(before)
