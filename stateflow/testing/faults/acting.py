@@ -13,6 +13,7 @@ from stateflow.errors import CommitTorn, OldGenerationWritten, StateflowError
 from stateflow.log.memory import MemoryCluster
 from stateflow.record import TopicPartition
 from stateflow.runtime.lag import is_drained
+from stateflow.runtime.task import Task
 from stateflow.runtime.wiring import TaskWiring
 from stateflow.scale.generation import abort
 from stateflow.store.memory import MemoryTaskStores
@@ -281,7 +282,7 @@ def _abort_scaling(world: World) -> None:
 
 def _drain(world: World) -> None:
     tasks: list[TaskWiring] = []
-    for round_number in range(_ROUNDS_MAX):
+    for round_number in range(_ROUNDS_MAX + len(world.producers.accepted)):
         machine = world.machines[round_number % 2]
         world.turn(machine)
         if not tasks and world.is_prepared():
@@ -295,19 +296,23 @@ def _drain(world: World) -> None:
 
 def _complete_event_time(world: World) -> None:
     """Let what is silent be idle, until event time is everywhere where the last operation has brought it."""
+    behind: list[Task] = []
     for _ in range(_IDLE_ROUNDS_MAX):
-        tasks = [
-            task for machine in world.machines if machine.worker for task in machine.worker.tasks.values()
-        ]
-        tasks = [task for task in tasks if task.wiring.is_rekeyed]
+        tasks = _stateful_tasks(world)
         behind = [task for task in tasks if task.watermark_ms < world.producers.event_ms]
-        if not world.problems and not any(task.has_due for task in tasks) and not behind:
+        if not behind and not any(task.has_due for task in tasks):
             return
         world.clock.advance(ms=world.history.idle_ms)
         for machine in world.machines[:2]:
             world.turn(machine, 2)
     places = ", ".join(f"{task.wiring.id} at {task.watermark_ms}" for task in behind)
     world.problems.append(f"event time does not reach {world.producers.event_ms}: {places}")
+
+
+def _stateful_tasks(world: World) -> list[Task]:
+    """Of the workers that brought the input to its end; another that hung may still show tasks it has lost."""
+    workers = [machine.worker for machine in world.machines[:2] if machine.worker is not None]
+    return [task for worker in workers for task in worker.tasks.values() if task.wiring.is_rekeyed]
 
 
 def _is_at_rest(world: World, tasks: list[TaskWiring]) -> bool:

@@ -26,6 +26,7 @@ _WEIGHTS = (42, 14, 12, 16, 9, 1, 0, 0)
 WORKERS = 3
 _KEYS = (5, 5, 5, 5, 300)
 _POLLS = (1, 2, 3, 10, 500)
+_POLLS_OF: dict[Profile, tuple[int, ...]] = {"time": (2, 10, 10, 500)}  # with keys by the thousand
 _IDLE_MS = (500, 5_000, 5_000)
 _PACES_MS = (0, 0, 5, 40)
 _MANY_TASKS = 0.01
@@ -101,7 +102,7 @@ def generate(seed: int, profile: Profile | None = None) -> History:
         # Between two turns nothing is uncommitted then, so that a life at least once is exact unless a fault strikes.
         commit_ms=rng.choice((0, 0, 15)) * (chosen != "switch"),
         flush_ms=rng.choice((0, 20, 30_000)),
-        polls=tuple(more.choice(_POLLS) for _ in range(4)),
+        polls=tuple(more.choice(_POLLS_OF.get(chosen, _POLLS)) for _ in range(4)),
         idle_ms=more.choice(_IDLE_MS),
         pace_ms=more.choice(_PACES_MS),
         is_silent=more.random() < 0.5,

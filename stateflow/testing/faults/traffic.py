@@ -45,10 +45,11 @@ class Visits(Operator[str, str, str]):
     def on_record(self, value: str, ctx: Context[str]) -> None:
         """Enter one operation."""
         number = op_id(value)
-        self.streak.set(self.streak.get() + 1)
+        length = self.streak.get() + 1
+        self.streak.set(length)
         self.marks.put(str(number), number)
         ctx.timer(str(number), after=timedelta(milliseconds=DUE_MS))
-        ctx.emit(f"{number} streak {self.streak.get()}")
+        ctx.emit(f"{number} streak {length}")
 
     def on_timer(self, name: str, ctx: Context[str]) -> None:
         """Say whether the operation's mark is there."""

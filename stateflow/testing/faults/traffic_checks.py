@@ -59,7 +59,7 @@ def expect(accepted: Iterable[Sent], end_ms: int) -> Expected:
             ids[key, start_ms].append(str(number))
         length, stamped_ms = streaks.get(key, (0, 0))
         length = 1 if stamped_ms + STREAK_MS <= mark_ms else length + 1
-        streaks[key] = (length, mark_ms)
+        streaks[key] = (length, when_ms)  # state lives from its record's own time on
         expected.answers[number] = f"{number} streak {length}"
         if when_ms + DUE_MS <= end_ms:
             expected.due.add(number)
