@@ -19,7 +19,7 @@ from stateflow.operators.fields import Pick
 from stateflow.operators.functional import operator_of
 from stateflow.operators.graph import Graph, Node
 from stateflow.operators.operator import Operator, OperatorClass
-from stateflow.operators.policy import Fail, LatePolicy, Policy, Skip
+from stateflow.operators.policy import Fail, LatePolicy, Policy, Skip, check_late_policy
 from stateflow.operators.stateful import Stateful, aggregate_node, operator_node, window_aggregate_node
 from stateflow.operators.stateless import (
     ArmStep,
@@ -33,7 +33,7 @@ from stateflow.operators.stateless import (
 from stateflow.operators.step import Step
 from stateflow.operators.topics import Topic
 from stateflow.operators.verbs import rekey_nodes, sink_node, verb_node
-from stateflow.operators.windows import Emit, Tumbling
+from stateflow.operators.windows import Emit, Tumbling, check_window
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -298,6 +298,8 @@ class Stream(Aggregations[K, V]):
         Each commit logs every window that it changed. ``sf.Eventual(intensity=…)`` logs a few of them, and a
         restore computes the others again from the input: for stages behind a ``key_by`` that keep nothing else.
         """
+        check_window(window, emit, changelog)
+        check_late_policy("A window", late)
         return WindowedStream(self._graph, self._node, window, emit, late, changelog)
 
     @overload

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from stateflow.clock import Clock
 from stateflow.codec.timer import TimerTime
+from stateflow.errors import GraphError
 from stateflow.store.base import StateStore
 
 TIMERS_PER_TURN = 2_000
@@ -37,9 +38,15 @@ class Turn:
 def due_ms_of(
     after: timedelta | None, at: int | datetime | None, time: TimerTime, event_ms: int, now_ms: int
 ) -> int:
-    """When a timer is due. Raises ``ValueError`` for arguments that do not say exactly one time."""
+    """When a timer is due. Raises ``ValueError`` for arguments that do not say exactly one time.
+
+    Raises ``GraphError`` for an unknown word: no record is to blame, so no policy lets one go for it.
+    """
     if time not in ("event", "processing"):
-        raise ValueError(f"a timer follows 'event' or 'processing' time, not {time!r}")
+        raise GraphError(
+            f"A timer follows 'event' or 'processing' time, not {time!r}.",
+            action="Correct time=… in the code.",
+        )
     if (after is None) == (at is None):
         raise ValueError("give a timer either after=… or at=…")
     if after is not None:

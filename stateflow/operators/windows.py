@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal
+from typing import Literal, get_args
 
+from stateflow.changelog.eventual import Eventual
 from stateflow.errors import GraphError
 from stateflow.state.layout import split_window
 from stateflow.store.base import StoreReader
 
 Emit = Literal["on_update", "on_close"]
+_EMITS: tuple[Emit, ...] = get_args(Emit)
 
 ZERO = timedelta(0)
 
@@ -43,6 +45,19 @@ class Tumbling:
     def grace_ms(self) -> int:
         """Grace, ms."""
         return as_ms(self.grace)
+
+
+def check_window(window: object, emit: object, changelog: object) -> None:
+    """Raise ``GraphError`` for what ``.window(…)`` does not take: a misspelt word would swallow every result."""
+    if not isinstance(window, Tumbling):
+        raise GraphError(f"{window!r} is no window.", action="Give sf.Tumbling(size, grace=…).")
+    if emit not in _EMITS:
+        raise GraphError(f"A window was given emit={emit!r}.", action="Give emit='on_update' or 'on_close'.")
+    if changelog is not None and not isinstance(changelog, Eventual):
+        raise GraphError(
+            f"A window was given changelog={changelog!r}.",
+            action="Give sf.Eventual(intensity=…), or leave it out to have every change logged.",
+        )
 
 
 def as_ms(span: timedelta) -> int:
