@@ -274,8 +274,9 @@ class Stream(Aggregations[K, V]):
     def to(self, topic: Topic[Any, Any], *, on_error: Policy = FAIL) -> None:
         """Write to a topic, in order, partitioned by key as Kafka's own producers do.
 
-        A window's result keeps its window in the key where the topic's key codec is a windowed one; else
-        its key is the inner key and its timestamp the window's start.
+        A window's result keeps its window in the key where the topic's key codec is a windowed one
+        (``sf.WindowedKey``) or plain bytes. Where it is the inner key's, that is all of the key, and the
+        record's timestamp, the window's start, tells the window. Any other is refused with ``GraphError``.
         """
         sink_node(self._graph, self._node, topic, on_error)
 

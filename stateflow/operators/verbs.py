@@ -9,6 +9,7 @@ from stateflow.codec.base import Codec
 from stateflow.codec.infer import codec_for, codec_or_none, result_type
 from stateflow.codec.scalar import String
 from stateflow.codec.structured import Plain
+from stateflow.codec.windowed import WindowedCodec, can_stand_for
 from stateflow.errors import GraphError
 from stateflow.operators.edges import RekeyStep, SinkStep, SourceStep, key_converter
 from stateflow.operators.fields import Pick, picker
@@ -128,8 +129,10 @@ def _declared(declared: Declared) -> Codec[Any] | None:
 
 def sink_node(graph: Graph, parent: Node, topic: Topic[Any, Any], on_error: Policy) -> Node:
     """Where values leave for a topic."""
-    convert = key_converter(parent.key, topic.key)
     name = f"to {topic.name}"
+    if isinstance(parent.key, WindowedCodec):
+        _check_windowed(name, parent.key, topic.key)
+    convert = key_converter(parent.key, topic.key)
 
     def make(env: Environment) -> Step:
         return SinkStep(topic.name, convert, topic.value, env.context, env.guard(name, on_error))
@@ -147,3 +150,20 @@ def sink_node(graph: Graph, parent: Node, topic: Topic[Any, Any], on_error: Poli
             has_effect=True,
         )
     )
+
+
+def _check_windowed(name: str, inside: WindowedCodec[Any], outside: Codec[Any]) -> None:
+    """Raise ``GraphError`` where a window's result would be written under a key that loses the window unseen."""
+    if isinstance(outside, WindowedCodec):
+        if outside.size_ms != inside.size_ms:
+            raise GraphError(
+                f"The step {name!r} writes windows of {inside.size_ms} ms to a topic declared with windows of"
+                f" {outside.size_ms} ms.",
+                action=f"Declare the topic with key={inside!r}: the size is not in the bytes of a key.",
+            )
+    elif not can_stand_for(outside, inside.key):
+        raise GraphError(
+            f"The step {name!r} writes results of windows, and the topic's key codec {outside!r} has no window.",
+            action=f"Declare the topic with key=sf.{inside!r}; or with the inner key alone, {inside.key!r}: then"
+            " only a record's timestamp, the window's start, tells the windows of a key apart.",
+        )
