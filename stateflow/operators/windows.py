@@ -10,6 +10,7 @@ from typing import Literal, get_args
 from stateflow.changelog.eventual import Eventual
 from stateflow.duration import declared_ms
 from stateflow.errors import GraphError
+from stateflow.operators.policy import check_late_policy
 from stateflow.state.layout import split_window
 from stateflow.store.base import StoreReader
 
@@ -48,12 +49,13 @@ class Tumbling:
         return declared_ms("grace of a window", self.grace)
 
 
-def check_window(window: object, emit: object, changelog: object) -> None:
+def check_window(window: object, emit: object, late: object, changelog: object) -> None:
     """Raise ``GraphError`` for what ``.window(…)`` does not take: a misspelt word would swallow every result."""
     if not isinstance(window, Tumbling):
         raise GraphError(f"{window!r} is no window.", action="Give sf.Tumbling(size, grace=…).")
     if emit not in _EMITS:
         raise GraphError(f"A window was given emit={emit!r}.", action="Give emit='on_update' or 'on_close'.")
+    check_late_policy("A window", late)
     if changelog is not None and not isinstance(changelog, Eventual):
         raise GraphError(
             f"A window was given changelog={changelog!r}.",
