@@ -21,6 +21,7 @@ from stateflow.runtime.context import TaskContext
 from stateflow.runtime.cut_marks import CutPlace, place_in, send_barriers, with_place
 from stateflow.runtime.replay import with_replay
 from stateflow.runtime.takeover import Ledger
+from stateflow.runtime.untimely import UntimelyRecords
 from stateflow.runtime.watermarks import UNKNOWN_MS, Watermarks, decode_record, marks_in
 from stateflow.runtime.wiring import TaskWiring
 from stateflow.store.base import Change, TaskStores
@@ -73,6 +74,11 @@ class Task:
         self._pipeline = wiring.stage.build(self.context)
         self.records_total = 0
         self.commits_total = 0
+
+    @property
+    def untimely(self) -> UntimelyRecords:
+        """What it has met of records that were late or too far ahead."""
+        return self.context.untimely
 
     @property
     def watermark_ms(self) -> int:
@@ -139,6 +145,7 @@ class Task:
 
         Raises what ``process`` raises.
         """
+        self.untimely.turn()
         self.has_due = bool(self._pipeline.advance(self.watermark_ms))
         if not self.has_due:
             self._settled_ms = self.watermark_ms
@@ -264,6 +271,7 @@ class Task:
 
     def close(self) -> None:
         """Let go after a commit."""
+        self.untimely.close()
         self._writer.close()
         self._stores.close()
 

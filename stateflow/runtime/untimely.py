@@ -29,11 +29,11 @@ Kind = Literal["late", "ahead", "jump"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 _SENTENCES = {
-    "late": "%d records came too late for the windows of %r (%d since the task started); the newest, %s, has the time"
+    "late": "%d record(s) came too late for the windows of %r (%d since the task started); the newest, %s, has the time"
     " %s, %s behind event time.",
-    "ahead": "%d records of %r were further ahead than its max_ahead and left out of event time (%d since the task"
+    "ahead": "%d record(s) of %r were further ahead than its max_ahead and left out of event time (%d since the task"
     " started); the newest, %s, has the time %s, %s ahead of its reference.",
-    "jump": "%d times event time of %r jumped far ahead of the clock (%d since the task started): last with %s, which"
+    "jump": "%d time(s) event time of %r jumped far ahead of the clock (%d since the task started): last with %s, which"
     " has the time %s, %s ahead. What comes with an earlier time is late from then on; if that time is wrong, give the"
     " topic max_ahead=….",
 }

@@ -32,8 +32,8 @@ def test_the_first_is_said_at_once_and_the_others_once_a_minute(
     records.note("late", "per-minute", SOURCE, 7, T0 - 35_000, T0)
     (first,) = warnings(caplog)
     assert first == (
-        "Task orders-2: 1 records came too late for the windows of 'per-minute' (1 since the task started); the newest,"
-        " orders[2]@7, has the time 2023-11-14 22:13:25.000+00:00, 0:00:35 behind event time."
+        "Task orders-2: 1 record(s) came too late for the windows of 'per-minute' (1 since the task started); the"
+        " newest, orders[2]@7, has the time 2023-11-14 22:13:25.000+00:00, 0:00:35 behind event time."
     )
     for offset in range(8, 20):
         records.note("late", "per-minute", SOURCE, offset, T0 - 1_000, T0)
@@ -43,7 +43,7 @@ def test_the_first_is_said_at_once_and_the_others_once_a_minute(
     clock.advance(seconds=1)
     records.turn()
     (second,) = warnings(caplog)
-    assert "12 records" in second
+    assert "12 record(s)" in second
     assert "(13 since" in second
     assert "orders[2]@19" in second
     assert "0:00:01 behind" in second
@@ -90,7 +90,7 @@ def test_what_was_not_told_is_told_at_the_end(clock: ManualClock, caplog: pytest
     assert len(warnings(caplog)) == 1
     records.close()
     (last,) = warnings(caplog)
-    assert "2 records" in last
+    assert "2 record(s)" in last
     records.close()
     assert warnings(caplog) == []
 
