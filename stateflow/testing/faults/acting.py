@@ -28,7 +28,8 @@ PROMISED = 1
 _ROUNDS_MAX = 400
 _PLACES_AT_REST = 10_000
 _QUIET_MS = 30_000
-_IDLE_ROUNDS_MAX = 20
+_IDLE_ROUNDS_MAX = 40
+_IDLE_ROUND_MS = 5_000
 _SCALE_ATTEMPTS_MAX = 6
 _UNDONE_AFTER = (CommitTorn, OldGenerationWritten)
 """Errors of a repartition after which it is undone, as they tell an operator to do."""
@@ -37,19 +38,7 @@ _UNDONE_AFTER = (CommitTorn, OldGenerationWritten)
 def act(world: World, step: Step) -> None:
     """Carry out one step."""
     world.notes.add(str(step))
-    struck_before = sum(world.notes.injected.values())
-    at_risk = _repeats(world)
-    _carry_out(world, world.machines[step.worker % len(world.machines)], step)
-    if sum(world.notes.injected.values()) > struck_before:
-        world.may_repeat = world.may_repeat or at_risk or _repeats(world)
-
-
-def _repeats(world: World) -> bool:
-    """Whether anyone runs who promises no more than at least once."""
-    return any(machine.process is not None and machine.process.repeats for machine in world.machines)
-
-
-def _carry_out(world: World, machine: Machine, step: Step) -> None:
+    machine = world.machines[step.worker % len(world.machines)]
     match step.verb:
         case "send":
             world.notes.add("  " + world.producers.send(step.worker, step.amount, step.detail))
@@ -282,7 +271,7 @@ def _abort_scaling(world: World) -> None:
 
 def _drain(world: World) -> None:
     tasks: list[TaskWiring] = []
-    for round_number in range(_ROUNDS_MAX + len(world.producers.accepted)):
+    for round_number in range(_ROUNDS_MAX + 4 * len(world.producers.accepted)):
         machine = world.machines[round_number % 2]
         world.turn(machine)
         if not tasks and world.is_prepared():
@@ -291,22 +280,23 @@ def _drain(world: World) -> None:
             return
         if round_number % 6 == 5:
             world.clock.advance(ms=_QUIET_MS)
-    world.problems.append(f"the application has not come to rest after {_ROUNDS_MAX} turns")
+    world.problems.append(f"the application has not come to rest after {round_number + 1} turns")
 
 
 def _complete_event_time(world: World) -> None:
     """Let what is silent be idle, until event time is everywhere where the last operation has brought it."""
-    behind: list[Task] = []
+    wanted = {task.id for task in world.wiring().tasks() if task.is_rekeyed}
+    reached: dict[str, int] = {}
     for _ in range(_IDLE_ROUNDS_MAX):
         tasks = _stateful_tasks(world)
-        behind = [task for task in tasks if task.watermark_ms < world.producers.event_ms]
-        if not behind and not any(task.has_due for task in tasks):
+        reached = {task.wiring.id: task.watermark_ms for task in tasks}
+        is_complete = all(mark_ms >= world.producers.event_ms for mark_ms in reached.values())
+        if is_complete and reached.keys() == wanted and not any(task.has_due for task in tasks):
             return
-        world.clock.advance(ms=world.history.idle_ms)
+        world.clock.advance(ms=max(_IDLE_ROUND_MS, world.history.idle_ms))
         for machine in world.machines[:2]:
             world.turn(machine, 2)
-    places = ", ".join(f"{task.wiring.id} at {task.watermark_ms}" for task in behind)
-    world.problems.append(f"event time does not reach {world.producers.event_ms}: {places}")
+    world.problems.append(f"event time does not reach {world.producers.event_ms}: {reached}")
 
 
 def _stateful_tasks(world: World) -> list[Task]:

@@ -26,7 +26,6 @@ _WEIGHTS = (42, 14, 12, 16, 9, 1, 0, 0)
 WORKERS = 3
 _KEYS = (5, 5, 5, 5, 300)
 _POLLS = (1, 2, 3, 10, 500)
-_POLLS_OF: dict[Profile, tuple[int, ...]] = {"time": (2, 10, 10, 500)}  # with keys by the thousand
 _IDLE_MS = (500, 5_000, 5_000)
 _PACES_MS = (0, 0, 5, 40)
 _MANY_TASKS = 0.01
@@ -87,6 +86,8 @@ def generate(seed: int, profile: Profile | None = None) -> History:
     has_many = chosen == "crash" and more.random() < _MANY_TASKS
     exactly_once = chosen == "torn" or rng.random() < 0.75
     application = "numbers" if has_many else _application(rng.random(), chosen)
+    steps = tuple(_steps(rng, chosen))
+    has_bulk = any(step.verb == "bulk" for step in steps)
     return History(
         seed=seed,
         profile=chosen,
@@ -102,11 +103,11 @@ def generate(seed: int, profile: Profile | None = None) -> History:
         # Between two turns nothing is uncommitted then, so that a life at least once is exact unless a fault strikes.
         commit_ms=rng.choice((0, 0, 15)) * (chosen != "switch"),
         flush_ms=rng.choice((0, 20, 30_000)),
-        polls=tuple(more.choice(_POLLS_OF.get(chosen, _POLLS)) for _ in range(4)),
+        polls=tuple(more.choice(_POLLS[3:] if has_bulk else _POLLS) for _ in range(4)),
         idle_ms=more.choice(_IDLE_MS),
         pace_ms=more.choice(_PACES_MS),
         is_silent=more.random() < 0.5,
-        steps=tuple(_steps(rng, chosen)),
+        steps=steps,
     )
 
 
@@ -142,7 +143,7 @@ _EXTRA: dict[Profile, tuple[tuple[str, int], ...]] = {
     "image": (("image", 5), ("trim", 3), ("collect", 1)),
     "recreate": (),
     "disk": (("corrupt", 4), ("scale", 1), ("ahead", 1)),
-    "time": (("send", 6), ("turn", 6), ("era", 1), ("bulk", 1), ("speak", 1), ("elapse", 1), ("scale", 1)),
+    "time": (("send", 6), ("turn", 6), ("era", 1), ("bulk", 1), ("speak", 1), ("lull", 4), ("scale", 1)),
     "switch": (("guarantee", 4), ("mode", 3), ("turn", 6), ("ahead", 1), ("era", 1)),
 }
 _STRIKES = ("kill", "kill", "kill", "raise", "raise", "freeze", "freeze")
@@ -173,6 +174,9 @@ def _steps(rng: random.Random, profile: Profile) -> list[Step]:
 
 def _scene(rng: random.Random, verb: str, profile: Profile) -> list[Step]:
     """A step, and what it takes for it to have an effect."""
+    if verb == "lull":  # long enough for inputs to be idle, and not for workers to be taken for dead
+        asleep = [Step("elapse", 0, rng.choice((600, 6_000, 20_000))), *_round(rng)]
+        return [*asleep, _step(rng, "send", profile), *_round(rng), _step(rng, "send", profile)]
     step = _step(rng, verb, profile)
     if verb not in ("strike", "tear", "corrupt", "trim"):
         return [step]
@@ -192,6 +196,11 @@ def _scene(rng: random.Random, verb: str, profile: Profile) -> list[Step]:
         ]
     then = [_step(rng, "send", profile), Step("turn", step.worker, rng.randint(2, 6))]
     return [step, *then, *_aftermath(rng, step, profile)]
+
+
+def _round(rng: random.Random) -> list[Step]:
+    """Every worker gets its turn."""
+    return [Step("turn", worker, rng.randint(1, 3)) for worker in range(WORKERS)]
 
 
 def _aftermath(rng: random.Random, struck: Step, profile: Profile) -> list[Step]:

@@ -136,6 +136,7 @@ class World:
         An error that is not one of ours is a problem: nobody could act on it.
         """
         before, self.running = self.running, process
+        struck_before = sum(self.notes.injected.values())
         try:
             return self._call(process, call)
         except Killed:
@@ -152,6 +153,8 @@ class World:
             return "failed"
         finally:
             self.running = before
+            was_struck = sum(self.notes.injected.values()) > struck_before
+            self.may_repeat = self.may_repeat or (process.repeats and was_struck)
 
     def _call(self, process: Process, call: Callable[[], object]) -> str:
         if process.main is None and (process.strike is None or process.strike.fault != "freeze"):
@@ -250,6 +253,7 @@ class World:
         """The worker of a machine was killed: what it left is what a kill leaves."""
         process = machine.process
         assert process is not None, "it was alive"
+        self.may_repeat = self.may_repeat or process.repeats
         process.bury()
         if process.main is not None:
             self.guard(process, lambda: None)  # the strand wakes up dead, and unwinds
