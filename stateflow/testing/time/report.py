@@ -46,7 +46,7 @@ class TimeReport:
         self.failed += other.failed
 
     def as_dict(self, mode: str, seed: int) -> dict[str, Any]:
-        """The object; what each field means is in ``docs/operating.md``."""
+        """The object; what each field means is in ``docs/exactly-once.md``."""
         return {
             "study": "time",
             "mode": mode,
