@@ -13,6 +13,7 @@ from stateflow.config import Guarantee
 from stateflow.testing.time.logs import UNIT_MS, LogShape, Row, random_shape
 from stateflow.testing.time.oracle import Computation, Sequences, aggregated, fold_step, group_of, with_ttl
 from stateflow.testing.time.timed import (
+    Emitted,
     Forgetful,
     ForgetfulOracle,
     Sessions,
@@ -75,6 +76,8 @@ class Aggregating:
     computations: tuple[Computation, ...]
     ttl_ms: int = 0
     """Time to live of those without windows, which Kafka Streams does not have."""
+    changelog: sf.Eventual | None = None
+    """For windows behind a key_by: a restore then computes some of them again from the input."""
 
     @property
     def is_scalable(self) -> bool:
@@ -106,7 +109,9 @@ class Aggregating:
         window = _tumbling(wanted.size_ms, wanted.grace_ms)
         windowed = app.topic(f"out-{number}", key=sf.WindowedKey(sf.String, wanted.size_ms), value=int)
         emit: Any = "on_close" if wanted.on_close else "on_update"
-        stream.window(window, emit=emit).aggregate(aggregate, name=name).to(windowed)
+        stream.window(window, emit=emit, changelog=self.changelog).aggregate(aggregate, name=name).to(
+            windowed
+        )
         return windowed
 
     def expected(self, rows: Sequence[Row]) -> list[Expected]:
@@ -122,7 +127,7 @@ class Aggregating:
                 continue
             sequences, late = aggregated(rows, wanted)
             asked = wanted if self.shape.partitions == 1 else None
-            name = wanted.name if asked else f"{wanted.name}, partitions"
+            name = wanted.name + ("" if asked else ", partitions") + (" eventual" if self.changelog else "")
             found.append(Expected(name, sequences, rule, late, asked))
         return found
 
@@ -159,8 +164,10 @@ class Timed:
 
     def expected(self, rows: Sequence[Row]) -> list[Expected]:
         """By the operator's oracle."""
-        oracle: TimedOracle = SessionsOracle() if self.kind == "sessions" else ForgetfulOracle()
-        emitted = oracle.run(rows, self.groups)
+        emitted: list[Emitted] = []
+        for partition in range(self.shape.partitions):  # each is a task of its own, with its own event time
+            oracle: TimedOracle = SessionsOracle() if self.kind == "sessions" else ForgetfulOracle()
+            emitted += oracle.run([row for row in rows if row.partition == partition], self.groups)
         found = [Expected(f"{self.kind}{' rekeyed' if self.groups else ''}", said(emitted), "each")]
         if self.size_ms:
             sequences, late = summed(emitted, self.size_ms, self.grace_ms, rows[-1].timestamp_ms)
@@ -183,23 +190,23 @@ def _tumbling(size_ms: int, grace_ms: int) -> sf.Tumbling:
 def random_program(rng: random.Random, *, comparable: bool) -> Program:
     """An application; ``comparable`` ones are those that Kafka Streams can be compared with."""
     if comparable:
-        return Aggregating(random_shape(rng, empty_ahead=False), _computations(rng, _OPERATORS))
+        shape = random_shape(rng, empty_ahead=False)
+        if rng.random() < 0.1:
+            wanted = Computation(rng.choice(_OPERATORS), UNIT_MS, UNIT_MS // 2, rng.random() < 0.5, 3)
+            return Aggregating(shape, (wanted,), changelog=sf.Eventual(intensity=rng.choice((0.0, 0.1))))
+        return Aggregating(shape, _computations(rng, _OPERATORS))
     kind = rng.choice(("partitions", "ttl", "sessions", "sessions", "forgetful"))
     if kind == "partitions":
         shape = random_shape(rng, partitions=rng.randint(2, 4), by_key=rng.random() < 0.5)
         return Aggregating(shape, _computations(rng, _OPERATORS[:3], rekeyed=not shape.by_key))
-    shape = random_shape(rng)
+    groups = rng.choice((0, 3)) if kind != "ttl" else 0
+    shape = random_shape(rng, partitions=1 if groups else rng.choice((1, 1, 3)))
     if kind == "ttl":
         computations = tuple(Computation(operator) for operator in rng.sample(_OPERATORS, 2))
         return Aggregating(shape, computations, ttl_ms=rng.choice((UNIT_MS // 2, 3 * UNIT_MS)))
     size_ms = rng.choice((0, UNIT_MS)) if kind == "sessions" else 0
-    return Timed(
-        shape,
-        "sessions" if kind == "sessions" else "forgetful",
-        groups=rng.choice((0, 3)),
-        size_ms=size_ms,
-        grace_ms=rng.choice((0, UNIT_MS // 2, 3 * UNIT_MS)),
-    )
+    grace_ms = rng.choice((0, UNIT_MS // 2, 3 * UNIT_MS))
+    return Timed(shape, "sessions" if kind == "sessions" else "forgetful", groups, size_ms, grace_ms)
 
 
 def _computations(
