@@ -197,4 +197,5 @@ def result_rows(
         [batch.timestamps_ms[row] for row in picked],
         list(keys),
         results,
+        marks_ms=None if batch.marks_ms is None else [batch.marks_ms[row] for row in picked],
     )

@@ -10,7 +10,7 @@ from stateflow.codec.infer import codec_for, codec_or_none, result_type
 from stateflow.codec.scalar import String
 from stateflow.codec.structured import Plain
 from stateflow.errors import GraphError
-from stateflow.operators.edges import RekeyStep, SinkStep, SourceStep, key_converter
+from stateflow.operators.edges import ReadStep, RekeyStep, SinkStep, SourceStep, key_converter
 from stateflow.operators.fields import Pick, picker
 from stateflow.operators.graph import Graph, Keyed, Node
 from stateflow.operators.guard import Guard
@@ -92,7 +92,7 @@ def rekey_nodes(
         return RekeyStep(name, key_of, (key, value), env.context, env.guard(name, on_error))
 
     def read(env: Environment) -> Step:
-        return SourceStep(value, None, env.context, env.guard(name, on_error))
+        return ReadStep(value, env.context, env.guard(name, on_error))
 
     written = graph.add(
         Node(

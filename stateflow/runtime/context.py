@@ -12,7 +12,8 @@ from stateflow.changelog.eventual import Eventual, EventualChangelog, Moment
 from stateflow.clock import Clock
 from stateflow.codec.covered import log_id
 from stateflow.log.base import Writer
-from stateflow.record import Headers
+from stateflow.operators.marks import UNKNOWN_MS, mark_headers
+from stateflow.record import Headers, TopicPartition
 from stateflow.runtime.cut_marks import mark_header
 from stateflow.runtime.undo import UndoScope
 from stateflow.runtime.watermarks import Watermarks
@@ -42,6 +43,8 @@ class TaskContext:
         self.stores = stores
         self.counters: Counter[str] = Counter()
         self.has_sent = False
+        self.part_mark_ms = UNKNOWN_MS
+        self.others_ms = UNKNOWN_MS
         self.is_muted = False
         """While input is replayed to compute state again: its outputs and counts were given before."""
         self.eventual_changelogs: dict[str, EventualChangelog] = {}
@@ -117,13 +120,21 @@ class TaskContext:
         )
 
     def rekey_many(
-        self, name: str, keys: Sequence[bytes], values: Sequence[bytes | None], timestamps_ms: Sequence[int]
+        self,
+        name: str,
+        keys: Sequence[bytes],
+        values: Sequence[bytes | None],
+        timestamps_ms: Sequence[int],
+        marks_ms: Sequence[int] | None = None,
     ) -> None:
         """Route records by the generation's table into the step's repartition topic."""
         rekey = self._wiring.rekeys[name]
         partitions = rekey.routing.partitions_of(keys)
-        if self.cut_number is not None:
-            self._produce(partial(self._send_marked, rekey.topic, keys, values, partitions, timestamps_ms))
+        if self.cut_number is not None or marks_ms is not None:
+            headers = self._headers(timestamps_ms, marks_ms)
+            self._produce(
+                partial(self._send_marked, rekey.topic, keys, values, partitions, timestamps_ms, headers)
+            )
             return
         self._produce(
             lambda: self._writer.send_many(
@@ -138,19 +149,27 @@ class TaskContext:
         values: Sequence[bytes | None],
         partitions: Sequence[int],
         timestamps_ms: Sequence[int],
+        headers: Sequence[Headers],
     ) -> None:
-        assert self.cut_number is not None, "only what is behind a cut is marked"
-        headers = mark_header(self.cut_number)
-        for row in zip(keys, values, partitions, timestamps_ms, strict=True):
-            key, value, partition, timestamp_ms = row
-            self._writer.send(
-                topic, key, value, partition=partition, timestamp_ms=timestamp_ms, headers=headers
-            )
+        for row in zip(keys, values, partitions, timestamps_ms, headers, strict=True):
+            key, value, partition, timestamp_ms, own = row
+            self._writer.send(topic, key, value, partition=partition, timestamp_ms=timestamp_ms, headers=own)
+
+    def _headers(self, timestamps_ms: Sequence[int], marks_ms: Sequence[int] | None) -> list[Headers]:
+        """The cut that records are behind, and how far event time had come with them."""
+        of_all = () if self.cut_number is None else mark_header(self.cut_number)
+        if marks_ms is None:
+            return [of_all] * len(timestamps_ms)
+        return [(*of_all, *own) for own in mark_headers(marks_ms, timestamps_ms)]
 
     def count(self, metric: str, amount: int = 1) -> None:
         """Add to one of the task's counters."""
         if not self.is_muted:
             self.counters[metric] += amount
+
+    def late(self, step: str, source: TopicPartition, offset: int, timestamp_ms: int, mark_ms: int) -> None:  # noqa: ARG002
+        """Count a record that came too late for a window."""
+        self.count("late_records_total")
 
     def begin_once(self) -> None:
         """Open the transaction of this epoch with its first write."""

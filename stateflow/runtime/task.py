@@ -13,6 +13,7 @@ from stateflow.changelog.format import CUT_HEADER, WATERMARK_HEADER
 from stateflow.clock import Clock
 from stateflow.failpoints import reach
 from stateflow.log.base import Committed, Writer
+from stateflow.operators.marks import NO_OTHERS_MS
 from stateflow.operators.timing import DIRTY_BYTES_PER_TURN
 from stateflow.record import OffsetRange, RecordBatch, TopicPartition
 from stateflow.runtime.commit import Announcement, InputGroup, commit_epoch
@@ -117,6 +118,7 @@ class Task:
         for part, mark in _split_at_marks(batch):
             if len(part):
                 self.context.begin_part(part.offsets[0])
+                self._tell_marks(upstream_of_source)
                 self._pipeline.process(part)
                 self.records_total += len(part)
                 if not self.wiring.is_rekeyed:
@@ -271,6 +273,14 @@ class Task:
             self._writer.abort()
         finally:
             self.close()
+
+    def _tell_marks(self, upstream_of_source: int) -> None:
+        """Tell the operators how far event time may move with the next records."""
+        if not self.wiring.is_rekeyed:
+            self.context.part_mark_ms = self._watermarks.mark_ms(upstream_of_source)
+            self.context.others_ms = self._watermarks.least_of_others(upstream_of_source)
+        elif self.wiring.is_in_order:
+            self.context.others_ms = NO_OTHERS_MS
 
     def _observe(self, upstream: int, mark_ms: int, idle: bool) -> None:
         if self._watermarks.observe(upstream, mark_ms, idle=idle):

@@ -17,6 +17,7 @@ import struct
 from collections.abc import Iterable, Sequence
 
 from stateflow.errors import StateCorrupt
+from stateflow.operators.marks import NO_OTHERS_MS
 
 UNKNOWN_MS = -1
 """Before the first record of an upstream: nothing can be late."""
@@ -56,6 +57,17 @@ class Watermarks:
         else:
             self._idle.discard(upstream)
         return self._rise()
+
+    def mark_ms(self, upstream: int) -> int:
+        """How far one upstream has come."""
+        return self._marks_ms[upstream]
+
+    def least_of_others(self, upstream: int) -> int:
+        """The mark of the least of the other upstreams, idle ones left out; ``NO_OTHERS_MS`` without any."""
+        others = [
+            mark for index, mark in enumerate(self._marks_ms) if index != upstream and index not in self._idle
+        ]
+        return min(others, default=NO_OTHERS_MS)
 
     def _rise(self) -> bool:
         awake = [mark for index, mark in enumerate(self._marks_ms) if index not in self._idle]

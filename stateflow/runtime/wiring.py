@@ -44,6 +44,12 @@ class TaskWiring:
     """Store name → the store as the catalog has it, with every schema of which it holds values."""
     terms: LogTerms = WHOLE_LOGS
     """What the catalog says about the changelogs."""
+    is_in_order: bool = False
+    """True where the input is the records of one source partition as they come: with each, event time has come so far.
+
+    Behind several tasks a record does not say from which it is. Behind a task with state, what time makes it send
+    comes between the records.
+    """
     indexes: tuple[StateIndex, ...] = ()
     """Indexes of the stores: derived, and in no changelog."""
 
@@ -112,6 +118,7 @@ class Wiring:
                 for name in stage.rekeys
             },
             entries=entries,
+            is_in_order=self._is_in_order(stage),
             indexes=tuple(index(entries[store]) for store, index in sorted(stage.indexes.items())),
             terms=LogTerms.of(catalog),
         )
@@ -127,6 +134,12 @@ class Wiring:
     def input_topics(self, stage: Stage) -> tuple[str, ...]:
         """Topics the stage reads, the lead topic first."""
         return stage.sources if stage.repartition is None else (self.lead_topic(stage),)
+
+    def _is_in_order(self, stage: Stage) -> bool:
+        if stage.upstream is None:
+            return len(stage.sources) == 1
+        before = self.topology.stage(stage.upstream)
+        return self._upstreams(stage) == 1 and not before.stores and self._is_in_order(before)
 
     def _upstreams(self, stage: Stage) -> int:
         if stage.upstream is None:

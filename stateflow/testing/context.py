@@ -12,6 +12,7 @@ from stateflow.changelog.eventual import Eventual, EventualChangelog, Moment
 from stateflow.clock import ManualClock
 from stateflow.codec.covered import log_id
 from stateflow.operators.context import Pipeline
+from stateflow.operators.marks import NO_OTHERS_MS, UNKNOWN_MS, mark_headers
 from stateflow.operators.topology import Stage
 from stateflow.record import Headers, RecordBatch, TopicPartition
 from stateflow.runtime.undo import UndoScope
@@ -40,6 +41,8 @@ class MemoryContext:
         self.partition = partition
         self.clock = ManualClock()
         self.watermark_ms = -1
+        self.part_mark_ms = UNKNOWN_MS
+        self.others_ms = NO_OTHERS_MS
         self.committed = stores or MemoryTaskStores(names, self.clock)
         self.indexes = [index(self.entries[name]) for name, index in stage.indexes.items()]
         for index in self.indexes:
@@ -49,6 +52,7 @@ class MemoryContext:
         self.sent: dict[str, list[Sent]] = {}
         self.rekeyed: dict[str, list[Sent]] = {}
         self.counters: Counter[str] = Counter()
+        self.late_records: list[tuple[str, TopicPartition, int, int, int]] = []
         self.offset_first = 0
         self._undo = UndoScope(self.stores)
 
@@ -86,15 +90,26 @@ class MemoryContext:
         self._undo.do(lambda: self.sent.setdefault(topic, []).append(Sent(key, value, timestamp_ms, headers)))
 
     def rekey_many(
-        self, name: str, keys: Sequence[bytes], values: Sequence[bytes | None], timestamps_ms: Sequence[int]
+        self,
+        name: str,
+        keys: Sequence[bytes],
+        values: Sequence[bytes | None],
+        timestamps_ms: Sequence[int],
+        marks_ms: Sequence[int] | None = None,
     ) -> None:
         """Keep records of a re-key step."""
-        rows = [Sent(*row) for row in zip(keys, values, timestamps_ms, strict=True)]
+        headers = mark_headers(timestamps_ms if marks_ms is None else marks_ms, timestamps_ms)
+        rows = [Sent(*row) for row in zip(keys, values, timestamps_ms, headers, strict=True)]
         self._undo.do(lambda: self.rekeyed.setdefault(name, []).extend(rows))
 
     def count(self, metric: str, amount: int = 1) -> None:
         """Add to a counter."""
         self.counters[metric] += amount
+
+    def late(self, step: str, source: TopicPartition, offset: int, timestamp_ms: int, mark_ms: int) -> None:
+        """Count a late record, and keep what was said of it."""
+        self.counters["late_records_total"] += 1
+        self.late_records.append((step, source, offset, timestamp_ms, mark_ms))
 
 
 class StageBench:
@@ -124,6 +139,7 @@ class StageBench:
         keys, values, times_ms = ([record[column] for record in records] for column in range(3))
         batch = RecordBatch(source, offsets, times_ms, keys, values, list(headers))  # type: ignore[arg-type]
         self.pipeline.process(batch)
+        self.context.part_mark_ms = max([self.context.part_mark_ms, *batch.timestamps_ms])
         return batch
 
     def advance(self, watermark_ms: int) -> None:
@@ -144,5 +160,6 @@ class StageBench:
     def restarted(self) -> StageBench:
         """The stage started anew on what was committed, at the same event time."""
         bench = StageBench(self.stage, self.context.committed, self.context.watermark_ms)
+        bench.context.part_mark_ms = self.context.part_mark_ms
         bench._offset_next, bench._commits_total = self._offset_next, self._commits_total
         return bench
