@@ -7,7 +7,7 @@ import random
 import pytest
 
 from stateflow.testing.time.logs import LogShape, Row, random_log
-from stateflow.testing.time.oracle import Computation, Place, Sequences, aggregated, marked, with_ttl
+from stateflow.testing.time.oracle import Computation, Place, aggregated, marked, with_ttl
 from stateflow.testing.time.programs import Expected
 from stateflow.testing.time.study import case_of, different_places
 from stateflow.testing.time.timed import IDLE_MS, LOOK_MS, TTL_MS, ForgetfulOracle, SessionsOracle, said
@@ -73,7 +73,7 @@ def test_a_timer_set_into_the_past_sees_what_its_record_saw() -> None:
 
 def test_coalesced_results_are_some_of_the_updates_and_the_last() -> None:
     place = Place("a")
-    expected = Expected("count", Sequences({place: [1, 2, 3]}), "coalesced")
+    expected = Expected("count", {place: [1, 2, 3]}, "coalesced")
     for good in ([1, 2, 3], [2, 3], [3]):
         assert not different_places(expected, {place: good})
     for bad in ([], [1, 2], [3, 2], [2, 1, 3], [1, 1, 3], [4]):

@@ -8,7 +8,7 @@ after its mark. With one source partition the mark is event time itself, so time
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from stateflow.testing.time.logs import Row
 
@@ -41,7 +41,7 @@ class Place(NamedTuple):
     start_ms: int = NO_WINDOW_MS
 
 
-Sequences = dict[Place, list[object]]
+Sequences = dict[Place, list[Any]]
 """Place → its results in their order."""
 
 

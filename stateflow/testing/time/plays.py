@@ -50,6 +50,10 @@ class Act:
     hit: int = 1
     partitions: int = 0
 
+    def __str__(self) -> str:
+        what = {"kill": f" at {self.point}:{self.hit}", "repartition": f" to {self.partitions}"}
+        return f"{self.verb}{what.get(self.verb, '')}{' disk lost' * self.disk_lost} before row {self.before_row}"
+
 
 @dataclass(frozen=True)
 class Play:
@@ -61,6 +65,12 @@ class Play:
     """Where each batch ends, as a number of rows."""
     poll_records: int | None
     acts: tuple[Act, ...]
+
+    def __str__(self) -> str:
+        batching = {"random": f"batches up to {self.ends}", "polls": f"polls of {self.poll_records}"}
+        return ", ".join(
+            (self.guarantee, batching.get(self.batching, f"batch {self.batching}"), *map(str, self.acts))
+        )
 
 
 def random_play(rng: random.Random, rows: int, *, is_scalable: bool) -> Play:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from stateflow.testing.time.logs import Row, random_log
 from stateflow.testing.time.oracle import Place, Sequences
@@ -20,6 +20,7 @@ from stateflow.testing.time.streams import KafkaStreams
 
 PLAYS_PER_LOG = 2
 QUICK_LOGS, FULL_LOGS = 1_400, 7_000
+_SHOWN_RESULTS = 3
 _COMPARABLE = (5, 7)
 """Five of seven logs are such that Kafka Streams can be asked; the others are of what it does not have."""
 
@@ -102,9 +103,15 @@ def _note(case: Case, who: str, expected: Expected, found: Sequences, report: Ti
     if places:
         report.wrong[expected.operator] += 1
         place = places[0]
+        wanted, given = expected.sequences.get(place, []), found.get(place, [])
+        at = next(
+            (i for i, (one, other) in enumerate(zip(given, wanted, strict=False)) if one != other), None
+        )
+        at = min(len(given), len(wanted)) if at is None else at
         report.failed.append(
-            f"log {case.number}, {expected.operator}, {who}: {len(places)} of {len(expected.sequences)} places,"
-            f" {tuple(place)} is {found.get(place)} instead of {expected.sequences.get(place)}"
+            f"log {case.number}, {expected.operator} ({expected.rule}), {who}: {len(places)} of"
+            f" {len(expected.sequences)} places; {tuple(place)} from result {at}:"
+            f" {given[at:][:_SHOWN_RESULTS]} instead of {wanted[at:][:_SHOWN_RESULTS]}"
         )
 
 
@@ -114,7 +121,7 @@ def different_places(expected: Expected, found: Sequences) -> list[Place]:
     return [place for place in places if not _fits(expected, place, found.get(place, []))]
 
 
-def _fits(expected: Expected, place: Place, found: list[object]) -> bool:
+def _fits(expected: Expected, place: Place, found: list[Any]) -> bool:
     wanted = expected.sequences.get(place, [])
     if expected.rule == "each":
         return found == wanted
