@@ -110,3 +110,17 @@ def with_ttl(rows: Sequence[Row], operator: str, ttl_ms: int) -> Sequences:
         totals[row.key] = step(before, row.value), row.timestamp_ms
         found.setdefault(Place(row.key), []).append(totals[row.key][0])
     return found
+
+
+def chained(rows: Sequence[Row], inner: Computation, outer: Computation) -> Sequences:
+    """The largest results of windows, by key and windows behind them.
+
+    Behind windows event time stays so far back that nothing is late.
+    """
+    newest: dict[tuple[str, int], int] = {}
+    found, _ = aggregated(rows, inner)
+    for place, results in found.items():
+        at = place.key, place.start_ms // outer.size_ms * outer.size_ms
+        newest[at] = max(newest.get(at, results[-1]), results[-1])
+    due_ms = rows[-1].timestamp_ms - inner.size_ms - inner.grace_ms - outer.size_ms - outer.grace_ms
+    return {Place(key, start): [value] for (key, start), value in newest.items() if start <= due_ms}

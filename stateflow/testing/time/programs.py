@@ -11,7 +11,15 @@ from typing import Any, Literal, NamedTuple, Protocol
 import stateflow as sf
 from stateflow.config import Guarantee
 from stateflow.testing.time.logs import UNIT_MS, LogShape, Row, random_shape
-from stateflow.testing.time.oracle import Computation, Sequences, aggregated, fold_step, group_of, with_ttl
+from stateflow.testing.time.oracle import (
+    Computation,
+    Sequences,
+    aggregated,
+    chained,
+    fold_step,
+    group_of,
+    with_ttl,
+)
 from stateflow.testing.time.timed import (
     Emitted,
     Forgetful,
@@ -133,6 +141,52 @@ class Aggregating:
 
 
 @dataclass(frozen=True)
+class Chained:
+    """Counts by windows, and in the next stage the largest of them by windows behind those."""
+
+    shape: LogShape
+    inner: Computation
+    outer: Computation
+
+    @property
+    def is_scalable(self) -> bool:
+        """True when both stand behind a key_by."""
+        return bool(self.inner.groups)
+
+    def build(self, guarantee: Guarantee) -> tuple[sf.App, Sequence[sf.Topic[Any, Any]]]:
+        """Two stages, or three."""
+        app = sf.App("time", guarantee=guarantee)
+        stream = app.stream(app.topic(SOURCE, key=str, value=int), co_partitioned=self.shape.by_key)
+        keyed = _rekeyed(stream, self.inner.groups) if self.inner.groups else stream
+        counts = _windowed(keyed, self.inner).count(name="inner")
+        named = counts.map_pairs(_with_key, value=sf.Json).key_by(_first, name="again", key=str)
+        output = app.topic("out-0", key=sf.WindowedKey(sf.String, self.outer.size_ms), value=int)
+        _windowed(named.map(_second, value=int), self.outer).max(name="outer").to(output)
+        return app, [output]
+
+    def expected(self, rows: Sequence[Row]) -> list[Expected]:
+        """What is left when all is closed; on the way batches may have coalesced updates."""
+        return [Expected(f"max behind {self.inner.name}", chained(rows, self.inner, self.outer), "each")]
+
+
+def _windowed(stream: sf.Stream[Any, Any], wanted: Computation) -> Any:
+    emit: Any = "on_close" if wanted.on_close else "on_update"
+    return stream.window(_tumbling(wanted.size_ms, wanted.grace_ms), emit=emit)
+
+
+def _with_key(key: Any, value: int) -> list[Any]:
+    return [key.key, value]
+
+
+def _first(row: list[Any]) -> str:
+    return str(row[0])
+
+
+def _second(row: list[Any]) -> int:
+    return int(row[1])
+
+
+@dataclass(frozen=True)
 class Timed:
     """An operator with timers, its rows to one output, their sums by windows behind it to another."""
 
@@ -195,7 +249,9 @@ def random_program(rng: random.Random, *, comparable: bool) -> Program:
             wanted = Computation(rng.choice(_OPERATORS), UNIT_MS, UNIT_MS // 2, rng.random() < 0.5, 3)
             return Aggregating(shape, (wanted,), changelog=sf.Eventual(intensity=rng.choice((0.0, 0.1))))
         return Aggregating(shape, _computations(rng, _OPERATORS))
-    kind = rng.choice(("partitions", "ttl", "sessions", "sessions", "forgetful"))
+    kind = rng.choice(("partitions", "ttl", "sessions", "sessions", "forgetful", "chained"))
+    if kind == "chained":
+        return _random_chain(rng)
     if kind == "partitions":
         shape = random_shape(rng, partitions=rng.randint(2, 4), by_key=rng.random() < 0.5)
         return Aggregating(shape, _computations(rng, _OPERATORS[:3], rekeyed=not shape.by_key))
@@ -207,6 +263,16 @@ def random_program(rng: random.Random, *, comparable: bool) -> Program:
     size_ms = rng.choice((0, UNIT_MS)) if kind == "sessions" else 0
     grace_ms = rng.choice((0, UNIT_MS // 2, 3 * UNIT_MS))
     return Timed(shape, "sessions" if kind == "sessions" else "forgetful", groups, size_ms, grace_ms)
+
+
+def _random_chain(rng: random.Random) -> Program:
+    inner_close, groups = rng.random() < 0.5, rng.choice((0, 2))
+    sizes_ms = rng.choice(((UNIT_MS // 4, UNIT_MS), (UNIT_MS, UNIT_MS), (UNIT_MS, 3 * UNIT_MS)))
+    graces_ms = (0, UNIT_MS // 2, 2 * UNIT_MS)
+    inner = Computation("count", sizes_ms[0], rng.choice(graces_ms), inner_close, groups)
+    outer = Computation("max", sizes_ms[1], rng.choice(graces_ms), on_close=True)
+    by_key = not groups or rng.random() < 0.5
+    return Chained(random_shape(rng, partitions=rng.choice((1, 3)), by_key=by_key), inner, outer)
 
 
 def _computations(
