@@ -10,6 +10,8 @@ from stateflow.codec.timer import TimerTime
 from stateflow.store.base import StateStore
 
 TIMERS_PER_TURN = 2_000
+TIMERS_PER_RECORD = 100_000
+"""Timers of its key that fire before one record; timers that set themselves again for ever must not hold the task."""
 SECONDS_PER_TURN = 0.25
 DIRTY_BYTES_PER_TURN = 8 << 20
 """A turn fires no more while the operator's stores hold so much that is not committed."""

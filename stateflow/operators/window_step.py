@@ -62,7 +62,7 @@ class WindowAggregateStep(Step):
         starts_ms = [when - when % size_ms for when in batch.timestamps_ms]
         suffixes = {start: window_suffix(start) for start in set(starts_ms)}
         store_keys = [key + suffixes[start] for key, start in zip(batch.keys, starts_ms, strict=True)]
-        updated = self._accumulators.fold(store_keys, batch, self._lateness.reached_ms)
+        updated = self._accumulators.fold(store_keys, batch)
         for row, store_key, is_new in zip(updated.rows, updated.store_keys, updated.is_new, strict=True):
             if is_new:
                 self._index.add(starts_ms[row], store_key)

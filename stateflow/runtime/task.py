@@ -139,6 +139,7 @@ class Task:
 
         Raises what ``process`` raises.
         """
+        self.context.others_ms = self.watermark_ms  # what timers send moves event time no further
         self.has_due = bool(self._pipeline.advance(self.watermark_ms))
         if not self.has_due:
             self._settled_ms = self.watermark_ms
@@ -279,8 +280,8 @@ class Task:
         if not self.wiring.is_rekeyed:
             self.context.part_mark_ms = self._watermarks.mark_ms(upstream_of_source)
             self.context.others_ms = self._watermarks.least_of_others(upstream_of_source)
-        elif self.wiring.is_in_order:
-            self.context.others_ms = NO_OTHERS_MS
+        else:
+            self.context.others_ms = NO_OTHERS_MS if self.wiring.is_in_order else UNKNOWN_MS
 
     def _observe(self, upstream: int, mark_ms: int, idle: bool) -> None:
         if self._watermarks.observe(upstream, mark_ms, idle=idle):

@@ -25,15 +25,15 @@ class Stored:
     def get(self, key: bytes) -> bytes | None:
         """The value's bytes, or None."""
         stored = self.store.get(key)
-        return stored if self._expiry is None else self._expiry.live(stored, self.scope.watermark_ms)
+        return stored if self._expiry is None else self._expiry.live(stored, self.scope.as_of_ms)
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """The bytes of several values, None for the absent."""
         found = self.store.get_many(keys)
         if self._expiry is None:
             return found
-        live, watermark_ms = self._expiry.live, self.scope.watermark_ms
-        return [live(stored, watermark_ms) for stored in found]
+        live, as_of_ms = self._expiry.live, self.scope.as_of_ms
+        return [live(stored, as_of_ms) for stored in found]
 
     def put(self, key: bytes, data: bytes, ttl: timedelta | None = None) -> None:
         """Set an entry, as of the current record's time; ``ttl`` is its own time to live."""
@@ -77,9 +77,9 @@ class Stored:
         return self._alive(entries, self._expiry)
 
     def _alive(self, entries: Iterator[tuple[bytes, bytes]], expiry: Expiry) -> Iterator[tuple[bytes, bytes]]:
-        watermark_ms = self.scope.watermark_ms
+        as_of_ms = self.scope.as_of_ms
         for key, stored in entries:
-            data = expiry.live(stored, watermark_ms)
+            data = expiry.live(stored, as_of_ms)
             if data is not None:
                 yield key, data
 

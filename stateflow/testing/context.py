@@ -144,8 +144,9 @@ class StageBench:
 
     def advance(self, watermark_ms: int) -> None:
         """Event time moves on."""
-        self.context.watermark_ms = watermark_ms
+        self.context.watermark_ms = self.context.others_ms = watermark_ms
         self.pipeline.advance(watermark_ms)
+        self.context.others_ms = NO_OTHERS_MS
 
     def commit(self) -> None:
         """What is dirty becomes committed; outputs stay where they are."""
