@@ -10,7 +10,8 @@ from stateflow.partitioner import partition_of
 
 UNIT_MS = 1_000
 """About a window: times are drawn in multiples of this."""
-_FIRST_TIMES_MS = (UNIT_MS, 1_700_000_000_000)
+_FIRST_TIMES_MS = (100 * UNIT_MS, 1_700_000_000_000)
+"""Early, or now. Not so early that anything would be of time 0: Kafka's client takes that for *no time given*."""
 _FAR_MS = 1_000 * UNIT_MS
 END_KEY = "end"
 """Begins the key of the last record of each partition, which is so far in the future that every window and timer before
@@ -73,7 +74,7 @@ def random_log(rng: random.Random, shape: LogShape) -> tuple[Row, ...]:
         key = f"k{rng.randrange(shape.keys)}"
         chosen = rng.randrange(shape.partitions)
         partition = partition_of(key.encode(), shape.partitions) if shape.by_key else chosen
-        when_ms = max(1, now_ms[partition] + _step_ms(rng, shape) - _delay_ms(rng, shape))
+        when_ms = now_ms[partition] + _step_ms(rng, shape) - _delay_ms(rng, shape)
         now_ms[partition] = max(now_ms[partition], when_ms)
         is_empty = rng.random() < shape.empty and (shape.empty_ahead or when_ms <= newest_ms[partition])
         rows.append(Row(partition, key, None if is_empty else rng.randint(-2, 20), when_ms))
