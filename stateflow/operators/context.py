@@ -51,6 +51,10 @@ class StageContext(Protocol):
         """
         ...
 
+    def port(self, topic: str) -> str:
+        """The input that a topic is read as: itself, or the re-key step whose topic it is in this generation."""
+        ...
+
     def store(self, name: str) -> StateStore:
         """The stage's own store of that name."""
         ...

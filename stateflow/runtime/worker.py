@@ -217,7 +217,8 @@ class Worker:
         if not self._tend_cut(lead):
             return
         if now_seconds - running.heard_seconds >= self._settings.idle_seconds:
-            running.task.become_idle()
+            for source in running.task.wiring.inputs:
+                running.task.become_idle(source)
         is_due = now_seconds - running.committed_seconds >= self._settings.commit_interval_seconds
         if is_due or running.task.is_full(self._settings.dirty_bytes_max):
             self._commit(lead)
@@ -250,7 +251,7 @@ class Worker:
         if committed:
             self._lost_epochs.pop(lead, None)
         if running.task.wiring.is_rekeyed and running.task.place is None:  # a cut needs what is in flight
-            self._purge.consumed(running.task.offsets)
+            self._purge.consumed(running.task.committed.needed_next())
 
     def _start_again(self, lead: TopicPartition, error: StateflowError) -> None:
         _LOG.warning("Task %s starts again from its last commit: %s", self._tasks[lead].task.wiring.id, error)

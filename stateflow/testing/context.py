@@ -8,7 +8,9 @@ from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 from stateflow.catalog.model import StoreEntry
-from stateflow.changelog.eventual import Eventual, EventualChangelog, Moment
+from stateflow.changelog.event_time import NO_EVENT_TIME
+from stateflow.changelog.eventual import Eventual, EventualChangelog
+from stateflow.changelog.position import Moment
 from stateflow.clock import ManualClock
 from stateflow.codec.covered import log_id
 from stateflow.operators.context import Pipeline
@@ -39,6 +41,7 @@ class MemoryContext:
         self.entries = {store.name: store for store in stage.stores}
         """The stores as the catalog would have them."""
         self.partition = partition
+        self._inputs = [port.name for port in stage.inputs]
         self.clock = ManualClock()
         self.watermark_ms = -1
         self.part_mark_ms = UNKNOWN_MS
@@ -56,13 +59,17 @@ class MemoryContext:
         self.offset_first = 0
         self._undo = UndoScope(self.stores)
 
+    def port(self, topic: str) -> str:
+        """The stage's own input of that name; any other topic is that of its first input."""
+        return topic if topic in self._inputs else self._inputs[0]
+
     def store(self, name: str) -> DirtyStore:
         """The stage's own store; KeyError for another."""
         return self.stores[name]
 
     def eventual(self, store: str, policy: Eventual) -> EventualChangelog:
         """An eventual changelog of a log that nobody writes."""
-        return EventualChangelog(policy, log_id(store), lambda: Moment(self.offset_first, ""))
+        return EventualChangelog(policy, log_id(store), lambda: Moment(self.offset_first, NO_EVENT_TIME))
 
     def entry(self, name: str) -> StoreEntry:
         """The stage's own store of that name."""
