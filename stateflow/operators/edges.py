@@ -11,6 +11,7 @@ from stateflow.codec.base import Codec
 from stateflow.codec.scalar import BytesCodec
 from stateflow.codec.windowed import WindowedCodec, split_windowed
 from stateflow.errors import DecodeError, EncodeError
+from stateflow.operators.ahead import AheadLimit
 from stateflow.operators.context import StageContext
 from stateflow.operators.guard import Guard
 from stateflow.operators.marks import running_marks, sent_marks
@@ -31,25 +32,33 @@ class SourceStep(Step):
     """
 
     def __init__(
-        self, value: Codec[Any], event_time: EventTime | None, context: StageContext, guard: Guard
+        self,
+        value: Codec[Any],
+        event_time: EventTime | None,
+        limit: AheadLimit,
+        context: StageContext,
+        guard: Guard,
     ) -> None:
         super().__init__()
         self._value = value
         self._event_time = event_time
+        self._limit = limit
         self._context = context
         self._guard = guard
 
     def process(self, batch: RecordBatch) -> None:
-        """Decode. Where the topic declares its own event time, the batch's timestamps are replaced in place.
+        """Decode. The batch's timestamps are replaced in place by the event times.
 
         The host reads that column afterwards to tell event time; rows left out count for nothing there.
         """
         if self._event_time is None:
-            rows = decoded(present(self._marked(batch), self._context), self._value, self._guard)
+            timed = self._marked(self._limit.within_clock(batch))
+            rows = decoded(present(timed, self._context), self._value, self._guard)
         else:
             rows = decoded(present(batch, self._context), self._value, self._guard)
-            rows = self._marked(self._timed(rows, self._event_time))
-            times_ms = dict(zip(rows.offsets, rows.timestamps_ms, strict=True))
+            timed = rows = self._marked(self._limit.within_log(self._timed(rows, self._event_time)))
+        if timed.timestamps_ms is not batch.timestamps_ms:
+            times_ms = dict(zip(timed.offsets, timed.timestamps_ms, strict=True))
             batch.timestamps_ms[:] = [times_ms.get(offset, _LEFT_OUT_MS) for offset in batch.offsets]
         self.forward(rows)
 

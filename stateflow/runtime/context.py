@@ -16,6 +16,7 @@ from stateflow.log.base import Writer
 from stateflow.operators.marks import UNKNOWN_MS, mark_headers
 from stateflow.record import Headers, TopicPartition
 from stateflow.runtime.undo import UndoScope
+from stateflow.runtime.untimely import Kind, UntimelyRecords
 from stateflow.runtime.watermarks import Watermarks
 from stateflow.runtime.wiring import TaskWiring
 from stateflow.store.dirty import DirtyStore
@@ -42,6 +43,7 @@ class TaskContext:
         self.clock = clock
         self.stores = stores
         self.counters: Counter[str] = Counter()
+        self.untimely = UntimelyRecords(wiring.id, clock)
         self.has_sent = False
         self.part_mark_ms = UNKNOWN_MS
         self.others_ms = UNKNOWN_MS
@@ -158,9 +160,27 @@ class TaskContext:
         if not self.is_muted:
             self.counters[metric] += amount
 
-    def late(self, step: str, source: TopicPartition, offset: int, timestamp_ms: int, mark_ms: int) -> None:  # noqa: ARG002
-        """Count a record that came too late for a window."""
+    def late(self, step: str, source: TopicPartition, offset: int, timestamp_ms: int, mark_ms: int) -> None:
+        """Count a record that came too late for a window of ``step``, and warn of it once in a while."""
         self.count("late_records_total")
+        if not self.is_muted:
+            self.untimely.note("late", step, source, offset, timestamp_ms, mark_ms)
+
+    def ahead(
+        self,
+        stream: str,
+        source: TopicPartition,
+        offset: int,
+        timestamp_ms: int,
+        reference_ms: int,
+        *,
+        refused: bool,
+    ) -> None:
+        """Count a record that is ahead of time, and warn of it once in a while."""
+        self.count("ahead_records_total" if refused else "time_jumps_total")
+        if not self.is_muted:
+            kind: Kind = "ahead" if refused else "jump"
+            self.untimely.note(kind, stream, source, offset, timestamp_ms, reference_ms)
 
     def begin_once(self) -> None:
         """Open the transaction of this epoch with its first write."""

@@ -21,6 +21,7 @@ from stateflow.runtime.commit import Announcement, InputGroup, commit_epoch
 from stateflow.runtime.context import TaskContext
 from stateflow.runtime.cut_marks import send_barriers
 from stateflow.runtime.takeover import Ledger
+from stateflow.runtime.untimely import UntimelyRecords
 from stateflow.runtime.watermarks import Watermarks
 from stateflow.runtime.wiring import TaskWiring
 from stateflow.store.base import Change, TaskStores
@@ -74,6 +75,11 @@ class Task:
         self._pipeline = wiring.stage.build(self.context)
         self.records_total = 0
         self.commits_total = 0
+
+    @property
+    def untimely(self) -> UntimelyRecords:
+        """What it has met of records that were late or too far ahead."""
+        return self.context.untimely
 
     @property
     def watermark_ms(self) -> int:
@@ -157,6 +163,7 @@ class Task:
 
         Raises what ``process`` raises.
         """
+        self.untimely.turn()
         self.context.others_ms = self.watermark_ms  # what timers send moves event time no further
         self.has_due = bool(self._pipeline.advance(self.watermark_ms))
         if not self.has_due:
@@ -288,6 +295,7 @@ class Task:
 
     def close(self) -> None:
         """Let go after a commit."""
+        self.untimely.close()
         self._writer.close()
         self._stores.close()
 

@@ -118,6 +118,19 @@ class MemoryContext:
         self.counters["late_records_total"] += 1
         self.late_records.append((step, source, offset, timestamp_ms, mark_ms))
 
+    def ahead(
+        self,
+        stream: str,  # noqa: ARG002 - counted only
+        source: TopicPartition,  # noqa: ARG002
+        offset: int,  # noqa: ARG002
+        timestamp_ms: int,  # noqa: ARG002
+        reference_ms: int,  # noqa: ARG002
+        *,
+        refused: bool,
+    ) -> None:
+        """Count a record that is ahead of time."""
+        self.counters["ahead_records_total" if refused else "time_jumps_total"] += 1
+
 
 class StageBench:
     """A stage on a ``MemoryContext``: feed it, move event time, commit, start it again."""
