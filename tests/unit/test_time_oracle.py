@@ -24,19 +24,22 @@ def test_a_mark_is_the_largest_time_of_the_partition_so_far() -> None:
 
 def test_a_record_is_late_from_the_moment_at_which_its_windows_grace_is_over() -> None:
     wanted = Computation("count", size_ms=10, grace_ms=5)
-    assert aggregated(rows(0, 14, 1), wanted) == ({Place("a", 0): [1, 2], Place("a", 10): [1]}, 0)
-    assert aggregated(rows(0, 15, 1), wanted) == ({Place("a", 0): [1], Place("a", 10): [1]}, 1)
+    assert aggregated(rows(0, 14, 1), wanted) == ({Place("a", 0): [1, 2], Place("a", 10): [1]}, {})
+    assert aggregated(rows(0, 15, 1), wanted) == (
+        {Place("a", 0): [1], Place("a", 10): [1]},
+        {Place("a"): [1]},
+    )
 
 
 def test_another_partitions_time_makes_nothing_late() -> None:
     log = [*rows(100, partition=1), *rows(0)]
-    assert aggregated(log, Computation("count", size_ms=10))[1] == 0
+    assert aggregated(log, Computation("count", size_ms=10))[1] == {}
 
 
 def test_on_close_a_window_has_one_result_once_every_partition_is_past_it() -> None:
     wanted = Computation("sum", size_ms=10, on_close=True)
     log = [*rows(0, 1, 25), *rows(10, partition=1)]
-    assert aggregated(log, wanted) == ({Place("a", 0): [2]}, 0)
+    assert aggregated(log, wanted) == ({Place("a", 0): [2]}, {})
 
 
 def test_an_aggregate_begins_anew_once_its_time_to_live_is_over() -> None:
@@ -80,6 +83,8 @@ def test_coalesced_results_are_some_of_the_updates_and_the_last() -> None:
         assert different_places(expected, {place: list(bad)}) == [place]
     assert different_places(expected._replace(rule="each"), {place: [2, 3]}) == [place]
     assert not different_places(expected._replace(rule="newest"), {place: [2, 1, 3]})
+    assert not different_places(expected._replace(rule="bag"), {place: [2, 1, 3]})
+    assert different_places(expected._replace(rule="bag"), {place: [1, 3]}) == [place]
     assert different_places(expected, {place: [3], Place("b"): [1]}) == [Place("b")]
 
 

@@ -71,13 +71,13 @@ def marked(rows: Sequence[Row]) -> Iterator[tuple[Row, int]]:
         yield row, marks[row.partition]
 
 
-def aggregated(rows: Sequence[Row], wanted: Computation) -> tuple[Sequences, int]:
-    """All results of an aggregate, record by record, and how many records were late.
+def aggregated(rows: Sequence[Row], wanted: Computation) -> tuple[Sequences, Sequences]:
+    """All results of an aggregate, record by record, and the values that were late, by key.
 
     On close there is one result per window, the last. The last window of all, in which the rows that end each
     partition are, is never closed.
     """
-    step, found, late = STEPS[wanted.operator], Sequences(), 0
+    step, found, late = STEPS[wanted.operator], Sequences(), Sequences()
     totals: dict[Place, int] = {}
     for row, mark_ms in marked(rows):
         if row.value is None:
@@ -87,7 +87,7 @@ def aggregated(rows: Sequence[Row], wanted: Computation) -> tuple[Sequences, int
         if wanted.size_ms:
             place = Place(key, row.timestamp_ms // wanted.size_ms * wanted.size_ms)
             if place.start_ms + wanted.size_ms + wanted.grace_ms <= mark_ms:
-                late += 1
+                late.setdefault(Place(key), []).append(row.value)
                 continue
         totals[place] = step(totals.get(place), row.value)
         found.setdefault(place, []).append(totals[place])

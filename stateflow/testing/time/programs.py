@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import stateflow as sf
 from stateflow.config import Guarantee
+from stateflow.operators.stream import WindowedStream
 from stateflow.testing.time.logs import UNIT_MS, LogShape, Row, random_shape
 from stateflow.testing.time.oracle import (
     Computation,
@@ -32,7 +33,7 @@ from stateflow.testing.time.timed import (
 )
 
 SOURCE = "in"
-Rule = Literal["each", "coalesced", "newest"]
+Rule = Literal["each", "bag", "coalesced", "newest"]
 _OPERATORS = ("count", "sum", "max", "fold")
 _AGGREGATES: Mapping[str, Any] = {
     "count": lambda: sf.count(),
@@ -48,7 +49,8 @@ class Expected(NamedTuple):
     operator: str
     sequences: Sequences
     rule: Rule
-    """``each``: every result, in order. ``coalesced``: some of them, in order, and the last. ``newest``: the last."""
+    """``each``: every result, in order. ``bag``: every result. ``coalesced``: some of them, in order, and the last.
+    ``newest``: the last."""
     late: int = 0
     asked: Computation | None = None
     """What Kafka Streams can be asked for to compare with."""
@@ -86,6 +88,8 @@ class Aggregating:
     """Time to live of those without windows, which Kafka Streams does not have."""
     changelog: sf.Eventual | None = None
     """For windows behind a key_by: a restore then computes some of them again from the input."""
+    tells_late: bool = False
+    """Whether what is late goes to an output, too."""
 
     @property
     def is_scalable(self) -> bool:
@@ -103,6 +107,9 @@ class Aggregating:
                 rekeyed[wanted.groups] = _rekeyed(stream, wanted.groups)
             keyed = rekeyed[wanted.groups] if wanted.groups else stream
             outputs.append(self._output(app, keyed, wanted, number))
+            if self.tells_late and wanted.size_ms:
+                outputs.append(app.topic(f"late-{number}", key=str, value=int))
+                _windowed(keyed, wanted).late().to(outputs[-1])
         return app, outputs
 
     def _output(
@@ -136,7 +143,10 @@ class Aggregating:
             sequences, late = aggregated(rows, wanted)
             asked = wanted if self.shape.partitions == 1 else None
             name = wanted.name + ("" if asked else ", partitions") + (" eventual" if self.changelog else "")
-            found.append(Expected(name, sequences, rule, late, asked))
+            found.append(Expected(name, sequences, rule, sum(map(len, late.values())), asked))
+            if self.tells_late and wanted.size_ms:
+                is_in_order = self.shape.partitions == 1 or not wanted.groups
+                found.append(Expected("late", late, "each" if is_in_order else "bag"))
         return found
 
 
@@ -169,9 +179,11 @@ class Chained:
         return [Expected(f"max behind {self.inner.name}", chained(rows, self.inner, self.outer), "each")]
 
 
-def _windowed(stream: sf.Stream[Any, Any], wanted: Computation) -> Any:
-    emit: Any = "on_close" if wanted.on_close else "on_update"
-    return stream.window(_tumbling(wanted.size_ms, wanted.grace_ms), emit=emit)
+def _windowed(
+    stream: sf.Stream[Any, Any], wanted: Computation, changelog: sf.Eventual | None = None
+) -> WindowedStream[Any, Any]:
+    window = _tumbling(wanted.size_ms, wanted.grace_ms)
+    return stream.window(window, emit="on_close" if wanted.on_close else "on_update", changelog=changelog)
 
 
 def _with_key(key: Any, value: int) -> list[Any]:
@@ -248,13 +260,14 @@ def random_program(rng: random.Random, *, comparable: bool) -> Program:
         if rng.random() < 0.1:
             wanted = Computation(rng.choice(_OPERATORS), UNIT_MS, UNIT_MS // 2, rng.random() < 0.5, 3)
             return Aggregating(shape, (wanted,), changelog=sf.Eventual(intensity=rng.choice((0.0, 0.1))))
-        return Aggregating(shape, _computations(rng, _OPERATORS))
+        return Aggregating(shape, _computations(rng, _OPERATORS), tells_late=rng.random() < 0.3)
     kind = rng.choice(("partitions", "ttl", "sessions", "sessions", "forgetful", "chained"))
     if kind == "chained":
         return _random_chain(rng)
     if kind == "partitions":
         shape = random_shape(rng, partitions=rng.randint(2, 4), by_key=rng.random() < 0.5)
-        return Aggregating(shape, _computations(rng, _OPERATORS[:3], rekeyed=not shape.by_key))
+        computations = _computations(rng, _OPERATORS[:3], rekeyed=not shape.by_key)
+        return Aggregating(shape, computations, tells_late=rng.random() < 0.3)
     groups = rng.choice((0, 3)) if kind != "ttl" else 0
     shape = random_shape(rng, partitions=1 if groups else rng.choice((1, 1, 3)))
     if kind == "ttl":
