@@ -63,6 +63,9 @@ class RecordBatch:
     Keys and values are bytes (or None) when read, and any objects once decoded. ``offsets`` stay those of the
     source record each row came from, so a failure can always be traced to its input. ``headers`` is empty when
     no record of the batch has any.
+
+    ``marks_ms`` says of each row how far event time had come in the source partition that it stems from, the row
+    itself included (``stateflow/operators/marks.py``); None stands for the rows' own timestamps.
     """
 
     source: TopicPartition
@@ -71,6 +74,7 @@ class RecordBatch:
     keys: list[Any]
     values: list[Any]
     headers: list[Headers] = field(default_factory=list)
+    marks_ms: list[int] | None = None
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -89,6 +93,7 @@ class RecordBatch:
             self.keys[rows],
             self.values[rows],
             self.headers[rows],
+            None if self.marks_ms is None else self.marks_ms[rows],
         )
 
     def records(self) -> Iterator[Record]:

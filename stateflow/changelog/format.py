@@ -11,6 +11,9 @@ TOUCH_KEY = RESERVED_KEY_PREFIX + b"touch"
 WATERMARK_HEADER = "sf-wm"
 """Header of a watermark record on a repartition topic (key and value None)."""
 
+MARK_HEADER = "sf-mark"
+"""Header of a re-keyed record whose mark is not its own time: the mark, ms, int64 big-endian."""
+
 CUT_HEADER = "sf-cut"
 """Header of everything that a task sends to a repartition topic after its place in a cut: see ``runtime/cuts.py``."""
 

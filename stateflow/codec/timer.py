@@ -20,7 +20,7 @@ class Timer(NamedTuple):
     time: TimerTime
     due_ms: int
     set_ms: int
-    """Event time at which it was set."""
+    """Event time as far as it had come when it was set."""
 
 
 class TimerCodec(Codec[Timer]):

@@ -10,12 +10,10 @@ from typing import Any
 
 from stateflow.codec.base import Codec
 from stateflow.operators.aggregates import Aggregate
-from stateflow.operators.context import StageContext
 from stateflow.operators.guard import Guard
 from stateflow.operators.rows import without
 from stateflow.operators.step import Step
 from stateflow.record import RecordBatch
-from stateflow.state.expiry import Expiry
 from stateflow.store.base import StateStore
 
 
@@ -41,10 +39,8 @@ class Accumulators:
         codec: Codec[Any],
         store: StateStore,
         guard: Guard,
-        expiry: Expiry | None = None,
     ) -> None:
         self.store = store
-        self.expiry = expiry
         self._aggregate = aggregate
         self._codec = codec
         self._guard = guard
@@ -53,11 +49,14 @@ class Accumulators:
         """What is shown of a stored accumulator."""
         return self._aggregate.result(self._codec.decode(data))
 
-    def fold(self, store_keys: Sequence[bytes], batch: RecordBatch, watermark_ms: int) -> Updated:
+    def advance(self, watermark_ms: int) -> None:
+        """Event time has come so far; accumulators without a time to live do not mind."""
+
+    def fold(self, store_keys: Sequence[bytes], batch: RecordBatch) -> Updated:
         """Fold a batch's values into the accumulators of their store keys."""
         newest = dict(zip(store_keys, range(len(store_keys)), strict=True))
         ordered = sorted(newest)
-        before = self._read(ordered, watermark_ms)
+        before = self._read(ordered)
         try:
             updated = self._folded(ordered, newest, before, self._values(store_keys, ordered, batch.values))
         except Exception:  # noqa: BLE001 - comes up again at the record that causes it
@@ -65,23 +64,11 @@ class Accumulators:
         self._write(updated, batch)
         return updated
 
-    def _read(self, ordered: Sequence[bytes], watermark_ms: int) -> list[bytes | None]:
-        stored = self.store.get_many(ordered)
-        if self.expiry is None:
-            return stored
-        live = self.expiry.live
-        return [live(data, watermark_ms) for data in stored]
+    def _read(self, ordered: Sequence[bytes]) -> list[bytes | None]:
+        return self.store.get_many(ordered)
 
-    def _write(self, updated: Updated, batch: RecordBatch) -> None:
-        data = updated.data
-        if self.expiry is not None:
-            times_ms = [batch.timestamps_ms[row] for row in updated.rows]
-            stamped = self.expiry.stamped
-            data = [
-                None if each is None else stamped(each, when)
-                for each, when in zip(data, times_ms, strict=True)
-            ]
-        self.store.put_many(list(zip(updated.store_keys, data, strict=True)))
+    def _write(self, updated: Updated, batch: RecordBatch) -> None:  # noqa: ARG002 - stamps and covers need it
+        self.store.put_many(list(zip(updated.store_keys, updated.data, strict=True)))
 
     def _values(
         self, store_keys: Sequence[bytes], ordered: Sequence[bytes], values: Sequence[Any]
@@ -156,24 +143,20 @@ class Accumulators:
 class AggregateStep(Step):
     """One accumulator per key. Passes on each changed key's newest result, once per batch."""
 
-    def __init__(self, accumulators: Accumulators, context: StageContext, guard: Guard) -> None:
+    def __init__(self, accumulators: Accumulators, guard: Guard) -> None:
         super().__init__()
         self._accumulators = accumulators
-        self._context = context
         self._guard = guard
 
     def process(self, batch: RecordBatch) -> None:
         """Fold, write, pass on."""
         batch = with_keys(batch, self._guard)
-        if self._accumulators.expiry is not None and len(batch):
-            self._accumulators.expiry.look_near(batch.keys[self._context.watermark_ms % len(batch)])
-        updated = self._accumulators.fold(batch.keys, batch, self._context.watermark_ms)
+        updated = self._accumulators.fold(batch.keys, batch)
         self.forward(result_rows(batch, updated.rows, updated.store_keys, updated.results))
 
     def advance(self, watermark_ms: int) -> None:
         """Delete expired accumulators."""
-        if self._accumulators.expiry is not None:
-            self._accumulators.expiry.advance(watermark_ms)
+        self._accumulators.advance(watermark_ms)
 
 
 def with_keys(batch: RecordBatch, guard: Guard) -> RecordBatch:
@@ -197,4 +180,5 @@ def result_rows(
         [batch.timestamps_ms[row] for row in picked],
         list(keys),
         results,
+        marks_ms=None if batch.marks_ms is None else [batch.marks_ms[row] for row in picked],
     )

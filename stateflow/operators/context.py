@@ -13,7 +13,7 @@ from typing import Protocol
 from stateflow.catalog.model import StoreEntry
 from stateflow.changelog.eventual import Eventual, EventualChangelog
 from stateflow.clock import Clock
-from stateflow.record import Headers, RecordBatch
+from stateflow.record import Headers, RecordBatch, TopicPartition
 from stateflow.store.base import StateStore
 
 
@@ -34,7 +34,20 @@ class StageContext(Protocol):
     def watermark_ms(self) -> int:
         """Event time up to which input is complete, over all upstreams; −1 before the first record.
 
-        Fixed while one batch is processed; records older than this minus the grace are late.
+        Fixed while one batch is processed.
+        """
+        ...
+
+    @property
+    def part_mark_ms(self) -> int:
+        """In a stage that reads source topics: the mark of the partition of the current records before them; or −1."""
+        ...
+
+    @property
+    def others_ms(self) -> int:
+        """The least mark of the upstreams that the current records are not from.
+
+        ``marks.NO_OTHERS_MS`` where there are none; −1 where a record does not tell from which upstream it is.
         """
         ...
 
@@ -75,13 +88,45 @@ class StageContext(Protocol):
         ...
 
     def rekey_many(
-        self, name: str, keys: Sequence[bytes], values: Sequence[bytes | None], timestamps_ms: Sequence[int]
+        self,
+        name: str,
+        keys: Sequence[bytes],
+        values: Sequence[bytes | None],
+        timestamps_ms: Sequence[int],
+        marks_ms: Sequence[int] | None = None,
     ) -> None:
-        """Hand records to the re-key step ``name``: routed by the generation's table to its repartition topic."""
+        """Hand records to the re-key step ``name``: routed by the generation's table to its repartition topic.
+
+        ``marks_ms`` None: the mark of each is its own time.
+        """
         ...
 
     def count(self, metric: str, amount: int = 1) -> None:
-        """Add to a counter (``late_records_total``, ``skipped_records_total``, ``dead_letters_total``)."""
+        """Add to a counter (``skipped_records_total``, ``dead_letters_total``, ``empty_records_total``)."""
+        ...
+
+    def late(self, step: str, source: TopicPartition, offset: int, timestamp_ms: int, mark_ms: int) -> None:
+        """A record came too late for a window of ``step``, in which event time was ``mark_ms`` already.
+
+        Count it (``late_records_total``), and let people know of it.
+        """
+        ...
+
+    def ahead(
+        self,
+        stream: str,
+        source: TopicPartition,
+        offset: int,
+        timestamp_ms: int,
+        reference_ms: int,
+        *,
+        refused: bool,
+    ) -> None:
+        """A record of a source is far ahead of a time that it was compared with.
+
+        Count it, ``refused`` by the topic's ``max_ahead`` (``ahead_records_total``) or as a jump of event time that
+        nothing forbids (``time_jumps_total``), and let people know of it.
+        """
         ...
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -10,8 +11,10 @@ from stateflow.codec.base import Codec
 from stateflow.codec.scalar import BytesCodec
 from stateflow.codec.windowed import WindowedCodec, split_windowed
 from stateflow.errors import DecodeError, EncodeError
+from stateflow.operators.ahead import AheadLimit
 from stateflow.operators.context import StageContext
 from stateflow.operators.guard import Guard
+from stateflow.operators.marks import running_marks, sent_marks
 from stateflow.operators.rows import where, with_values, without
 from stateflow.operators.step import Step
 from stateflow.record import RecordBatch
@@ -23,47 +26,81 @@ _LEFT_OUT_MS = -1
 
 
 class SourceStep(Step):
-    """Raw records in, decoded values out. Records without a value are left out and counted."""
+    """Raw records of a source topic in, decoded values with their event times and marks out.
+
+    Records without a value are left out and counted.
+    """
 
     def __init__(
-        self, value: Codec[Any], event_time: EventTime | None, context: StageContext, guard: Guard
+        self,
+        value: Codec[Any],
+        event_time: EventTime | None,
+        limit: AheadLimit,
+        context: StageContext,
+        guard: Guard,
     ) -> None:
         super().__init__()
         self._value = value
         self._event_time = event_time
+        self._limit = limit
         self._context = context
         self._guard = guard
 
     def process(self, batch: RecordBatch) -> None:
-        """Decode. Where the topic declares its own event time, the batch's timestamps are replaced in place.
+        """Decode. The batch's timestamps are replaced in place by the event times.
 
         The host reads that column afterwards to tell event time; rows left out count for nothing there.
         """
-        rows = self._decoded(self._with_value(batch))
-        if self._event_time is not None:
-            rows = self._timed(rows, self._event_time)
-            times_ms = dict(zip(rows.offsets, rows.timestamps_ms, strict=True))
+        if self._event_time is None:
+            timed = self._marked(self._limit.within_clock(batch))
+            rows = decoded(present(timed, self._context), self._value, self._guard)
+        else:
+            rows = decoded(present(batch, self._context), self._value, self._guard)
+            timed = rows = self._marked(self._limit.within_log(self._timed(rows, self._event_time)))
+        if timed.timestamps_ms is not batch.timestamps_ms:
+            times_ms = dict(zip(timed.offsets, timed.timestamps_ms, strict=True))
             batch.timestamps_ms[:] = [times_ms.get(offset, _LEFT_OUT_MS) for offset in batch.offsets]
         self.forward(rows)
 
-    def _decoded(self, rows: RecordBatch) -> RecordBatch:
-        try:
-            return with_values(rows, self._value.decode_many(rows.values))
-        except DecodeError:  # once more, record by record, for the policy
-            values, failed = self._guard.map(self._value.decode, rows.values, rows.offsets)
-            return with_values(without(rows, failed), values)
-
-    def _with_value(self, batch: RecordBatch) -> RecordBatch:
-        missing = batch.values.count(None)
-        if not missing:
-            return batch
-        self._context.count("empty_records_total", missing)
-        return where(batch, [value is not None for value in batch.values])
+    def _marked(self, rows: RecordBatch) -> RecordBatch:
+        return replace(rows, marks_ms=running_marks(rows.timestamps_ms, self._context.part_mark_ms))
 
     def _timed(self, rows: RecordBatch, event_time: EventTime) -> RecordBatch:
         times_ms, failed = self._guard.map(lambda value: _as_ms(event_time(value)), rows.values, rows.offsets)
-        kept = without(rows, failed)
-        return RecordBatch(kept.source, kept.offsets, times_ms, kept.keys, kept.values)
+        return replace(without(rows, failed), timestamps_ms=times_ms)
+
+
+class ReadStep(Step):
+    """Raw records of a repartition topic in, decoded values with the marks that they carry out."""
+
+    def __init__(self, value: Codec[Any], context: StageContext, guard: Guard) -> None:
+        super().__init__()
+        self._value = value
+        self._context = context
+        self._guard = guard
+
+    def process(self, batch: RecordBatch) -> None:
+        """Decode."""
+        rows = present(replace(batch, marks_ms=sent_marks(batch)), self._context)
+        self.forward(decoded(rows, self._value, self._guard))
+
+
+def decoded(rows: RecordBatch, codec: Codec[Any], guard: Guard) -> RecordBatch:
+    """The rows with their values decoded; those that cannot be follow the policy."""
+    try:
+        return with_values(rows, codec.decode_many(rows.values))
+    except DecodeError:  # once more, record by record, for the policy
+        values, failed = guard.map(codec.decode, rows.values, rows.offsets)
+        return with_values(without(rows, failed), values)
+
+
+def present(batch: RecordBatch, context: StageContext) -> RecordBatch:
+    """The rows that have a value; the others are counted."""
+    missing = batch.values.count(None)
+    if not missing:
+        return batch
+    context.count("empty_records_total", missing)
+    return where(batch, [value is not None for value in batch.values])
 
 
 def _as_ms(when: int | datetime) -> int:
@@ -98,12 +135,13 @@ class RekeyStep(Step):
         """Encode and hand over."""
         columns = self._encoded_columns(batch.values)
         if columns is not None:
-            self._context.rekey_many(self._name, *columns, batch.timestamps_ms)
+            self._context.rekey_many(self._name, *columns, batch.timestamps_ms, batch.marks_ms)
             return
         pairs, failed = self._guard.map(self._encoded, batch.values, batch.offsets)
         if pairs:
             keys, values = zip(*pairs, strict=True)
-            self._context.rekey_many(self._name, keys, values, without(batch, failed).timestamps_ms)
+            kept = without(batch, failed)
+            self._context.rekey_many(self._name, keys, values, kept.timestamps_ms, kept.marks_ms)
 
     def _encoded_columns(self, values: list[Any]) -> tuple[list[bytes], list[bytes | None]] | None:
         """Keys and values of a batch in which every record can be encoded; None to go record by record."""

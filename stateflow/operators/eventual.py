@@ -42,16 +42,16 @@ class EventualAccumulators(Accumulators):
         """What is shown of a stored accumulator."""
         return super().result(data[COVER_BYTES:])
 
-    def fold(self, store_keys: Sequence[bytes], batch: RecordBatch, watermark_ms: int) -> Updated:
+    def fold(self, store_keys: Sequence[bytes], batch: RecordBatch) -> Updated:
         """Fold what is not contained yet. Every touched window counts as changed: its log record may be older."""
         self._changelog.changed(dict.fromkeys(store_keys), len(batch))
         if not self._changelog.is_replaying:
             self._contained_next.clear()
-            return super().fold(store_keys, batch, watermark_ms)
+            return super().fold(store_keys, batch)
         rows = self._not_contained(store_keys, batch.offsets)
         kept = set(rows)
         rest = where(batch, [row in kept for row in range(len(batch))])
-        updated = super().fold([store_keys[row] for row in rows], rest, watermark_ms)
+        updated = super().fold([store_keys[row] for row in rows], rest)
         return replace(updated, rows=[rows[row] for row in updated.rows])
 
     def _not_contained(self, store_keys: Sequence[bytes], offsets: Sequence[int]) -> list[int]:
@@ -63,8 +63,8 @@ class EventualAccumulators(Accumulators):
         placed = enumerate(zip(store_keys, offsets, strict=True))
         return [row for row, (key, offset) in placed if offset >= contained[key]]
 
-    def _read(self, ordered: Sequence[bytes], watermark_ms: int) -> list[bytes | None]:
-        stored = super()._read(ordered, watermark_ms)
+    def _read(self, ordered: Sequence[bytes]) -> list[bytes | None]:
+        stored = super()._read(ordered)
         return [None if data is None else data[COVER_BYTES:] for data in stored]
 
     def _write(self, updated: Updated, batch: RecordBatch) -> None:

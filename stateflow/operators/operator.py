@@ -12,9 +12,11 @@ from stateflow.catalog.model import StoreEntry
 from stateflow.codec.base import Codec
 from stateflow.codec.timer import TimerTime
 from stateflow.errors import GraphError, ProcessingError, StateflowError
+from stateflow.operators import timing
 from stateflow.operators.aggregation import with_keys
 from stateflow.operators.context import StageContext
 from stateflow.operators.guard import Guard
+from stateflow.operators.marks import UNKNOWN_MS, marks_of
 from stateflow.operators.rows import NO_OFFSET
 from stateflow.operators.step import Step
 from stateflow.operators.timing import Turn, due_ms_of
@@ -60,7 +62,7 @@ class Context(Generic[O]):
 
     @property
     def watermark_ms(self) -> int:
-        """Event time up to which input is complete; −1 before the first record."""
+        """Event time up to which input is complete, the current record counted; −1 before it is known."""
         return self._scope.watermark_ms
 
     def emit(self, value: O, *, timestamp_ms: int | None = None) -> None:
@@ -114,9 +116,10 @@ class Operator(Generic[K, V, O]):
     def on_timer(self, name: str, ctx: Context[O]) -> None:
         """Called when a timer of this name is due, under its key; it is pending no longer.
 
-        Its effects and its end are one commit. A key's timers in event time are called before its next record,
-        those of different keys in the order in which they are due. If it raises, the step's policy says whether
-        the task stops or the timer is let go.
+        Its effects and its end are one commit. A key's timers in event time are called before the record that moves
+        event time past them, those of different keys in the order in which they are due, and each sees state as
+        of the time at which it is due. If it raises, the step's policy says whether the task stops or the timer is
+        let go.
         """
         raise NotImplementedError
 
@@ -144,6 +147,8 @@ class OperatorStep(Step):
         self._guard = guard
         self._is_fatal = guard.is_fatal
         self._operator = make()
+        self._reached_ms = stage.watermark_ms
+        """Event time as this step was told of it."""
         self._stores = [
             stage.store(field.store) for field in fields if field.entry("", key_codec).layout == "plain"
         ]
@@ -164,52 +169,67 @@ class OperatorStep(Step):
             expiry.look_near(near if layout == "plain" else prefixed_key(near))
         for store in self._stores:
             store.get_many(distinct)  # one lookup on disk per distinct key; the calls below find it in memory
-        self._scope.watermark_ms = self._stage.watermark_ms
-        self._context.source = batch.source
-        out = RecordBatch(batch.source, [], [], [], [])
-        scope, context = self._scope, self._context
-        rows = zip(batch.offsets, batch.timestamps_ms, batch.keys, batch.values, strict=True)
-        timers = self._timers
-        for context.offset, scope.timestamp_ms, scope.key, value in rows:
-            if timers is not None and timers.may_be_due(scope.watermark_ms):
+        out = RecordBatch(batch.source, [], [], [], [], marks_ms=[])
+        scope, context, timers = self._scope, self._context, self._timers
+        context.source = batch.source
+        scope.reached_ms, scope.others_ms = self._reached_ms, self._stage.others_ms
+        rows = zip(batch.offsets, batch.timestamps_ms, marks_of(batch), batch.keys, batch.values, strict=True)
+        for context.offset, scope.timestamp_ms, scope.mark_ms, scope.key, value in rows:
+            if timers is not None and timers.may_be_due_of(scope.key, scope.watermark_ms):
                 self._fire_those_of_the_key(timers, out)
             if self._runs(value) and context._emitted:
                 self._collect(out)
-        self.forward(out)
+        self._pass_on(out)
 
     def advance(self, watermark_ms: int) -> bool:
-        """Delete expired state and fire due timers, a bounded number; True when more are due."""
+        """Fire due timers, a bounded number, then delete what has expired for them too; True when more are due."""
+        timers, self._reached_ms = self._timers, watermark_ms
+        is_left = timers is not None and self._fire_due(timers, watermark_ms)
+        expired_ms = watermark_ms if timers is None else timers.none_before_ms(watermark_ms)
         for expiry in self._expiries:
-            expiry.advance(watermark_ms)
-        return self._timers is not None and self._fire_due(self._timers, watermark_ms)
+            expiry.advance(expired_ms)
+        return is_left
 
     def _fire_due(self, timers: Timers, watermark_ms: int) -> bool:
         if not timers.may_be_due(watermark_ms, self._stage.clock.now_ms()):
             return False
-        self._scope.watermark_ms = watermark_ms
-        out = RecordBatch(self._of_time, [], [], [], [])
+        out = RecordBatch(self._of_time, [], [], [], [], marks_ms=[])
         turn = Turn(self._stage.clock, self._written)
         while (due := timers.next_due(watermark_ms)) is not None:
-            self._fire(timers, due, out)
+            self._fire(timers, due, watermark_ms, out)
             if turn.is_over():
                 break
-        self.forward(out)
+        self._pass_on(out)
         return timers.may_be_due(watermark_ms, self._stage.clock.now_ms())
 
     def _fire_those_of_the_key(self, timers: Timers, out: RecordBatch) -> None:
-        """More is due than one turn fires: what is due of this key comes before its record all the same."""
-        scope, context = self._scope, self._context
+        """Event time moves with the record: what this makes due of its key comes first, in the order of time."""
+        scope, context, watermark_ms = self._scope, self._context, self._scope.watermark_ms
         record = (context.source, context.offset, scope.timestamp_ms)
-        for due in timers.due_of(scope.key, scope.watermark_ms):
-            if timers.is_pending(due):
-                self._fire(timers, due, out)
+        times_ms = (scope.mark_ms, scope.reached_ms, scope.others_ms)
+        left = timing.TIMERS_PER_RECORD
+        while left > 0 and (found := timers.due_of(scope.key, watermark_ms)):
+            for due in found:
+                if timers.is_pending(due):
+                    self._fire(timers, due, watermark_ms, out)
+                left -= 1
+                if timers.may_be_due_of(scope.key, watermark_ms):
+                    break  # one was set that may come before the next
+            else:
+                break
         context.source, context.offset, scope.timestamp_ms = record
+        scope.mark_ms, scope.reached_ms, scope.others_ms = times_ms
 
-    def _fire(self, timers: Timers, due: DueTimer, out: RecordBatch) -> None:
+    def _fire(self, timers: Timers, due: DueTimer, watermark_ms: int, out: RecordBatch) -> None:
         scope, context, timer = self._scope, self._context, due.timer
         context.source, context.offset, scope.key = self._of_time, NO_OFFSET, due.key
-        by_event = timer.time == "event"
-        scope.timestamp_ms = timer.due_ms if by_event else max(scope.watermark_ms, timer.set_ms)
+        if (
+            timer.time == "event"
+        ):  # as of when it was due, or set, if that came later; not of how far time is now
+            scope.timestamp_ms, scope.mark_ms = timer.due_ms, max(timer.due_ms, timer.set_ms)
+        else:
+            scope.timestamp_ms = scope.mark_ms = max(watermark_ms, timer.set_ms)
+        scope.reached_ms, scope.others_ms = min(scope.mark_ms, watermark_ms), UNKNOWN_MS
         timers.done(due)
         if self._follows_policy(partial(self._on_timer, due.name)) and context._emitted:
             self._collect(out)
@@ -250,12 +270,19 @@ class OperatorStep(Step):
             work()
 
     def _collect(self, out: RecordBatch) -> None:
+        assert out.marks_ms is not None, "what an operator emits has marks of its own"
         for emitted, timestamp_ms in self._context._emitted:
             out.offsets.append(self._context.offset)
             out.timestamps_ms.append(timestamp_ms)
             out.keys.append(self._scope.key)
             out.values.append(emitted)
+            out.marks_ms.append(self._scope.mark_ms)
         self._context._emitted.clear()
+
+    def _pass_on(self, out: RecordBatch) -> None:
+        if out.marks_ms == out.timestamps_ms:
+            out.marks_ms = None
+        self.forward(out)
 
 
 def _bound(field: StateField, stage: StageContext, scope: Scope) -> tuple[Any, Advancing | None]:

@@ -14,7 +14,9 @@ NO_OFFSET = -1
 
 def with_values(batch: RecordBatch, values: list[Any]) -> RecordBatch:
     """The same rows with other values."""
-    return RecordBatch(batch.source, batch.offsets, batch.timestamps_ms, batch.keys, values)
+    return RecordBatch(
+        batch.source, batch.offsets, batch.timestamps_ms, batch.keys, values, marks_ms=batch.marks_ms
+    )
 
 
 def where(batch: RecordBatch, mask: Sequence[Any]) -> RecordBatch:
@@ -27,6 +29,7 @@ def where(batch: RecordBatch, mask: Sequence[Any]) -> RecordBatch:
         list(compress(batch.timestamps_ms, mask)),
         list(compress(batch.keys, mask)),
         list(compress(batch.values, mask)),
+        marks_ms=None if batch.marks_ms is None else list(compress(batch.marks_ms, mask)),
     )
 
 
@@ -45,6 +48,7 @@ def repeated(batch: RecordBatch, values: Sequence[Sequence[Any]]) -> RecordBatch
         _repeat(batch.timestamps_ms, counts),
         _repeat(batch.keys, counts),
         [value for several in values for value in several],
+        marks_ms=None if batch.marks_ms is None else _repeat(batch.marks_ms, counts),
     )
 
 

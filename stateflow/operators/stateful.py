@@ -13,17 +13,18 @@ from stateflow.codec.covered import CoveredCodec
 from stateflow.codec.infer import codec_or_none
 from stateflow.codec.timed import TimedCodec
 from stateflow.codec.windowed import WindowedCodec
+from stateflow.duration import declared_ms
 from stateflow.errors import GraphError
 from stateflow.operators.aggregates import Aggregate
 from stateflow.operators.aggregation import Accumulators, AggregateStep
 from stateflow.operators.eventual import EventualAccumulators
+from stateflow.operators.expiring import ExpiringAccumulators
 from stateflow.operators.graph import Graph, Node
 from stateflow.operators.operator import OperatorClass, OperatorStep
 from stateflow.operators.policy import LatePolicy, Policy, dead_letter_topics
 from stateflow.operators.step import Environment, Step
 from stateflow.operators.window_step import WindowAggregateStep, WindowRules
-from stateflow.operators.windows import Emit, Tumbling, as_ms
-from stateflow.state.expiry import Expiry
+from stateflow.operators.windows import Emit, Tumbling
 from stateflow.state.merging import value_merge
 
 
@@ -40,7 +41,7 @@ class Stateful:
     @property
     def ttl_ms(self) -> int | None:
         """Time to live, ms; None for ever."""
-        return None if self.ttl is None else as_ms(self.ttl)
+        return None if self.ttl is None else declared_ms(f"ttl of {self.name!r}", self.ttl)
 
 
 def require_routing_key(parent: Node, name: str) -> None:
@@ -68,9 +69,11 @@ def aggregate_node(graph: Graph, parent: Node, spec: Stateful) -> Node:
 
     def make(env: Environment) -> Step:
         guard, store = env.guard(spec.name, spec.on_error), env.context.store(spec.name)
-        expiry = None if ttl_ms is None else Expiry(store, ttl_ms)
-        accumulators = Accumulators(spec.aggregate, codec, store, guard, expiry)
-        return AggregateStep(accumulators, env.context, guard)
+        if ttl_ms is None:
+            return AggregateStep(Accumulators(spec.aggregate, codec, store, guard), guard)
+        reached_ms = env.context.watermark_ms
+        forgetful = ExpiringAccumulators(spec.aggregate, codec, store, guard, ttl_ms, reached_ms)
+        return AggregateStep(forgetful, guard)
 
     entry = StoreEntry(
         name=spec.name,

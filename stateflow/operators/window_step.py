@@ -1,9 +1,9 @@
 """An aggregate per key and window: late records, results on update or on close, retention.
 
-Event time moves only between batches. A window takes records until event time reaches its end plus grace;
-then it is closed. Emitting on update, its state is kept until end plus the longer of grace and ttl, to be
-looked at; emitting on close, the result is sent and the state deleted in the same commit, so a window is
-never sent twice.
+A window takes the records before which event time had not reached its end plus grace (``operators/lateness.py``), and
+is closed when the task's event time has got there. Emitting on update, its state is kept until end plus the longer of
+grace and ttl, to be looked at; emitting on close, the result is sent and the state deleted in the same commit, so a
+window is never sent twice.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from stateflow.errors import ProcessingError
 from stateflow.operators.aggregation import Accumulators, result_rows, with_keys
 from stateflow.operators.context import StageContext
 from stateflow.operators.guard import Guard
+from stateflow.operators.lateness import Lateness
+from stateflow.operators.marks import marks_of
 from stateflow.operators.policy import DeadLetter, LatePolicy
-from stateflow.operators.rows import derived, where
+from stateflow.operators.rows import derived, without
 from stateflow.operators.step import Step
 from stateflow.operators.windows import Emit, Tumbling, WindowIndex
 from stateflow.record import RecordBatch
@@ -49,8 +51,7 @@ class WindowAggregateStep(Step):
         self._context = context
         self._guard = guard
         self._index = WindowIndex(accumulators.store)
-        self._reached_ms = context.watermark_ms
-        """Event time as this step was told of it: what timers before it send at that moment is not late here."""
+        self._lateness = Lateness(rules.window, context.watermark_ms)
 
     def process(self, batch: RecordBatch) -> None:
         """Fold each record into its window."""
@@ -61,19 +62,20 @@ class WindowAggregateStep(Step):
         starts_ms = [when - when % size_ms for when in batch.timestamps_ms]
         suffixes = {start: window_suffix(start) for start in set(starts_ms)}
         store_keys = [key + suffixes[start] for key, start in zip(batch.keys, starts_ms, strict=True)]
-        updated = self._accumulators.fold(store_keys, batch, self._context.watermark_ms)
+        updated = self._accumulators.fold(store_keys, batch)
         for row, store_key, is_new in zip(updated.rows, updated.store_keys, updated.is_new, strict=True):
             if is_new:
                 self._index.add(starts_ms[row], store_key)
         if self._rules.emit == "on_update":
             keys = [store_key[:-_SEQUENCE_BYTES] for store_key in updated.store_keys]
             rows = result_rows(batch, updated.rows, keys, updated.results)
-            rows.timestamps_ms = [starts_ms[row] for row in updated.rows]
+            # Their mark is their own time: what is announced to the stages behind stays back by a whole window.
+            rows.timestamps_ms, rows.marks_ms = [starts_ms[row] for row in updated.rows], None
             self.forward(rows)
 
     def advance(self, watermark_ms: int) -> None:
         """Close, and drop what is past retention."""
-        self._reached_ms = watermark_ms
+        self._lateness.reached_ms = watermark_ms
         due_ms = watermark_ms - self._rules.window.size_ms - self._rules.retention_ms
         if due_ms < 0:
             return
@@ -94,28 +96,26 @@ class WindowAggregateStep(Step):
             self.forward(derived(self._name, self._context.partition, timestamps_ms, keys, results))
 
     def _in_time(self, batch: RecordBatch) -> RecordBatch:
-        """The records whose window is still open, and that have a time at all."""
-        window = self._rules.window
-        closed_ms = self._reached_ms - window.size_ms - window.grace_ms
-        times_ms = batch.timestamps_ms
-        if not times_ms or min(times_ms) >= max(0, closed_ms + window.size_ms):
-            return batch
-        mask = []
-        for when_ms, offset in zip(times_ms, batch.offsets, strict=True):
-            in_time = when_ms >= 0 and when_ms - when_ms % window.size_ms > closed_ms
-            mask.append(in_time)
-            if not in_time:
-                self._let_go(when_ms, offset)
-        return where(batch, mask)
+        """The records that have a time and whose window still took them."""
+        refused = self._lateness.late_rows(batch)
+        if refused:
+            marks_ms = marks_of(batch)
+            for row in refused:
+                self._let_go(batch, row, marks_ms[row])
+        if batch.timestamps_ms and min(batch.timestamps_ms) < 0:
+            timeless = [row for row, when_ms in enumerate(batch.timestamps_ms) if when_ms < 0]
+            for row in timeless:
+                self._guard.refuse(ValueError("the record has no event time"), batch.offsets[row])
+            refused = [*refused, *timeless]
+        return without(batch, refused)
 
-    def _let_go(self, when_ms: int, offset: int) -> None:
-        if when_ms < 0:
-            self._guard.refuse(ValueError("the record has no event time"), offset)
-            return
-        self._context.count("late_records_total")
+    def _let_go(self, batch: RecordBatch, row: int, mark_ms: int) -> None:
+        offset, when_ms = batch.offsets[row], batch.timestamps_ms[row]
+        reached_ms = max(mark_ms, self._lateness.reached_ms)
+        self._context.late(self._name, batch.source, offset, when_ms, reached_ms)
         if isinstance(self._rules.late, DeadLetter):
             late = ProcessingError(
-                f"The record of {when_ms} ms is late: event time stands at {self._reached_ms} ms.",
+                f"The record of {when_ms} ms is late: event time had reached {reached_ms} ms before it.",
                 action="Give the window more grace.",
             )
             self._guard.dead_letter(self._rules.late.topic, late, offset)

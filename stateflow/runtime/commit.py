@@ -61,15 +61,7 @@ class Announcement:
         announced = Announced(self._wiring.partition, mark_ms, idle, ended)
         header = (WATERMARK_HEADER, announced.encode())
         for rekey in self._wiring.rekeys.values():
-            for partition in range(rekey.routing.partitions):
-                writer.send(
-                    rekey.topic,
-                    None,
-                    None,
-                    partition=partition,
-                    timestamp_ms=max(0, mark_ms),
-                    headers=(header,),
-                )
+            rekey.tell(writer, max(0, mark_ms), (header,))
         self._last = (watermark_ms, idle, ended)
 
     def is_due(self, watermark_ms: int, *, idle: bool, ended: bool = False) -> bool:

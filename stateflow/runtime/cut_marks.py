@@ -18,12 +18,8 @@ from stateflow.runtime.wiring import Rekey
 
 def send_barriers(writer: Writer, rekeys: Mapping[str, Rekey], number: int, timestamp_ms: int) -> None:
     """Write a barrier to every partition behind a task, inside its open transaction."""
-    header = mark_header(number)
     for rekey in rekeys.values():
-        for partition in range(rekey.routing.partitions):
-            writer.send(
-                rekey.topic, None, None, partition=partition, timestamp_ms=timestamp_ms, headers=header
-            )
+        rekey.tell(writer, timestamp_ms, mark_header(number))
 
 
 def divided(batch: RecordBatch, is_due: Callable[[int], bool]) -> Iterator[tuple[RecordBatch, int | None]]:

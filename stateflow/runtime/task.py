@@ -14,12 +14,14 @@ from stateflow.changelog.position import CutPlace, InputPosition, Moment
 from stateflow.clock import Clock
 from stateflow.failpoints import reach
 from stateflow.log.base import Writer
+from stateflow.operators.marks import NO_OTHERS_MS
 from stateflow.operators.timing import DIRTY_BYTES_PER_TURN
 from stateflow.record import OffsetRange, RecordBatch, TopicPartition
 from stateflow.runtime.commit import Announcement, InputGroup, commit_epoch
 from stateflow.runtime.context import TaskContext
 from stateflow.runtime.cut_marks import send_barriers
 from stateflow.runtime.takeover import Ledger
+from stateflow.runtime.untimely import UntimelyRecords
 from stateflow.runtime.watermarks import Watermarks
 from stateflow.runtime.wiring import TaskWiring
 from stateflow.store.base import Change, TaskStores
@@ -73,6 +75,11 @@ class Task:
         self._pipeline = wiring.stage.build(self.context)
         self.records_total = 0
         self.commits_total = 0
+
+    @property
+    def untimely(self) -> UntimelyRecords:
+        """What it has met of records that were late or too far ahead."""
+        return self.context.untimely
 
     @property
     def watermark_ms(self) -> int:
@@ -132,6 +139,7 @@ class Task:
     def _process_part(self, port: int, part: RecordBatch) -> None:
         """Records between two watermarks. Those of a source topic tell event time themselves."""
         self.context.begin_part(part.offsets[0])
+        self._tell_marks(port)
         self._pipeline.process(part)
         self.records_total += len(part)
         if self.wiring.ports[port].is_source and self._watermarks.observe(
@@ -155,6 +163,8 @@ class Task:
 
         Raises what ``process`` raises.
         """
+        self.untimely.turn()
+        self.context.others_ms = self.watermark_ms  # what timers send moves event time no further
         self.has_due = bool(self._pipeline.advance(self.watermark_ms))
         if not self.has_due:
             self._settled_ms = self.watermark_ms
@@ -285,6 +295,7 @@ class Task:
 
     def close(self) -> None:
         """Let go after a commit."""
+        self.untimely.close()
         self._writer.close()
         self._stores.close()
 
@@ -294,6 +305,15 @@ class Task:
             self._writer.abort()
         finally:
             self.close()
+
+    def _tell_marks(self, port: int) -> None:
+        """Tell the operators how far event time may move with the next records."""
+        if self.wiring.ports[port].is_source:
+            upstream = self._watermarks.upstream(port)
+            self.context.part_mark_ms = self._watermarks.mark_ms(upstream)
+            self.context.others_ms = self._watermarks.least_of_others_ms(upstream)
+        else:
+            self.context.others_ms = NO_OTHERS_MS if self.wiring.is_in_order else UNKNOWN_MS
 
     def _move_to(self, source: TopicPartition, offset_next: int) -> None:
         self._offsets[source] = offset_next

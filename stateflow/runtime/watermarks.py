@@ -15,9 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stateflow.changelog.event_time import UNKNOWN_MS, EventTime, PortTime
-
-NO_OTHERS_MS = 2**62
-"""The least mark of no upstreams: whatever waits for them need not wait."""
+from stateflow.operators.marks import NO_OTHERS_MS
 
 
 @dataclass(frozen=True, slots=True)

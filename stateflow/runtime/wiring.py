@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from stateflow.catalog.model import Catalog, Guarantee, StoreEntry
 from stateflow.catalog.names import changelog_topic, repartition_topic, task_id, transactional_id
 from stateflow.checkpoint.terms import WHOLE_LOGS, LogTerms
+from stateflow.log.base import Writer
 from stateflow.operators.topology import Input, Stage, Topology
-from stateflow.record import TopicPartition
+from stateflow.record import Headers, TopicPartition
 from stateflow.routing import RoutingTable
 from stateflow.runtime.watermarks import Port
 from stateflow.state.index import StateIndex
@@ -21,6 +22,18 @@ class Rekey:
 
     topic: str
     routing: RoutingTable
+
+    def tell(self, writer: Writer, timestamp_ms: int, headers: Headers) -> None:
+        """Write a record with neither key nor value, for the tasks themselves, to every partition."""
+        nothing = [None] * self.routing.partitions
+        writer.send_many(
+            self.topic,
+            nothing,
+            nothing,
+            partitions=range(self.routing.partitions),
+            timestamps_ms=timestamp_ms,
+            headers=[headers] * self.routing.partitions,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +58,12 @@ class TaskWiring:
     """Store name → the store as the catalog has it, with every schema of which it holds values."""
     terms: LogTerms = WHOLE_LOGS
     """What the catalog says about the changelogs."""
+    is_in_order: bool = False
+    """True where the input is the records of one source partition as they come: with each, event time has come so far.
+
+    Behind several tasks a record does not say from which it is. Behind a task with state, what time makes it send
+    comes between the records.
+    """
     indexes: tuple[StateIndex, ...] = ()
     """Indexes of the stores: derived, and in no changelog."""
 
@@ -125,6 +144,7 @@ class Wiring:
                 for name in stage.rekeys
             },
             entries=entries,
+            is_in_order=self._is_in_order(stage),
             indexes=tuple(index(entries[store]) for store, index in sorted(stage.indexes.items())),
             terms=LogTerms.of(catalog),
         )
@@ -148,3 +168,12 @@ class Wiring:
     def _port(self, port: Input) -> Port:
         upstreams = 1 if port.upstream is None else self.catalog.partitions(port.upstream)
         return Port(port.name, upstreams, port.is_source)
+
+    def _is_in_order(self, stage: Stage) -> bool:
+        if len(stage.inputs) > 1:
+            return False
+        (port,) = stage.inputs
+        if port.upstream is None:
+            return True
+        before = self.topology.stage(port.upstream)
+        return self._port(port).upstreams == 1 and not before.stores and self._is_in_order(before)

@@ -26,6 +26,7 @@ from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.silence import Silence
 from stateflow.runtime.starting import StartingTasks
 from stateflow.runtime.task import Task
+from stateflow.runtime.untimely_news import UntimelyNews
 from stateflow.runtime.wiring import TaskWiring, Wiring
 
 _LOG = logging.getLogger(__name__)
@@ -69,8 +70,10 @@ class Worker:
         observer: WorkerObserver | None = None,
         openings: Executor | None = None,
         cuts: Cuts | None = None,
+        news: UntimelyNews | None = None,
     ) -> None:
         self._cuts = cuts
+        self._news = news
         self._settings = settings
         self._clock = clock
         self._observer = observer
@@ -126,10 +129,14 @@ class Worker:
             self._become_idle(source)
         for lead in list(self._tasks):
             self._tend(lead)
+        if self._news is not None:
+            self._news.turn(met for running in self._tasks.values() for met in running.task.untimely.met())
 
     def close(self) -> None:
         """Abandon what is not committed and leave the group; what is still held goes even if a part fails."""
         with ExitStack() as stack:
+            if self._news is not None:
+                stack.callback(self._news.close)
             stack.callback(self._group.close)
             stack.callback(self._starting.close)
             for lead in list(self._tasks):

@@ -1,9 +1,10 @@
 """Time to live, in event time: what was not written for so long is gone.
 
-An expired entry is invisible at once and deleted later, with a tombstone in the changelog, a bounded number in each
-turn of the task and the oldest first. Which ones are due is known from an index in memory of those that expire
-soonest, filled by a pass over the store. A pass looks at a bounded number of entries per turn, and deletes what it
-finds expired. It begins when event time reaches something that the index may not know: what was written since the
+State is read as of the event time that has come with a record or a timer. An expired entry is invisible at once; it is
+deleted later, with a tombstone in the changelog, a bounded number in each turn of the task and the oldest first, but
+never before a timer has fired that may see it. Which ones are due is known from an index in memory of those that
+expire soonest, filled by a pass over the store. A pass looks at a bounded number of entries per turn, and deletes what
+it finds expired. It begins when event time reaches something that the index may not know: what was written since the
 last pass, or what did not fit in. So a store whose live entries fit into the index is looked through once per time
 to live; a larger one at most ten times, as if there were no index.
 """
@@ -68,9 +69,9 @@ class Expiry:
         self._unseen_ms = min(self._unseen_ms, expires_ms)
         return stamp_both(data, timestamp_ms, expires_ms) if self.per_write else stamp(data, timestamp_ms)
 
-    def live(self, stored: bytes | None, watermark_ms: int) -> bytes | None:
-        """The value inside stored bytes; None when it is absent or expired."""
-        if stored is None or self.expires_ms(stored) <= watermark_ms:
+    def live(self, stored: bytes | None, as_of_ms: int) -> bytes | None:
+        """The value inside stored bytes; None when it is absent or expired by then."""
+        if stored is None or self.expires_ms(stored) <= as_of_ms:
             return None
         return stored[TIMES_BYTES if self.per_write else TIME_BYTES :]
 

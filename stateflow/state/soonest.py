@@ -55,6 +55,12 @@ class Soonest:
             return True
         return bool(self._heap) and self._heap[0][0] <= now_ms
 
+    @property
+    def first_ms(self) -> int | None:
+        """A time before which certainly nothing is due; None when nothing is at all."""
+        ends_ms = [] if self._horizon is None else [self._horizon[0]]
+        return min([*ends_ms, *(due_ms for due_ms, _ in self._heap[:1])], default=None)
+
     def is_exhausted(self, now_ms: int) -> bool:
         """True when what is due now lies beyond the horizon: then fill it anew from the store."""
         if self._horizon is None or self._horizon[0] > now_ms:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
+from stateflow.duration import whole_ms
 from stateflow.errors import GraphError
 from stateflow.state.expiry import Expiry
 from stateflow.state.layout import prefix_end
@@ -25,15 +26,15 @@ class Stored:
     def get(self, key: bytes) -> bytes | None:
         """The value's bytes, or None."""
         stored = self.store.get(key)
-        return stored if self._expiry is None else self._expiry.live(stored, self.scope.watermark_ms)
+        return stored if self._expiry is None else self._expiry.live(stored, self.scope.as_of_ms)
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """The bytes of several values, None for the absent."""
         found = self.store.get_many(keys)
         if self._expiry is None:
             return found
-        live, watermark_ms = self._expiry.live, self.scope.watermark_ms
-        return [live(stored, watermark_ms) for stored in found]
+        live, as_of_ms = self._expiry.live, self.scope.as_of_ms
+        return [live(stored, as_of_ms) for stored in found]
 
     def put(self, key: bytes, data: bytes, ttl: timedelta | None = None) -> None:
         """Set an entry, as of the current record's time; ``ttl`` is its own time to live."""
@@ -42,7 +43,8 @@ class Stored:
     def stamped(self, data: bytes, ttl: timedelta | None = None) -> bytes:
         """The bytes to store for a value written by the current record.
 
-        Raises ``GraphError`` for a time to live of its own where none was declared, ``ValueError`` below 1 ms.
+        Raises ``GraphError`` for a time to live of its own where none was declared, ``ValueError`` for less than
+        1 ms or a fraction of one.
         """
         ttl_ms = None if ttl is None else self._own_ttl_ms(ttl)
         if self._expiry is None:
@@ -60,7 +62,7 @@ class Stored:
     def _own_ttl_ms(self, ttl: timedelta) -> int:
         if self._expiry is None or not self._expiry.per_write:
             raise no_own_ttl()
-        ttl_ms = ttl // timedelta(milliseconds=1)
+        ttl_ms = whole_ms(ttl)
         if ttl_ms < 1:
             raise ValueError(f"a time to live of {ttl} is below 1 ms")
         return ttl_ms
@@ -77,9 +79,9 @@ class Stored:
         return self._alive(entries, self._expiry)
 
     def _alive(self, entries: Iterator[tuple[bytes, bytes]], expiry: Expiry) -> Iterator[tuple[bytes, bytes]]:
-        watermark_ms = self.scope.watermark_ms
+        as_of_ms = self.scope.as_of_ms
         for key, stored in entries:
-            data = expiry.live(stored, watermark_ms)
+            data = expiry.live(stored, as_of_ms)
             if data is not None:
                 yield key, data
 

@@ -56,6 +56,8 @@ class Timers:
             "event": Soonest(entries_max),
             "processing": Soonest(entries_max),
         }
+        self._aside: dict[bytes, list[tuple[int, bytes]]] = {}
+        """Entries of the index that came up before records, by routing key: they are due, or were put off."""
         self._fill("event", "processing")
 
     def set(self, name: str, due_ms: int, time: TimerTime) -> None:
@@ -63,7 +65,7 @@ class Timers:
         store_key = self._store_key(name)
         before = self._read(store_key)
         if before is None or (before.time, before.due_ms) != (time, due_ms):
-            self._store.put(store_key, EncodedTimer.encode(Timer(time, due_ms, self._scope.timestamp_ms)))
+            self._store.put(store_key, EncodedTimer.encode(Timer(time, due_ms, self._scope.as_of_ms)))
             self._soonest[time].add(store_key, due_ms)
 
     def cancel(self, name: str) -> None:
@@ -76,31 +78,60 @@ class Timers:
         """It fires: it is pending no longer."""
         self._store.delete(due.store_key)
 
-    def may_be_due(self, watermark_ms: int, now_ms: int | None = None) -> bool:
-        """False when certainly none is due; without ``now_ms`` only event time counts."""
-        if self._soonest["event"].may_be_due(watermark_ms):
-            return True
-        return now_ms is not None and self._soonest["processing"].may_be_due(now_ms)
+    def may_be_due(self, watermark_ms: int, now_ms: int) -> bool:
+        """False when certainly none is due."""
+        self._put_back()
+        return self._soonest["event"].may_be_due(watermark_ms) or self._soonest["processing"].may_be_due(
+            now_ms
+        )
 
     def next_due(self, watermark_ms: int) -> DueTimer | None:
         """The soonest timer that is due, those of event time first; it stays pending until ``done``."""
+        self._put_back()
         return self._next("event", watermark_ms) or self._next("processing", self._clock.now_ms())
 
+    def none_before_ms(self, watermark_ms: int) -> int:
+        """Event time up to which certainly none is pending, the watermark at most."""
+        self._put_back()
+        first_ms = self._soonest["event"].first_ms
+        return watermark_ms if first_ms is None else min(watermark_ms, first_ms)
+
+    def may_be_due_of(self, key: bytes, watermark_ms: int) -> bool:
+        """False when certainly none of one key is due in event time."""
+        event = self._soonest["event"]
+        if event.may_be_due(watermark_ms):
+            while (entry := event.pop(watermark_ms)) is not None:
+                self._aside.setdefault(split_prefixed(entry[1])[0], []).append(entry)
+            if event.is_exhausted(watermark_ms):
+                return True
+        return key in self._aside
+
     def due_of(self, key: bytes, watermark_ms: int) -> list[DueTimer]:
-        """What is due of one key in event time, soonest first."""
+        """What is due of one key in event time, soonest first; each stays pending until ``done``."""
+        self._aside.pop(key, None)
         prefix = prefixed_key(key)
-        entries = self._store.scan(prefix, prefix_end(prefix))
-        found = [_due(store_key, EncodedTimer.decode(data)) for store_key, data in entries]
-        return sorted(
-            (due for due in found if due.timer.time == "event" and due.timer.due_ms <= watermark_ms),
-            key=lambda due: (due.timer.due_ms, due.store_key),
-        )
+        found: list[DueTimer] = []
+        for store_key, data in self._store.scan(prefix, prefix_end(prefix)):
+            timer = EncodedTimer.decode(data)
+            if timer.time == "event" and timer.due_ms <= watermark_ms:
+                found.append(_due(store_key, timer))
+            elif timer.time == "event":
+                self._soonest["event"].add(
+                    store_key, timer.due_ms
+                )  # what was set aside may have been its entry
+        return sorted(found, key=lambda due: (due.timer.due_ms, due.store_key))
 
     def is_pending(self, due: DueTimer) -> bool:
         """False when it was cancelled or set anew since it was looked up."""
         return self._read(due.store_key) == due.timer
 
     # --- inside ---------------------------------------------------------------------------------------
+
+    def _put_back(self) -> None:
+        aside, self._aside = self._aside, {}
+        for entries in aside.values():
+            for due_ms, store_key in entries:
+                self._soonest["event"].add(store_key, due_ms)
 
     def _next(self, time: TimerTime, now_ms: int) -> DueTimer | None:
         soonest = self._soonest[time]

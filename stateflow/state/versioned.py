@@ -71,7 +71,7 @@ class Versioned(Generic[T]):
         Raises ``ConfigError`` for a datetime without a time zone.
         """
         prefix = prefixed_key(self._scope.key)
-        at_ms = self._scope.watermark_ms if at is None else _as_ms(at)
+        at_ms = self._scope.as_of_ms if at is None else _as_ms(at)
         first = prefix if at is None else prefix + instant(at_ms)
         for key, data in islice(self._store.scan(first, prefix_end(prefix)), 1):
             if self._retention.holds(instant_of(key[len(prefix) :]), at_ms):
@@ -122,9 +122,9 @@ class Versioned(Generic[T]):
     def _is_too_late(self, prefix: bytes, at_ms: int) -> bool:
         """True where a later version already holds at the beginning of what is kept."""
         history_ms = self._retention.history_ms
-        if history_ms is None or at_ms >= self._scope.watermark_ms - history_ms:
+        if history_ms is None or at_ms >= self._scope.as_of_ms - history_ms:
             return False
-        horizon = prefix + instant(self._scope.watermark_ms - history_ms)
+        horizon = prefix + instant(self._scope.as_of_ms - history_ms)
         return any(True for _ in islice(self._store.scan(horizon, prefix + instant(at_ms)), 1))
 
     def _drop_beyond(self, prefix: bytes, count: int) -> None:

@@ -14,6 +14,7 @@ from stateflow.changelog.position import Moment
 from stateflow.clock import ManualClock
 from stateflow.codec.covered import log_id
 from stateflow.operators.context import Pipeline
+from stateflow.operators.marks import NO_OTHERS_MS, UNKNOWN_MS, mark_headers
 from stateflow.operators.topology import Stage
 from stateflow.record import Headers, RecordBatch, TopicPartition
 from stateflow.runtime.undo import UndoScope
@@ -43,6 +44,8 @@ class MemoryContext:
         self._inputs = [port.name for port in stage.inputs]
         self.clock = ManualClock()
         self.watermark_ms = -1
+        self.part_mark_ms = UNKNOWN_MS
+        self.others_ms = NO_OTHERS_MS
         self.committed = stores or MemoryTaskStores(names, self.clock)
         self.indexes = [index(self.entries[name]) for name, index in stage.indexes.items()]
         for index in self.indexes:
@@ -52,6 +55,7 @@ class MemoryContext:
         self.sent: dict[str, list[Sent]] = {}
         self.rekeyed: dict[str, list[Sent]] = {}
         self.counters: Counter[str] = Counter()
+        self.late_records: list[tuple[str, TopicPartition, int, int, int]] = []
         self.offset_first = 0
         self._undo = UndoScope(self.stores)
 
@@ -93,15 +97,39 @@ class MemoryContext:
         self._undo.do(lambda: self.sent.setdefault(topic, []).append(Sent(key, value, timestamp_ms, headers)))
 
     def rekey_many(
-        self, name: str, keys: Sequence[bytes], values: Sequence[bytes | None], timestamps_ms: Sequence[int]
+        self,
+        name: str,
+        keys: Sequence[bytes],
+        values: Sequence[bytes | None],
+        timestamps_ms: Sequence[int],
+        marks_ms: Sequence[int] | None = None,
     ) -> None:
         """Keep records of a re-key step."""
-        rows = [Sent(*row) for row in zip(keys, values, timestamps_ms, strict=True)]
+        headers = mark_headers(timestamps_ms if marks_ms is None else marks_ms, timestamps_ms)
+        rows = [Sent(*row) for row in zip(keys, values, timestamps_ms, headers, strict=True)]
         self._undo.do(lambda: self.rekeyed.setdefault(name, []).extend(rows))
 
     def count(self, metric: str, amount: int = 1) -> None:
         """Add to a counter."""
         self.counters[metric] += amount
+
+    def late(self, step: str, source: TopicPartition, offset: int, timestamp_ms: int, mark_ms: int) -> None:
+        """Count a late record, and keep what was said of it."""
+        self.counters["late_records_total"] += 1
+        self.late_records.append((step, source, offset, timestamp_ms, mark_ms))
+
+    def ahead(
+        self,
+        stream: str,  # noqa: ARG002 - counted only
+        source: TopicPartition,  # noqa: ARG002
+        offset: int,  # noqa: ARG002
+        timestamp_ms: int,  # noqa: ARG002
+        reference_ms: int,  # noqa: ARG002
+        *,
+        refused: bool,
+    ) -> None:
+        """Count a record that is ahead of time."""
+        self.counters["ahead_records_total" if refused else "time_jumps_total"] += 1
 
 
 class StageBench:
@@ -131,12 +159,14 @@ class StageBench:
         keys, values, times_ms = ([record[column] for record in records] for column in range(3))
         batch = RecordBatch(source, offsets, times_ms, keys, values, list(headers))  # type: ignore[arg-type]
         self.pipeline.process(batch)
+        self.context.part_mark_ms = max([self.context.part_mark_ms, *batch.timestamps_ms])
         return batch
 
     def advance(self, watermark_ms: int) -> None:
         """Event time moves on."""
-        self.context.watermark_ms = watermark_ms
+        self.context.watermark_ms = self.context.others_ms = watermark_ms
         self.pipeline.advance(watermark_ms)
+        self.context.others_ms = NO_OTHERS_MS
 
     def commit(self) -> None:
         """What is dirty becomes committed; outputs stay where they are."""
@@ -151,5 +181,6 @@ class StageBench:
     def restarted(self) -> StageBench:
         """The stage started anew on what was committed, at the same event time."""
         bench = StageBench(self.stage, self.context.committed, self.context.watermark_ms)
+        bench.context.part_mark_ms = self.context.part_mark_ms
         bench._offset_next, bench._commits_total = self._offset_next, self._commits_total
         return bench

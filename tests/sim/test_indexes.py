@@ -347,7 +347,7 @@ def test_what_is_forgotten_is_forgotten_by_the_index() -> None:
     numbers.put(1, 1)
     scope.timestamp_ms = 900
     numbers.put(3, 3)
-    scope.watermark_ms = 1000
+    scope.reached_ms = 1000
     assert numbers.by("parity", 1) == [(3, 3)]
     expiry.advance(1000)
     assert len(list(derived.scan())) == 1

@@ -163,7 +163,7 @@ class World:
         self.at(0)
 
     def at(self, second: int) -> None:
-        self.scope.timestamp_ms = self.scope.watermark_ms = second * 1000
+        self.scope.timestamp_ms = self.scope.mark_ms = second * 1000
         for advancing in self.advancing:
             advancing.advance(second * 1000)
 

@@ -10,6 +10,7 @@ import pytest
 
 import stateflow as sf
 from stateflow.errors import GraphError, ProcessingError
+from stateflow.operators.marks import NO_OTHERS_MS, mark_headers
 from stateflow.operators.policy import Policy
 from stateflow.testing.context import StageBench
 
@@ -128,11 +129,23 @@ class Curious(sf.Operator[str, Payment, list[Any]]):
 def test_the_context_tells_about_the_record() -> None:
     stage = bench(Curious)
     stage.advance(40)
+    stage.context.others_ms = 40
     stage.feed(pay("c1", 1, when_ms=50), pay("c2", 1, when_ms=51), topic="bank-fraud-repartition")
     assert [value for _, value, _ in alerts(stage)] == [
         ["c1", 50, 40, "bank-fraud-repartition", 0],
         ["c2", 51, 40, "bank-fraud-repartition", 1],
     ]
+
+
+def test_event_time_moves_with_each_record_as_far_as_the_other_inputs_have_come() -> None:
+    stage = bench(Curious)
+    marks = mark_headers([50, 60, 70], [50, 49, 70])
+    for others_ms, expected in ((-1, [40, 40, 40]), (55, [50, 55, 55]), (NO_OTHERS_MS, [50, 60, 70])):
+        stage.context.sent.clear()
+        stage.advance(40)
+        stage.context.others_ms = others_ms
+        stage.feed(*(pay("c", 1, when_ms=when_ms) for when_ms in (50, 49, 70)), headers=marks)
+        assert [value[2] for _, value, _ in alerts(stage)] == expected
 
 
 def test_expired_state_is_deleted_as_event_time_moves() -> None:

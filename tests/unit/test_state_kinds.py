@@ -53,14 +53,14 @@ class Bench:
     def at(self, timestamp_ms: int, watermark_ms: int | None = None) -> Any:
         """The handle, at another moment of event time."""
         self.scope.timestamp_ms = timestamp_ms
-        self.scope.watermark_ms = timestamp_ms if watermark_ms is None else watermark_ms
+        self.scope.reached_ms = timestamp_ms if watermark_ms is None else watermark_ms
         return self.handle
 
     def expire(self, watermark_ms: int) -> int:
         """Move event time on; returns how many entries are left."""
         assert self.expiry is not None
         self.expiry.advance(watermark_ms)
-        self.scope.watermark_ms = watermark_ms
+        self.scope.reached_ms = watermark_ms
         return len(list(self.store.scan()))
 
     @property

@@ -195,9 +195,9 @@ def test_an_expired_value_is_gone_at_once_and_deleted_later() -> None:
     value, scope, store = value_of(default=0, ttl_ms=100)
     scope.key, scope.timestamp_ms = b"a", 1000
     value.set(5)
-    scope.watermark_ms = 1099
+    scope.reached_ms = 1099
     assert value.get() == 5
-    scope.watermark_ms = 1100
+    scope.reached_ms = 1100
     assert value.get() == 0
     assert not value.is_set
     expiry = Expiry(store, 100)
@@ -224,7 +224,7 @@ def test_a_map_entry_has_its_own_time() -> None:
     entries: MapOf[str, int] = MapOf(store, (String, Integer), scope, Expiry(store, 100))
     scope.key, scope.timestamp_ms = b"k", 0
     entries.put("old", 1)
-    scope.timestamp_ms, scope.watermark_ms = 90, 100
+    scope.timestamp_ms, scope.reached_ms = 90, 100
     entries.put("new", 2)
     assert entries.items() == [("new", 2)]
     assert len(entries) == 1
@@ -328,7 +328,7 @@ class ShortTtl:
         (NotDeclared, "never declared"),
         (MapWithDefault, "starts empty"),
         (ValueWithLength, "max_length"),
-        (ShortTtl, "below 1 ms"),
+        (ShortTtl, "fraction of a millisecond"),
     ],
 )
 def test_state_that_cannot_be_is_refused_with_what_to_do(owner: type, why: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +21,7 @@ STEPS = st.lists(
         st.tuples(st.just("set"), KEYS, st.integers(0, 100)),
         st.tuples(st.just("cancel"), KEYS, st.just(0)),
         st.tuples(st.just("move"), st.just(b""), st.integers(0, 30)),
+        st.tuples(st.just("record"), KEYS, st.integers(0, 60)),
         st.tuples(st.just("undo"), KEYS, st.integers(0, 100)),
     ),
     max_size=60,
@@ -35,6 +38,14 @@ def fired(timers: Timers, watermark_ms: int) -> list[DueTimer]:
     while (due := timers.next_due(watermark_ms)) is not None:
         timers.done(due)
         found.append(due)
+    return found
+
+
+def fired_before(timers: Timers, key: bytes, watermark_ms: int) -> list[DueTimer]:
+    """What fires before a record of a key that moves event time there."""
+    found = timers.due_of(key, watermark_ms) if timers.may_be_due_of(key, watermark_ms) else []
+    for due in found:
+        timers.done(due)
     return found
 
 
@@ -58,13 +69,22 @@ def test_every_timer_fires_once_in_order_when_it_is_due(
             mark = store.mark()
             timers.set("t", number, "event")
             store.rollback(mark)
+        elif verb == "record":
+            due_ms = pending.get(key)
+            is_due = due_ms is not None and due_ms <= now_ms + number
+            before = fired_before(timers, key, now_ms + number)
+            assert [(due.timer.due_ms, due.key) for due in before] == ([(due_ms, key)] if is_due else [])
+            if is_due:
+                del pending[key]
+            assert timers.none_before_ms(now_ms) <= min([now_ms, *pending.values()])
         else:
             now_ms += number
             expected = sorted((due, key) for key, due in pending.items() if due <= now_ms)
             assert [(due.timer.due_ms, due.key) for due in fired(timers, now_ms)] == expected
             for _, gone in expected:
                 del pending[gone]
-            assert not timers.may_be_due(now_ms)
+            assert not timers.may_be_due(now_ms, now_ms=0)
+            assert timers.none_before_ms(now_ms) == now_ms
     assert [(due.timer.due_ms, due.key) for due in fired(timers, 1000)] == sorted(
         (due, key) for key, due in pending.items()
     )
@@ -109,7 +129,32 @@ def test_more_timers_than_the_index_holds_fire_in_order() -> None:
 
 def test_what_is_stored_says_when_it_was_set() -> None:
     timers, scope, store = new_timers(10)
-    scope.key, scope.timestamp_ms = b"k", 77
+    scope.key, scope.timestamp_ms, scope.mark_ms = b"k", 70, 77
     timers.set("t", 500, "processing")
     (stored,) = [data for _, data in store.scan()]
     assert EncodedTimer.decode(stored)._asdict() == {"time": "processing", "due_ms": 500, "set_ms": 77}
+
+
+def test_a_keys_timers_are_looked_for_only_when_one_may_be_due() -> None:
+    timers, scope, store = new_timers(1000)
+    scans: list[bytes] = []
+    scan = store.scan
+
+    def counted(first: bytes = b"", after: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        scans.append(first)
+        return scan(first, after)
+
+    store.scan = counted  # type: ignore[method-assign]
+    for number in range(100):
+        scope.key = b"k%d" % number
+        timers.set("t", 10 if number else 5, "event")
+    scope.key = b"k0"
+    timers.set("t", 20, "event")  # put off: its first entry comes up once, and is put right
+    for now_ms in (4, 6, 7, 8, 9):
+        assert [fired_before(timers, b"k%d" % number, now_ms) for number in (0, 1, 2)] == [[], [], []]
+    assert len(scans) == 1
+    assert [due.key for due in fired_before(timers, b"k1", 10)] == [b"k1"]
+    assert fired_before(timers, b"k1", 11) == fired_before(timers, b"k0", 11) == []
+    assert len(scans) == 2
+    assert [due.key for due in fired_before(timers, b"k0", 20)] == [b"k0"]
+    assert len(fired(timers, 20)) == 98

@@ -22,6 +22,7 @@ from stateflow.errors import ProducerFenced
 from stateflow.log.base import Cluster, Committed, GroupMetadata, Writer
 from stateflow.log.forwarding import ForwardingWriter
 from stateflow.log.memory import MemoryCluster
+from stateflow.log.outgoing import Outgoing
 from stateflow.record import TopicPartition
 from stateflow.runtime import commit, opening, prepare, task
 from stateflow.runtime.opening import Opener
@@ -222,13 +223,9 @@ class StubbornWriter(ForwardingWriter):
         self._said = []
         self._say(lambda: self.inner.begin())
 
-    def send(self, *arguments: Any, **options: Any) -> None:
+    def append(self, records: Outgoing) -> None:
         """Send."""
-        self._say(lambda: self.inner.send(*arguments, **options))
-
-    def send_many(self, *arguments: Any, **options: Any) -> None:
-        """Send."""
-        self._say(lambda: self.inner.send_many(*arguments, **options))
+        self._say(lambda: self.inner.append(records))
 
     def send_offsets(
         self,
