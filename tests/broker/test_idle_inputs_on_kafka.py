@@ -16,7 +16,7 @@ RECORDS = 2_000
 
 
 def test_an_input_that_waits_behind_a_slow_batch_loses_no_record(site: Site) -> None:
-    site.set(SENSORS_APP=site.name, STATEFLOW_IDLE_SECONDS="0.5")
+    site.set(SENSORS_APP=site.name, STATEFLOW_IDLE_SECONDS="0.5", STATEFLOW_POLL_RECORDS_MAX=str(RECORDS))
     site.topic("in", partitions=2)
     site.topic("windows")
     expected: Counter[tuple[bytes, int]] = Counter()
