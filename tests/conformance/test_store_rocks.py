@@ -126,11 +126,50 @@ def test_a_database_without_identity_is_refused(filled: Path) -> None:
         opened(filled)
 
 
-@pytest.mark.parametrize("text", ['{"raw_mode": false, "prefix_extractors": {}}', "not json", "{}"])
-def test_a_database_to_be_read_with_pickle_is_refused(filled: Path, text: str) -> None:
-    (place(filled).database / "rocksdict-config.json").write_text(text)
+CONFIG_FILE = "rocksdict-config.json"
+
+
+@pytest.mark.parametrize("value", ["false", "null", '"true"'])
+def test_a_database_to_be_read_with_pickle_is_refused(filled: Path, tmp_path: Path, value: str) -> None:
+    text = f'{{"raw_mode": {value}, "prefix_extractors": {{}}}}'
+    (place(filled).database / CONFIG_FILE).write_text(text)
     with pytest.raises(StateForeign, match="raw bytes"):
         opened(filled)
+    with pytest.raises(StateForeign, match="raw bytes"):
+        RocksTaskStores.open_secondary(place(filled), str(tmp_path / "notes"), RocksResources())
+    assert (place(filled).database / CONFIG_FILE).read_text() == text, "it was not touched"
+
+
+@pytest.mark.parametrize("left_bytes", [None, 0, 1, 14, -1])
+def test_what_a_kill_left_of_the_bindings_own_file_is_replaced(
+    filled: Path, left_bytes: int | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is truncated and written again at each open; the content is what it was, so nothing is set aside."""
+    file = place(filled).database / CONFIG_FILE
+    whole = file.read_bytes()
+    file.unlink() if left_bytes is None else file.write_bytes(whole[:left_bytes])
+    stores = opened(filled)
+    assert len(list(stores.reader("a").scan())) == ROWS
+    stores.close()
+    assert file.read_bytes() == whole
+    assert not caplog.records
+    assert not place(filled).path.with_name("main-0.damaged").exists()
+
+
+@pytest.mark.parametrize("left_bytes", [None, 0, 14])
+def test_a_look_beside_the_writer_may_meet_that_file_half_written(
+    filled: Path, tmp_path: Path, left_bytes: int | None
+) -> None:
+    writer = opened(filled)
+    file = place(filled).database / CONFIG_FILE
+    whole = file.read_bytes()
+    file.unlink() if left_bytes is None else file.write_bytes(whole[:left_bytes])
+    beside = RocksTaskStores.open_secondary(place(filled), str(tmp_path / "notes"), RocksResources())
+    assert len(list(beside.reader("a").scan())) == ROWS
+    beside.close()
+    with pytest.raises(StateLocked):  # not another's state: it is in use
+        opened(filled)
+    writer.close()
 
 
 def test_task_directories_are_found(tmp_path: Path) -> None:
