@@ -16,6 +16,7 @@ import pytest
 from stateflow.errors import DiskFull, StateCorrupt, StateForeign, StateLocked
 from stateflow.store.base import StorePosition
 from stateflow.store.directory import DAMAGED_FILE, TaskDirectory, find_task_directories, task_directory
+from stateflow.store.resources import DEFAULT_WRITE_BUFFER_BYTES
 from stateflow.store.rocks import POSITIONS_FAMILY, RocksResources, RocksTaskStores
 
 ROWS = 20_000
@@ -99,6 +100,30 @@ def test_every_family_shares_the_cache_at_every_open(filled: Path) -> None:
     }
     assert capacities == dict.fromkeys(capacities, 7 << 20)
     stores.close()
+
+
+def test_many_small_stores_share_the_bound_on_memtables_without_flushing(tmp_path: Path) -> None:
+    """As many as 180 tasks of 4 families in the default bound: what their memtables take at least must fit in it."""
+    tasks, writes = 6, 30
+    resources = RocksResources(write_buffer_bytes=DEFAULT_WRITE_BUFFER_BYTES * tasks // 180)
+    opened_tasks = [
+        RocksTaskStores.open(place(tmp_path, task=f"x-{task}"), ("a", "b"), resources)
+        for task in range(tasks)
+    ]
+    for offset in range(writes):
+        for stores in opened_tasks:
+            row = [(b"%08d" % offset, b"v" * 50)]
+            stores.apply(
+                {"a": row, "b": row}, {store: StorePosition("t", offset + 1) for store in ("a", "b")}
+            )
+    used_bytes = resources.write_buffers.get_usage()
+    flushed = [str(table) for table in tmp_path.rglob("*.sst")]
+    for stores in opened_tasks:
+        stores.close()
+    assert flushed == []
+    assert used_bytes <= DEFAULT_WRITE_BUFFER_BYTES * tasks * 4 // 4000, (
+        "1,000 tasks of 4 families fit as well"
+    )
 
 
 @pytest.mark.parametrize(
