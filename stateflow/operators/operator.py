@@ -110,7 +110,11 @@ class Operator(Generic[K, V, O]):
     """
 
     def on_record(self, value: V, ctx: Context[O]) -> None:
-        """Called for each record, in order."""
+        """Called for each record, in order.
+
+        The value is None for a *tombstone*, a record of a source topic without a value: producers of tables say so
+        that the key was deleted.
+        """
         raise NotImplementedError
 
     def on_timer(self, name: str, ctx: Context[O]) -> None:
@@ -126,6 +130,8 @@ class Operator(Generic[K, V, O]):
 
 class OperatorStep(Step):
     """Runs an operator over batches, a record at a time."""
+
+    takes_tombstones = True
 
     def __init__(
         self,

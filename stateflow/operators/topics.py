@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from stateflow.codec.base import Codec
-from stateflow.operators.edges import EventTime
+from stateflow.operators.sources import EventTime
 
 K = TypeVar("K")
 V = TypeVar("V")

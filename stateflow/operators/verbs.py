@@ -10,11 +10,12 @@ from stateflow.codec.infer import codec_for, codec_or_none, result_type
 from stateflow.codec.scalar import String
 from stateflow.codec.structured import Plain
 from stateflow.errors import GraphError
-from stateflow.operators.edges import ReadStep, RekeyStep, SinkStep, SourceStep, key_converter
+from stateflow.operators.edges import RekeyStep, SinkStep, key_converter
 from stateflow.operators.fields import Pick, picker
 from stateflow.operators.graph import Graph, Keyed, Node
 from stateflow.operators.guard import Guard
 from stateflow.operators.policy import Policy, dead_letter_topics
+from stateflow.operators.sources import ReadStep, SourceStep
 from stateflow.operators.step import Environment, Step
 from stateflow.operators.topics import Topic
 
