@@ -69,7 +69,7 @@ class Place:
 
     def trimmable(self, job: RestoreJob) -> Trimmable:
         """The changelogs of one task."""
-        return Trimmable(job.changelogs, job.topic_ids, exactly_once=job.exactly_once)
+        return Trimmable(job.changelogs, job.topic_ids)
 
     def inputs(self, job: RestoreJob) -> dict[str, int]:
         """What is committed of a task's inputs."""

@@ -118,7 +118,7 @@ def plan_data(plan: Plan, savepoint: Savepoint) -> dict[str, Any]:
         "steps_dropped": list(plan.match.steps_dropped),
         "records_in_flight": savepoint.records_in_flight,
         "topics": list(plan.topics),
-        "sources": {str(at): position.offset_next for at, position in sorted(plan.positions.items())},
+        "sources": {str(at): offset_next for at, offset_next in sorted(plan.positions.items())},
     }
 
 

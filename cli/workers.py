@@ -1,18 +1,21 @@
-"""`stateflow workers`: who runs which task, and how warm the standby copies are."""
+"""`stateflow workers`: who runs which task, how warm the standby copies are, and what came too late."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from typing import Any
 
 import click
+import msgspec
 
 from stateflow.cli.options import app_id_option, json_option
 from stateflow.cli.output import emit_json, emit_table
 from stateflow.cli.target import chosen
 from stateflow.log.base import Cluster
 from stateflow.runtime.standby.mixing import read_board
-from stateflow.runtime.standby.records import CopyReport, MemberRecord
+from stateflow.runtime.standby.records import CopyReport, MemberRecord, UntimelyReport
+from stateflow.runtime.untimely import KINDS, shown_instant, shown_span
 
 
 @click.command()
@@ -23,7 +26,8 @@ from stateflow.runtime.standby.records import CopyReport, MemberRecord
 def command(target: str | None, app_id: str | None, brokers: str | None, as_json: bool) -> None:
     """Show the workers of APP (or --app ID) that run with standby copies: tasks, copies, lag, rate, ETA.
 
-    Lag is in offsets of the changelogs. Workers report at once when they start, stop or warm up, and every 5 s.
+    Lag is in offsets of the changelogs. Workers report at once when they start, stop or warm up, and every 5 s. Below,
+    of workers of any kind: records that came too late for a window, or too far ahead of time, in the last hour.
     """
     from stateflow.log.kafka import connect
 
@@ -40,15 +44,23 @@ def command(target: str | None, app_id: str | None, brokers: str | None, as_json
         click.echo(
             f"no worker of {application.app} runs with standby copies (`stateflow run APP --standby 1`)"
         )
-        return
-    header = ("task", "worker", "host", "state", "lag", "records/s", "ETA s", "told s ago")
-    emit_table(header, [_text_row(copy) for copy in facts["copies"]])
-    for task, worker in sorted(facts["warming"].items()):
-        click.echo(f"{task} moves to {worker} when its copy has caught up")
+    else:
+        header = ("task", "worker", "host", "state", "lag", "records/s", "ETA s", "told s ago")
+        emit_table(header, [_text_row(copy) for copy in facts["copies"]])
+        for task, worker in sorted(facts["warming"].items()):
+            click.echo(f"{task} moves to {worker} when its copy has caught up")
+    if facts["untimely"]:
+        click.echo()
+        header = ("task", "step", "what", "records", "newest", "its time", "off by", "s ago")
+        emit_table(header, [_untimely_row(row) for row in facts["untimely"]])
 
 
 def standby_facts(cluster: Cluster, app: str) -> dict[str, Any]:
-    """What the living workers last told: `workers`, `copies` with lag, `warming` tasks, the placement's number."""
+    """What the living workers last told: `workers`, `copies` with lag, `warming` tasks, the placement's number.
+
+    `untimely` is what tasks have met of late records and of those too far ahead; of workers that have ended, too, for
+    as long as the topic keeps it.
+    """
     board = read_board(cluster, app)
     ids = set(cluster.group_members(app))
     members = [] if board is None else [m for m in board.members.values() if m.member_id in ids]
@@ -73,7 +85,33 @@ def standby_facts(cluster: Cluster, app: str) -> dict[str, Any]:
             key=lambda row: (row["task"], row["state"] != "running", row["worker"]),
         ),
         "warming": {} if placement is None else placement.warmup,
+        "untimely": [] if board is None else _untimely_facts(board.untimely.values(), now_ms),
     }
+
+
+def _untimely_facts(reports: Iterable[UntimelyReport], now_ms: int) -> list[dict[str, Any]]:
+    return [
+        {
+            **msgspec.structs.asdict(report),
+            "off_ms": report.off_ms,
+            "place": report.place,
+            "newest_seconds_ago": round(max(0, now_ms - report.newest_ms) / 1000, 1),
+        }
+        for report in sorted(reports, key=lambda report: (KINDS.index(report.kind), report.task, report.step))
+    ]
+
+
+def _untimely_row(row: dict[str, Any]) -> list[object]:
+    return [
+        row["task"],
+        row["step"],
+        row["kind"],
+        row["records_total"],
+        row["place"],
+        shown_instant(row["timestamp_ms"]),
+        shown_span(row["off_ms"]),
+        row["newest_seconds_ago"],
+    ]
 
 
 def _copy_facts(member: MemberRecord, copy: CopyReport, now_ms: int) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import importlib.util
 import sys
 import traceback
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
@@ -20,7 +20,7 @@ from stateflow.operators.cut import cut
 from stateflow.operators.describe import describe, describe_text
 from stateflow.operators.graph import Graph, Keyed, check_name
 from stateflow.operators.operator import Operator, OperatorClass
-from stateflow.operators.policy import Fail, Policy
+from stateflow.operators.policy import Fail, LatePolicy, Policy, Skip
 from stateflow.operators.stream import Stream
 from stateflow.operators.topics import Topic as Topic
 from stateflow.operators.topology import Topology
@@ -31,6 +31,7 @@ V = TypeVar("V")
 OperatorType = TypeVar("OperatorType", bound=type[Operator[Any, Any, Any]])
 
 FAIL = Fail()
+SKIP = Skip()
 
 
 class App:
@@ -108,6 +109,7 @@ class App:
         value: Codec[V] | type[V],
         partitions: int | None = None,
         timestamp: Callable[[V], int | datetime] | None = None,
+        max_ahead: timedelta | None = None,
     ) -> Topic[K, V]: ...
     @overload
     def topic(
@@ -117,6 +119,7 @@ class App:
         value: Codec[V] | type[V],
         partitions: int | None = None,
         timestamp: Callable[[V], int | datetime] | None = None,
+        max_ahead: timedelta | None = None,
     ) -> Topic[bytes, V]: ...
     @overload
     def topic(
@@ -126,6 +129,7 @@ class App:
         key: Codec[K] | type[K],
         partitions: int | None = None,
         timestamp: Callable[[bytes], int | datetime] | None = None,
+        max_ahead: timedelta | None = None,
     ) -> Topic[K, bytes]: ...
     @overload
     def topic(
@@ -134,6 +138,7 @@ class App:
         *,
         partitions: int | None = None,
         timestamp: Callable[[bytes], int | datetime] | None = None,
+        max_ahead: timedelta | None = None,
     ) -> Topic[bytes, bytes]: ...
     def topic(
         self,
@@ -143,15 +148,19 @@ class App:
         value: Codec[Any] | type[Any] = Bytes,
         partitions: int | None = None,
         timestamp: Callable[[Any], int | datetime] | None = None,
+        max_ahead: timedelta | None = None,
     ) -> Topic[Any, Any]:
         """Declare a topic that other programs write or read.
 
         ``key`` and ``value`` are codecs, or types (str, int, a dataclass as JSON …). ``timestamp`` takes
-        the event time out of a value: ms since 1970 UTC or a datetime with a time zone. ``partitions`` is
-        used only when `stateflow topics apply` creates it. Raises ``GraphError`` when the topic was
-        declared differently before.
+        the event time out of a value: ms since 1970 UTC or a datetime with a time zone. ``max_ahead`` refuses
+        records whose event time is further ahead: of the record's own timestamp where ``timestamp`` is
+        given, else of the clock; ``stream(late=…)`` says what becomes of them. ``partitions`` is used only
+        when `stateflow topics apply` creates it. Raises ``GraphError`` when the topic was declared
+        differently before.
         """
-        topic = Topic(check_name("topic", name), codec_for(key), codec_for(value), partitions, timestamp)
+        keys, values = codec_for(key), codec_for(value)
+        topic = Topic(check_name("topic", name), keys, values, partitions, timestamp, max_ahead)
         if self._topics.setdefault(name, topic) != topic:
             raise GraphError(
                 f"The topic {name!r} is declared twice, differently.",
@@ -165,19 +174,24 @@ class App:
         return tuple(self._topics.values())
 
     def stream(
-        self, *topics: Topic[K, V], co_partitioned: bool = False, on_error: Policy = FAIL
+        self,
+        *topics: Topic[K, V],
+        co_partitioned: bool = False,
+        on_error: Policy = FAIL,
+        late: LatePolicy = SKIP,
     ) -> Stream[K, V]:
         """The records of a topic, or of several that hold the same.
 
         Several topics must have equally many partitions. ``co_partitioned`` says that producers choose the
         partition by the key as Kafka's default partitioner does (murmur2), so that state may be kept by it
         without a re-key stage; such state follows the producers' partition count and cannot be
-        repartitioned. ``on_error`` is for records that cannot be decoded.
+        repartitioned. ``on_error`` is for records that cannot be decoded, ``late`` for those that are ahead
+        of time by more than the topic's ``max_ahead``; they are always counted (``ahead_records_total``).
         """
         if not topics:
             raise GraphError("A stream reads no topic.", action="Name one: app.stream(topic).")
         keyed: Keyed = "routing" if co_partitioned else "no"
-        return Stream(self._graph, source_node(self._graph, topics, keyed, on_error))
+        return Stream(self._graph, source_node(self._graph, topics, keyed, on_error, late))
 
     def operator(
         self,

@@ -308,9 +308,15 @@ def _converted(name: str, value: object, hint: Any, origin: str) -> Any:
         shown = "its value" if name == _CLIENT else repr(value)
         raise ConfigError(
             f"The setting {name!r} cannot be {shown} ({origin}): {cause}.",
-            action="Correct it; `stateflow config show --origin` lists all settings.",
+            action=f"{_advice(hint)}; `stateflow config show --origin` lists all settings.",
             setting=name,
         ) from cause
+
+
+def _advice(hint: Any) -> str:
+    if typing.get_origin(hint) is Literal:
+        return f"It is one of {', '.join(typing.get_args(hint))}"
+    return "Correct it"
 
 
 def _hints() -> dict[str, Any]:

@@ -28,7 +28,7 @@ _LOG = logging.getLogger(__name__)
 
 STORE_FIELDS_FIXED = ("stage", "kind", "layout", "key_codec", "window_ms")
 """Fields of a store that its bytes depend on. Of the values see ``evolution``; grace and policy may change freely."""
-STAGE_FIELDS_FIXED = ("sources", "repartition", "upstream")
+STAGE_FIELDS_FIXED = ("inputs",)
 _TRANSITIONS: dict[GenerationState, tuple[GenerationState, ...]] = {
     "preparing": ("preparing", "active", "aborted"),
     "active": ("active", "retired"),
@@ -64,7 +64,9 @@ def additions(expected: Catalog, found: Catalog | None) -> list[CatalogItem]:
     _check_source_ids(expected, found)
     _check_partition_counts(expected, found)
     changed: list[CatalogItem] = []
-    app = msgspec.structs.replace(expected.app, trim=merged_trim(expected.app.trim, found.app.trim))
+    trim = merged_trim(expected.app.trim, found.app.trim)
+    two_ids = expected.app.two_ids or found.app.two_ids
+    app = msgspec.structs.replace(expected.app, trim=trim, two_ids=two_ids)
     if app != found.app:
         changed.append(app)
     changed += [stage for name, stage in expected.stages.items() if stage != found.stages.get(name)]

@@ -18,6 +18,7 @@ from stateflow.catalog.model import (
     StageEntry,
     StoreEntry,
 )
+from stateflow.catalog.older import Upgrade, upgraded_stage
 from stateflow.changelog.format import is_reserved
 from stateflow.errors import CatalogIncompatible
 
@@ -67,7 +68,11 @@ def decode_catalog(app: str, values: Mapping[bytes, bytes | None]) -> Catalog | 
             action="upgrade stateflow on this machine to the version that the application's workers run.",
             app=app,
         )
-    stages = [_decode(present[key], StageEntry, app, key) for key in present if key.startswith(_STAGE)]
+    stages = [
+        _decode(present[key], StageEntry, app, key, upgraded_stage)
+        for key in present
+        if key.startswith(_STAGE)
+    ]
     stores = [_decode(present[key], StoreEntry, app, key) for key in present if key.startswith(_STORE)]
     generations = [
         _decode(present[key], GenerationEntry, app, key) for key in present if key.startswith(_GENERATION)
@@ -106,10 +111,14 @@ def _key(entry: CatalogEntry) -> bytes:
             return _SAVEPOINT + name.encode()
 
 
-def _decode(value: bytes, form: type[_Entry], app: str, key: bytes) -> _Entry:
+def _decode(
+    value: bytes, form: type[_Entry], app: str, key: bytes, upgraded: Upgrade | None = None
+) -> _Entry:
     try:
-        return msgspec.json.decode(value, type=form)
-    except msgspec.DecodeError as error:
+        if upgraded is None:
+            return msgspec.json.decode(value, type=form)
+        return msgspec.convert(upgraded(msgspec.json.decode(value)), type=form)
+    except (msgspec.DecodeError, TypeError, AttributeError) as error:
         raise CatalogIncompatible(
             f"the catalog entry {key.decode(errors='replace')!r} of {app!r} cannot be read ({error}).",
             action="something else wrote to the control topic, or a newer stateflow did: upgrade, or write"

@@ -12,7 +12,8 @@ import msgspec
 
 from stateflow.errors import GenerationUnfinished
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""Format 1, of version 0.1, is read: see ``older.py``."""
 
 Guarantee = Literal["at-least-once", "exactly-once"]
 KeyLayout = Literal["plain", "window", "prefixed"]
@@ -65,20 +66,34 @@ class StoreEntry(msgspec.Struct, frozen=True, kw_only=True):
         return (*self.older, newest)
 
 
+class InputEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A port of a stage: a source topic, or a re-key step (``by-word``), whose topic follows from the generation."""
+
+    name: str
+    upstream: str | None = None
+    """The stage that writes the re-key step's topic; None for a source topic."""
+
+
 class StageEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One stage: what it reads, and whether its partitions are the application's or the producers'."""
 
     name: str
-    sources: tuple[str, ...] = ()
-    """Source topics; the first is the lead topic. Empty when the stage reads a re-key stage's topic."""
-    repartition: str | None = None
-    """Name of the re-key step it reads (``by-word``); its topic follows from the generation."""
-    upstream: str | None = None
-    """The stage that writes that repartition topic."""
+    inputs: tuple[InputEntry, ...]
+    """All source topics or all re-key steps; the first is the primary input, whose partitions workers are assigned."""
     source_partitions: int | None = None
     """Partition count of the sources when the state was built; None for a re-keyed stage."""
     source_ids: dict[str, str] = {}
     """Source topic → Kafka topic id when it was first read: another topic of that name is not its continuation."""
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The source topics that it reads; none for a stage behind re-key steps."""
+        return tuple(port.name for port in self.inputs if port.upstream is None)
+
+    @property
+    def rekeys(self) -> tuple[InputEntry, ...]:
+        """The re-key steps that it reads; none for a stage that reads source topics."""
+        return tuple(port for port in self.inputs if port.upstream is not None)
 
 
 class TrimEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,6 +118,8 @@ class AppEntry(msgspec.Struct, frozen=True, kw_only=True):
     app: str
     guarantee: Guarantee
     trim: TrimEntry | None = None
+    two_ids: bool = False
+    """True once tasks have had two transactional ids (the commit mode *paranoid*): whoever opens one fences both."""
     format: int = FORMAT_VERSION
 
 
@@ -222,12 +239,12 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
 
     def is_rekeyed(self, stage: str) -> bool:
         """True when the stage's partitions follow the generation, False when they follow the source topic."""
-        return self.stages[stage].repartition is not None
+        return bool(self.stages[stage].rekeys)
 
     def partitions(self, stage: str, generation: int | None = None) -> int:
         """Number of tasks of a stage in a generation (the active one by default)."""
         entry = self.stages[stage]
-        if entry.repartition is None:
+        if not entry.rekeys:
             assert entry.source_partitions is not None, "a stage reads sources or a repartition topic"
             return entry.source_partitions
         chosen = self.active if generation is None else self.generations[generation]

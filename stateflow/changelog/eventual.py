@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from stateflow.changelog.position import Moment
 from stateflow.errors import ConfigError
 from stateflow.store.base import Change
 
@@ -39,14 +40,6 @@ class Eventual:
                 f"an eventual changelog cannot have {self}.",
                 action="give an intensity of 0 or more, and bounds of 1 or more.",
             )
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """A place in the input, and the event time there, as the metadata of an offset."""
-
-    offset_next: int
-    event_time: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,14 +5,14 @@ fenced owner of a task appends to its changelogs, one sequence after the other, 
 sequence whose commit record comes next, and records behind the newest commit record are a *dangling tail*:
 the visible part of a commit that never was. ``docs/exactly-once.md`` has the protocol and the argument.
 
-A partition without any commit record was written by something else (another program, a repartition, an
-application with at-least-once): Kafka's transaction marker alone decides there, and every record counts.
+A partition without any commit record was written by something else (another program, version 0.1 with at-least-once):
+Kafka's transaction marker alone decides there, and every record counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from stateflow.changelog.commit_record import COMMIT_KEY, CommitRecord
 from stateflow.changelog.format import is_reserved
@@ -43,15 +43,22 @@ def find_tail(log: OffsetRange, read: Callable[[OffsetRange], Rows]) -> Tail:
     """Look for the newest commit record from the end of ``log`` backwards, in growing steps.
 
     ``read`` returns the committed records of a range. A healthy log is decided by one short read of its end.
-    One without any commit record is read whole, parts of it again: 2.1 times its slots at the very most.
+    One without any commit record is read once; one that ends in much that is not decided, from its newest commit
+    record on once more.
     """
-    slots = _FIRST_LOOK_SLOTS
+    slots, after = _FIRST_LOOK_SLOTS, log.offset_next
     while True:
         first = max(log.offset_first, log.offset_next - slots)
-        tail = tail_of(read(OffsetRange(first, log.offset_next)), log.offset_next)
+        tail = tail_of(read(OffsetRange(first, after)), after)
+        if tail.last is not None and after < log.offset_next:
+            return tail_of(read(OffsetRange(tail.decided_next - 1, log.offset_next)), log.offset_next)
         if tail.last is not None or first <= log.offset_first:
-            return tail
-        slots *= _LOOK_GROWTH
+            return replace(tail, offset_next=log.offset_next, decided_next=_decided(tail, log))
+        slots, after = slots * _LOOK_GROWTH, first
+
+
+def _decided(tail: Tail, log: OffsetRange) -> int:
+    return log.offset_next if tail.last is None else tail.decided_next
 
 
 def tail_of(rows: Rows, offset_next: int) -> Tail:
@@ -81,6 +88,8 @@ class Resolution:
     restore_next: Mapping[str, int]
     void_keys: Mapping[str, frozenset[bytes]] = field(default_factory=dict)
     is_torn: bool = False
+    by_marker: bool = False
+    """True where ``last`` is older than what counts, so that it says nothing of the input."""
 
     @property
     def owner(self) -> int:

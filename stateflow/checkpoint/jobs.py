@@ -37,7 +37,6 @@ class RestoreJob:
     """Location of images that may shorten the restore."""
     terms: LogTerms = WHOLE_LOGS
     """What the catalog says about the changelogs."""
-    exactly_once: bool = False
     """Whether commit records decide up to where the changelogs count, and not Kafka's marker alone."""
     ends: Mapping[str, int] | None = None
     """What ``decided_ends`` said when it was asked before: a log without any commit record is read whole for it."""
@@ -76,7 +75,6 @@ def jobs_of(
                     topic_ids={topic: ids[topic] for topic in topics.values()},
                     images=terms.images(images),
                     terms=terms,
-                    exactly_once=catalog.app.guarantee == "exactly-once",
                 )
             )
     return jobs
@@ -114,11 +112,9 @@ def plan_of(
 
 
 def decided_ends(cluster: Cluster, job: RestoreJob, clock: Clock | None = None) -> Mapping[str, int]:
-    """Up to where each changelog counts, by the commit records of all of them; nothing where the marker decides."""
+    """Up to where each changelog counts, by the commit records of all of them."""
     if job.ends is not None:
         return job.ends
-    if not job.exactly_once:
-        return {}
     return resolve(read_tails(cluster, job.changelogs, clock)).restore_next
 
 

@@ -11,21 +11,24 @@ import hashlib
 import io
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from stateflow.catalog.model import Guarantee, RoutingEntry, StageEntry, StoreEntry
 from stateflow.catalog.names import task_id
+from stateflow.catalog.older import upgraded_stage
+from stateflow.changelog.position import InputPosition, from_metadata
 from stateflow.checkpoint.images import TaskImages
 from stateflow.checkpoint.objects import ObjectStore
 from stateflow.clock import Clock
 from stateflow.errors import SavepointMissing, StateCorrupt
-from stateflow.log.base import Committed
 from stateflow.record import TopicPartition
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""Format 1, of version 0.1, is read: it had the event time beside each input, and stages with one input."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 _NAME_ON_KAFKA = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _MANIFEST_BYTES_MAX = 256 << 20
@@ -35,12 +38,11 @@ _Form = TypeVar("_Form", bound="Part | Savepoint")
 
 
 class SavedInput(msgspec.Struct, frozen=True, kw_only=True):
-    """Where one input partition of a task is cut, and the event time that the task had reached there."""
+    """Where one input partition of a task is cut."""
 
     topic: str
     partition: int
     offset_next: int
-    metadata: str
 
 
 class SavedImage(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,13 +61,13 @@ class SavedTask(msgspec.Struct, frozen=True, kw_only=True):
     inputs: tuple[SavedInput, ...]
     image: SavedImage | None
     """None for a task that has no state, or has never written any."""
+    event_time: str = ""
+    """What the task's input position said besides the offsets, as in an offset's metadata."""
 
-    def positions(self) -> dict[TopicPartition, Committed]:
-        """The inputs as committed offsets."""
-        return {
-            TopicPartition(at.topic, at.partition): Committed(at.offset_next, at.metadata)
-            for at in self.inputs
-        }
+    def position(self) -> InputPosition:
+        """The cut in this task's input. Raises ``StateCorrupt``."""
+        offsets = {TopicPartition(at.topic, at.partition): at.offset_next for at in self.inputs}
+        return replace(from_metadata(self.event_time), offsets=offsets)
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -260,19 +262,38 @@ def _encoded(thing: Part | Savepoint) -> bytes:
 
 def _decoded(data: bytes, form: type[_Form], where: str) -> _Form:
     try:
-        found = msgspec.json.decode(data, type=form)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        fields = msgspec.json.decode(data, type=dict[str, Any])
+        if fields.get("format") not in (1, FORMAT_VERSION):
+            raise _refused(
+                where, f"its format is {fields.get('format')}, this version reads 1 and {FORMAT_VERSION}"
+            )
+        return msgspec.convert(_upgraded(fields), type=form)
+    except (msgspec.DecodeError, TypeError, AttributeError, UnicodeDecodeError) as error:
         raise _refused(where, f"it cannot be read ({error})") from error
-    if found.format != FORMAT_VERSION:
-        raise _refused(where, f"its format is {found.format}, this version reads {FORMAT_VERSION}")
+
+
+def _upgraded(fields: dict[str, Any]) -> dict[str, Any]:
+    if fields["format"] == FORMAT_VERSION:
+        return fields
+    found = {**fields, "format": FORMAT_VERSION}
+    if "task" in fields:
+        found["task"] = _upgraded_task(fields["task"])
+    if "tasks" in fields:
+        found["tasks"] = [_upgraded_task(task) for task in fields["tasks"]]
+        found["stages"] = [upgraded_stage(stage) for stage in fields["stages"]]
     return found
+
+
+def _upgraded_task(task: dict[str, Any]) -> dict[str, Any]:
+    said = [at.get("metadata", "") for at in task.get("inputs", ())]
+    return {**task, "event_time": next(filter(None, said), "")}
 
 
 def _checked(found: Savepoint, where: str) -> Savepoint:
     """``found``, if names in it are names, numbers are possible, and it has every task and queue exactly once."""
     stages = {stage.name: stage for stage in found.stages}
     names = [found.app, *stages, *(store.name for store in found.stores), *found.source_ids]
-    names += [stage.repartition for stage in found.stages if stage.repartition is not None]
+    names += [port.name for stage in found.stages for port in stage.inputs]
     for name in names:
         if not _NAME_ON_KAFKA.fullmatch(name) or name in (".", ".."):
             raise _refused(where, f"it has a name {name!r}, which no topic can have")
@@ -282,12 +303,12 @@ def _checked(found: Savepoint, where: str) -> Savepoint:
     expected = {
         task_id(stage.name, partition)
         for stage in found.stages
-        for partition in range(count if stage.repartition is not None else stage.source_partitions or 0)
+        for partition in range(count if stage.rekeys else stage.source_partitions or 0)
     }
     tasks = [task.task for task in found.tasks if task.task == task_id(task.stage, task.partition)]
     if len(tasks) != len(found.tasks) or sorted(tasks) != sorted(expected):
         raise _refused(where, "its tasks are not those of its stages")
-    steps = {stage.repartition for stage in found.stages if stage.repartition is not None}
+    steps = {step.name for stage in found.stages for step in stage.rekeys}
     queues = [(queue.step, queue.partition) for queue in found.queues]
     if sorted(queues) != sorted((step, partition) for step in steps for partition in range(count)):
         raise _refused(where, "its queues are not those of its stages")

@@ -38,7 +38,6 @@ class Trimmable:
     changelogs: Mapping[str, TopicPartition]
     topic_ids: Mapping[str, str]
     """Changelog topic → the id that the catalog recorded."""
-    exactly_once: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +93,7 @@ def trim_points(
             points.append(TrimPoint(store, changelog, log, log.offset_first, why))
             continue
         oldest = min(manifest.stores[store].offset_next for manifest in usable.values())
-        kept = _kept_from(cluster, changelog, log.until(oldest), exactly_once=task.exactly_once, clock=clock)
+        kept = _kept_from(cluster, changelog, log.until(oldest), clock)
         if kept is None:
             why = "it has no commit record before the images yet"
             points.append(TrimPoint(store, changelog, log, log.offset_first, why))
@@ -142,10 +141,6 @@ def _reaches(
     )
 
 
-def _kept_from(
-    cluster: Cluster, changelog: TopicPartition, before: OffsetRange, *, exactly_once: bool, clock: Clock
-) -> int | None:
+def _kept_from(cluster: Cluster, changelog: TopicPartition, before: OffsetRange, clock: Clock) -> int | None:
     """First offset to keep, given what all promised images hold; None when nothing can be deleted yet."""
-    if not exactly_once:
-        return before.offset_next
     return commit_record_before(cluster, changelog, before, clock)

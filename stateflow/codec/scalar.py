@@ -7,6 +7,18 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from stateflow.codec.base import Codec
+from stateflow.errors import GraphError
+
+_INTEGERS = {32: ">i", 64: ">q"}
+_FLOATS = {32: ">f", 64: ">d"}
+
+
+def _format(formats: dict[int, str], bits: object) -> struct.Struct:
+    if not isinstance(bits, int) or bits not in formats:
+        raise GraphError(
+            f"There are no numbers of {bits!r} bits.", action="Kafka has those of 32 or 64 bits."
+        )
+    return struct.Struct(formats[bits])
 
 
 class BytesCodec(Codec[bytes]):
@@ -59,7 +71,7 @@ class IntegerCodec(Codec[int]):
 
     def __init__(self, bits: Literal[32, 64] = 64) -> None:
         self._bits = bits
-        self._format = struct.Struct({32: ">i", 64: ">q"}[bits])
+        self._format = _format(_INTEGERS, bits)
 
     def _encode(self, value: int) -> bytes:
         return self._format.pack(value)
@@ -89,7 +101,7 @@ class FloatCodec(Codec[float]):
 
     def __init__(self, bits: Literal[32, 64] = 64) -> None:
         self._bits = bits
-        self._format = struct.Struct({32: ">f", 64: ">d"}[bits])
+        self._format = _format(_FLOATS, bits)
 
     def _encode(self, value: float) -> bytes:
         return self._format.pack(value)

@@ -6,6 +6,7 @@ import struct
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from stateflow.codec.base import Codec
+from stateflow.codec.scalar import BytesCodec
 
 K = TypeVar("K")
 
@@ -49,3 +50,30 @@ def split_windowed(data: bytes) -> tuple[bytes, int]:
     """The bytes of the key and the window's start, ms."""
     (start_ms,) = _START.unpack(data[-_START.size :])
     return data[: -_START.size], start_ms
+
+
+_TYPES = {
+    "string": "str",
+    "integer": "int",
+    "ordered-integer": "int",
+    "float": "float",
+    "ordered-float": "float",
+    "boolean": "bool",
+}
+
+
+def can_stand_for(outside: Codec[Any], inner: Codec[Any]) -> bool:
+    """Whether a topic's key codec is declared for the inner key of windows, or for bytes whatever they are.
+
+    It is the inner key's own codec, or one of the same type of value (text, numbers, one dataclass) in another
+    format. A codec that takes anything, or one of the application's own, may be meant for the window as well.
+    """
+    if isinstance(outside, BytesCodec) or outside == inner:
+        return True
+    held = _type_of(inner)
+    return held is not None and _type_of(outside) == held
+
+
+def _type_of(codec: Codec[Any]) -> str | None:
+    described = codec.describe()
+    return described.get("type") or _TYPES.get(described["codec"])

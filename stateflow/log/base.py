@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from stateflow.record import Headers, OffsetRange, RecordBatch, TopicPartition
+from stateflow.log.outgoing import Sender
+from stateflow.record import OffsetRange, RecordBatch, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,40 +81,11 @@ class Reader(Protocol):
         ...
 
 
-class Writer(Protocol):
+class Writer(Sender, Protocol):
     """Produces records; with a transactional id, in transactions. Idempotent, order-preserving, acks=all."""
 
     def begin(self) -> None:
         """Begin a transaction (no effect without a transactional id)."""
-        ...
-
-    def send(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        *,
-        partition: int,
-        timestamp_ms: int | None = None,
-        headers: Headers = (),
-    ) -> None:
-        """Queue one record. ``partition`` −1 lets the pinned default partitioner (murmur2) choose.
-
-        ``timestamp_ms`` None, or 0, which the client library cannot send, is the time of sending. Brokers delete
-        by these timestamps: a topic of old events needs ``retention.ms=-1``. Raises ``TopicMissing``.
-        """
-        ...
-
-    def send_many(
-        self,
-        topic: str,
-        keys: Sequence[bytes | None],
-        values: Sequence[bytes | None],
-        *,
-        partitions: Sequence[int] | int,
-        timestamps_ms: Sequence[int] | int | None = None,
-    ) -> None:
-        """Queue many records, in order; the fast path."""
         ...
 
     def send_offsets(

@@ -5,13 +5,14 @@ A subclass overrides what it changes. Calls go to ``self.inner`` as it is at tha
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from stateflow.log.base import Appended, Committed, GroupMetadata, Writer
-from stateflow.record import Headers, TopicPartition
+from stateflow.log.outgoing import Outgoing, Sender
+from stateflow.record import TopicPartition
 
 
-class ForwardingWriter:
+class ForwardingWriter(Sender):
     """Implements :class:`stateflow.log.base.Writer` by another one, ``inner``."""
 
     def __init__(self, inner: Writer) -> None:
@@ -21,30 +22,9 @@ class ForwardingWriter:
         """Begin a transaction."""
         self.inner.begin()
 
-    def send(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        *,
-        partition: int,
-        timestamp_ms: int | None = None,
-        headers: Headers = (),
-    ) -> None:
-        """Queue one record."""
-        self.inner.send(topic, key, value, partition=partition, timestamp_ms=timestamp_ms, headers=headers)
-
-    def send_many(
-        self,
-        topic: str,
-        keys: Sequence[bytes | None],
-        values: Sequence[bytes | None],
-        *,
-        partitions: Sequence[int] | int,
-        timestamps_ms: Sequence[int] | int | None = None,
-    ) -> None:
-        """Queue many records, in order."""
-        self.inner.send_many(topic, keys, values, partitions=partitions, timestamps_ms=timestamps_ms)
+    def append(self, records: Outgoing) -> None:
+        """Queue records of one topic, in order."""
+        self.inner.append(records)
 
     def send_offsets(
         self, offsets: Mapping[TopicPartition, Committed], group: str, member: GroupMetadata | None

@@ -51,6 +51,10 @@ class StageContext(Protocol):
         """
         ...
 
+    def port(self, topic: str) -> str:
+        """The input that a topic is read as: itself, or the re-key step whose topic it is in this generation."""
+        ...
+
     def store(self, name: str) -> StateStore:
         """The stage's own store of that name."""
         ...
@@ -102,7 +106,27 @@ class StageContext(Protocol):
         ...
 
     def late(self, step: str, source: TopicPartition, offset: int, timestamp_ms: int, mark_ms: int) -> None:
-        """A record came too late for a window of ``step``: count it (``late_records_total``)."""
+        """A record came too late for a window of ``step``, in which event time was ``mark_ms`` already.
+
+        Count it (``late_records_total``), and let people know of it.
+        """
+        ...
+
+    def ahead(
+        self,
+        stream: str,
+        source: TopicPartition,
+        offset: int,
+        timestamp_ms: int,
+        reference_ms: int,
+        *,
+        refused: bool,
+    ) -> None:
+        """A record of a source is far ahead of a time that it was compared with.
+
+        Count it, ``refused`` by the topic's ``max_ahead`` (``ahead_records_total``) or as a jump of event time that
+        nothing forbids (``time_jumps_total``), and let people know of it.
+        """
         ...
 
 

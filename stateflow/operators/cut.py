@@ -7,7 +7,7 @@ step it reads or after its first source topic.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -15,7 +15,7 @@ from stateflow.catalog.model import StoreEntry
 from stateflow.errors import GraphError
 from stateflow.operators.graph import Graph, Node, effective
 from stateflow.operators.pipeline import StagePlan
-from stateflow.operators.topology import Stage, Topology
+from stateflow.operators.topology import Input, Stage, Topology
 
 
 def cut(graph: Graph) -> Topology:
@@ -32,9 +32,8 @@ def cut(graph: Graph) -> Topology:
     part_of = {node: part for part in parts for node in part}
     stages = []
     for part in parts:
-        entry = _source_rekey(part)
-        upstream = None if entry is None else names[id(part_of[entry][0])]
-        stages.append(_stage(part, names[id(part[0])], entry, upstream))
+        entered = {_step_of(node): names[id(part_of[node][0])] for node in _entered(part)}
+        stages.append(_stage(part, names[id(part[0])], entered))
     _check_unique(stages)
     return Topology(graph.app, _upstream_first(stages))
 
@@ -64,38 +63,41 @@ def _connected(nodes: Sequence[Node]) -> list[list[Node]]:
     return sorted(parts, key=lambda part: position[part[0]])
 
 
-def _source_rekey(part: Sequence[Node]) -> Node | None:
-    """The ``key_by`` that a part reads, or None when it reads topics."""
-    rekeys = {node.reads for node in part if node.reads is not None}
-    has_topics = any(node.topics for node in part)
-    if len(rekeys) > 1 or (rekeys and has_topics):
-        entered = sorted(str(node.rekey) for node in rekeys)
+def _entered(part: Sequence[Node]) -> list[Node]:
+    """The ``key_by`` nodes that a part reads, in the order of the graph; none when it reads topics."""
+    rekeys = list(dict.fromkeys(node.reads for node in part if node.reads is not None))
+    topics = sorted({topic.name for node in part for topic in node.topics})
+    if rekeys and topics:
         raise GraphError(
-            f"A merge joins what is partitioned in different ways: {', '.join(entered)}"
-            + (" and a source topic." if has_topics else "."),
-            action="Merge before key_by, so that all of it goes through the same re-key step.",
+            f"A merge joins what is partitioned in different ways: {', '.join(map(_step_of, rekeys))} by the"
+            f" application's own routing, {', '.join(topics)} by its producers.",
+            action="Put key_by(…, name=…) behind the source topic as well, or merge before key_by.",
         )
-    return next(iter(rekeys), None)
+    return rekeys
+
+
+def _step_of(node: Node) -> str:
+    assert node.rekey is not None, "a stage reads key_by steps only"
+    return node.rekey
 
 
 def _stage_name(part: Sequence[Node]) -> str:
-    rekey = _source_rekey(part)
-    if rekey is not None:
-        assert rekey.rekey is not None, "a stage reads key_by steps only"
-        return rekey.rekey
+    entered = _entered(part)
+    if entered:
+        return _step_of(entered[0])
     return next(topic.name for node in part for topic in node.topics)
 
 
-def _stage(part: Sequence[Node], name: str, entry: Node | None, upstream: str | None) -> Stage:
+def _stage(part: Sequence[Node], name: str, entered: Mapping[str, str]) -> Stage:
+    """``entered`` are the re-key steps that it reads, each with the stage that writes it."""
     sources = dict.fromkeys(topic.name for node in part for topic in node.topics)
+    inputs = [Input(topic) for topic in sources] + [Input(step, stage) for step, stage in entered.items()]
     outputs = dict.fromkeys(topic for node in part for topic in node.outputs)
     stores = [msgspec.structs.replace(store, stage=name) for node in part for store in node.stores]
-    _check_eventual(name, stores, is_rekeyed=entry is not None)
+    _check_eventual(name, stores, reads_one_log=len(entered) == 1)
     return Stage(
         name=name,
-        sources=tuple(sources),
-        repartition=None if entry is None else entry.rekey,
-        upstream=upstream,
+        inputs=tuple(inputs),
         stores=tuple(stores),
         outputs=tuple(outputs),
         rekeys=tuple(node.rekey for node in part if node.rekey is not None),
@@ -106,14 +108,14 @@ def _stage(part: Sequence[Node], name: str, entry: Node | None, upstream: str | 
     )
 
 
-def _check_eventual(stage: str, stores: Sequence[StoreEntry], *, is_rekeyed: bool) -> None:
+def _check_eventual(stage: str, stores: Sequence[StoreEntry], *, reads_one_log: bool) -> None:
     """Replaying input gives the same state again only if it is one log, and nothing else is changed by it."""
     eventual = [store.name for store in stores if store.changelog_policy == "eventual"]
-    if eventual and (len(stores) > 1 or not is_rekeyed):
+    if eventual and (len(stores) > 1 or not reads_one_log):
         others = ", ".join(store.name for store in stores if store.name not in eventual[:1])
         raise GraphError(
             f"The window {eventual[0]!r} has an eventual changelog, but its stage {stage!r} "
-            + (f"also keeps {others}." if others else "reads a topic of others."),
+            + (f"also keeps {others}." if others else "does not read one re-key step alone."),
             action="Put key_by(…, name=…) before the window, and what else keeps state in another stage;"
             " or leave the changelog out.",
         )
@@ -134,7 +136,7 @@ def _upstream_first(stages: Sequence[Stage]) -> tuple[Stage, ...]:
     waiting = list(stages)
     while waiting:
         known = {None, *(stage.name for stage in ordered)}
-        ready = [stage for stage in waiting if stage.upstream in known]
+        ready = [stage for stage in waiting if all(port.upstream in known for port in stage.inputs)]
         assert ready, "a graph of streams has no cycles"
         ordered.extend(ready)
         waiting = [stage for stage in waiting if stage not in ready]

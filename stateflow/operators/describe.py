@@ -17,9 +17,7 @@ def _stage(stage: Stage) -> dict[str, Any]:
     assert isinstance(stage.build, StagePlan), "stages are cut from graphs"
     return {
         "name": stage.name,
-        "sources": list(stage.sources),
-        "repartition": stage.repartition,
-        "upstream": stage.upstream,
+        "inputs": [{"name": port.name, "upstream": port.upstream} for port in stage.inputs],
         "steps": [
             {"name": node.name, "kind": node.kind, "after": [parent.name for parent in node.parents]}
             for node in stage.build.nodes
@@ -39,10 +37,7 @@ def describe_text(described: dict[str, Any]) -> str:
     """One paragraph per stage."""
     lines = [f"application {described['app']}"]
     for stage in described["stages"]:
-        reads = (
-            ", ".join(stage["sources"])
-            or f"re-keyed records of {stage['repartition']} from {stage['upstream']}"
-        )
+        reads = ", ".join(map(_input, stage["inputs"]))
         lines += ["", f"stage {stage['name']}", f"  reads    {reads}"]
         shown = [step for step in stage["steps"] if step["kind"] not in ("stream", "read")]
         lines += [f"  step     {_step(step)}" for step in shown]
@@ -50,6 +45,12 @@ def describe_text(described: dict[str, Any]) -> str:
         lines += [f"  re-keys  {name}" for name in stage["rekeys"]]
         lines += [f"  writes   {topic}" for topic in stage["outputs"]]
     return "\n".join(lines)
+
+
+def _input(port: dict[str, Any]) -> str:
+    if port["upstream"] is None:
+        return str(port["name"])
+    return f"re-keyed records of {port['name']} from {port['upstream']}"
 
 
 def _step(step: dict[str, Any]) -> str:

@@ -29,6 +29,14 @@ class Origin:
         self._batch = batch
         self._timestamps_ms = list(batch.timestamps_ms)
 
+    def sent_ms(self, batch: RecordBatch) -> list[int]:
+        """The timestamps on Kafka of the rows of the raw batch, or of some of them."""
+        if len(batch) == len(self._timestamps_ms):
+            return self._timestamps_ms
+        assert self._batch is not None, "rows are worked on between enter and leave"
+        sent_ms = dict(zip(self._batch.offsets, self._timestamps_ms, strict=True))
+        return [sent_ms[offset] for offset in batch.offsets]
+
     def leave(self) -> None:
         """The batch is done."""
         self._batch = None
@@ -110,8 +118,16 @@ class Guard:
         else:
             self._context.count("skipped_records_total")
 
-    def dead_letter(self, topic: str, error: Exception, offset: int, attempts: int = 1) -> None:
-        """Send the input record to a dead-letter topic and count it."""
+    def dead_letter(
+        self,
+        topic: str,
+        error: Exception,
+        offset: int,
+        attempts: int = 1,
+        *,
+        timestamp_ms: int | None = None,
+    ) -> None:
+        """Send the input record to a dead-letter topic and count it; with its own time unless another is given."""
         record = self._origin.record(offset)
         headers = self._headers(error, record, attempts)
         self._context.count("dead_letters_total")
@@ -119,7 +135,8 @@ class Guard:
             self._context.send(topic, None, None, max(0, self._context.watermark_ms), headers)
         else:
             kept = (*record.headers, *headers)
-            self._context.send(topic, record.key, record.value, max(0, record.timestamp_ms), kept)
+            stamp_ms = max(0, record.timestamp_ms) if timestamp_ms is None else timestamp_ms
+            self._context.send(topic, record.key, record.value, stamp_ms, kept)
 
     def _again(self, attempt: Callable[[], None], error: Exception, offset: int) -> bool:
         for _ in range(self._retries):

@@ -12,7 +12,6 @@ from stateflow.operators.step import Environment, Step
 from stateflow.record import RecordBatch
 
 _MERGE = "merge"
-_REPARTITION = ""  # whatever the topic of the generation is called: a re-keyed stage reads no other
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +40,14 @@ class StagePipeline:
         self._sources: dict[str, list[Step]] = {}
         for node in plan.nodes:
             if node.is_source:
-                for name in [topic.name for topic in node.topics] or [_REPARTITION]:
+                for name in [topic.name for topic in node.topics] or [str(node.name)]:
                     self._sources.setdefault(name, []).append(steps[node])
+        self._port = context.port
 
     def process(self, batch: RecordBatch) -> None:
         """Run raw records of one input partition through the stage."""
         self._origin.enter(batch)
-        for step in self._sources.get(batch.source.topic) or self._sources[_REPARTITION]:
+        for step in self._sources[self._port(batch.source.topic)]:
             step.process(batch)
         self._origin.leave()
         self._records_total += len(batch)

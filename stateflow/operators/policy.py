@@ -30,6 +30,12 @@ class DeadLetter:
 
     topic: str
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.topic, str) or not self.topic:
+            raise GraphError(
+                f"DeadLetter({self.topic!r}) names no topic.", action="Give the topic by its name, a str."
+            )
+
 
 @dataclass(frozen=True, slots=True)
 class Retry:
@@ -44,13 +50,34 @@ class Retry:
                 f"Retry({self.attempts}) never retries.",
                 action="Ask for one attempt or more, or use its `then`.",
             )
+        if not isinstance(self.then, Fail | Skip | DeadLetter):
+            raise GraphError(
+                f"Retry cannot end in then={self.then!r}.",
+                action="Give then=Fail(), Skip() or DeadLetter(topic).",
+            )
 
 
 Policy = Fail | Skip | DeadLetter | Retry
 LatePolicy = Skip | DeadLetter
 
 
+def check_late_policy(where: str, late: object) -> None:
+    """Raise ``GraphError`` for anything but a policy for late records."""
+    if not isinstance(late, Skip | DeadLetter):
+        raise GraphError(
+            f"{where} was given late={late!r}.",
+            action="Give late=Skip() or DeadLetter(topic); records are late as a matter of course, so there is"
+            " nothing to fail on or to try again.",
+        )
+
+
 def dead_letter_topics(*policies: Policy) -> tuple[str, ...]:
-    """Topics that these policies may write to."""
+    """Topics that these policies may write to; raises ``GraphError`` for what is no policy."""
+    for policy in policies:
+        if not isinstance(policy, Fail | Skip | DeadLetter | Retry):
+            raise GraphError(
+                f"A step was given on_error={policy!r}.",
+                action="Give on_error=Fail(), Skip(), DeadLetter(topic) or Retry(attempts, then=…).",
+            )
     last = [policy.then if isinstance(policy, Retry) else policy for policy in policies]
     return tuple(policy.topic for policy in last if isinstance(policy, DeadLetter))

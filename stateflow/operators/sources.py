@@ -9,6 +9,7 @@ from typing import Any
 
 from stateflow.codec.base import Codec
 from stateflow.errors import DecodeError
+from stateflow.operators.ahead import AheadLimit
 from stateflow.operators.context import StageContext
 from stateflow.operators.guard import Guard
 from stateflow.operators.marks import running_marks, sent_marks
@@ -30,26 +31,35 @@ class SourceStep(Step):
     """
 
     def __init__(
-        self, value: Codec[Any], event_time: EventTime | None, context: StageContext, guard: Guard
+        self,
+        value: Codec[Any],
+        event_time: EventTime | None,
+        limit: AheadLimit,
+        context: StageContext,
+        guard: Guard,
     ) -> None:
         super().__init__()
         self._value = value
         self._event_time = event_time
+        self._limit = limit
         self._context = context
         self._guard = guard
 
     def process(self, batch: RecordBatch) -> None:
-        """Decode. Where the topic declares its own event time, the batch's timestamps are replaced in place.
+        """Decode. The batch's timestamps are replaced in place by the event times.
 
         The host reads that column afterwards to tell event time; rows left out count for nothing there.
         """
         tombstones = _tombstones(batch)
         if self._event_time is None:
-            rows = decoded(self._not_empty(self._marked(batch), tombstones), self._value, self._guard)
+            timed = self._marked(self._limit.within_clock(batch))
+            rows = decoded(self._not_empty(timed, tombstones), self._value, self._guard)
         else:
             rows = decoded(self._not_empty(batch, tombstones), self._value, self._guard)
-            rows = self._marked(self._timed(rows, self._event_time, tombstones))
-            times_ms = dict(zip(rows.offsets, rows.timestamps_ms, strict=True))
+            rows = self._limit.within_log(self._timed(rows, self._event_time, tombstones))
+            timed = rows = self._marked(self._as_event_time_stands(rows) if tombstones else rows)
+        if timed.timestamps_ms is not batch.timestamps_ms:
+            times_ms = dict(zip(timed.offsets, timed.timestamps_ms, strict=True))
             batch.timestamps_ms[:] = [times_ms.get(offset, _NO_TIME_MS) for offset in batch.offsets]
         if tombstones:
             self._forward_with(rows, tombstones)
@@ -67,21 +77,26 @@ class SourceStep(Step):
         return replace(rows, marks_ms=running_marks(rows.timestamps_ms, self._context.part_mark_ms))
 
     def _timed(self, rows: RecordBatch, event_time: EventTime, tombstones: Set[int]) -> RecordBatch:
-        """The rows with the event times that their values tell; a tombstone's is how far event time has come."""
-        if not tombstones:
+        """The rows with the event times that their values tell; a tombstone has none."""
+        if tombstones:
+            told = list(zip(rows.values, rows.offsets, strict=True))
+            times_ms, failed = self._guard.map(
+                lambda row: _NO_TIME_MS if row[1] in tombstones else _as_ms(event_time(row[0])),
+                told,
+                rows.offsets,
+            )
+        else:
             times_ms, failed = self._guard.map(
                 lambda value: _as_ms(event_time(value)), rows.values, rows.offsets
             )
-            return replace(without(rows, failed), timestamps_ms=times_ms)
-        told = zip(rows.values, rows.offsets, strict=True)
-        times_ms, failed = self._guard.map(
-            lambda row: _NO_TIME_MS if row[1] in tombstones else _as_ms(event_time(row[0])),
-            list(told),
-            rows.offsets,
-        )
-        marks_ms = running_marks(times_ms, max(0, self._context.part_mark_ms)) or times_ms
-        stood_ms = [max(pair) if pair[0] < 0 else pair[0] for pair in zip(times_ms, marks_ms, strict=True)]
-        return replace(without(rows, failed), timestamps_ms=stood_ms)
+        return replace(without(rows, failed), timestamps_ms=times_ms)
+
+    def _as_event_time_stands(self, rows: RecordBatch) -> RecordBatch:
+        """The rows, those without a time of their own at the largest of their partition before them."""
+        times_ms = rows.timestamps_ms
+        stands_ms = running_marks(times_ms, max(0, self._context.part_mark_ms)) or times_ms
+        pairs = zip(times_ms, stands_ms, strict=True)
+        return replace(rows, timestamps_ms=[stood if when < 0 else when for when, stood in pairs])
 
     def _forward_with(self, rows: RecordBatch, tombstones: Set[int]) -> None:
         others = where(rows, [offset not in tombstones for offset in rows.offsets])

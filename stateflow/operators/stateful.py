@@ -13,6 +13,7 @@ from stateflow.codec.covered import CoveredCodec
 from stateflow.codec.infer import codec_or_none
 from stateflow.codec.timed import TimedCodec
 from stateflow.codec.windowed import WindowedCodec
+from stateflow.duration import declared_ms
 from stateflow.errors import GraphError
 from stateflow.operators.aggregates import Aggregate
 from stateflow.operators.aggregation import Accumulators, AggregateStep
@@ -23,7 +24,7 @@ from stateflow.operators.operator import OperatorClass, OperatorStep
 from stateflow.operators.policy import LatePolicy, Policy, dead_letter_topics
 from stateflow.operators.step import Environment, Step
 from stateflow.operators.window_step import WindowAggregateStep, WindowRules
-from stateflow.operators.windows import Emit, Tumbling, as_ms
+from stateflow.operators.windows import Emit, Tumbling
 from stateflow.state.merging import value_merge
 
 
@@ -40,7 +41,7 @@ class Stateful:
     @property
     def ttl_ms(self) -> int | None:
         """Time to live, ms; None for ever."""
-        return None if self.ttl is None else as_ms(self.ttl)
+        return None if self.ttl is None else declared_ms(f"ttl of {self.name!r}", self.ttl)
 
 
 def require_routing_key(parent: Node, name: str) -> None:

@@ -18,6 +18,7 @@ from stateflow.operators.aggregates import Aggregate
 from stateflow.operators.fields import Pick
 from stateflow.operators.functional import operator_of
 from stateflow.operators.graph import Graph, Node
+from stateflow.operators.late_step import late_node
 from stateflow.operators.operator import Operator, OperatorClass
 from stateflow.operators.policy import Fail, LatePolicy, Policy, Skip
 from stateflow.operators.stateful import Stateful, aggregate_node, operator_node, window_aggregate_node
@@ -33,7 +34,7 @@ from stateflow.operators.stateless import (
 from stateflow.operators.step import Step
 from stateflow.operators.topics import Topic
 from stateflow.operators.verbs import rekey_nodes, sink_node, verb_node
-from stateflow.operators.windows import Emit, Tumbling
+from stateflow.operators.windows import Emit, Tumbling, check_window
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -274,8 +275,9 @@ class Stream(Aggregations[K, V]):
     def to(self, topic: Topic[Any, Any], *, on_error: Policy = FAIL) -> None:
         """Write to a topic, in order, partitioned by key as Kafka's own producers do.
 
-        A window's result keeps its window in the key where the topic's key codec is a windowed one; else
-        its key is the inner key and its timestamp the window's start.
+        A window's result keeps its window in the key where the topic's key codec is a windowed one
+        (``sf.WindowedKey``) or plain bytes. Where it is the inner key's, that is all of the key, and the
+        record's timestamp, the window's start, tells the window. Any other is refused with ``GraphError``.
         """
         sink_node(self._graph, self._node, topic, on_error)
 
@@ -298,6 +300,7 @@ class Stream(Aggregations[K, V]):
         Each commit logs every window that it changed. ``sf.Eventual(intensity=…)`` logs a few of them, and a
         restore computes the others again from the input: for stages behind a ``key_by`` that keep nothing else.
         """
+        check_window(window, emit, late, changelog)
         return WindowedStream(self._graph, self._node, window, emit, late, changelog)
 
     @overload
@@ -350,7 +353,7 @@ class Stream(Aggregations[K, V]):
 
 
 class WindowedStream(Aggregations[Windowed[K], V], Generic[K, V]):
-    """A keyed stream in windows: only aggregating makes it a stream again."""
+    """A keyed stream in windows: aggregating makes it a stream again, and so does asking for what is late."""
 
     def __init__(
         self,
@@ -364,6 +367,13 @@ class WindowedStream(Aggregations[Windowed[K], V], Generic[K, V]):
         self._graph = graph
         self._node = node
         self._rules = (window, emit, late, changelog)
+
+    def late(self) -> Stream[K, V]:
+        """Exactly the records that are late for their window, which the aggregates leave out and count.
+
+        They keep their keys, values and times. A record without a key or an event time is not among them.
+        """
+        return Stream(self._graph, late_node(self._graph, self._node, self._rules[0]))
 
     def _aggregated(self, spec: Stateful) -> Stream[Windowed[K], Any]:
         node = window_aggregate_node(self._graph, self._node, spec, *self._rules)

@@ -7,6 +7,8 @@ from datetime import datetime, timedelta
 
 from stateflow.clock import Clock
 from stateflow.codec.timer import TimerTime
+from stateflow.duration import whole_ms
+from stateflow.errors import GraphError
 from stateflow.store.base import StateStore
 
 TIMERS_PER_TURN = 2_000
@@ -39,16 +41,22 @@ class Turn:
 def due_ms_of(
     after: timedelta | None, at: int | datetime | None, time: TimerTime, event_ms: int, now_ms: int
 ) -> int:
-    """When a timer is due. Raises ``ValueError`` for arguments that do not say exactly one time."""
+    """When a timer is due. Raises ``ValueError`` for arguments that do not say exactly one time in ms.
+
+    Raises ``GraphError`` for an unknown word: no record is to blame, so no policy lets one go for it.
+    """
     if time not in ("event", "processing"):
-        raise ValueError(f"a timer follows 'event' or 'processing' time, not {time!r}")
+        raise GraphError(
+            f"A timer follows 'event' or 'processing' time, not {time!r}.",
+            action="Correct time=… in the code.",
+        )
     if (after is None) == (at is None):
         raise ValueError("give a timer either after=… or at=…")
     if after is not None:
         begin_ms = now_ms if time == "processing" else event_ms
         if begin_ms < 0:
             raise ValueError("the record has no event time: give the timer at=…, or time='processing'")
-        return max(0, begin_ms + after // timedelta(milliseconds=1))
+        return max(0, begin_ms + whole_ms(after))
     assert at is not None, "one of the two is given"
     if isinstance(at, datetime):
         if at.tzinfo is None:

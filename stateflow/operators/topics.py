@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Generic, TypeVar
 
 from stateflow.codec.base import Codec
+from stateflow.duration import declared_ms
+from stateflow.errors import GraphError
 from stateflow.operators.sources import EventTime
 
 K = TypeVar("K")
@@ -25,3 +28,16 @@ class Topic(Generic[K, V]):
     partitions: int | None = None
     timestamp: EventTime | None = None
     """Event time of a value; the record's own timestamp without it."""
+    max_ahead: timedelta | None = None
+    """How far ahead a record's event time may be; None sets no bound."""
+
+    def __post_init__(self) -> None:
+        if self.max_ahead_ms is not None and self.max_ahead_ms < 0:
+            raise GraphError(
+                f"The max_ahead of {self.name!r} is negative.", action="Give zero or more, or leave it out."
+            )
+
+    @property
+    def max_ahead_ms(self) -> int | None:
+        """``max_ahead`` in ms."""
+        return None if self.max_ahead is None else declared_ms(f"max_ahead of {self.name!r}", self.max_ahead)

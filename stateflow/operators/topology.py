@@ -13,17 +13,30 @@ from stateflow.state.merging import MergeFor
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
-    """The part of the graph between two re-key steps. Its tasks are numbered by partition.
+class Input:
+    """A port of a stage: where records enter it."""
 
-    Exactly one of ``sources`` (topics of other producers; the first leads, the others are co-partitioned) and
-    ``repartition`` (the re-key step that it reads) is set.
+    name: str
+    """A source topic, or a re-key step whose topic follows from the generation."""
+    upstream: str | None = None
+    """The stage that writes the re-key step's topic; None for a source topic."""
+
+    @property
+    def is_source(self) -> bool:
+        """True for a topic of other producers."""
+        return self.upstream is None
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """The part of the graph between re-key steps. Its tasks are numbered by partition, and read that of each input.
+
+    The first input's partitions are dealt out to workers, the others follow them. Inputs are all source topics, which
+    must be co-partitioned, or all re-key steps, which are so by the application's own routing.
     """
 
     name: str
-    sources: tuple[str, ...]
-    repartition: str | None
-    upstream: str | None
+    inputs: tuple[Input, ...]
     stores: tuple[StoreEntry, ...]
     outputs: tuple[str, ...]
     """Output topics it writes, dead-letter topics included."""
@@ -36,6 +49,16 @@ class Stage:
     """Store name → what writes its values by the present schema, for stores whose values have one."""
     indexes: Mapping[str, IndexFor] = field(default_factory=dict)
     """Store name → its indexes: derived, beside it on disk and in no changelog."""
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The source topics that it reads; none for a stage behind re-key steps."""
+        return tuple(port.name for port in self.inputs if port.is_source)
+
+    @property
+    def is_rekeyed(self) -> bool:
+        """True when its partitions are the application's own, and follow the generation."""
+        return not self.inputs[0].is_source
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,33 +9,47 @@ from stateflow.codec.base import Codec
 from stateflow.codec.infer import codec_for, codec_or_none, result_type
 from stateflow.codec.scalar import String
 from stateflow.codec.structured import Plain
+from stateflow.codec.windowed import WindowedCodec, can_stand_for
 from stateflow.errors import GraphError
+from stateflow.operators.ahead import AheadLimit
 from stateflow.operators.edges import RekeyStep, SinkStep, key_converter
 from stateflow.operators.fields import Pick, picker
 from stateflow.operators.graph import Graph, Keyed, Node
 from stateflow.operators.guard import Guard
-from stateflow.operators.policy import Policy, dead_letter_topics
+from stateflow.operators.policy import LatePolicy, Policy, Skip, check_late_policy, dead_letter_topics
 from stateflow.operators.sources import ReadStep, SourceStep
 from stateflow.operators.step import Environment, Step
 from stateflow.operators.topics import Topic
+
+SKIP = Skip()
 
 Declared = Codec[Any] | type[Any] | None
 """A codec, a type to infer it from, or None where nothing was said."""
 
 
-def source_node(graph: Graph, topics: Sequence[Topic[Any, Any]], keyed: Keyed, on_error: Policy) -> Node:
+def _reading(topic: Topic[Any, Any]) -> tuple[object, ...]:
+    return topic.key, topic.value, topic.timestamp, topic.max_ahead
+
+
+def source_node(
+    graph: Graph, topics: Sequence[Topic[Any, Any]], keyed: Keyed, on_error: Policy, late: LatePolicy = SKIP
+) -> Node:
     """Where records of source topics enter; their codecs must agree."""
     first = topics[0]
     for topic in topics[1:]:
-        if (topic.key, topic.value, topic.timestamp) != (first.key, first.value, first.timestamp):
+        if _reading(topic) != _reading(first):
             raise GraphError(
                 f"The topics {first.name!r} and {topic.name!r} are one stream but declared differently.",
-                action="Declare them with the same codecs and timestamp, or merge two streams.",
+                action="Declare them with the same codecs, timestamp and max_ahead, or merge two streams.",
             )
     name = "+".join(topic.name for topic in topics)
 
+    check_late_policy(f"The stream of {name!r}", late)
+
     def make(env: Environment) -> Step:
-        return SourceStep(first.value, first.timestamp, env.context, env.guard(name, on_error))
+        guard = env.guard(name, on_error)
+        limit = AheadLimit(name, first.max_ahead_ms, late, env, guard)
+        return SourceStep(first.value, first.timestamp, limit, env.context, guard)
 
     return graph.add(
         Node(
@@ -47,7 +61,7 @@ def source_node(graph: Graph, topics: Sequence[Topic[Any, Any]], keyed: Keyed, o
             value=first.value,
             keyed=keyed,
             topics=tuple(topics),
-            outputs=dead_letter_topics(on_error),
+            outputs=dead_letter_topics(on_error, late),
         )
     )
 
@@ -129,8 +143,10 @@ def _declared(declared: Declared) -> Codec[Any] | None:
 
 def sink_node(graph: Graph, parent: Node, topic: Topic[Any, Any], on_error: Policy) -> Node:
     """Where values leave for a topic."""
-    convert = key_converter(parent.key, topic.key)
     name = f"to {topic.name}"
+    if isinstance(parent.key, WindowedCodec):
+        _check_windowed(name, parent.key, topic.key)
+    convert = key_converter(parent.key, topic.key)
 
     def make(env: Environment) -> Step:
         return SinkStep(topic.name, convert, topic.value, env.context, env.guard(name, on_error))
@@ -148,3 +164,20 @@ def sink_node(graph: Graph, parent: Node, topic: Topic[Any, Any], on_error: Poli
             has_effect=True,
         )
     )
+
+
+def _check_windowed(name: str, inside: WindowedCodec[Any], outside: Codec[Any]) -> None:
+    """Raise ``GraphError`` where a window's result would be written under a key that loses the window unseen."""
+    if isinstance(outside, WindowedCodec):
+        if outside.size_ms != inside.size_ms:
+            raise GraphError(
+                f"The step {name!r} writes windows of {inside.size_ms} ms to a topic declared with windows of"
+                f" {outside.size_ms} ms.",
+                action=f"Declare the topic with key={inside!r}: the size is not in the bytes of a key.",
+            )
+    elif not can_stand_for(outside, inside.key):
+        raise GraphError(
+            f"The step {name!r} writes results of windows, and the topic's key codec {outside!r} has no window.",
+            action=f"Declare the topic with key=sf.{inside!r}; or with the inner key alone, {inside.key!r}: then"
+            " only a record's timestamp, the window's start, tells the windows of a key apart.",
+        )

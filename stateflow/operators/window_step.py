@@ -111,9 +111,9 @@ class WindowAggregateStep(Step):
 
     def _let_go(self, batch: RecordBatch, row: int, mark_ms: int) -> None:
         offset, when_ms = batch.offsets[row], batch.timestamps_ms[row]
-        self._context.late(self._name, batch.source, offset, when_ms, mark_ms)
+        reached_ms = max(mark_ms, self._lateness.reached_ms)
+        self._context.late(self._name, batch.source, offset, when_ms, reached_ms)
         if isinstance(self._rules.late, DeadLetter):
-            reached_ms = max(mark_ms, self._lateness.reached_ms)
             late = ProcessingError(
                 f"The record of {when_ms} ms is late: event time had reached {reached_ms} ms before it.",
                 action="Give the window more grace.",

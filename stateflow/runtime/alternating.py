@@ -17,19 +17,22 @@ from stateflow.log.base import Appended, Cluster, Writer
 from stateflow.log.forwarding import ForwardingWriter
 from stateflow.record import TopicPartition
 
-_SECOND = "-second"
+
+def second_id(transactional_id: str) -> str:
+    """The other id of a task whose transactions alternate between two."""
+    return f"{transactional_id}-second"
 
 
 class AlternatingWriter(ForwardingWriter):
     """Implements :class:`stateflow.log.base.Writer`. Opening it fences every older writer of both ids.
 
-    All workers of an application must agree to use it or not: change the setting while none is running. ``pool`` makes
+    Whoever opens the task with a writer of one id must fence the second one as well. ``pool`` makes
     producers, and is closed with this writer; a thread of its own does without it.
     """
 
     def __init__(self, cluster: Cluster, transactional_id: str, pool: Executor | None = None) -> None:
         self._cluster = cluster
-        self._id, self._id_next = transactional_id, transactional_id + _SECOND
+        self._id, self._id_next = transactional_id, second_id(transactional_id)
         super().__init__(cluster.writer(self._id))
         self._pool = pool or ThreadPoolExecutor(1, thread_name_prefix="paranoid")
         self._next: Future[Writer] = self._pool.submit(cluster.writer, self._id_next)

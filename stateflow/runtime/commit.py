@@ -8,9 +8,9 @@ never stands for an offset that the log has not committed, and a crash anywhere 
 * between 4 and 5: the log is ahead of RocksDB; restore applies the missing tail (whole values, so a repeated
   application is harmless).
 
-Under at-least-once only the changes of step 2 are a transaction, so that the broker refuses those of an owner that was
-replaced (``runtime/fenced.py``). Step 4 waits for the outputs before it, and the input offsets follow after step 5:
-input may be read again, but never skipped.
+Under at-least-once only the changes of step 2 and the commit records are a transaction, so that the broker refuses
+those of an owner that was replaced (``runtime/fenced.py``). Step 4 waits for the outputs before it, and the group's
+offsets follow after step 5: outputs may be sent again, but no input is skipped.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Protocol
 
+from stateflow.changelog.event_time import Announced
 from stateflow.changelog.format import WATERMARK_HEADER
+from stateflow.changelog.position import InputPosition
 from stateflow.failpoints import reach
 from stateflow.log.base import Committed, GroupMetadata, Writer
 from stateflow.record import TopicPartition
 from stateflow.runtime.context import TaskContext
-from stateflow.runtime.takeover import Ledger, changelog_positions, send_commit_records
-from stateflow.runtime.watermarks import encode_record
+from stateflow.runtime.takeover import Ledger, changelog_positions, group_offsets, send_commit_records
 from stateflow.runtime.wiring import TaskWiring
 from stateflow.store.base import Change, TaskStores
 
@@ -47,32 +48,30 @@ class Announcement:
 
     def __init__(self, wiring: TaskWiring) -> None:
         self._wiring = wiring
-        self._last: tuple[int, bool] | None = None
+        self._last: tuple[int, bool, bool] | None = None
         # A window's results are stamped inside the window, but sent only when it closes: announcing less than
         # that keeps them from being late at the next stage.
         self._hold_back_ms = max(
             ((store.window_ms or 0) + (store.grace_ms or 0) for store in wiring.stage.stores), default=0
         )
 
-    def send(self, writer: Writer, watermark_ms: int, *, idle: bool) -> None:
+    def send(self, writer: Writer, watermark_ms: int, *, idle: bool, ended: bool = False) -> None:
         """Write a watermark record to every partition behind this task."""
         mark_ms = max(-1, watermark_ms - self._hold_back_ms)
-        header = (WATERMARK_HEADER, encode_record(self._wiring.partition, mark_ms, idle=idle))
+        announced = Announced(self._wiring.partition, mark_ms, idle, ended)
+        header = (WATERMARK_HEADER, announced.encode())
         for rekey in self._wiring.rekeys.values():
-            for partition in range(rekey.routing.partitions):
-                writer.send(
-                    rekey.topic,
-                    None,
-                    None,
-                    partition=partition,
-                    timestamp_ms=max(0, mark_ms),
-                    headers=(header,),
-                )
-        self._last = (watermark_ms, idle)
+            rekey.tell(writer, max(0, mark_ms), (header,))
+        self._last = (watermark_ms, idle, ended)
 
-    def is_due(self, watermark_ms: int, *, idle: bool) -> bool:
+    def is_due(self, watermark_ms: int, *, idle: bool, ended: bool = False) -> bool:
         """True when there is someone to tell, and something new."""
-        return bool(self._wiring.rekeys) and (watermark_ms, idle) != self._last
+        return bool(self._wiring.rekeys) and (watermark_ms, idle, ended) != self._last
+
+    @property
+    def is_left_out(self) -> bool:
+        """True when the stages behind have heard that they need not wait for this task."""
+        return self._last is not None and (self._last[1] or self._last[2])
 
 
 def commit_epoch(
@@ -81,7 +80,7 @@ def commit_epoch(
     writer: Writer,
     stores: TaskStores,
     group: InputGroup,
-    offsets: Mapping[TopicPartition, Committed],
+    position: InputPosition,
     ledger: Ledger,
     chosen: Mapping[str, Sequence[Change]] = MappingProxyType({}),
 ) -> None:
@@ -100,18 +99,16 @@ def commit_epoch(
     reach("commit.before_changes")
     _log_changes(wiring, writer, logged)  # 2: one record per changed key, beside the outputs already sent
     reach("commit.after_changes")
+    if wiring.changelogs:  # outputs before commit records, commit records before offsets: see the protocol
+        writer.flush()
+        reach("commit.before_records")
+        changes_total = {name: len(changes) for name, changes in logged.items()}
+        send_commit_records(wiring, writer, ledger, position, changes_total)
+        reach("commit.after_records")
+        writer.flush()
+        reach("commit.before_offsets")
     if exactly_once:
-        if (
-            wiring.changelogs
-        ):  # outputs before commit records, commit records before offsets: see the protocol
-            writer.flush()
-            reach("commit.before_records")
-            changes_total = {name: len(changes) for name, changes in logged.items()}
-            send_commit_records(wiring, writer, ledger, offsets, changes_total)
-            reach("commit.after_records")
-            writer.flush()
-            reach("commit.before_offsets")
-        writer.send_offsets(offsets, wiring.group, group.metadata())  # 3
+        writer.send_offsets(group_offsets(wiring, position), wiring.group, group.metadata())  # 3
     reach("commit.before_end")
     appended = writer.commit()  # 4
     reach("commit.after_end")
@@ -130,7 +127,7 @@ def commit_epoch(
     context.has_sent = False
     if not exactly_once:
         reach("commit.before_group")
-        group.commit(offsets)
+        group.commit(group_offsets(wiring, position))
         reach("commit.after_group")
 
 

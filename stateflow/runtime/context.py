@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
 
 from stateflow.catalog.model import StoreEntry
-from stateflow.changelog.eventual import Eventual, EventualChangelog, Moment
+from stateflow.changelog.cut import mark_header
+from stateflow.changelog.eventual import Eventual, EventualChangelog
+from stateflow.changelog.position import Moment
 from stateflow.clock import Clock
 from stateflow.codec.covered import log_id
 from stateflow.log.base import Writer
 from stateflow.operators.marks import UNKNOWN_MS, mark_headers
 from stateflow.record import Headers, TopicPartition
-from stateflow.runtime.cut_marks import mark_header
 from stateflow.runtime.undo import UndoScope
+from stateflow.runtime.untimely import Kind, UntimelyRecords
 from stateflow.runtime.watermarks import Watermarks
 from stateflow.runtime.wiring import TaskWiring
 from stateflow.store.dirty import DirtyStore
@@ -42,6 +43,7 @@ class TaskContext:
         self.clock = clock
         self.stores = stores
         self.counters: Counter[str] = Counter()
+        self.untimely = UntimelyRecords(wiring.id, clock)
         self.has_sent = False
         self.part_mark_ms = UNKNOWN_MS
         self.others_ms = UNKNOWN_MS
@@ -51,6 +53,9 @@ class TaskContext:
         self.cut_number: int | None = None
         """The cut behind which everything is that is re-keyed now."""
         self._wiring = wiring
+        self._ports = {
+            source.topic: port.name for source, port in zip(wiring.inputs, wiring.ports, strict=True)
+        }
         self._writer = writer
         self._watermarks = watermarks
         self._undo = UndoScope(stores)
@@ -61,6 +66,10 @@ class TaskContext:
     def watermark_ms(self) -> int:
         """Event time up to which input is complete."""
         return self._watermarks.value_ms
+
+    def port(self, topic: str) -> str:
+        """The input that a topic is read as; KeyError is a bug in the wiring."""
+        return self._ports[topic]
 
     def store(self, name: str) -> DirtyStore:
         """The stage's own store; KeyError is a bug in the graph."""
@@ -79,7 +88,7 @@ class TaskContext:
 
     def _moment_now(self) -> Moment:
         if self._moment is None:
-            self._moment = Moment(self._part_first, self._watermarks.encode())
+            self._moment = Moment(self._part_first, self._watermarks.event_time())
         return self._moment
 
     def entry(self, name: str) -> StoreEntry:
@@ -130,36 +139,20 @@ class TaskContext:
         """Route records by the generation's table into the step's repartition topic."""
         rekey = self._wiring.rekeys[name]
         partitions = rekey.routing.partitions_of(keys)
-        if self.cut_number is not None or marks_ms is not None:
-            headers = self._headers(timestamps_ms, marks_ms)
-            self._produce(
-                partial(self._send_marked, rekey.topic, keys, values, partitions, timestamps_ms, headers)
-            )
-            return
+        headers = self._headers(timestamps_ms, marks_ms)
         self._produce(
             lambda: self._writer.send_many(
-                rekey.topic, keys, values, partitions=partitions, timestamps_ms=timestamps_ms
+                rekey.topic, keys, values, partitions=partitions, timestamps_ms=timestamps_ms, headers=headers
             )
         )
 
-    def _send_marked(
-        self,
-        topic: str,
-        keys: Sequence[bytes],
-        values: Sequence[bytes | None],
-        partitions: Sequence[int],
-        timestamps_ms: Sequence[int],
-        headers: Sequence[Headers],
-    ) -> None:
-        for row in zip(keys, values, partitions, timestamps_ms, headers, strict=True):
-            key, value, partition, timestamp_ms, own = row
-            self._writer.send(topic, key, value, partition=partition, timestamp_ms=timestamp_ms, headers=own)
-
-    def _headers(self, timestamps_ms: Sequence[int], marks_ms: Sequence[int] | None) -> list[Headers]:
-        """The cut that records are behind, and how far event time had come with them."""
+    def _headers(
+        self, timestamps_ms: Sequence[int], marks_ms: Sequence[int] | None
+    ) -> Sequence[Headers] | None:
+        """The cut that records are behind, and how far event time had come with them; None for neither."""
         of_all = () if self.cut_number is None else mark_header(self.cut_number)
         if marks_ms is None:
-            return [of_all] * len(timestamps_ms)
+            return [of_all] * len(timestamps_ms) if of_all else None
         return [(*of_all, *own) for own in mark_headers(marks_ms, timestamps_ms)]
 
     def count(self, metric: str, amount: int = 1) -> None:
@@ -167,9 +160,27 @@ class TaskContext:
         if not self.is_muted:
             self.counters[metric] += amount
 
-    def late(self, step: str, source: TopicPartition, offset: int, timestamp_ms: int, mark_ms: int) -> None:  # noqa: ARG002
-        """Count a record that came too late for a window."""
+    def late(self, step: str, source: TopicPartition, offset: int, timestamp_ms: int, mark_ms: int) -> None:
+        """Count a record that came too late for a window of ``step``, and warn of it once in a while."""
         self.count("late_records_total")
+        if not self.is_muted:
+            self.untimely.note("late", step, source, offset, timestamp_ms, mark_ms)
+
+    def ahead(
+        self,
+        stream: str,
+        source: TopicPartition,
+        offset: int,
+        timestamp_ms: int,
+        reference_ms: int,
+        *,
+        refused: bool,
+    ) -> None:
+        """Count a record that is ahead of time, and warn of it once in a while."""
+        self.count("ahead_records_total" if refused else "time_jumps_total")
+        if not self.is_muted:
+            kind: Kind = "ahead" if refused else "jump"
+            self.untimely.note(kind, stream, source, offset, timestamp_ms, reference_ms)
 
     def begin_once(self) -> None:
         """Open the transaction of this epoch with its first write."""

@@ -25,6 +25,7 @@ from stateflow.catalog.control import ControlTopic
 from stateflow.catalog.encoding import CatalogItem
 from stateflow.catalog.model import Catalog, CutEntry
 from stateflow.catalog.watch import CutWatch
+from stateflow.changelog.position import InputPosition, to_metadata
 from stateflow.checkpoint.images import TaskImages
 from stateflow.checkpoint.imaging import Taken, take_checkpoint_in
 from stateflow.checkpoint.locations import open_objects
@@ -38,10 +39,10 @@ from stateflow.checkpoint.savepoints import (
 from stateflow.clock import Clock
 from stateflow.errors import Interrupted, StateflowError
 from stateflow.failpoints import reach
-from stateflow.log.base import Cluster, Committed
+from stateflow.log.base import Cluster
 from stateflow.record import RecordBatch, TopicPartition
 from stateflow.runtime.commit import InputGroup
-from stateflow.runtime.cut_marks import divided, without_place
+from stateflow.runtime.cut_marks import divided
 from stateflow.runtime.task import Task
 from stateflow.runtime.wiring import TaskWiring
 
@@ -60,7 +61,7 @@ class _Place:
 
     number: int
     wiring: TaskWiring
-    inputs: Mapping[TopicPartition, Committed]
+    position: InputPosition
     taken: Taken | None
 
     def discard(self) -> None:
@@ -192,7 +193,7 @@ class Cuts:
             self._abort(number, f"the state of {wiring.id} could not be copied: {error}")
             return
         reach("cut.after_checkpoint")
-        place = _Place(number, wiring, dict(task.committed), taken)
+        place = _Place(number, wiring, task.committed, taken)
         entry = self._watch.open
         if entry is not None and entry.number == number:
             self._submit(place, entry)
@@ -210,9 +211,9 @@ class Cuts:
             image = None
             if place.taken is not None:
                 images = saved.images(wiring.generation, wiring.id)
-                image = publish_image(place.taken, images, place.inputs, saved.id, lambda: self._closed)
+                image = publish_image(place.taken, images, place.position, saved.id, lambda: self._closed)
             reach("cut.before_part")
-            task = saved_task(wiring.id, wiring.stage.name, wiring.partition, place.inputs, image)
+            task = saved_task(wiring.id, wiring.stage.name, wiring.partition, place.position, image)
             saved.put_part(Part(number=entry.number, generation=wiring.generation, task=task))
             reach("cut.after_part")
             _LOG.info("Task %s has published its part of the savepoint %s.", wiring.id, saved.id)
@@ -239,12 +240,12 @@ class Cuts:
 def publish_image(
     taken: Taken,
     images: TaskImages,
-    inputs: Mapping[TopicPartition, Committed],
+    position: InputPosition,
     savepoint: str,
     cancelled: Callable[[], bool],
 ) -> SavedImage:
     """Upload a checkpoint as a task's image in a savepoint. Raises ``Interrupted``."""
-    offsets = {str(source): position.offset_next for source, position in inputs.items()}
+    offsets = {str(source): offset_next for source, offset_next in position.offsets.items()}
     published = taken.publish(images, offsets, cancelled, savepoint=savepoint)
     return SavedImage(manifest_sha256=published.manifest.sha256, size_bytes=published.manifest.size_bytes)
 
@@ -253,20 +254,18 @@ def saved_task(
     task: str,
     stage: str,
     partition: int,
-    inputs: Mapping[TopicPartition, Committed],
+    position: InputPosition,
     image: SavedImage | None,
 ) -> SavedTask:
-    """A task as savepoints have it. Places in cuts are left out of the metadata: they mean nothing elsewhere."""
-    positions = tuple(
-        SavedInput(
-            topic=source.topic,
-            partition=source.partition,
-            offset_next=at.offset_next,
-            metadata=without_place(at.metadata),
-        )
-        for source, at in sorted(inputs.items())
+    """A task as savepoints have it. Its place in the cut is left out: it means nothing elsewhere."""
+    inputs = tuple(
+        SavedInput(topic=source.topic, partition=source.partition, offset_next=offset_next)
+        for source, offset_next in sorted(position.offsets.items())
     )
-    return SavedTask(task=task, stage=stage, partition=partition, inputs=positions, image=image)
+    event_time = to_metadata(position.without_cut())
+    return SavedTask(
+        task=task, stage=stage, partition=partition, inputs=inputs, image=image, event_time=event_time
+    )
 
 
 def abort_cut(control: ControlTopic, number: int | None, why: str) -> None:

@@ -8,13 +8,14 @@ the rest is sent as it comes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from stateflow.log.base import Appended, Cluster, Committed, GroupMetadata
-from stateflow.record import Headers, TopicPartition
+from stateflow.log.outgoing import Outgoing, Sender
+from stateflow.record import TopicPartition
 
 
-class FencedWriter:
+class FencedWriter(Sender):
     """Implements :class:`stateflow.log.base.Writer`. Opening it fences every older one of the id."""
 
     def __init__(self, cluster: Cluster, transactional_id: str, changelogs: frozenset[str]) -> None:
@@ -31,32 +32,10 @@ class FencedWriter:
         self._outputs.begin()
         self._state.begin()
 
-    def send(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        *,
-        partition: int,
-        timestamp_ms: int | None = None,
-        headers: Headers = (),
-    ) -> None:
-        """Queue one record."""
-        writer = self._state if topic in self._changelogs else self._outputs
-        writer.send(topic, key, value, partition=partition, timestamp_ms=timestamp_ms, headers=headers)
-
-    def send_many(
-        self,
-        topic: str,
-        keys: Sequence[bytes | None],
-        values: Sequence[bytes | None],
-        *,
-        partitions: Sequence[int] | int,
-        timestamps_ms: Sequence[int] | int | None = None,
-    ) -> None:
-        """Queue many records, in order."""
-        writer = self._state if topic in self._changelogs else self._outputs
-        writer.send_many(topic, keys, values, partitions=partitions, timestamps_ms=timestamps_ms)
+    def append(self, records: Outgoing) -> None:
+        """Queue records of one topic, in order."""
+        writer = self._state if records.topic in self._changelogs else self._outputs
+        writer.append(records)
 
     def send_offsets(
         self, offsets: Mapping[TopicPartition, Committed], group: str, member: GroupMetadata | None

@@ -207,11 +207,7 @@ class ImagedStores:
         if self._wiring.terms.trim is None:
             self._images.collect(keep=keep, grace_ms=_GRACE_MS)
             return
-        task = Trimmable(
-            self._wiring.changelogs,
-            self._wiring.topic_ids,
-            exactly_once=self._wiring.guarantee == "exactly-once",
-        )
+        task = Trimmable(self._wiring.changelogs, self._wiring.topic_ids)
         promised = settings.images_promised
         reach("trim.before_confirm")
         for problem in confirm_newest(self._images, promised, self._cancelled.is_set):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stateflow.catalog.model import Catalog
+from stateflow.catalog.model import Catalog, InputEntry
 from stateflow.catalog.names import repartition_topic, task_id
 from stateflow.log.base import Cluster
 from stateflow.record import OffsetRange, TopicPartition
@@ -28,11 +28,15 @@ class InputLag:
 
 def stage_inputs(catalog: Catalog, stage: str) -> list[TopicPartition]:
     """Every partition of every topic that a stage reads in the active generation."""
-    entry = catalog.stages[stage]
-    topics = entry.sources
-    if entry.repartition is not None:
-        topics = (repartition_topic(catalog.app.app, entry.repartition, catalog.active.generation),)
-    return [TopicPartition(t, p) for t in topics for p in range(catalog.partitions(stage))]
+    topics = [input_topic(catalog, port) for port in catalog.stages[stage].inputs]
+    return [TopicPartition(topic, p) for topic in topics for p in range(catalog.partitions(stage))]
+
+
+def input_topic(catalog: Catalog, port: InputEntry) -> str:
+    """The topic of a stage's input in the active generation."""
+    if port.upstream is None:
+        return port.name
+    return repartition_topic(catalog.app.app, port.name, catalog.active.generation)
 
 
 def upstream_first(catalog: Catalog) -> list[str]:
@@ -41,7 +45,9 @@ def upstream_first(catalog: Catalog) -> list[str]:
     waiting = dict(catalog.stages)
     while waiting:
         ready = [
-            name for name, stage in waiting.items() if stage.upstream is None or stage.upstream in ordered
+            name
+            for name, stage in waiting.items()
+            if all(port.upstream is None or port.upstream in ordered for port in stage.inputs)
         ]
         assert ready, "the graph of stages has no cycles"
         ordered += ready

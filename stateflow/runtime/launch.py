@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -27,6 +29,7 @@ from stateflow.runtime.standby.placing import placing_on_disk
 from stateflow.runtime.standby.threads import beside
 from stateflow.runtime.standby.worker import PlacedWorker
 from stateflow.runtime.supervisor import stop_with_parent
+from stateflow.runtime.untimely_news import UntimelyNews
 from stateflow.runtime.wiring import TaskWiring, Wiring
 from stateflow.runtime.worker import Worker, WorkerObserver
 from stateflow.store.directory import task_directory
@@ -118,10 +121,14 @@ def _made(
         imaging = stack.enter_context(Imaging(cluster, open_objects(settings.images), settings, clock))
         open_stores = imaging.opener(open_rocks)
     cuts = stack.enter_context(Cuts(cluster, wiring.topology.app, clock, cut_folder(cluster, settings)))
+    name = settings.member or f"{socket.gethostname()}-{os.getpid()}"
+    news = UntimelyNews(cluster, wiring.topology.app, name, clock)
     if copies is None:
-        return Worker(cluster, wiring, open_stores, settings, clock, observer, cuts=cuts)
+        return Worker(cluster, wiring, open_stores, settings, clock, observer, cuts=cuts, news=news)
     placing = placing_on_disk(cluster, wiring, settings, copies, clock)
-    worker = PlacedWorker(cluster, wiring, open_stores, settings, clock, placing, observer, cuts=cuts)
+    worker = PlacedWorker(
+        cluster, wiring, open_stores, settings, clock, placing, observer, cuts=cuts, news=news
+    )
     stack.enter_context(beside(placing, copies))
     return worker
 

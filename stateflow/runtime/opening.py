@@ -19,7 +19,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from stateflow.changelog.sequences import Resolution, resolve
+import msgspec
+
+from stateflow.catalog.control import ControlTopic
+from stateflow.catalog.encoding import CatalogItem
+from stateflow.catalog.model import Catalog
+from stateflow.changelog.position import InputPosition
+from stateflow.changelog.sequences import Resolution
 from stateflow.checkpoint.planner import plan_task
 from stateflow.checkpoint.progress import Progress
 from stateflow.checkpoint.recovery import ATTEMPTS_MAX
@@ -28,16 +34,16 @@ from stateflow.checkpoint.tails import read_tails
 from stateflow.clock import Clock
 from stateflow.errors import ChangelogTrimmed, Interrupted, OffsetOutOfRange, TransactionAborted
 from stateflow.failpoints import reach
-from stateflow.log.base import Cluster, Committed, Writer
+from stateflow.log.base import Cluster, Writer
 from stateflow.log.reading import read_range
 from stateflow.record import OffsetRange, RecordBatch, TopicPartition
-from stateflow.runtime.alternating import AlternatingWriter
+from stateflow.runtime.alternating import AlternatingWriter, second_id
 from stateflow.runtime.fenced import FencedWriter
 from stateflow.runtime.inline import InlineExecutor
 from stateflow.runtime.overtaken import refuse_overtaken
 from stateflow.runtime.replay import replay_of
 from stateflow.runtime.settings import WorkerSettings
-from stateflow.runtime.takeover import Ledger, recorded_inputs, set_right
+from stateflow.runtime.takeover import Ledger, recovery_point, resolved, set_right
 from stateflow.runtime.task import Task
 from stateflow.runtime.wiring import TaskWiring
 from stateflow.state.index import StateIndex, bring_up
@@ -98,12 +104,13 @@ class Opener:
         raise AssertionError("the last attempt returns or raises")
 
     def _open(self, wiring: TaskWiring, cancelled: Callable[[], bool]) -> OpenedTask:
-        exactly_once = wiring.guarantee == "exactly-once"
         reach("open.before_fence")
-        writer = self._writer(wiring, exactly_once=exactly_once)  # 1
+        writer = self._writer(wiring)  # 1
         try:
             reach("open.after_fence")
-            refuse_overtaken(self._cluster, wiring)
+            catalog = refuse_overtaken(self._cluster, wiring)
+            if wiring.is_transactional:
+                self._fence_second_id(wiring, catalog)
             committed = self._cluster.committed(wiring.group, wiring.inputs)  # 2
             reach("open.after_offsets")
             stores = self._open_stores(wiring, cancelled)  # 3
@@ -112,44 +119,61 @@ class Opener:
             raise
         try:
             reach("open.after_stores")
-            resolution = self._resolve(wiring)  # 4
+            resolution = resolved(read_tails(self._cluster, wiring.changelogs, self._clock), committed)  # 4
             reach("open.after_resolve")
             ledger = Ledger.after(resolution)
-            inputs = recorded_inputs(wiring, resolution, committed)
-            starts = self._starts(wiring, inputs)
+            position = recovery_point(wiring.inputs, resolution, committed)
+            starts = self._starts(wiring, position)
             stores = self._restored(wiring, stores, resolution, cancelled)  # 5
             reach("open.after_restore")
-            if exactly_once:
-                set_right(wiring, writer, stores, ledger, resolution, inputs, committed)  # 6
+            if wiring.changelogs:
+                set_right(wiring, writer, stores, ledger, resolution, position, committed)  # 6
             reach("open.before_build")
             for index in wiring.indexes:
                 self._bring_up(wiring, stores, index, cancelled)
-            task = self._build(wiring, writer, stores, inputs, ledger)  # 7
-            self._replay(task, inputs, cancelled)
+            task = self._build(wiring, writer, stores, position, ledger)  # 7
+            self._replay(task, position, cancelled)
             reach("open.after_build")
             return OpenedTask(task, starts)
         except BaseException:
             _release(writer, stores)
             raise
 
-    def _writer(self, wiring: TaskWiring, *, exactly_once: bool) -> Writer:
-        if exactly_once and self._settings.commit_mode == "paranoid":
+    def _writer(self, wiring: TaskWiring) -> Writer:
+        if not wiring.is_transactional:
+            return self._cluster.writer()
+        if self._has_two_ids(wiring):
             pool = None if self._settings.restore_threads else InlineExecutor()
             return AlternatingWriter(self._cluster, wiring.transactional_id, pool)
-        if exactly_once or not wiring.changelogs:
-            return self._cluster.writer(wiring.transactional_id if exactly_once else None)
+        if wiring.guarantee == "exactly-once":
+            return self._cluster.writer(wiring.transactional_id)
         topics = frozenset(changelog.topic for changelog in wiring.changelogs.values())
         return FencedWriter(self._cluster, wiring.transactional_id, topics)
+
+    def _has_two_ids(self, wiring: TaskWiring) -> bool:
+        return wiring.guarantee == "exactly-once" and self._settings.commit_mode == "paranoid"
+
+    def _fence_second_id(self, wiring: TaskWiring, catalog: Catalog) -> None:
+        """Commit modes may differ between workers, and a predecessor that hangs may hold either id.
+
+        Whoever uses two ids writes it into the catalog before its first transaction; whoever uses one looks there
+        after it has fenced that one, and fences the other, too.
+        """
+        if self._has_two_ids(wiring):
+            if not catalog.app.two_ids:
+                ControlTopic(self._cluster, wiring.app).change(_with_two_ids)
+        elif catalog.app.two_ids:
+            self._cluster.writer(second_id(wiring.transactional_id)).close()
 
     def _build(
         self,
         wiring: TaskWiring,
         writer: Writer,
         stores: TaskStores,
-        inputs: Mapping[TopicPartition, Committed],
+        position: InputPosition,
         ledger: Ledger,
     ) -> Task:
-        return Task(wiring, writer, stores, inputs, self._clock, self._settings.read_cache_bytes, ledger)
+        return Task(wiring, writer, stores, position, self._clock, self._settings.read_cache_bytes, ledger)
 
     def _bring_up(
         self, wiring: TaskWiring, stores: TaskStores, index: StateIndex, cancelled: Callable[[], bool]
@@ -166,46 +190,37 @@ class Opener:
                 seconds,
             )
 
-    def _replay(
-        self, task: Task, inputs: Mapping[TopicPartition, Committed], cancelled: Callable[[], bool]
-    ) -> None:
-        replay = replay_of(task.wiring, inputs)
+    def _replay(self, task: Task, position: InputPosition, cancelled: Callable[[], bool]) -> None:
+        replay = replay_of(task.wiring, position)
         if replay is not None:
             batches = _until_cancelled(
                 read_range(self._cluster, replay.source, replay.offsets), task, cancelled
             )
             task.replay(replay.offsets, replay.event_time, batches)
 
-    def _resolve(self, wiring: TaskWiring) -> Resolution:
-        """What is decided. At least once there are no commit records, and the group's offsets rule."""
-        if wiring.guarantee != "exactly-once":
-            return Resolution(None, {})
-        return resolve(read_tails(self._cluster, wiring.changelogs, self._clock))
-
-    def _starts(
-        self, wiring: TaskWiring, committed: Mapping[TopicPartition, Committed]
-    ) -> dict[TopicPartition, int]:
+    def _starts(self, wiring: TaskWiring, position: InputPosition) -> dict[TopicPartition, int]:
         ranges = self._cluster.ranges(wiring.inputs)
         return {
-            source: self._start(source, committed.get(source), ranges[source]) for source in wiring.inputs
+            source: self._start(source, position.offsets.get(source), ranges[source])
+            for source in wiring.inputs
         }
 
-    def _start(self, source: TopicPartition, committed: Committed | None, log: OffsetRange) -> int:
-        if committed is None:
+    def _start(self, source: TopicPartition, offset_next: int | None, log: OffsetRange) -> int:
+        if offset_next is None:
             return log.offset_first if self._settings.start_from == "earliest" else log.offset_next
-        if committed.offset_next < log.offset_first:
+        if offset_next < log.offset_first:
             raise OffsetOutOfRange(
-                f"{source} no longer has the records from offset {committed.offset_next}; it now begins at"
+                f"{source} no longer has the records from offset {offset_next}; it now begins at"
                 f" {log.offset_first}: retention removed input that was never processed.",
                 action="lengthen the topic's retention; to accept the gap, move the group with `stateflow reset APP"
                 " --to-earliest`.",
                 topic=source.topic,
                 partition=source.partition,
-                offset=committed.offset_next,
+                offset=offset_next,
                 low=log.offset_first,
                 high=log.offset_next,
             )
-        return committed.offset_next
+        return offset_next
 
     def _restored(
         self,
@@ -286,6 +301,11 @@ def _check_cancelled(wiring: TaskWiring, cancelled: Callable[[], bool]) -> None:
             f"restoring task {wiring.id} was stopped.",
             action="nothing; what was restored is kept.",
         )
+
+
+def _with_two_ids(catalog: Catalog | None) -> list[CatalogItem]:
+    assert catalog is not None, "it was read before the task was opened"
+    return [] if catalog.app.two_ids else [msgspec.structs.replace(catalog.app, two_ids=True)]
 
 
 def _release(writer: Writer, stores: TaskStores) -> None:

@@ -7,16 +7,17 @@ not open a task: input that it read would go to topics which nobody reads any mo
 from __future__ import annotations
 
 from stateflow.catalog.control import ControlTopic, refuse_unfinished
+from stateflow.catalog.model import Catalog
 from stateflow.errors import GenerationUnfinished
 from stateflow.log.base import Cluster
 from stateflow.runtime.wiring import TaskWiring
 
 
-def refuse_overtaken(cluster: Cluster, wiring: TaskWiring) -> None:
-    """Raise ``GenerationUnfinished`` unless the task's generation is the active one, and none is being prepared.
+def refuse_overtaken(cluster: Cluster, wiring: TaskWiring) -> Catalog:
+    """The catalog as it is now, in which the task's generation is the active one, and none is being prepared.
 
-    Call it as a member of the group, or of the group that stands for it: a repartition looks for members after it has
-    announced its generation, so one of the two sees the other.
+    Raises ``GenerationUnfinished`` otherwise. Call it as a member of the group, or of the group that stands for it: a
+    repartition looks for members after it has announced its generation, so one of the two sees the other.
     """
     catalog = refuse_unfinished(ControlTopic(cluster, wiring.app).load())
     if catalog.active.generation != wiring.generation:
@@ -28,3 +29,4 @@ def refuse_overtaken(cluster: Cluster, wiring: TaskWiring) -> None:
             generation=catalog.active.generation,
             partitions=catalog.active.partitions,
         )
+    return catalog

@@ -12,6 +12,7 @@ from stateflow.catalog.model import (
     Catalog,
     GenerationEntry,
     Guarantee,
+    InputEntry,
     RoutingEntry,
     StageEntry,
 )
@@ -111,9 +112,7 @@ def _expected(
     stages = {
         stage.name: StageEntry(
             name=stage.name,
-            sources=stage.sources,
-            repartition=stage.repartition,
-            upstream=stage.upstream,
+            inputs=tuple(InputEntry(name=port.name, upstream=port.upstream) for port in stage.inputs),
             source_partitions=sources[stage.sources[0]].partitions if stage.sources else None,
             source_ids={topic: sources[topic].topic_id for topic in stage.sources},
         )
@@ -154,8 +153,8 @@ def own_topics(catalog: Catalog, replication: int) -> list[TopicSpec]:
         for store in (store for store in catalog.stores.values() if store.stage == stage.name):
             topic = changelog_topic(app, store.name, own_generation)
             specs.append(TopicSpec(topic, partitions, replication, changelog_config))
-        if stage.repartition is not None:
-            topic = repartition_topic(app, stage.repartition, generation)
+        for step in stage.rekeys:
+            topic = repartition_topic(app, step.name, generation)
             specs.append(TopicSpec(topic, partitions, replication, REPARTITION_CONFIG))
     return specs
 

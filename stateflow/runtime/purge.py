@@ -6,9 +6,8 @@ from collections.abc import Mapping
 
 from stateflow.clock import Clock
 from stateflow.failpoints import reach
-from stateflow.log.base import Cluster, Committed
+from stateflow.log.base import Cluster
 from stateflow.record import TopicPartition
-from stateflow.runtime.replay import needed_next
 
 
 class Purge:
@@ -21,9 +20,9 @@ class Purge:
         self._purged_seconds = clock.monotonic_seconds()
         self._consumed: dict[TopicPartition, int] = {}
 
-    def consumed(self, offsets: Mapping[TopicPartition, Committed]) -> None:
-        """Note what is committed; trims when the interval has passed."""
-        self._consumed.update({source: needed_next(position) for source, position in offsets.items()})
+    def consumed(self, needed_next: Mapping[TopicPartition, int]) -> None:
+        """Note before which offsets nothing is needed any more; trims when the interval has passed."""
+        self._consumed.update(needed_next)
         now_seconds = self._clock.monotonic_seconds()
         if self._consumed and now_seconds - self._purged_seconds >= self._interval_seconds:
             reach("purge.before")

@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from stateflow.changelog.commit_record import COMMIT_KEY, CommitRecord
-from stateflow.changelog.sequences import Resolution
+from stateflow.changelog.position import InputPosition, from_metadata, is_of_version_0_1, to_metadata
+from stateflow.changelog.sequences import Resolution, Tail, resolve
 from stateflow.failpoints import reach
 from stateflow.log.base import Appended, Committed, Writer
 from stateflow.record import TopicPartition
@@ -37,7 +38,7 @@ def send_commit_records(
     wiring: TaskWiring,
     writer: Writer,
     ledger: Ledger,
-    offsets: Mapping[TopicPartition, Committed],
+    position: InputPosition,
     changes_total: Mapping[str, int],
 ) -> None:
     """End the commit's sequence in every changelog of the task.
@@ -46,28 +47,50 @@ def send_commit_records(
     proof of all of it. ``changes_total`` counts the changes per store, 0 where there are none.
     """
     for store, changelog in wiring.changelogs.items():
-        record = CommitRecord(ledger.owner, ledger.sequence + 1, changes_total.get(store, 0), offsets)
+        record = CommitRecord(ledger.owner, ledger.sequence + 1, changes_total.get(store, 0), position)
         writer.send(changelog.topic, COMMIT_KEY, record.encode(), partition=changelog.partition)
         reach("commit.after_record")
 
 
-def recorded_inputs(
-    wiring: TaskWiring, resolution: Resolution, committed: Mapping[TopicPartition, Committed]
-) -> dict[TopicPartition, Committed]:
-    """Where input goes on: what the commit record says, and the group's offset for what it does not know."""
-    recorded = {} if resolution.last is None else resolution.last.inputs
-    inputs = {**committed, **{source: recorded[source] for source in wiring.inputs if source in recorded}}
-    for source, position in inputs.items():
-        group = committed.get(source)
-        if group is None or group.offset_next != position.offset_next:
-            _LOG.warning(
-                "Task %s goes on at offset %d of %s, which its state stands for; the group's offset is %s.",
-                wiring.id,
-                position.offset_next,
-                source,
-                "not set" if group is None else group.offset_next,
-            )
-    return inputs
+def group_offsets(wiring: TaskWiring, position: InputPosition) -> dict[TopicPartition, Committed]:
+    """What the consumer group holds: plain offsets, and the rest beside them only where no changelog can keep it."""
+    metadata = "" if wiring.changelogs else to_metadata(position)
+    return {source: Committed(offset_next, metadata) for source, offset_next in position.offsets.items()}
+
+
+def resolved(tails: Mapping[str, Tail], committed: Mapping[TopicPartition, Committed]) -> Resolution:
+    """What is decided in a task's changelogs.
+
+    Version 0.1 wrote no commit records at least once. Where one that was left from before says less than the group,
+    what follows it was committed so, and Kafka's transaction marker alone decides.
+    """
+    found = resolve(tails)
+    if found.last is None or not _is_ahead_0_1(committed, found.last.position):
+        return found
+    ends = {store: tail.offset_next for store, tail in tails.items()}
+    return Resolution(found.last, ends, by_marker=True)
+
+
+def _is_ahead_0_1(committed: Mapping[TopicPartition, Committed], recorded: InputPosition) -> bool:
+    return any(
+        source in committed
+        and is_of_version_0_1(committed[source].metadata)
+        and committed[source].offset_next > offset_next
+        for source, offset_next in recorded.offsets.items()
+    )
+
+
+def recovery_point(
+    inputs: Sequence[TopicPartition], resolution: Resolution, committed: Mapping[TopicPartition, Committed]
+) -> InputPosition:
+    """Where a task goes on: what the newest commit record says, and the group's offset for what it does not know."""
+    group = {source: at.offset_next for source, at in committed.items() if source in inputs}
+    if resolution.last is None or resolution.by_marker:
+        said = next((committed[source].metadata for source in inputs if source in committed), "")
+        return replace(from_metadata(said), offsets=group)
+    recorded = resolution.last.position
+    known = {source: recorded.offsets[source] for source in inputs if source in recorded.offsets}
+    return replace(recorded, offsets={**group, **known})
 
 
 def set_right(
@@ -76,7 +99,7 @@ def set_right(
     stores: TaskStores,
     ledger: Ledger,
     resolution: Resolution,
-    inputs: Mapping[TopicPartition, Committed],
+    position: InputPosition,
     committed: Mapping[TopicPartition, Committed],
 ) -> None:
     """Make the changelogs, and the group's offsets, say what is true, in a transaction of their own.
@@ -85,12 +108,21 @@ def set_right(
     producer it is whole or not there at all. Does nothing, and costs nothing, when all is in order. Raises
     ``ProducerFenced`` or ``TransactionAborted``.
     """
-    moved = any(
-        source not in committed or committed[source].offset_next != position.offset_next
-        for source, position in inputs.items()
-    )
+    moved = {
+        source: offset_next
+        for source, offset_next in position.offsets.items()
+        if source not in committed or committed[source].offset_next != offset_next
+    }
     if not (resolution.is_torn or moved):
         return
+    for source, offset_next in moved.items():
+        _LOG.warning(
+            "Task %s resumes from offset %d of %s, which its state stands for; the group's offset is %s.",
+            wiring.id,
+            offset_next,
+            source,
+            committed[source].offset_next if source in committed else "not set",
+        )
     void = {store: sorted(keys) for store, keys in resolution.void_keys.items()}
     if resolution.is_torn:
         _LOG.warning(
@@ -107,10 +139,10 @@ def set_right(
     reach("takeover.after_values")
     writer.flush()
     reach("takeover.before_records")
-    send_commit_records(wiring, writer, ledger, inputs, {store: len(keys) for store, keys in void.items()})
+    send_commit_records(wiring, writer, ledger, position, {store: len(keys) for store, keys in void.items()})
     writer.flush()
     reach("takeover.before_offsets")
-    writer.send_offsets(inputs, wiring.group, None)
+    writer.send_offsets(group_offsets(wiring, position), wiring.group, None)
     reach("takeover.before_end")
     appended = writer.commit()
     reach("takeover.after_end")

@@ -8,20 +8,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 
-from stateflow.changelog.eventual import Moment
+from stateflow.changelog.event_time import UNKNOWN_MS, Announced, EventTime, header_value
 from stateflow.changelog.format import CUT_HEADER, WATERMARK_HEADER
+from stateflow.changelog.position import CutPlace, InputPosition, Moment
 from stateflow.clock import Clock
 from stateflow.failpoints import reach
-from stateflow.log.base import Committed, Writer
+from stateflow.log.base import Writer
 from stateflow.operators.marks import NO_OTHERS_MS
 from stateflow.operators.timing import DIRTY_BYTES_PER_TURN
 from stateflow.record import OffsetRange, RecordBatch, TopicPartition
 from stateflow.runtime.commit import Announcement, InputGroup, commit_epoch
 from stateflow.runtime.context import TaskContext
-from stateflow.runtime.cut_marks import CutPlace, place_in, send_barriers, with_place
-from stateflow.runtime.replay import with_replay
+from stateflow.runtime.cut_marks import send_barriers
 from stateflow.runtime.takeover import Ledger
-from stateflow.runtime.watermarks import UNKNOWN_MS, Watermarks, decode_record, marks_in
+from stateflow.runtime.untimely import UntimelyRecords
+from stateflow.runtime.watermarks import Watermarks
 from stateflow.runtime.wiring import TaskWiring
 from stateflow.store.base import Change, TaskStores
 from stateflow.store.dirty import DirtyStore
@@ -41,7 +42,7 @@ class Task:
         wiring: TaskWiring,
         writer: Writer,
         stores: TaskStores,
-        committed: Mapping[TopicPartition, Committed],
+        position: InputPosition,
         clock: Clock,
         read_cache_bytes: int = 16 << 20,
         ledger: Ledger | None = None,
@@ -50,10 +51,11 @@ class Task:
         self._writer = writer
         self._stores = stores
         self._ledger = ledger or Ledger()
-        self._watermarks = _recorded_watermarks(wiring, committed)
-        self._offsets = dict(committed)
-        self._committed = dict(committed)
-        self._idle = False
+        self._watermarks = Watermarks(wiring.ports)
+        self._watermarks.assume(position.event_time)
+        self._watermarks.wake_sources()
+        self._offsets = dict(position.offsets)
+        self._committed = position
         self._settled_ms = UNKNOWN_MS
         """Event time whose timers have all fired: further behind nothing may be called late."""
         self.has_due = False
@@ -68,11 +70,16 @@ class Task:
             assert stores.position(index.family) == index.mark, f"{index.family} was not brought up"
             dirty[index.family] = DirtyStore(stores.reader(index.family), read_cache_bytes=0)
         self.context = TaskContext(wiring, writer, dirty, self._watermarks, clock)
-        self._enter(place_in(committed.get(wiring.inputs[0])))
+        self._enter(position.cut)
         self.cut_number_max = self.place.number if self.place else 0
         self._pipeline = wiring.stage.build(self.context)
         self.records_total = 0
         self.commits_total = 0
+
+    @property
+    def untimely(self) -> UntimelyRecords:
+        """What it has met of records that were late or too far ahead."""
+        return self.context.untimely
 
     @property
     def watermark_ms(self) -> int:
@@ -90,7 +97,7 @@ class Task:
         return dirty_bytes > dirty_bytes_max or (self.has_due and dirty_bytes >= DIRTY_BYTES_PER_TURN)
 
     @property
-    def offsets(self) -> Mapping[TopicPartition, Committed]:
+    def offsets(self) -> Mapping[TopicPartition, int]:
         """Next offset to process of each input partition that has been read."""
         return self._offsets
 
@@ -99,9 +106,9 @@ class Task:
         """True when a commit would change anything."""
         return (
             self.context.has_sent
-            or self._offsets != self._committed
+            or self._offsets != self._committed.offsets
             or any(store.is_dirty for store in self.context.stores.values())
-            or self._announcement.is_due(self._settled_ms, idle=self._idle)
+            or self._announcement.is_due(self._settled_ms, idle=self._watermarks.all_idle)
         )
 
     def process(self, batch: RecordBatch) -> None:
@@ -113,49 +120,75 @@ class Task:
         if not len(batch):
             return
         reach("process.before_batch")
-        self._idle = False
-        upstream_of_source = self.wiring.inputs.index(batch.source)
+        port = self.wiring.port_of(batch.source)
+        self._announce_awake()
         for part, mark in _split_at_marks(batch):
             if len(part):
-                self.context.begin_part(part.offsets[0])
-                self._tell_marks(upstream_of_source)
-                self._pipeline.process(part)
-                self.records_total += len(part)
-                if not self.wiring.is_rekeyed:
-                    self._observe(upstream_of_source, max(part.timestamps_ms), idle=False)
+                self._process_part(port, part)
             if mark is not None:
-                self._observe(*decode_record(mark))
+                self._hear(port, Announced.decode(mark))
         reach("process.after_operators")
         self._move_to(batch.source, batch.offsets[-1] + 1)
         reach("process.after_batch")
 
     def reached(self, source: TopicPartition, offset_next: int) -> None:
         """The host has read up to here without finding more records: markers and gaps are behind us."""
-        if offset_next > self._offsets.get(source, Committed(0)).offset_next:
+        if offset_next > self._offsets.get(source, 0):
             self._move_to(source, offset_next)
+
+    def _process_part(self, port: int, part: RecordBatch) -> None:
+        """Records between two watermarks. Those of a source topic tell event time themselves."""
+        self.context.begin_part(part.offsets[0])
+        self._tell_marks(port)
+        self._pipeline.process(part)
+        self.records_total += len(part)
+        if self.wiring.ports[port].is_source and self._watermarks.observe(
+            self._watermarks.upstream(port), max(part.timestamps_ms)
+        ):
+            self.tend()
+
+    def _hear(self, port: int, announced: Announced) -> None:
+        upstream = self._watermarks.upstream(port, announced.upstream)
+        if self._watermarks.observe(upstream, announced.mark_ms, idle=announced.idle, ended=announced.ended):
+            self.tend()
+
+    def _announce_awake(self) -> None:
+        """Before the first record after a silence: the stages behind must wait for this task's event time again."""
+        if self._announcement.is_left_out and not self.context.is_muted:
+            self.context.begin_once()
+            self._announcement.send(self._writer, self._settled_ms, idle=False)
 
     def tend(self) -> None:
         """One turn of the host's loop: fire what time has made due, a bounded part of it.
 
         Raises what ``process`` raises.
         """
+        self.untimely.turn()
         self.context.others_ms = self.watermark_ms  # what timers send moves event time no further
         self.has_due = bool(self._pipeline.advance(self.watermark_ms))
         if not self.has_due:
             self._settled_ms = self.watermark_ms
 
-    def become_idle(self) -> None:
-        """The input has been silent at its end: stages behind need not wait for this task's event time."""
-        self._idle = True
+    def become_idle(self, source: TopicPartition) -> None:
+        """A source partition has been silent at its end: event time does not wait for it until it speaks again.
 
-    def replay(self, offsets: OffsetRange, event_time: str, batches: Iterable[RecordBatch]) -> None:
+        When all inputs are idle the stages behind need not wait for this task. Behind a re-key step it is the tasks of
+        the stage before that say so.
+        """
+        port = self.wiring.port_of(source)
+        if self.wiring.ports[port].is_source:
+            upstream = self._watermarks.upstream(port)
+            if self._watermarks.observe(upstream, UNKNOWN_MS, idle=True):
+                self.tend()
+
+    def replay(self, offsets: OffsetRange, event_time: EventTime, batches: Iterable[RecordBatch]) -> None:
         """Compute again what an eventual changelog has left out, before the first new record.
 
-        ``batches`` are the records of the input partition in ``offsets``, ``event_time`` the recorded watermarks
+        ``batches`` are the records of the input partition in ``offsets``, ``event_time`` what was reached
         where they begin. Outputs are dropped: they were committed when these records were processed first.
         """
-        reached, before = self._watermarks.encode(), (dict(self._offsets), self.records_total)
-        self._watermarks.assume(Watermarks.decode(event_time, self.wiring.upstreams))
+        reached, before = self._watermarks.event_time(), (dict(self._offsets), self.records_total)
+        self._watermarks.assume(event_time)
         self.context.is_muted = True
         self._pipeline.advance(self.watermark_ms)  # the steps, too, learn that it is earlier
         for changelog in self.context.eventual_changelogs.values():
@@ -163,7 +196,7 @@ class Task:
         for batch in batches:
             self.process(batch)
         # Event time also moves by word of the host, and a store may hold windows that were closed without a record.
-        self._watermarks.assume(Watermarks.decode(reached, self.wiring.upstreams))
+        self._watermarks.assume(reached)
         self._pipeline.advance(self.watermark_ms)
         for changelog in self.context.eventual_changelogs.values():
             changelog.is_replaying = False
@@ -193,7 +226,7 @@ class Task:
         """
         assert number > self.cut_number_max, f"{self.wiring.id} has its place in cut {number} already"
         for source, offset_next in starts.items():
-            self._offsets.setdefault(source, Committed(offset_next))
+            self._offsets.setdefault(source, offset_next)
         self.context.begin_once()
         self._commit(group, CutPlace(number, is_last_commit=True), complete=True)
         self.cut_number_max = number
@@ -208,8 +241,8 @@ class Task:
         return self._stores
 
     @property
-    def committed(self) -> Mapping[TopicPartition, Committed]:
-        """The input offsets that the committed state stands for."""
+    def committed(self) -> InputPosition:
+        """What of the input the committed state stands for."""
         return self._committed
 
     def _enter(self, place: CutPlace | None) -> None:
@@ -220,31 +253,28 @@ class Task:
         reach("commit.before_drain")
         self.tend()  # 1: drain
         reach("commit.after_drain")
-        if self._announcement.is_due(self._settled_ms, idle=self._idle):
+        idle = self._watermarks.all_idle
+        if self._announcement.is_due(self._settled_ms, idle=idle):
             self.context.begin_once()
-            self._announcement.send(self._writer, self._settled_ms, idle=self._idle)
+            self._announcement.send(self._writer, self._settled_ms, idle=idle)
         if place is not None and place.is_last_commit:
             send_barriers(self._writer, self.wiring.rekeys, place.number, max(0, self._settled_ms))
         chosen = self._chosen(complete=complete)
-        metadata = with_place(with_replay(self._watermarks.encode(), self._replay_from), place)
-        offsets = {
-            source: Committed(position.offset_next, metadata) for source, position in self._offsets.items()
-        }
+        position = InputPosition(dict(self._offsets), self._watermarks.event_time(), self._replay_from, place)
         commit_epoch(
-            self.wiring, self.context, self._writer, self._stores, group, offsets, self._ledger, chosen
+            self.wiring, self.context, self._writer, self._stores, group, position, self._ledger, chosen
         )
-        self._offsets = dict(offsets)
-        self._committed = dict(offsets)
+        self._committed = position
         self._enter(place)
         self.commits_total += 1
         reach("commit.done")
 
     def _chosen(self, *, complete: bool) -> dict[str, list[Change]]:
         """What goes to eventual changelogs with this commit."""
-        lead = self._offsets.get(self.wiring.inputs[0], Committed(0)).offset_next
+        primary = self._offsets.get(self.wiring.inputs[0], 0)
         stores = self.context.stores
         return {
-            name: changelog.choose(stores[name].changes(), stores[name].get_many, lead, complete=complete)
+            name: changelog.choose(stores[name].changes(), stores[name].get_many, primary, complete=complete)
             for name, changelog in self.context.eventual_changelogs.items()
         }
 
@@ -265,6 +295,7 @@ class Task:
 
     def close(self) -> None:
         """Let go after a commit."""
+        self.untimely.close()
         self._writer.close()
         self._stores.close()
 
@@ -275,25 +306,17 @@ class Task:
         finally:
             self.close()
 
-    def _tell_marks(self, upstream_of_source: int) -> None:
+    def _tell_marks(self, port: int) -> None:
         """Tell the operators how far event time may move with the next records."""
-        if not self.wiring.is_rekeyed:
-            self.context.part_mark_ms = self._watermarks.mark_ms(upstream_of_source)
-            self.context.others_ms = self._watermarks.least_of_others(upstream_of_source)
+        if self.wiring.ports[port].is_source:
+            upstream = self._watermarks.upstream(port)
+            self.context.part_mark_ms = self._watermarks.mark_ms(upstream)
+            self.context.others_ms = self._watermarks.least_of_others_ms(upstream)
         else:
             self.context.others_ms = NO_OTHERS_MS if self.wiring.is_in_order else UNKNOWN_MS
 
-    def _observe(self, upstream: int, mark_ms: int, idle: bool) -> None:
-        if self._watermarks.observe(upstream, mark_ms, idle=idle):
-            self.tend()
-
     def _move_to(self, source: TopicPartition, offset_next: int) -> None:
-        self._offsets[source] = Committed(offset_next)
-
-
-def _recorded_watermarks(wiring: TaskWiring, committed: Mapping[TopicPartition, Committed]) -> Watermarks:
-    lead = committed.get(wiring.inputs[0])
-    return Watermarks.decode(lead.metadata if lead else "", wiring.upstreams)
+        self._offsets[source] = offset_next
 
 
 def _split_at_marks(batch: RecordBatch) -> Iterator[tuple[RecordBatch, bytes | None]]:
@@ -304,8 +327,10 @@ def _split_at_marks(batch: RecordBatch) -> Iterator[tuple[RecordBatch, bytes | N
     first = 0
     for index, headers in enumerate(batch.headers):
         if batch.keys[index] is None and headers:
-            mark = marks_in(headers, WATERMARK_HEADER)
-            if mark is not None or marks_in(headers, CUT_HEADER) is not None:  # a barrier is no one's input
+            mark = header_value(headers, WATERMARK_HEADER)
+            if (
+                mark is not None or header_value(headers, CUT_HEADER) is not None
+            ):  # a barrier is no one's input
                 yield batch.rows(first, index), mark
                 first = index + 1
     if first < len(batch):

@@ -1,76 +1,106 @@
 """Event-time progress of a task: the minimum over everything that feeds it.
 
-A task that reads source topics has one upstream per topic. A task behind a re-key step has one upstream per task
-of the stage before it: each of those announces its own progress in *watermark records*, so a partition that is
+A task has a *port* per source topic or re-key step that it reads. A source topic is one upstream; behind a re-key step
+each task of the stage before it is one, and announces its own progress in *watermark records*, so a partition that is
 read faster than its neighbours never makes the neighbours' records late. An upstream that has reached the end of
-its input and stays silent announces itself *idle* and is left out until it speaks again
-(the scheme of Akidau et al., "The Dataflow Model", VLDB 2015, with Flink's idle inputs).
+its input and stays silent is *idle* and left out until it speaks again (the scheme of Akidau et al., "The Dataflow
+Model", VLDB 2015, with Flink's idle inputs).
 
-The marks travel with the committed input offsets, as the metadata string beside them, so they are exactly as
-durable as the position that they describe.
+The marks are part of the input position of each commit, so they are exactly as durable as the offsets they belong to.
 """
 
 from __future__ import annotations
 
-import json
-import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from stateflow.errors import StateCorrupt
+from stateflow.changelog.event_time import UNKNOWN_MS, EventTime, PortTime
 from stateflow.operators.marks import NO_OTHERS_MS
 
-UNKNOWN_MS = -1
-"""Before the first record of an upstream: nothing can be late."""
 
-_RECORD = struct.Struct(">iqB")
-_IDLE = 1
-_METADATA_VERSION = 1
+@dataclass(frozen=True, slots=True)
+class Port:
+    """One input of a stage as its tasks' event time knows it."""
+
+    name: str
+    """The source topic or the re-key step."""
+    upstreams: int
+    is_source: bool
 
 
 class Watermarks:
-    """Marks of ``upstreams`` inputs, each only ever rising, and their minimum, which only ever rises too."""
+    """Marks of all upstreams of all ports, each only ever rising, and their minimum, which only ever rises too.
 
-    def __init__(self, upstreams: int) -> None:
-        assert upstreams > 0, "a task has at least one input"
-        self._marks_ms = [UNKNOWN_MS] * upstreams
+    Upstreams are numbered through, those of the first port first.
+    """
+
+    def __init__(self, ports: Sequence[Port]) -> None:
+        assert ports, "a task has at least one input"
+        self.ports = tuple(ports)
+        self._first = [sum(port.upstreams for port in self.ports[:index]) for index in range(len(self.ports))]
+        self._marks_ms = [UNKNOWN_MS] * sum(port.upstreams for port in self.ports)
         self._idle: set[int] = set()
+        self._ended: set[int] = set()
         self._reached_ms = UNKNOWN_MS
 
-    @property
-    def upstreams(self) -> int:
-        """Number of inputs."""
-        return len(self._marks_ms)
+    def upstream(self, port: int, number: int = 0) -> int:
+        """The upstream ``number`` of a port, as numbered through.
+
+        Raises ``IndexError`` for one that does not exist: the log and the catalog disagree.
+        """
+        if not 0 <= number < self.ports[port].upstreams:
+            raise IndexError(f"{self.ports[port].name} has no upstream {number}")
+        return self._first[port] + number
 
     @property
     def value_ms(self) -> int:
         """Event time up to which all inputs are complete; ``UNKNOWN_MS`` until each has spoken or is idle."""
         return self._reached_ms
 
-    def observe(self, upstream: int, mark_ms: int, *, idle: bool = False) -> bool:
-        """Note an upstream's progress; True when ``value_ms`` rose.
-
-        Raises ``IndexError`` for an upstream that does not exist: the log and the catalog disagree.
-        """
-        self._marks_ms[upstream] = max(self._marks_ms[upstream], mark_ms)
-        if idle:
-            self._idle.add(upstream)
-        else:
-            self._idle.discard(upstream)
-        return self._rise()
-
     def mark_ms(self, upstream: int) -> int:
         """How far one upstream has come."""
         return self._marks_ms[upstream]
 
-    def least_of_others(self, upstream: int) -> int:
-        """The mark of the least of the other upstreams, idle ones left out; ``NO_OTHERS_MS`` without any."""
-        others = [
-            mark for index, mark in enumerate(self._marks_ms) if index != upstream and index not in self._idle
-        ]
+    def least_of_others_ms(self, upstream: int) -> int:
+        """The least mark of all other upstreams that are not idle; ``NO_OTHERS_MS`` when there are none."""
+        others = (
+            mark for index, mark in enumerate(self._marks_ms) if index != upstream and self._is_awake(index)
+        )
         return min(others, default=NO_OTHERS_MS)
 
+    def is_idle(self, upstream: int) -> bool:
+        """True for an upstream that is left out."""
+        return upstream in self._idle
+
+    @property
+    def all_idle(self) -> bool:
+        """True when no upstream is awake."""
+        return not any(map(self._is_awake, range(len(self._marks_ms))))
+
+    @property
+    def all_ended(self) -> bool:
+        """True when the input of every upstream was declared to be at its end for good."""
+        return len(self._ended) == len(self._marks_ms)
+
+    def observe(self, upstream: int, mark_ms: int, *, idle: bool = False, ended: bool = False) -> bool:
+        """Note an upstream's progress; True when ``value_ms`` rose."""
+        self._marks_ms[upstream] = max(self._marks_ms[upstream], mark_ms)
+        for members, is_member in ((self._idle, idle), (self._ended, ended)):
+            if is_member:
+                members.add(upstream)
+            else:
+                members.discard(upstream)
+        return self._rise()
+
+    def raise_to(self, value_ms: int) -> None:
+        """Event time is at least this, whatever the upstreams say: at the end of the input."""
+        self._reached_ms = max(self._reached_ms, value_ms)
+
+    def _is_awake(self, upstream: int) -> bool:
+        return upstream not in self._idle and upstream not in self._ended
+
     def _rise(self) -> bool:
-        awake = [mark for index, mark in enumerate(self._marks_ms) if index not in self._idle]
+        awake = [mark for index, mark in enumerate(self._marks_ms) if self._is_awake(index)]
         # With every input idle nothing is in flight any more, so the furthest one is the truth.
         value = min(awake) if awake else max(self._marks_ms)
         if value <= self._reached_ms:
@@ -78,89 +108,62 @@ class Watermarks:
         self._reached_ms = value
         return True
 
-    def assume(self, other: Watermarks) -> None:
-        """Become equal to another: the one call after which marks may be lower than before."""
-        self._marks_ms, self._idle = list(other._marks_ms), set(other._idle)
-        self._reached_ms = other._reached_ms
+    # --- as data ------------------------------------------------------------------------------------
 
-    def encode(self) -> str:
-        """The marks as an offset's metadata: short JSON, marks as distances from the smallest."""
-        known = [mark for mark in self._marks_ms if mark != UNKNOWN_MS]
-        base = min(known, default=0)
-        fields: dict[str, object] = {
-            "v": _METADATA_VERSION,
-            "at": self._reached_ms,
-            "base": base,
-            "d": [None if mark == UNKNOWN_MS else mark - base for mark in self._marks_ms],
-        }
-        if self._idle:
-            fields["idle"] = sorted(self._idle)
-        return json.dumps(fields, separators=(",", ":"))
+    def event_time(self) -> EventTime:
+        """What a commit keeps."""
+        return EventTime(self._reached_ms, tuple(map(self._port_time, range(len(self.ports)))))
 
-    @classmethod
-    def decode(cls, metadata: str, upstreams: int) -> Watermarks:
-        """Marks read back; all unknown for empty metadata, ``StateCorrupt`` for metadata of another writer.
-
-        When the number of upstreams is not the recorded one, all of them start from the recorded minimum.
-        """
-        marks = cls(upstreams)
-        if not metadata:
-            return marks
-        try:
-            fields = json.loads(metadata)
-            if fields["v"] != _METADATA_VERSION:
-                raise ValueError(f"version {fields['v']}")
-            recorded = [UNKNOWN_MS if d is None else fields["base"] + d for d in fields["d"]]
-            marks._reached_ms = int(fields["at"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise StateCorrupt(
-                f"the metadata beside a committed input offset cannot be read ({error}): {metadata[:80]!r}.",
-                action="another program commits offsets under this application's group id; give it a group of its"
-                " own, then reset this application's offsets with `stateflow reset`.",
-                metadata=metadata[:200],
-            ) from error
-        if len(recorded) == upstreams:
-            marks._marks_ms = recorded
-            marks._idle = {index for index in fields.get("idle", ()) if index < upstreams}
-        else:
-            marks._marks_ms = [min(recorded, default=UNKNOWN_MS)] * upstreams
-        return marks
-
-    @classmethod
-    def merged_minimum(cls, several: Sequence[Watermarks], upstreams: int) -> Watermarks:
-        """Marks for a task that takes over keys of several tasks: the lowest of each, so nothing becomes late.
-
-        Used by repartition; with another number of upstreams all start from the lowest mark of all.
-        """
-        merged = cls(upstreams)
-        if not several:
-            return merged
-        merged._reached_ms = min(marks._reached_ms for marks in several)
-        if all(marks.upstreams == upstreams for marks in several):
-            columns = zip(*(marks._marks_ms for marks in several), strict=True)
-            merged._marks_ms = [min(column) for column in columns]
-        else:
-            lowest = min(mark for marks in several for mark in marks._marks_ms)
-            merged._marks_ms = [lowest] * upstreams
-        return merged
-
-
-def encode_record(upstream: int, mark_ms: int, *, idle: bool) -> bytes:
-    """The value of the ``sf-wm`` header: upstream int32, mark int64, flags uint8 (1 = idle), big-endian."""
-    return _RECORD.pack(upstream, mark_ms, _IDLE if idle else 0)
-
-
-def decode_record(header: bytes) -> tuple[int, int, bool]:
-    """Upstream, mark and idleness out of a ``sf-wm`` header; ``StateCorrupt`` when it is malformed."""
-    if len(header) != _RECORD.size:
-        raise StateCorrupt(
-            f"a watermark record on a repartition topic has {len(header)} bytes instead of {_RECORD.size}.",
-            action="something else writes to this repartition topic; only the application itself may.",
+    def _port_time(self, port: int) -> PortTime:
+        first, count = self._first[port], self.ports[port].upstreams
+        numbers = range(first, first + count)
+        return PortTime(
+            self.ports[port].name,
+            tuple(self._marks_ms[first : first + count]),
+            frozenset(index - first for index in self._idle if index in numbers),
+            frozenset(index - first for index in self._ended if index in numbers),
         )
-    upstream, mark_ms, flags = _RECORD.unpack(header)
-    return upstream, mark_ms, bool(flags & _IDLE)
 
+    def assume(self, recorded: EventTime) -> None:
+        """Become what was recorded: the one call after which marks may be lower than before.
 
-def marks_in(headers: Iterable[tuple[str, bytes]], name: str) -> bytes | None:
-    """The header of that name, if the record has one."""
-    return next((value for key, value in headers if key == name), None)
+        Ports are found by name. Where one has another number of upstreams now, all of them start from its least mark;
+        what version 0.1 wrote knows no names and goes by the number of all upstreams.
+        """
+        for index, marks in enumerate(self._recorded(recorded)):
+            first, count = self._first[index], self.ports[index].upstreams
+            numbers = range(first, first + count)
+            self._idle.difference_update(numbers)
+            self._ended.difference_update(numbers)
+            if len(marks.marks_ms) == count:
+                self._marks_ms[first : first + count] = marks.marks_ms
+                self._idle |= {first + member for member in marks.idle}
+                self._ended |= {first + member for member in marks.ended}
+            else:
+                self._marks_ms[first : first + count] = [min(marks.marks_ms, default=UNKNOWN_MS)] * count
+        self._reached_ms = recorded.reached_ms
+
+    def wake_sources(self) -> None:
+        """Source topics count again until their host finds them silent at their ends: it may have slept."""
+        for index, port in enumerate(self.ports):
+            if port.is_source:
+                self._idle.discard(self._first[index])
+                self._ended.discard(self._first[index])
+
+    def _recorded(self, recorded: EventTime) -> list[PortTime]:
+        by_name = {port.name: port for port in recorded.ports}
+        unnamed = by_name.get("")
+        if unnamed is None:
+            return [by_name.get(port.name, PortTime(port.name, ())) for port in self.ports]
+        if len(unnamed.marks_ms) != len(self._marks_ms):
+            return [PortTime(port.name, (min(unnamed.marks_ms),)) for port in self.ports]
+        return [
+            PortTime(
+                port.name,
+                unnamed.marks_ms[first : first + port.upstreams],
+                frozenset(
+                    member - first for member in unnamed.idle if first <= member < first + port.upstreams
+                ),
+            )
+            for port, first in zip(self.ports, self._first, strict=True)
+        ]

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from stateflow.catalog.model import Catalog, Guarantee, StoreEntry
 from stateflow.catalog.names import changelog_topic, repartition_topic, task_id, transactional_id
 from stateflow.checkpoint.terms import WHOLE_LOGS, LogTerms
-from stateflow.operators.topology import Stage, Topology
-from stateflow.record import TopicPartition
+from stateflow.log.base import Writer
+from stateflow.operators.topology import Input, Stage, Topology
+from stateflow.record import Headers, TopicPartition
 from stateflow.routing import RoutingTable
+from stateflow.runtime.watermarks import Port
 from stateflow.state.index import StateIndex
 
 
@@ -20,6 +22,18 @@ class Rekey:
 
     topic: str
     routing: RoutingTable
+
+    def tell(self, writer: Writer, timestamp_ms: int, headers: Headers) -> None:
+        """Write a record with neither key nor value, for the tasks themselves, to every partition."""
+        nothing = [None] * self.routing.partitions
+        writer.send_many(
+            self.topic,
+            nothing,
+            nothing,
+            partitions=range(self.routing.partitions),
+            timestamps_ms=timestamp_ms,
+            headers=[headers] * self.routing.partitions,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +46,9 @@ class TaskWiring:
     generation: int
     guarantee: Guarantee
     inputs: tuple[TopicPartition, ...]
-    """One partition of each input topic, the lead topic first."""
-    upstreams: int
-    """How many inputs announce event time: tasks of the stage before, or source topics."""
+    """The partition of each input topic, the primary input first."""
+    ports: tuple[Port, ...]
+    """For each of ``inputs``, who tells event time there."""
     changelogs: Mapping[str, TopicPartition]
     """Store name → its changelog partition."""
     topic_ids: Mapping[str, str]
@@ -69,9 +83,18 @@ class TaskWiring:
         return transactional_id(self.app, self.generation, self.id)
 
     @property
+    def is_transactional(self) -> bool:
+        """True for a task that has a transactional id: all but those that keep nothing, at least once."""
+        return self.guarantee == "exactly-once" or bool(self.changelogs)
+
+    @property
     def is_rekeyed(self) -> bool:
         """True when the task reads a repartition topic of the application."""
-        return self.stage.repartition is not None
+        return self.stage.is_rekeyed
+
+    def port_of(self, source: TopicPartition) -> int:
+        """The number of the port that a partition is read at."""
+        return self.inputs.index(source)
 
 
 class Wiring:
@@ -85,9 +108,7 @@ class Wiring:
 
     def lead_topic(self, stage: Stage) -> str:
         """The topic whose partitions are dealt out to workers; the stage's task p follows its partition p."""
-        if stage.repartition is not None:
-            return repartition_topic(self.topology.app, stage.repartition, self.generation)
-        return stage.sources[0]
+        return self.input_topics(stage)[0]
 
     def lead_topics(self) -> dict[str, Stage]:
         """Lead topic → stage, for every stage.
@@ -110,7 +131,7 @@ class Wiring:
             generation=self.generation,
             guarantee=catalog.app.guarantee,
             inputs=tuple(TopicPartition(topic, partition) for topic in self.input_topics(stage)),
-            upstreams=self._upstreams(stage),
+            ports=tuple(self._port(port) for port in stage.inputs),
             changelogs={store: TopicPartition(topic, partition) for store, topic in topics.items()},
             topic_ids={topic: known_ids[topic] for topic in topics.values()},
             rekeys={
@@ -132,16 +153,22 @@ class Wiring:
         ]
 
     def input_topics(self, stage: Stage) -> tuple[str, ...]:
-        """Topics the stage reads, the lead topic first."""
-        return stage.sources if stage.repartition is None else (self.lead_topic(stage),)
+        """The topics that a stage reads, in the order of its inputs."""
+        app, generation = self.topology.app, self.generation
+        return tuple(
+            port.name if port.is_source else repartition_topic(app, port.name, generation)
+            for port in stage.inputs
+        )
+
+    def _port(self, port: Input) -> Port:
+        upstreams = 1 if port.upstream is None else self.catalog.partitions(port.upstream)
+        return Port(port.name, upstreams, port.is_source)
 
     def _is_in_order(self, stage: Stage) -> bool:
-        if stage.upstream is None:
-            return len(stage.sources) == 1
-        before = self.topology.stage(stage.upstream)
-        return self._upstreams(stage) == 1 and not before.stores and self._is_in_order(before)
-
-    def _upstreams(self, stage: Stage) -> int:
-        if stage.upstream is None:
-            return len(stage.sources)
-        return self.catalog.partitions(stage.upstream)
+        if len(stage.inputs) > 1:
+            return False
+        (port,) = stage.inputs
+        if port.upstream is None:
+            return True
+        before = self.topology.stage(port.upstream)
+        return self._port(port).upstreams == 1 and not before.stores and self._is_in_order(before)

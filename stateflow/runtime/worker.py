@@ -25,6 +25,7 @@ from stateflow.runtime.purge import Purge
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.starting import StartingTasks
 from stateflow.runtime.task import Task
+from stateflow.runtime.untimely_news import UntimelyNews
 from stateflow.runtime.wiring import TaskWiring, Wiring
 
 _LOG = logging.getLogger(__name__)
@@ -68,8 +69,10 @@ class Worker:
         observer: WorkerObserver | None = None,
         openings: Executor | None = None,
         cuts: Cuts | None = None,
+        news: UntimelyNews | None = None,
     ) -> None:
         self._cuts = cuts
+        self._news = news
         self._settings = settings
         self._clock = clock
         self._observer = observer
@@ -120,10 +123,14 @@ class Worker:
             self._start(lead, opened)
         for lead in list(self._tasks):
             self._tend(lead)
+        if self._news is not None:
+            self._news.turn(met for running in self._tasks.values() for met in running.task.untimely.met())
 
     def close(self) -> None:
         """Abandon what is not committed and leave the group; what is still held goes even if a part fails."""
         with ExitStack() as stack:
+            if self._news is not None:
+                stack.callback(self._news.close)
             stack.callback(self._group.close)
             stack.callback(self._starting.close)
             for lead in list(self._tasks):
@@ -217,7 +224,8 @@ class Worker:
         if not self._tend_cut(lead):
             return
         if now_seconds - running.heard_seconds >= self._settings.idle_seconds:
-            running.task.become_idle()
+            for source in running.task.wiring.inputs:
+                running.task.become_idle(source)
         is_due = now_seconds - running.committed_seconds >= self._settings.commit_interval_seconds
         if is_due or running.task.is_full(self._settings.dirty_bytes_max):
             self._commit(lead)
@@ -250,7 +258,7 @@ class Worker:
         if committed:
             self._lost_epochs.pop(lead, None)
         if running.task.wiring.is_rekeyed and running.task.place is None:  # a cut needs what is in flight
-            self._purge.consumed(running.task.offsets)
+            self._purge.consumed(running.task.committed.needed_next())
 
     def _start_again(self, lead: TopicPartition, error: StateflowError) -> None:
         _LOG.warning("Task %s starts again from its last commit: %s", self._tasks[lead].task.wiring.id, error)

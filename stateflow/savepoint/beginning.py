@@ -124,11 +124,11 @@ def _keep_settings(cluster: Cluster, catalog: Catalog, planned: Catalog) -> None
     ]
     pairs += [
         (
-            repartition_topic(app, stage.repartition, catalog.active.generation),
-            repartition_topic(app, stage.repartition, generation),
+            repartition_topic(app, step.name, catalog.active.generation),
+            repartition_topic(app, step.name, generation),
         )
         for stage in planned.stages.values()
-        if stage.repartition is not None
+        for step in stage.rekeys
     ]
     there = cluster.describe(old for old, _ in pairs)
     for old, new in pairs:
@@ -181,5 +181,5 @@ def unfinished_restore(catalog: Catalog) -> GenerationEntry:
 def _topics_of(catalog: Catalog, generation: int) -> set[str]:
     app = catalog.app.app
     names = {changelog_topic(app, store, generation) for store in catalog.stores}
-    steps = {stage.repartition for stage in catalog.stages.values() if stage.repartition is not None}
+    steps = {step.name for stage in catalog.stages.values() for step in stage.rekeys}
     return names | {repartition_topic(app, step, generation) for step in steps}

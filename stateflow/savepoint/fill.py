@@ -136,15 +136,14 @@ def _fill(cluster: Cluster, target: FillTarget, rows: Iterator[Record]) -> None:
         rows = islice(rows, done, None)
         while chunk := list(islice(rows, target.chunk_records_max)):
             writer.begin()
-            for record in chunk:
-                writer.send(
-                    target.partition.topic,
-                    record.key,
-                    record.value,
-                    partition=target.partition.partition,
-                    timestamp_ms=record.timestamp_ms or None,
-                    headers=record.headers,
-                )
+            writer.send_many(
+                target.partition.topic,
+                [record.key for record in chunk],
+                [record.value for record in chunk],
+                partitions=target.partition.partition,
+                timestamps_ms=[record.timestamp_ms for record in chunk],
+                headers=[record.headers for record in chunk],
+            )
             done += len(chunk)
             writer.send_offsets({target.partition: Committed(done, target.topic_id)}, target.group, None)
             reach("refill.before_commit")

@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 
 from stateflow.catalog.model import Catalog
 from stateflow.catalog.names import repartition_topic
+from stateflow.changelog.cut import number_in, unmarked
 from stateflow.checkpoint.queues import write_records
 from stateflow.checkpoint.savepoints import SavedQueue, SavedTask, SavepointObjects
 from stateflow.errors import OffsetsPending
@@ -22,7 +23,6 @@ from stateflow.failpoints import reach
 from stateflow.log.base import Cluster
 from stateflow.log.reading import read_range
 from stateflow.record import OffsetRange, Record, TopicPartition
-from stateflow.runtime.cut_marks import number_in, unmarked
 
 _STABLE_SECONDS_MAX = 90.0
 """Longer than a transaction may last."""
@@ -44,10 +44,8 @@ def collect_queues(
 
     Waits for transactions that are open over these partitions now; raises ``OffsetsPending`` when one does not end.
     """
-    steps = {
-        stage.repartition: stage.name for stage in catalog.stages.values() if stage.repartition is not None
-    }
-    places = {at: position.offset_next for task in tasks for at, position in task.positions().items()}
+    steps = {step.name: stage.name for stage in catalog.stages.values() for step in stage.rekeys}
+    places = {at: offset_next for task in tasks for at, offset_next in task.position().offsets.items()}
     sources = {
         (step, partition): TopicPartition(
             repartition_topic(catalog.app.app, step, catalog.active.generation), partition

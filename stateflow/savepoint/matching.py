@@ -10,7 +10,7 @@ from stateflow.catalog.compatibility import store_differences
 from stateflow.catalog.model import Catalog, StageEntry
 from stateflow.checkpoint.savepoints import Savepoint
 from stateflow.errors import CatalogIncompatible, SavepointUnfit
-from stateflow.log.base import Cluster, Committed
+from stateflow.log.base import Cluster
 from stateflow.record import OffsetRange, TopicPartition
 
 SourcePolicy = Literal["offsets", "earliest", "latest"]
@@ -46,7 +46,7 @@ def match(savepoint: Savepoint, expected: Catalog, *, allow_dropped_state: bool)
             differences=differences,
         )
     had = {store.name for store in savepoint.stores}
-    steps = {stage.repartition for stage in expected.stages.values() if stage.repartition is not None}
+    steps = {step.name for stage in expected.stages.values() for step in stage.rekeys}
     queued = {queue.step: 0 for queue in savepoint.queues}
     for queue in savepoint.queues:
         queued[queue.step] += queue.records
@@ -82,34 +82,35 @@ def _differences(savepoint: Savepoint, expected: Catalog) -> Iterator[str]:
 
 def _stage_differences(store: str, then: StageEntry, now: StageEntry) -> Iterator[str]:
     """Keys must be in the partitions where their state is put."""
-    if then.repartition != now.repartition:
-        yield f"store {store!r} is behind {now.repartition!r} in the code, behind {then.repartition!r} in the savepoint"
-    elif then.repartition is None and (then.sources, then.source_partitions) != (
-        now.sources,
-        now.source_partitions,
-    ):
+    if {step.name for step in then.rekeys} != {step.name for step in now.rekeys}:
+        yield f"store {store!r} is behind {_steps(now)} in the code, behind {_steps(then)} in the savepoint"
+    elif (then.sources, then.source_partitions) != (now.sources, now.source_partitions):
         yield (
             f"store {store!r} follows {', '.join(now.sources)} with {now.source_partitions} partitions, in the"
             f" savepoint {', '.join(then.sources)} with {then.source_partitions}"
         )
 
 
+def _steps(stage: StageEntry) -> str:
+    return ", ".join(repr(step.name) for step in stage.rekeys) or "no re-key step"
+
+
 def source_positions(
     cluster: Cluster, savepoint: Savepoint, expected: Catalog, policy: SourcePolicy | None
-) -> dict[TopicPartition, Committed]:
-    """Where the restored application begins to read each source partition, with the event time it had there.
+) -> dict[TopicPartition, int]:
+    """Where the restored application begins to read each source partition.
 
     The savepoint's offsets are those of a topic, known by its id. For another topic of that name ``policy`` says what
     to do. Sources that the savepoint does not know are left to ``start_from``. Raises ``SavepointUnfit``.
     """
-    saved = {at: position for task in savepoint.tasks for at, position in task.positions().items()}
-    positions: dict[TopicPartition, Committed] = {}
+    saved = {at: offset for task in savepoint.tasks for at, offset in task.position().offsets.items()}
+    positions: dict[TopicPartition, int] = {}
     for stage in expected.stages.values():
         for topic in stage.sources:
             if topic in savepoint.source_ids:
                 count = stage.source_partitions or 0
                 log = cluster.ranges(TopicPartition(topic, partition) for partition in range(count))
-                own = {at: position for at, position in saved.items() if at.topic == topic}
+                own = {at: offset for at, offset in saved.items() if at.topic == topic}
                 is_same = stage.source_ids.get(topic) == savepoint.source_ids[topic]
                 positions |= _topic_positions(topic, own, log, "offsets" if is_same else policy)
     return positions
@@ -117,10 +118,10 @@ def source_positions(
 
 def _topic_positions(
     topic: str,
-    saved: Mapping[TopicPartition, Committed],
+    saved: Mapping[TopicPartition, int],
     log: Mapping[TopicPartition, OffsetRange],
     policy: SourcePolicy | None,
-) -> dict[TopicPartition, Committed]:
+) -> dict[TopicPartition, int]:
     if policy is None:
         raise SavepointUnfit(
             f"the source {topic} is not the topic that the savepoint was made from (it has another topic id).",
@@ -136,20 +137,20 @@ def _topic_positions(
             topic=topic,
         )
     if policy == "earliest":
-        return {at: Committed(found.offset_first) for at, found in log.items()}
+        return {at: found.offset_first for at, found in log.items()}
     if policy == "latest":
-        return {at: Committed(found.offset_next) for at, found in log.items()}
-    for at, position in saved.items():
+        return {at: found.offset_next for at, found in log.items()}
+    for at, offset_next in saved.items():
         found = log[at]
-        if not found.offset_first <= position.offset_next <= found.offset_next:
+        if not found.offset_first <= offset_next <= found.offset_next:
             raise SavepointUnfit(
                 f"{at} has the offsets {found.offset_first} to {found.offset_next} now, and the savepoint goes on at"
-                f" {position.offset_next}.",
+                f" {offset_next}.",
                 action="restore from a newer savepoint; or read it from where there is something with --sources"
                 " earliest, which accepts the gap.",
                 topic=topic,
                 partition=at.partition,
-                offset=position.offset_next,
+                offset=offset_next,
             )
     # A partition that was added since: all of it is behind the cut.
-    return {at: saved.get(at, Committed(found.offset_first)) for at, found in log.items()}
+    return {at: saved.get(at, found.offset_first) for at, found in log.items()}

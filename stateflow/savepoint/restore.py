@@ -14,7 +14,7 @@ starting again with the same savepoint; ``abort_restore`` undoes what there is.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -23,17 +23,20 @@ from stateflow.catalog.control import ControlTopic
 from stateflow.catalog.encoding import CatalogItem, Removed
 from stateflow.catalog.model import Catalog, GenerationEntry, RangeAudit
 from stateflow.catalog.names import changelog_topic, repartition_topic
+from stateflow.changelog.event_time import EventTime
+from stateflow.changelog.position import InputPosition
 from stateflow.checkpoint.savepoints import Savepoint, SavepointObjects
 from stateflow.clock import Clock
 from stateflow.errors import GenerationUnfinished
 from stateflow.failpoints import reach
-from stateflow.log.base import Cluster, Committed
+from stateflow.log.base import Cluster
 from stateflow.record import TopicPartition
 from stateflow.runtime.cuts import abort_cut
 from stateflow.runtime.prepare import own_topics
 from stateflow.savepoint.beginning import begin, next_generation, planned_catalog, resumable
 from stateflow.savepoint.fill import FillTarget, fill_queue, fill_task, total_audit
 from stateflow.savepoint.matching import Match, SourcePolicy, match, source_positions
+from stateflow.scale.first_commits import FirstCommit, changelogs_of, first_commits, write_commit_records
 from stateflow.scale.generation import fence_tasks, refuse_while_running
 
 Report = Callable[[int, int], None]
@@ -61,7 +64,7 @@ class Plan:
     generation: int
     resumes: bool
     match: Match
-    positions: dict[TopicPartition, Committed]
+    positions: dict[TopicPartition, int]
     topics: tuple[str, ...]
 
 
@@ -192,10 +195,12 @@ def _activate(
     planned: Catalog,
     entry: GenerationEntry,
     audit: list[RangeAudit],
-    positions: dict[TopicPartition, Committed],
+    positions: dict[TopicPartition, int],
     clock: Clock,
 ) -> None:
     app = planned.app.app
+    commits = _first_commits(cluster, savepoint, planned, entry, positions)
+    write_commit_records(cluster, app, entry.generation, commits)
 
     def decide(current: Catalog | None) -> list[CatalogItem]:
         found = None if current is None else current.generations.get(entry.generation)
@@ -218,7 +223,7 @@ def _activate(
         # Trimming is never taken out of a catalog; the new changelogs are whole, and are set for it at the next start.
         trim = None if current.app.trim is None else msgspec.structs.replace(current.app.trim, since_ms=0)
         return [
-            msgspec.structs.replace(planned.app, trim=trim),
+            msgspec.structs.replace(planned.app, trim=trim, two_ids=current.app.two_ids),
             *planned.stages.values(),
             *planned.stores.values(),
             *removed,
@@ -227,24 +232,36 @@ def _activate(
             active,
         ]
 
-    queues = _queue_positions(cluster, savepoint, planned, entry)
-    ControlTopic(cluster, app).change(decide, {**positions, **queues})
+    offsets = {at: to for commit in commits for at, to in commit.group_offsets().items()}
+    ControlTopic(cluster, app).change(decide, offsets)
 
 
-def _queue_positions(
-    cluster: Cluster, savepoint: Savepoint, planned: Catalog, entry: GenerationEntry
-) -> dict[TopicPartition, Committed]:
-    """The tasks behind re-key steps begin with the records in flight, at the event time they had reached."""
-    metadata = {
-        (task.stage, task.partition): task.inputs[0].metadata for task in savepoint.tasks if task.inputs
-    }
-    positions = {}
-    for stage in planned.stages.values():
-        if stage.repartition is None:
+def _first_commits(
+    cluster: Cluster,
+    savepoint: Savepoint,
+    planned: Catalog,
+    entry: GenerationEntry,
+    positions: Mapping[TopicPartition, int],
+) -> list[FirstCommit]:
+    """Tasks begin where the savepoint was cut, at the event time that they had reached there.
+
+    Those behind re-key steps begin with the records in flight. Of a source read from elsewhere nothing is known.
+    """
+    saved = {(task.stage, task.partition): task.position() for task in savepoint.tasks}
+    commits: list[FirstCommit] = []
+    for name, stage in planned.stages.items():
+        times = {at: position.event_time for (of, at), position in saved.items() if of == name}
+        if stage.rekeys:
+            commits += first_commits(cluster, planned, name, entry, times)
             continue
-        topic = repartition_topic(planned.app.app, stage.repartition, entry.generation)
-        sources = [TopicPartition(topic, partition) for partition in range(entry.partitions)]
-        for source, log in cluster.ranges(sources).items():
-            said = metadata.get((stage.name, source.partition), "")
-            positions[source] = Committed(log.offset_first, said)
-    return positions
+        for partition in range(stage.source_partitions or 0):
+            own = {
+                at: to
+                for at, to in positions.items()
+                if at.partition == partition and at.topic in stage.sources
+            }
+            then = saved.get((name, partition), InputPosition())
+            is_same = own == then.offsets
+            position = InputPosition(own, then.event_time if is_same else EventTime())
+            commits.append(FirstCommit(changelogs_of(planned, name, entry.generation, partition), position))
+    return commits

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from stateflow.catalog.model import Catalog
 from stateflow.catalog.names import task_id
+from stateflow.changelog.position import InputPosition
 from stateflow.checkpoint.imaging import CUT_FOLDER, take_checkpoint_in
 from stateflow.checkpoint.jobs import RestoreJob, has_database, jobs_of
 from stateflow.checkpoint.recovery import run_job
 from stateflow.checkpoint.savepoints import SavedImage, SavedTask, SavepointObjects
 from stateflow.clock import Clock
 from stateflow.errors import SavepointFailed
-from stateflow.log.base import Cluster, Committed
+from stateflow.log.base import Cluster
 from stateflow.log.settling import settled_ranges
 from stateflow.record import OffsetRange, TopicPartition
 from stateflow.runtime.cuts import publish_image, saved_task
-from stateflow.scale.decided import decided_inputs, refuse_pending_replays, refuse_torn_commits
+from stateflow.scale.decided import decided_positions, refuse_pending_replays, refuse_torn_commits
 from stateflow.scale.generation import fence_tasks, refuse_while_running
 from stateflow.store.directory import TaskDirectory
 from stateflow.store.resources import RocksResources
@@ -45,14 +46,14 @@ def stopped_parts(
     refuse_torn_commits(cluster, catalog)
     refuse_pending_replays(cluster, catalog)
     before = _ends(cluster, catalog)
-    inputs = {stage: decided_inputs(cluster, catalog, stage) for stage in catalog.stages}
+    positions = {stage: decided_positions(cluster, catalog, stage) for stage in catalog.stages}
     jobs = {job.task: job for job in jobs_of(catalog, cluster.cluster_id, state_dir or Path())}
     tasks = []
     total = sum(catalog.partitions(stage) for stage in catalog.stages)
     for stage in catalog.stages:
         for partition in range(catalog.partitions(stage)):
             task = task_id(stage, partition)
-            own = {source: at for source, at in inputs[stage].items() if source.partition == partition}
+            own = positions[stage][partition]
             image = None
             if task in jobs:
                 image = _image(cluster, jobs[task], own, saved, clock, is_local=state_dir is not None)
@@ -81,7 +82,7 @@ def _ends(cluster: Cluster, catalog: Catalog) -> dict[TopicPartition, OffsetRang
 def _image(
     cluster: Cluster,
     job: RestoreJob,
-    inputs: Mapping[TopicPartition, Committed],
+    position: InputPosition,
     saved: SavepointObjects,
     clock: Clock,
     *,
@@ -89,16 +90,16 @@ def _image(
 ) -> SavedImage | None:
     """The state of one task at the end of its changelogs; what is on this disk shortens the way there."""
     if is_local and has_database(job) and not job.directory.is_damaged:
-        return _restored_image(cluster, job, inputs, saved, clock)
+        return _restored_image(cluster, job, position, saved, clock)
     with TemporaryDirectory(prefix="stateflow-") as scratch:
         elsewhere = TaskDirectory(Path(scratch) / job.task, job.directory.identity)
-        return _restored_image(cluster, replace(job, directory=elsewhere), inputs, saved, clock)
+        return _restored_image(cluster, replace(job, directory=elsewhere), position, saved, clock)
 
 
 def _restored_image(
     cluster: Cluster,
     job: RestoreJob,
-    inputs: Mapping[TopicPartition, Committed],
+    position: InputPosition,
     saved: SavepointObjects,
     clock: Clock,
 ) -> SavedImage | None:
@@ -114,6 +115,6 @@ def _restored_image(
         return None
     try:
         images = saved.images(job.directory.identity.generation, job.task)
-        return publish_image(taken, images, inputs, saved.id, lambda: False)
+        return publish_image(taken, images, position, saved.id, lambda: False)
     finally:
         taken.discard()

@@ -26,7 +26,7 @@ from stateflow.errors import (
     OldGenerationWritten,
     StillRunning,
 )
-from stateflow.log.base import Cluster, Committed
+from stateflow.log.base import Cluster
 from stateflow.log.settling import settled_ranges
 from stateflow.record import OffsetRange, TopicPartition
 from stateflow.runtime.lag import application_lag
@@ -218,7 +218,7 @@ class Absorption:
         ]
         known = cluster.committed(ours, sources)
         positions = cluster.committed(self.other, sources)
-        missing = {s: Committed(p.offset_next) for s, p in positions.items() if s not in known}
+        missing = {source: at for source, at in positions.items() if source not in known}
         if missing:
             cluster.commit(ours, missing)
 

@@ -1,6 +1,6 @@
 """Where the tasks of a generation stand, by the words of their last commits.
 
-Under exactly-once the commit record of a changelog says how far a task's input was processed; the group's
+The commit record of a changelog says how far a task's input was processed; the group's
 committed offset may be behind it after a torn commit (``docs/exactly-once.md``). And a changelog whose last
 commit is only half there must be set right by its task, which has the state to do it, before anyone copies
 it.
@@ -8,15 +8,18 @@ it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from stateflow.catalog.model import Catalog
 from stateflow.catalog.names import changelog_topic, task_id
-from stateflow.changelog.sequences import Resolution, resolve
+from stateflow.changelog.position import InputPosition
+from stateflow.changelog.sequences import Resolution
 from stateflow.checkpoint.tails import read_tails
 from stateflow.errors import ChangelogTrimmed, CommitTorn, ReplayPending
 from stateflow.log.base import Cluster, Committed
 from stateflow.record import TopicPartition
 from stateflow.runtime.lag import stage_inputs
-from stateflow.runtime.replay import replay_moment
+from stateflow.runtime.takeover import recovery_point, resolved
 
 
 def refuse_torn_commits(cluster: Cluster, catalog: Catalog) -> None:
@@ -45,10 +48,10 @@ def refuse_pending_replays(cluster: Cluster, catalog: Catalog) -> None:
     """Raise ``ReplayPending`` when a window is in no changelog: only its task can compute it from the input."""
     eventual = {store.stage for store in catalog.stores.values() if store.changelog_policy == "eventual"}
     pending = [
-        task_id(stage, source.partition)
+        task_id(stage, partition)
         for stage in sorted(eventual)
-        for source, committed in decided_inputs(cluster, catalog, stage).items()
-        if replay_moment(committed.metadata) is not None
+        for partition, position in decided_positions(cluster, catalog, stage).items()
+        if position.replay_from is not None
     ]
     if pending:
         raise ReplayPending(
@@ -76,28 +79,38 @@ def refuse_trimmed_logs(cluster: Cluster, catalog: Catalog) -> None:
                 )
 
 
-def decided_inputs(cluster: Cluster, catalog: Catalog, stage: str) -> dict[TopicPartition, Committed]:
-    """How far each task of a stage of the active generation has processed its input, and its watermarks.
+def decided_positions(cluster: Cluster, catalog: Catalog, stage: str) -> dict[int, InputPosition]:
+    """By partition, what each task of a stage of the active generation has processed of its input.
 
-    Partitions whose task never committed are absent.
+    Empty positions are those of tasks that never committed.
     """
     sources = stage_inputs(catalog, stage)
-    inputs = dict(cluster.committed(catalog.app.app, sources))
+    committed = cluster.committed(catalog.app.app, sources)
+    positions = {}
     for partition in range(catalog.partitions(stage)):
-        last = resolution_of(cluster, catalog, stage, partition).last
-        if last is not None:
-            inputs |= {source: last.inputs[source] for source in sources if source in last.inputs}
-    return inputs
+        own = [source for source in sources if source.partition == partition]
+        resolution = resolution_of(cluster, catalog, stage, partition, committed)
+        positions[partition] = recovery_point(own, resolution, committed)
+    return positions
 
 
-def resolution_of(cluster: Cluster, catalog: Catalog, stage: str, partition: int) -> Resolution:
-    """What is decided in the changelogs of one task; nothing at least once, where Kafka's marker decides."""
-    if catalog.app.guarantee != "exactly-once":
-        return Resolution(None, {})
+def resolution_of(
+    cluster: Cluster,
+    catalog: Catalog,
+    stage: str,
+    partition: int,
+    committed: Mapping[TopicPartition, Committed] | None = None,
+) -> Resolution:
+    """What is decided in the changelogs of one task. ``committed`` are the group's offsets, if they were asked for."""
     generation = catalog.changelog_generation(stage)
     changelogs = {
         store.name: TopicPartition(changelog_topic(catalog.app.app, store.name, generation), partition)
         for store in catalog.stores.values()
         if store.stage == stage
     }
-    return resolve(read_tails(cluster, changelogs)) if changelogs else Resolution(None, {})
+    if not changelogs:
+        return Resolution(None, {})
+    if committed is None:
+        sources = [source for source in stage_inputs(catalog, stage) if source.partition == partition]
+        committed = cluster.committed(catalog.app.app, sources, stable=False)
+    return resolved(read_tails(cluster, changelogs), committed)

@@ -246,8 +246,6 @@ def fence_tasks(cluster: Cluster, catalog: Catalog) -> None:
     Afterwards no worker that was believed dead can write any more, and what it left open is aborted, so the
     last stable offsets of the topics are their ends.
     """
-    if catalog.app.guarantee != "exactly-once":
-        return
     app, generation = catalog.app.app, catalog.active.generation
     ids = [
         transactional_id(app, generation, task_id(stage, partition))

@@ -12,7 +12,7 @@ from stateflow.log.reading import read_range
 from stateflow.log.settling import settled_ranges
 from stateflow.record import OffsetRange, TopicPartition
 from stateflow.scale.audit import AuditJob, audit_partition
-from stateflow.scale.decided import decided_inputs
+from stateflow.scale.decided import decided_positions
 from stateflow.scale.generation import preparing
 from stateflow.scale.scope import MovedTopic, moved_topics
 
@@ -121,13 +121,15 @@ def source_ranges(
     if topic.layout is not None:
         return ranges
     if stable:
-        committed = decided_inputs(cluster, catalog, topic.stage)
+        positions = decided_positions(cluster, catalog, topic.stage).values()
+        read_next = {
+            at: offset_next for position in positions for at, offset_next in position.offsets.items()
+        }
     else:
         committed = cluster.committed(catalog.app.app, sources, stable=False)
+        read_next = {source: at.offset_next for source, at in committed.items()}
     return {
-        source: OffsetRange(committed[source].offset_next, offsets.offset_next)
-        if source in committed
-        else offsets
+        source: OffsetRange(read_next[source], offsets.offset_next) if source in read_next else offsets
         for source, offsets in ranges.items()
     }
 

@@ -135,20 +135,14 @@ def _write_chunk(writer: Writer, job: MoveJob, chunk: _Chunk) -> None:
     owners = RoutingTable.from_entry(job.routing).partitions_of(routing_keys(job.layout, chunk.keys))
     writer.begin()
     try:
-        if chunk.headers:
-            rows = zip(chunk.keys, chunk.values, owners, chunk.timestamps_ms, chunk.headers, strict=True)
-            for key, value, owner, timestamp_ms, headers in rows:
-                writer.send(
-                    job.target_topic, key, value, partition=owner, timestamp_ms=timestamp_ms, headers=headers
-                )
-        elif chunk.keys:
-            writer.send_many(
-                job.target_topic,
-                chunk.keys,
-                chunk.values,
-                partitions=owners,
-                timestamps_ms=chunk.timestamps_ms,
-            )
+        writer.send_many(
+            job.target_topic,
+            chunk.keys,
+            chunk.values,
+            partitions=owners,
+            timestamps_ms=chunk.timestamps_ms,
+            headers=chunk.headers,
+        )
         writer.send_offsets({job.source: job.progress(chunk.offset_next)}, job.group, None)
     except BaseException:
         writer.abort()

@@ -52,9 +52,9 @@ def rekeyed_topics(catalog: Catalog) -> list[MovedTopic]:
         if catalog.is_rekeyed(store.stage)
     ]
     moved += [
-        MovedTopic(app, f"{stage.repartition}-repartition", stage.name, None)
+        MovedTopic(app, f"{step.name}-repartition", stage.name, None)
         for stage in catalog.stages.values()
-        if stage.repartition is not None
+        for step in stage.rekeys
     ]
     return moved
 

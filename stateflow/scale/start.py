@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from stateflow.catalog.control import ControlTopic
 from stateflow.catalog.model import Catalog, GenerationEntry, RangeAudit, RoutingEntry
+from stateflow.changelog.event_time import merged_minimum
 from stateflow.changelog.format import is_reserved
 from stateflow.checkpoint.whole import Base, with_base_slot
 from stateflow.clock import Clock
@@ -27,7 +28,6 @@ from stateflow.log.reading import read_range
 from stateflow.log.settling import settled_ranges
 from stateflow.record import OffsetRange, TopicPartition
 from stateflow.runtime.cuts import abort_cut
-from stateflow.runtime.watermarks import Watermarks
 from stateflow.scale.absorb import (
     Absorption,
     MergeJob,
@@ -37,12 +37,13 @@ from stateflow.scale.absorb import (
 )
 from stateflow.scale.audit import AuditJob, audit_partition, compare
 from stateflow.scale.decided import (
-    decided_inputs,
+    decided_positions,
     refuse_pending_replays,
     refuse_torn_commits,
     refuse_trimmed_logs,
 )
 from stateflow.scale.engine import Engine
+from stateflow.scale.first_commits import FirstCommit, first_commits, write_commit_records
 from stateflow.scale.generation import (
     activate,
     begin,
@@ -218,23 +219,16 @@ def _commit_inputs(cluster: Cluster, catalog: Catalog, entry: GenerationEntry) -
     """Where the tasks of the new generation begin, and the event time that all tasks before them had
     reached.
     """
-    app, old = catalog.app.app, catalog.active.generation
-    offsets: dict[TopicPartition, Committed] = {}
-    for topic in moved_topics(catalog):
-        if topic.layout is not None:
-            continue
-        upstream = catalog.stages[topic.stage].upstream
-        assert upstream is not None, "a re-keyed stage has a stage that writes to it"
-        old_sources = topic.partitions(catalog, old)
-        committed = decided_inputs(cluster, catalog, topic.stage)
-        metadata = [committed[source].metadata if source in committed else "" for source in old_sources]
-        marks = [Watermarks.decode(text, catalog.partitions(upstream, old)) for text in metadata]
-        lowest = Watermarks.merged_minimum(marks, catalog.partitions(upstream, entry.generation))
-        ranges = cluster.ranges(topic.partitions(catalog, entry.generation))
-        offsets.update(
-            {source: Committed(found.offset_first, lowest.encode()) for source, found in ranges.items()}
-        )
-    cluster.commit(app, offsets)
+    app = catalog.app.app
+    commits: list[FirstCommit] = []
+    for stage in catalog.stages:
+        if catalog.is_rekeyed(stage):
+            positions = decided_positions(cluster, catalog, stage).values()
+            lowest = merged_minimum([position.event_time for position in positions])
+            event_times = dict.fromkeys(range(entry.partitions), lowest)
+            commits += first_commits(cluster, catalog, stage, entry, event_times)
+    write_commit_records(cluster, app, entry.generation, commits)
+    cluster.commit(app, {at: to for commit in commits for at, to in commit.group_offsets().items()})
 
 
 def _audit(

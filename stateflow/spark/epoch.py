@@ -72,12 +72,13 @@ def run_epoch(
         for source, offset_first in opened.starts.items():
             _process(cluster, task, group, OffsetRange(offset_first, todo.targets[source]), source, settings)
         if todo.idle:
-            task.become_idle()
+            for source in wiring.inputs:
+                task.become_idle(source)
         _commit_with_what_is_due(task, group, settings)
     except BaseException:
         task.abandon()
         raise
-    offsets = {source: position.offset_next for source, position in task.offsets.items()}
+    offsets = dict(task.offsets)
     task.close()
     return EpochResult(
         wiring.id, task.records_total, time.monotonic() - started_at, offsets, wiring.is_rekeyed

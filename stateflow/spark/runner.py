@@ -22,7 +22,7 @@ from stateflow.catalog.control import ControlTopic
 from stateflow.catalog.model import Guarantee
 from stateflow.clock import Clock, SystemClock
 from stateflow.errors import JobFailed, StateflowError
-from stateflow.log.base import Cluster, Committed
+from stateflow.log.base import Cluster
 from stateflow.operators.topology import Topology
 from stateflow.runtime.cuts import abort_cut
 from stateflow.runtime.lag import is_drained
@@ -242,7 +242,7 @@ class _Run:
                 raise self._error
             self.totals.records_total += result.records_total
             if result.is_rekeyed:
-                self._purge.consumed({s: Committed(offset) for s, offset in result.offsets.items()})
+                self._purge.consumed(result.offsets)
         self.totals.epochs_total += bool(results)
         self.totals.tasks_total += len(results)
 

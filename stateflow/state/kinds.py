@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from stateflow.catalog.model import KeyLayout, StoreKind
 from stateflow.codec.base import Codec
+from stateflow.duration import whole_ms
 from stateflow.state.counter import Counter
 from stateflow.state.expiry import Expiry
 from stateflow.state.forgetting_list import ForgettingListOf
@@ -110,7 +111,7 @@ class Kind:
 
 def milliseconds(duration: timedelta | None) -> int | None:
     """A duration in whole ms."""
-    return None if duration is None else duration // timedelta(milliseconds=1)
+    return None if duration is None else whole_ms(duration)
 
 
 def _bind_map(bound: Binding, prefix: Prefix | None = None, depth: int = 0) -> MapOf[Any, Any]:

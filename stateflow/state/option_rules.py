@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import fields
-from datetime import timedelta
 from typing import Any
 
 from stateflow.codec.base import Codec
+from stateflow.duration import declared_ms
 from stateflow.errors import GraphError
 from stateflow.state.kinds import KINDS, Kind, StateOptions
 
@@ -34,7 +34,10 @@ def check_options(
             raise wrong(owner, name, f"has a {option} of {bound}", "Give a number from 1 up.")
     for option in ("ttl", "history"):
         duration = getattr(options, option)
-        if duration is not None and duration < timedelta(milliseconds=1):
+        if (
+            duration is not None
+            and declared_ms(f"{option} of the state {owner.__name__}.{name}", duration) < 1
+        ):
             raise wrong(owner, name, f"has a {option} below 1 ms", "Give a longer one.")
     if codec.describe()["codec"] == "confluent-avro":
         what = "is written with schemas of a registry, which tools and restores do not ask"

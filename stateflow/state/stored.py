@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
+from stateflow.duration import whole_ms
 from stateflow.errors import GraphError
 from stateflow.state.expiry import Expiry
 from stateflow.state.layout import prefix_end
@@ -42,7 +43,8 @@ class Stored:
     def stamped(self, data: bytes, ttl: timedelta | None = None) -> bytes:
         """The bytes to store for a value written by the current record.
 
-        Raises ``GraphError`` for a time to live of its own where none was declared, ``ValueError`` below 1 ms.
+        Raises ``GraphError`` for a time to live of its own where none was declared, ``ValueError`` for less than
+        1 ms or a fraction of one.
         """
         ttl_ms = None if ttl is None else self._own_ttl_ms(ttl)
         if self._expiry is None:
@@ -60,7 +62,7 @@ class Stored:
     def _own_ttl_ms(self, ttl: timedelta) -> int:
         if self._expiry is None or not self._expiry.per_write:
             raise no_own_ttl()
-        ttl_ms = ttl // timedelta(milliseconds=1)
+        ttl_ms = whole_ms(ttl)
         if ttl_ms < 1:
             raise ValueError(f"a time to live of {ttl} is below 1 ms")
         return ttl_ms

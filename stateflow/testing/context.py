@@ -8,7 +8,9 @@ from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 from stateflow.catalog.model import StoreEntry
-from stateflow.changelog.eventual import Eventual, EventualChangelog, Moment
+from stateflow.changelog.event_time import NO_EVENT_TIME
+from stateflow.changelog.eventual import Eventual, EventualChangelog
+from stateflow.changelog.position import Moment
 from stateflow.clock import ManualClock
 from stateflow.codec.covered import log_id
 from stateflow.operators.context import Pipeline
@@ -39,6 +41,7 @@ class MemoryContext:
         self.entries = {store.name: store for store in stage.stores}
         """The stores as the catalog would have them."""
         self.partition = partition
+        self._inputs = [port.name for port in stage.inputs]
         self.clock = ManualClock()
         self.watermark_ms = -1
         self.part_mark_ms = UNKNOWN_MS
@@ -56,13 +59,17 @@ class MemoryContext:
         self.offset_first = 0
         self._undo = UndoScope(self.stores)
 
+    def port(self, topic: str) -> str:
+        """The stage's own input of that name; any other topic is that of its first input."""
+        return topic if topic in self._inputs else self._inputs[0]
+
     def store(self, name: str) -> DirtyStore:
         """The stage's own store; KeyError for another."""
         return self.stores[name]
 
     def eventual(self, store: str, policy: Eventual) -> EventualChangelog:
         """An eventual changelog of a log that nobody writes."""
-        return EventualChangelog(policy, log_id(store), lambda: Moment(self.offset_first, ""))
+        return EventualChangelog(policy, log_id(store), lambda: Moment(self.offset_first, NO_EVENT_TIME))
 
     def entry(self, name: str) -> StoreEntry:
         """The stage's own store of that name."""
@@ -110,6 +117,19 @@ class MemoryContext:
         """Count a late record, and keep what was said of it."""
         self.counters["late_records_total"] += 1
         self.late_records.append((step, source, offset, timestamp_ms, mark_ms))
+
+    def ahead(
+        self,
+        stream: str,  # noqa: ARG002 - counted only
+        source: TopicPartition,  # noqa: ARG002
+        offset: int,  # noqa: ARG002
+        timestamp_ms: int,  # noqa: ARG002
+        reference_ms: int,  # noqa: ARG002
+        *,
+        refused: bool,
+    ) -> None:
+        """Count a record that is ahead of time."""
+        self.counters["ahead_records_total" if refused else "time_jumps_total"] += 1
 
 
 class StageBench:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from stateflow.catalog.control import ControlTopic
 from stateflow.catalog.model import RoutingEntry
 from stateflow.catalog.names import task_id
+from stateflow.changelog.event_time import Announced
 from stateflow.changelog.format import WATERMARK_HEADER
 from stateflow.checkpoint.savepoints import Savepoint
 from stateflow.clock import ManualClock
@@ -29,7 +30,6 @@ from stateflow.runtime.lag import is_drained
 from stateflow.runtime.prepare import expected_catalog, prepare
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.task import Task
-from stateflow.runtime.watermarks import encode_record
 from stateflow.runtime.wiring import TaskWiring, Wiring
 from stateflow.runtime.worker import Worker
 from stateflow.savepoint.create import create
@@ -149,8 +149,8 @@ class TestDriver:
         writer = self.cluster.writer()
         for task in self._wiring.tasks():
             if not task.is_rekeyed:  # the stages behind hear of it from those before them
-                for upstream, source in enumerate(task.inputs):
-                    header = (WATERMARK_HEADER, encode_record(upstream, to_ms, idle=False))
+                for source in task.inputs:
+                    header = (WATERMARK_HEADER, Announced(0, to_ms).encode())
                     place = {"partition": source.partition, "timestamp_ms": to_ms}
                     writer.send(source.topic, None, None, **place, headers=(header,))
         writer.commit()

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from stateflow.changelog.commit_record import COMMIT_KEY, CommitRecord
+from stateflow.changelog.position import InputPosition
 from stateflow.changelog.sequences import Resolution, Tail, resolve, tail_of
-from stateflow.log.base import Committed
 from stateflow.record import TopicPartition
 from stateflow.testing.protocol_world import (
     GROUP,
@@ -212,7 +212,7 @@ class _Model:
         if not self.protocol.commit_records:
             return _with_offset(client)
         position = client.position + client.batch
-        record = CommitRecord(client.owner, client.sequence + 1, 0, {SOURCE: Committed(position)})
+        record = CommitRecord(client.owner, client.sequence + 1, 0, InputPosition({SOURCE: position}))
         records = tuple(Send(name, COMMIT_KEY, record.encode()) for name in self.changelogs)
         sealed = client._replace(phase="recorded", sends=client.sends + records)
         return sealed if self.protocol.flush_before_offset else _with_offset(sealed)
@@ -309,7 +309,7 @@ class _Model:
         tails = {name: _tail(world.log(name)) for name in self.changelogs}
         resolution = resolve(tails)
         if resolution.last is not None:
-            start = resolution.last.inputs[SOURCE].offset_next
+            start = resolution.last.position.offsets[SOURCE]
         return resolution, start
 
     def _restored(self, world: World, resolution: Resolution) -> tuple[State, ...]:
@@ -344,14 +344,14 @@ class _Model:
         rows = [entry for entry in visible(log) if entry.offset < tail.decided_next]
         if tail.last is None:
             return  # before the first commit of all there is nothing to compare with
-        position = tail.last.inputs[SOURCE].offset_next
+        position = tail.last.position.offsets[SOURCE]
         if folded({}, rows) != self._processed(position)[index]:
             raise Broken(f"a reader finds {folded({}, rows)} where input {position} is committed")
 
     def _check_group(self, world: World) -> None:
         """Whoever looks at the group's offset from outside never takes input for done that is not."""
         last = resolve({name: _tail(world.log(name)) for name in self.changelogs}).last
-        recorded = last.inputs[SOURCE].offset_next if last else 0
+        recorded = last.position.offsets[SOURCE] if last else 0
         for entry in visible(world.log(GROUP)):
             if entry.value[0] > recorded:
                 raise Broken(f"the group is at input {entry.value[0]}, but the state only at {recorded}")

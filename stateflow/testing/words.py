@@ -18,7 +18,7 @@ from stateflow.log.base import Cluster, TopicSpec
 from stateflow.log.reading import read_range
 from stateflow.log.settling import settled_ranges
 from stateflow.operators.context import StageContext
-from stateflow.operators.topology import Stage, Topology
+from stateflow.operators.topology import Input, Stage, Topology
 from stateflow.record import RecordBatch, TopicPartition
 
 SOURCE_PARTITIONS = 2
@@ -80,9 +80,14 @@ class Count:
 def topology(app: str) -> Topology:
     """Two stages: ``lines`` reads ``<app>-in`` and re-keys, ``by-word`` counts and writes ``<app>-out``."""
     output = f"{app}-out"
-    lines = Stage("lines", (f"{app}-in",), None, None, (), (), ("by-word",), Split)
+    lines = Stage("lines", (Input(f"{app}-in"),), (), (), ("by-word",), Split)
     counts = Stage(
-        "by-word", (), "by-word", "lines", (COUNTS,), (output,), (), lambda context: Count(context, output)
+        "by-word",
+        (Input("by-word", "lines"),),
+        (COUNTS,),
+        (output,),
+        (),
+        lambda context: Count(context, output),
     )
     return Topology(app, (lines, counts))
 

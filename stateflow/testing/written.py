@@ -18,19 +18,23 @@ from stateflow.catalog.model import (
     Catalog,
     GenerationEntry,
     Guarantee,
+    InputEntry,
     KeyLayout,
     StageEntry,
     StoreEntry,
 )
 from stateflow.catalog.names import changelog_topic, repartition_topic
+from stateflow.changelog.event_time import Announced, EventTime, PortTime
 from stateflow.changelog.format import TOUCH_KEY, WATERMARK_HEADER, is_reserved
+from stateflow.changelog.position import InputPosition, to_metadata
+from stateflow.changelog.sequences import resolve
+from stateflow.checkpoint.tails import read_tails
 from stateflow.log.base import Cluster, Committed, TopicSpec
 from stateflow.log.reading import read_range
 from stateflow.log.settling import settled_ranges
 from stateflow.record import Headers, Record, TopicPartition
 from stateflow.routing import RoutingTable
 from stateflow.runtime.prepare import CHANGELOG_CONFIG, REPARTITION_CONFIG
-from stateflow.runtime.watermarks import Watermarks, encode_record
 from stateflow.state.layout import routing_key
 
 STEP = "by-key"
@@ -81,9 +85,11 @@ class WrittenApp:
 
     def _catalog(self, topic_ids: dict[str, str]) -> Catalog:
         source = StageEntry(
-            name="source", sources=(f"{self.app}-source",), source_partitions=SOURCE_PARTITIONS
+            name="source",
+            inputs=(InputEntry(name=f"{self.app}-source"),),
+            source_partitions=SOURCE_PARTITIONS,
         )
-        behind = StageEntry(name=STEP, repartition=STEP, upstream="source")
+        behind = StageEntry(name=STEP, inputs=(InputEntry(name=STEP, upstream="source"),))
         first = GenerationEntry(
             generation=0, state="active", routing=self.routing.entry(), topic_ids=topic_ids, activated_ms=1
         )
@@ -118,7 +124,7 @@ class WrittenApp:
             partition = self.routing.partition_of(key)
             writer.send(topic, key, value, partition=partition, timestamp_ms=timestamp_ms, headers=headers)
         for partition in range(self.routing.partitions):
-            mark = ((WATERMARK_HEADER, encode_record(0, 5, idle=False)),)
+            mark = ((WATERMARK_HEADER, Announced(0, 5).encode()),)
             writer.send(topic, None, None, partition=partition, timestamp_ms=5, headers=mark)
         writer.commit()
         writer.close()
@@ -131,10 +137,10 @@ class WrittenApp:
         ends = settled_ranges(self.cluster, [TopicPartition(topic, partition) for partition in marks_ms])
         offsets = {}
         for source, log in ends.items():
-            marks = Watermarks(SOURCE_PARTITIONS)
-            for upstream in range(SOURCE_PARTITIONS):
-                marks.observe(upstream, marks_ms[source.partition])
-            offsets[source] = Committed(log.offset_next, marks.encode())
+            mark_ms = marks_ms[source.partition]
+            event_time = EventTime(mark_ms, (PortTime(STEP, (mark_ms,) * SOURCE_PARTITIONS),))
+            metadata = to_metadata(InputPosition(event_time=event_time))
+            offsets[source] = Committed(log.offset_next, metadata)
         self.cluster.commit(self.app, offsets)
 
     def found_state(self, store: str, generation: int) -> dict[int, dict[bytes, bytes]]:
@@ -159,6 +165,20 @@ class WrittenApp:
         partitions = self.cluster.describe([topic])[topic].partitions
         found = self.cluster.committed(self.app, [TopicPartition(topic, p) for p in range(partitions)])
         return {source.partition: position for source, position in found.items()}
+
+    def positions(self, generation: int) -> dict[int, InputPosition]:
+        """Partition → where the task behind the re-key step begins, by the commit records of its changelogs."""
+        found = {}
+        first = changelog_topic(self.app, STORES[0].name, generation)
+        for partition in range(self.cluster.describe([first])[first].partitions):
+            logs = {
+                store.name: TopicPartition(changelog_topic(self.app, store.name, generation), partition)
+                for store in STORES
+            }
+            last = resolve(read_tails(self.cluster, logs)).last
+            if last is not None:
+                found[partition] = last.position
+        return found
 
     def _records(self, topic: str, *, from_committed: bool = False) -> dict[int, list[Record]]:
         sources = [TopicPartition(topic, p) for p in range(self.cluster.describe([topic])[topic].partitions)]

@@ -13,6 +13,7 @@ from stateflow.catalog.model import (
     AppEntry,
     Catalog,
     GenerationEntry,
+    InputEntry,
     KeyLayout,
     RoutingEntry,
     StageEntry,
@@ -62,8 +63,8 @@ class Application:
             Catalog(
                 app=AppEntry(app=self.id, guarantee="exactly-once"),
                 stages={
-                    "main": StageEntry(name="main", sources=("lines",), source_partitions=2),
-                    "by": StageEntry(name="by", repartition="by", upstream="main"),
+                    "main": StageEntry(name="main", inputs=(InputEntry(name="lines"),), source_partitions=2),
+                    "by": StageEntry(name="by", inputs=(InputEntry(name="by", upstream="main"),)),
                 },
                 stores={store.name: store for store in stores},
                 generations={

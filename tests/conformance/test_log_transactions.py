@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from stateflow.errors import OffsetsPending, ProducerFenced, TopicMissing, TransactionAborted
 from stateflow.log.base import Appended, Committed
 from stateflow.partitioner import partition_of
-from stateflow.record import TopicPartition
+from stateflow.record import Headers, TopicPartition
 from tests.conformance.log_world import STEP_SECONDS, Member, World
 
 
@@ -55,6 +57,82 @@ def test_timestamps_per_record(world: World) -> None:
     writer.commit()
     writer.close()
     assert [record.timestamp_ms for record in world.read_all(topic)] == stamps
+
+
+def test_many_records_keep_their_order_and_headers_when_only_some_have_any(world: World) -> None:
+    topic = world.topic(partitions=2)
+    marked: dict[int, Headers] = {1: (("a", b"\x00"), ("a", b"2")), 2: (("empty", b""),), 5: (("a", b"5"),)}
+    rows = [b"%d" % n for n in range(8)]
+    headers = [marked.get(n, ()) for n in range(8)]
+    stamps = [1_650_000_000_000 + n for n in range(8)]
+    for writer in (world.cluster.writer(world.name("tx")), world.cluster.writer()):
+        writer.begin()
+        writer.send_many(topic, rows, rows, partitions=0, timestamps_ms=stamps, headers=headers)
+        writer.send_many(topic, rows, [None] * 8, partitions=[n % 2 for n in range(8)], headers=headers)
+        writer.send_many(topic, rows, rows, partitions=1, timestamps_ms=stamps[0], headers=[])
+        writer.commit()
+        writer.close()
+    expected = [(row, row, marks) for row, marks in zip(rows, headers, strict=True)]
+    halves = [[(rows[n], None, headers[n]) for n in range(first, 8, 2)] for first in (0, 1)]
+    bare = [(row, row, ()) for row in rows]
+    read = [world.read_all(topic, partition) for partition in (0, 1)]
+    assert [(r.key, r.value, r.headers) for r in read[0]] == [*expected, *halves[0]] * 2
+    assert [(r.key, r.value, r.headers) for r in read[1]] == [*halves[1], *bare] * 2
+    assert [r.timestamp_ms for r in read[0]][:8] == stamps
+    assert {r.timestamp_ms for r in read[1] if r.value is not None} == {stamps[0]}
+
+
+def test_a_batch_longer_than_what_a_writer_hands_over_at_once_keeps_its_order(world: World) -> None:
+    topic = world.topic(partitions=2)
+    rows = [b"%d" % n for n in range(25_000)]
+    headers: list[Headers] = [(("n", row),) if n % 3 == 0 else () for n, row in enumerate(rows)]
+    writer = world.cluster.writer(world.name("tx"))
+    writer.begin()
+    writer.send(topic, b"first", b"first", partition=0)
+    writer.send_many(topic, rows, rows, partitions=[n % 2 for n in range(25_000)], headers=headers)
+    landed = writer.commit()
+    writer.close()
+    assert [landed[TopicPartition(topic, partition)].offset for partition in (0, 1)] == [12_500, 12_499]
+    first, *even = world.read_all(topic, 0)
+    assert first.value == b"first"
+    assert [r.value for r in even] == rows[0::2]
+    assert [r.headers for r in even] == headers[0::2]
+    odd = world.read_all(topic, 1)
+    assert [r.value for r in odd] == rows[1::2]
+    assert [r.headers for r in odd] == headers[1::2]
+
+
+def test_a_record_without_a_time_among_others_takes_the_time_of_sending(world: World) -> None:
+    topic = world.topic()
+    writer = world.cluster.writer()
+    marks: list[Headers] = [(("a", b"1"),), ()]
+    writer.send(topic, b"k", b"v", partition=0)
+    writer.send_many(topic, [b"k"] * 2, [b"v"] * 2, partitions=0, timestamps_ms=[0, 5], headers=marks)
+    writer.send_many(topic, [b"k"], [b"v"], partitions=0, headers=marks[:1])
+    writer.commit()
+    writer.close()
+    first_ms, *times_ms = [record.timestamp_ms for record in world.read_all(topic)]
+    assert times_ms[1] == 5
+    assert 5 < first_ms <= times_ms[0] <= times_ms[2]
+
+
+@pytest.mark.parametrize("column", ["keys", "values", "partitions", "timestamps_ms", "headers"])
+def test_columns_of_different_lengths_are_refused_before_anything_is_sent(world: World, column: str) -> None:
+    topic = world.topic()
+    columns: dict[str, Any] = {
+        "keys": [b"a", b"b"],
+        "values": [b"1", b"2"],
+        "partitions": [0, 0],
+        "timestamps_ms": [5, 6],
+        "headers": [(("a", b"1"),), ()],
+    }
+    columns[column] = columns[column][:1]
+    writer = world.cluster.writer()
+    with pytest.raises(ValueError, match="columns of different lengths"):
+        writer.send_many(topic, **columns)
+    writer.commit()
+    writer.close()
+    assert world.values(topic) == []
 
 
 def test_the_default_partition_is_that_of_murmur2(world: World) -> None:

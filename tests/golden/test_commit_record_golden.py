@@ -1,28 +1,52 @@
-"""The bytes of format 1 of the commit record, as written by the first release. They never change."""
+"""The bytes of the commit record in format 2, and in format 1 as written by the first release. They never change."""
 
 from __future__ import annotations
 
 from stateflow.changelog.commit_record import COMMIT_KEY, CommitRecord
-from stateflow.log.base import Committed
+from stateflow.changelog.event_time import EventTime, PortTime
+from stateflow.changelog.position import CutPlace, InputPosition, Moment
 from stateflow.record import TopicPartition
 
 KEY = bytes.fromhex("ffff7366 00 636f6d6d6974")
-RECORD = CommitRecord(
-    owner=7,
-    sequence=4_294_967_297,
-    records=100_000,
-    inputs={
-        TopicPartition("flights", 3): Committed(336_776, '{"v":1}'),
-        TopicPartition("wörter", 0): Committed(0),
-    },
-)
-VALUE = bytes.fromhex(
-    "01"  # format
+HEAD = (
     "00"  # flags
     "0000000000000007"  # owner
     "0000000100000001"  # sequence
     "000186a0"  # changes in this partition
+)
+OFFSETS = {TopicPartition("flights", 3): 336_776, TopicPartition("wörter", 0): 0}
+REACHED = EventTime(1_000, (PortTime("flights", (1_000, -1, 1_300), frozenset({1})),))
+RECORD = CommitRecord(
+    owner=7,
+    sequence=4_294_967_297,
+    records=100_000,
+    position=InputPosition(
+        OFFSETS,
+        REACHED,
+        Moment(336_000, EventTime(900, (PortTime("flights", (900,) * 3),))),
+        CutPlace(5, True),
+    ),
+)
+FLIGHTS = "0007 666c6967687473"
+VALUE = bytes.fromhex(
+    "02" + HEAD + "01"  # format of the position
+    "07"  # replay, cut, last commit
     "0002"  # inputs
+    + FLIGHTS
+    + "00000003 0000000000052388"
+    + "0007 77c3b672746572 00000000 0000000000000000"
+    + "00000000000003e8 0001"  # event time reached, ports
+    + FLIGHTS
+    + "00000003 14 00000000000003e8 00000001 00000000 0000012d 02"  # upstreams, 4 bytes and idle, base, marks, idle
+    + "0000000000052080"  # replay from
+    + "0000000000000384 0001"
+    + FLIGHTS
+    + "00000003 00 0000000000000384"
+    + "0000000000000005"  # cut
+)
+
+VALUE_1 = bytes.fromhex(
+    "01" + HEAD + "0002"  # inputs
     "0007 666c6967687473 00000003 0000000000052388 0007 7b2276223a317d"
     "0007 77c3b672746572 00000000 0000000000000000 0000"
 )
@@ -38,3 +62,7 @@ def test_written() -> None:
 
 def test_read() -> None:
     assert CommitRecord.decode(VALUE) == RECORD
+
+
+def test_format_1_is_read() -> None:
+    assert CommitRecord.decode(VALUE_1) == CommitRecord(7, 4_294_967_297, 100_000, InputPosition(OFFSETS))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from stateflow.catalog.model import StoreEntry
 from stateflow.operators.context import StageContext
-from stateflow.operators.topology import Stage, Topology
+from stateflow.operators.topology import Input, Stage, Topology
 from stateflow.record import RecordBatch
 
 APP = "numbered"
@@ -68,8 +68,8 @@ def topology() -> Topology:
     return Topology(
         APP,
         (
-            Stage("rekey", (SOURCE,), None, None, (), (), ("by-word",), Rekey),
-            Stage("number", (), "by-word", "rekey", (store,), (OUTPUT,), (), Number),
+            Stage("rekey", (Input(SOURCE),), (), (), ("by-word",), Rekey),
+            Stage("number", (Input("by-word", "rekey"),), (store,), (OUTPUT,), (), Number),
         ),
     )
 

@@ -52,7 +52,7 @@ class Watched:
         return lambda *args, **kwargs: self._plan.run(name, lambda: found(*args, **kwargs))
 
 
-WRITER_CALLS = ("begin", "send_many", "send", "send_offsets", "commit", "abort", "close")
+WRITER_CALLS = ("begin", "send_many", "send", "append", "send_offsets", "commit", "abort", "close")
 STORE_CALLS = ("apply", "flush", "clear", "close")
 GROUP_CALLS = ("commit", "close")
 

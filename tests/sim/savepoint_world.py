@@ -23,7 +23,7 @@ from stateflow.clock import ManualClock, SystemClock
 from stateflow.log.base import TopicSpec
 from stateflow.log.memory import MemoryCluster
 from stateflow.operators.context import StageContext
-from stateflow.operators.topology import Stage, Topology
+from stateflow.operators.topology import Input, Stage, Topology
 from stateflow.record import RecordBatch
 from stateflow.runtime.cuts import Cuts
 from stateflow.runtime.inline import InlineExecutor
@@ -113,9 +113,9 @@ def topology(app: str = APP) -> Topology:
     return Topology(
         app,
         (
-            Stage("rekey", (SOURCE,), None, None, (), (), ("by-word",), Rekey),
-            Stage("number", (), "by-word", "rekey", (number,), (), ("by-letter",), Number),
-            Stage("letter", (), "by-letter", "number", (letter,), (OUTPUT,), (), Letter),
+            Stage("rekey", (Input(SOURCE),), (), (), ("by-word",), Rekey),
+            Stage("number", (Input("by-word", "rekey"),), (number,), (), ("by-letter",), Number),
+            Stage("letter", (Input("by-letter", "number"),), (letter,), (OUTPUT,), (), Letter),
         ),
     )
 
@@ -292,6 +292,6 @@ class World:
 
     def vector(self, savepoint: Savepoint) -> list[int]:
         """The offset vector, by source partition."""
-        positions = {at: p.offset_next for task in savepoint.tasks for at, p in task.positions().items()}
+        positions = {at: to for task in savepoint.tasks for at, to in task.position().offsets.items()}
         found = {at.partition: offset for at, offset in positions.items() if at.topic == SOURCE}
         return [found.get(partition, 0) for partition in range(SOURCE_PARTITIONS)]

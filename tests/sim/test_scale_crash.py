@@ -16,6 +16,7 @@ from stateflow.errors import ProducerFenced, TransactionAborted
 from stateflow.log.base import Appended, Cluster, TopicSpec, Writer
 from stateflow.log.forwarding import ForwardingWriter
 from stateflow.log.memory import MemoryCluster
+from stateflow.log.outgoing import Outgoing
 from stateflow.record import OffsetRange, TopicPartition
 from stateflow.routing import RoutingTable
 from stateflow.scale.engine import InProcess
@@ -62,12 +63,8 @@ class FaultyWriter(ForwardingWriter):
         super().begin()
         self._pass("after begin")
 
-    def send(self, *arguments: Any, **options: Any) -> None:
-        super().send(*arguments, **options)
-        self._pass("after send")
-
-    def send_many(self, *arguments: Any, **options: Any) -> None:
-        super().send_many(*arguments, **options)
+    def append(self, records: Outgoing) -> None:
+        super().append(records)
         self._pass("after send")
 
     def send_offsets(self, *arguments: Any) -> None:

@@ -8,12 +8,11 @@ from stateflow.catalog.names import changelog_topic, repartition_topic
 from stateflow.clock import ManualClock
 from stateflow.log.memory import MemoryCluster
 from stateflow.routing import RoutingTable
-from stateflow.runtime.watermarks import Watermarks
 from stateflow.scale import generation as generations
 from stateflow.scale.engine import InProcess
 from stateflow.scale.plan import make_plan
 from stateflow.scale.start import start
-from stateflow.testing.written import SOURCE_PARTITIONS, STEP, STORES, WrittenApp
+from stateflow.testing.written import STEP, STORES, WrittenApp
 from tests.sim.repartitioned import assert_everything_kept, run, written
 
 CHANGES = [
@@ -50,11 +49,13 @@ def test_everything_is_kept_and_audited(
 def test_tasks_begin_where_the_slowest_task_before_them_was(cluster: MemoryCluster) -> None:
     app = written(cluster, RoutingTable.modulo(4))
     run(cluster, RoutingTable.modulo(6).entry())
-    inputs = app.committed_inputs(1)
-    assert set(inputs) == set(range(6))
-    for position in inputs.values():
-        marks = Watermarks.decode(position.metadata, SOURCE_PARTITIONS)
-        assert (position.offset_next, marks.value_ms) == (0, 100)
+    positions = app.positions(1)
+    assert set(positions) == set(range(6))
+    for position in positions.values():
+        assert (list(position.offsets.values()), position.event_time.reached_ms) == ([0], 100)
+    assert {at: held.offset_next for at, held in app.committed_inputs(1).items()} == dict.fromkeys(
+        range(6), 0
+    )
 
 
 def test_new_topics_have_the_settings_of_the_old_ones_and_their_ids_are_recorded(
@@ -83,8 +84,8 @@ def test_a_task_without_committed_input_makes_nothing_late(cluster: MemoryCluste
     other.write_unread([(b"a", b"1", 10), (b"b", b"2", 20)])
     start(cluster, "other", RoutingTable.modulo(3).entry(), InProcess(cluster), ManualClock())
     assert sum(len(records) for records in other.found_unread(1).values()) == 2
-    marks = [Watermarks.decode(p.metadata, SOURCE_PARTITIONS) for p in other.committed_inputs(1).values()]
-    assert [mark.value_ms for mark in marks] == [-1, -1, -1]
+    reached = [position.event_time.reached_ms for position in other.positions(1).values()]
+    assert reached == [-1, -1, -1]
     assert app.app != other.app
 
 

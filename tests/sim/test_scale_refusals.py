@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from stateflow.catalog.control import ControlTopic
-from stateflow.catalog.model import StageEntry
+from stateflow.catalog.model import InputEntry, StageEntry
 from stateflow.catalog.names import changelog_topic, repartition_topic
 from stateflow.errors import (
     CatalogMissing,
@@ -78,7 +78,7 @@ def test_state_behind_a_source_topic_is_refused_with_advice(cluster: MemoryClust
     cluster.create([TopicSpec("shop-source", 2)])
     WrittenApp(cluster, "shop", RoutingTable.modulo(2)).create()
     control = ControlTopic(cluster, "shop")
-    control.write([StageEntry(name=STEP, sources=("shop-source",), source_partitions=2)])
+    control.write([StageEntry(name=STEP, inputs=(InputEntry(name="shop-source"),), source_partitions=2)])
     with pytest.raises(GraphError, match="put key_by"):
         run(cluster, RoutingTable.modulo(3).entry())
 

@@ -6,13 +6,14 @@ import pytest
 
 from stateflow.catalog.names import changelog_topic, repartition_topic, task_id, transactional_id
 from stateflow.changelog.commit_record import COMMIT_KEY, CommitRecord
+from stateflow.changelog.event_time import EventTime, PortTime
+from stateflow.changelog.position import InputPosition
 from stateflow.errors import CommitTorn, ProducerFenced
-from stateflow.log.base import Cluster, Committed
+from stateflow.log.base import Cluster
 from stateflow.log.memory import MemoryCluster
 from stateflow.record import TopicPartition
 from stateflow.routing import RoutingTable
 from stateflow.runtime.alternating import AlternatingWriter
-from stateflow.runtime.watermarks import Watermarks
 from stateflow.scale import generation as generations
 from stateflow.testing.written import SOURCE_PARTITIONS, STEP, STORES
 from tests.sim.repartitioned import assert_everything_kept, run, written
@@ -31,11 +32,9 @@ def append(cluster: Cluster, store: str, key: bytes, value: bytes) -> None:
 
 def end_commit(cluster: Cluster, input_next: int) -> None:
     """End what stands in the changelogs of task 1 with a commit record, as its worker would."""
-    marks = Watermarks(SOURCE_PARTITIONS)
-    for upstream in range(SOURCE_PARTITIONS):
-        marks.observe(upstream, 70)
+    event_time = EventTime(70, (PortTime(STEP, (70,) * SOURCE_PARTITIONS),))
     source = TopicPartition(repartition_topic("shop", STEP), 1)
-    record = CommitRecord(2, 4, 0, {source: Committed(input_next, marks.encode())})
+    record = CommitRecord(2, 4, 0, InputPosition({source: input_next}, event_time))
     for store in STORES:
         append(cluster, store.name, COMMIT_KEY, record.encode())
 
@@ -48,8 +47,7 @@ def test_input_goes_on_where_the_commit_record_says(cluster: MemoryCluster) -> N
     moved = [record.value for records in app.found_unread(1).values() for record in records]
     assert first.value not in moved, "its effect is in the state already"
     assert {record.value for record in rest} <= set(moved)
-    marks = [Watermarks.decode(p.metadata, SOURCE_PARTITIONS) for p in app.committed_inputs(1).values()]
-    assert {mark.value_ms for mark in marks} == {70}
+    assert {position.event_time.reached_ms for position in app.positions(1).values()} == {70}
 
 
 def test_a_torn_commit_is_refused_before_anything_is_begun(cluster: MemoryCluster) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from stateflow.changelog.commit_record import COMMIT_KEY, CommitRecord
+from stateflow.changelog.position import NO_POSITION
 from stateflow.checkpoint.planner import plan_task
 from stateflow.clock import ManualClock
 from stateflow.errors import DiskFull, StateLocked
@@ -60,7 +61,7 @@ class Site:
             self.writer.send(self.changelog.topic, key.encode(), data, partition=self.changelog.partition)
         if _ended:
             self.sequence += 1
-            record = CommitRecord(0, self.sequence, len(values), {}).encode()
+            record = CommitRecord(0, self.sequence, len(values), NO_POSITION).encode()
             self.writer.send(self.changelog.topic, COMMIT_KEY, record, partition=self.changelog.partition)
         self.writer.commit()
 

@@ -141,7 +141,7 @@ def deadly_topology(app: str, folder: str, deaths: int) -> Topology:
     def build(context: StageContext) -> CountAndDie:
         return CountAndDie(context, f"{app}-out", Path(folder), deaths)
 
-    deadly = Stage(counts.name, (), "by-word", "lines", counts.stores, counts.outputs, (), build)
+    deadly = Stage(counts.name, counts.inputs, counts.stores, counts.outputs, (), build)
     return Topology(app, (lines, deadly))
 
 
@@ -168,7 +168,7 @@ def refusing_topology(app: str) -> Topology:
     def build(context: StageContext) -> Refuse:
         return Refuse(context, f"{app}-out")
 
-    return Topology(app, (lines, Stage(counts.name, (), "by-word", "lines", counts.stores, (), (), build)))
+    return Topology(app, (lines, Stage(counts.name, counts.inputs, counts.stores, (), (), build)))
 
 
 def test_an_error_of_user_code_ends_the_query_with_its_own_type(

@@ -15,6 +15,7 @@ from stateflow.catalog.model import (
     Catalog,
     GenerationEntry,
     GenerationState,
+    InputEntry,
     RangeAudit,
     RoutingEntry,
     StageEntry,
@@ -49,8 +50,10 @@ def catalog(*stores: StoreEntry, source_partitions: int = 3, guarantee: str = "e
     return Catalog(
         app=AppEntry(app="wc", guarantee=guarantee),  # type: ignore[arg-type]
         stages={
-            "main": StageEntry(name="main", sources=("lines",), source_partitions=source_partitions),
-            "by-word": StageEntry(name="by-word", repartition="by-word", upstream="main"),
+            "main": StageEntry(
+                name="main", inputs=(InputEntry(name="lines"),), source_partitions=source_partitions
+            ),
+            "by-word": StageEntry(name="by-word", inputs=(InputEntry(name="by-word", upstream="main"),)),
         },
         stores={store.name: store for store in stores or (COUNTS,)},
         generations={0: generation(0, "active")},
@@ -136,11 +139,12 @@ def test_a_store_whose_bytes_would_change_meaning_is_refused(
 
 
 def test_every_difference_is_named() -> None:
-    stages = {"by-word": StageEntry(name="by-word", repartition="by-letter", upstream="main")}
+    stages = {"by-word": StageEntry(name="by-word", inputs=(InputEntry(name="by-letter", upstream="main"),))}
     code = msgspec.structs.replace(catalog(SEEN), stages=stages)
     assert list(compare(code, catalog(COUNTS))) == [
         "stage 'main' is in the catalog and not in the code",
-        'stage \'by-word\': repartition is "by-letter" in the code, "by-word" in the catalog',
+        'stage \'by-word\': inputs is [{"name":"by-letter","upstream":"main"}] in the code,'
+        ' [{"name":"by-word","upstream":"main"}] in the catalog',
         "store 'counts' is in the catalog and not in the code",
     ]
 
@@ -243,8 +247,8 @@ def test_an_entry_that_cannot_be_read_is_named(key: bytes, value: bytes) -> None
 
 
 def test_a_newer_format_is_refused() -> None:
-    entry = AppEntry(app="wc", guarantee="exactly-once", format=2)
-    with pytest.raises(CatalogIncompatible, match="format 2"):
+    entry = AppEntry(app="wc", guarantee="exactly-once", format=3)
+    with pytest.raises(CatalogIncompatible, match="format 3"):
         decode_catalog("wc", dict([encode_item(entry)]))
 
 

@@ -8,17 +8,13 @@ from hypothesis import strategies as st
 
 from stateflow.changelog.commit_record import COMMIT_KEY, CommitRecord
 from stateflow.changelog.format import is_reserved
+from stateflow.changelog.position import NO_POSITION, InputPosition
 from stateflow.errors import StateCorrupt
-from stateflow.log.base import Committed
 from stateflow.record import TopicPartition
+from tests.unit.positions import POSITIONS
 
 COUNTS = st.integers(0, 2**63 - 1)
-INPUTS = st.dictionaries(
-    st.builds(TopicPartition, st.text(max_size=40), st.integers(0, 2**31 - 1)),
-    st.builds(Committed, COUNTS, st.text(max_size=60)),
-    max_size=4,
-)
-RECORDS = st.builds(CommitRecord, COUNTS, COUNTS, st.integers(0, 2**32 - 1), INPUTS)
+RECORDS = st.builds(CommitRecord, COUNTS, COUNTS, st.integers(0, 2**32 - 1), POSITIONS)
 
 
 @given(RECORDS)
@@ -35,10 +31,10 @@ def test_a_cut_or_lengthened_value_is_refused(record: CommitRecord, data: st.Dat
             CommitRecord.decode(damaged)
 
 
-@pytest.mark.parametrize("damage", [b"\x02\x00", b"\x01\x01"])
+@pytest.mark.parametrize("damage", [b"\x03\x00", b"\x02\x01"])
 def test_another_format_or_an_unknown_flag_is_refused(damage: bytes) -> None:
-    value = CommitRecord(1, 2, 3, {}).encode()
-    with pytest.raises(StateCorrupt, match="this version knows format 1"):
+    value = CommitRecord(1, 2, 3, NO_POSITION).encode()
+    with pytest.raises(StateCorrupt, match="this version knows format 2"):
         CommitRecord.decode(damage + value[2:])
 
 
@@ -62,6 +58,6 @@ def test_the_key_is_not_state() -> None:
 
 def test_inputs_are_written_in_the_order_of_their_names() -> None:
     one, two = TopicPartition("a", 2), TopicPartition("b", 1)
-    forwards = CommitRecord(1, 2, 3, {one: Committed(5), two: Committed(6)})
-    backwards = CommitRecord(1, 2, 3, {two: Committed(6), one: Committed(5)})
+    forwards = CommitRecord(1, 2, 3, InputPosition({one: 5, two: 6}))
+    backwards = CommitRecord(1, 2, 3, InputPosition({two: 6, one: 5}))
     assert forwards.encode() == backwards.encode()

@@ -212,7 +212,6 @@ def test_the_store_of_timers_has_a_name_that_no_state_may_have() -> None:
         ({}, "either after"),
         ({"after": SECOND, "at": 5}, "either after"),
         ({"at": datetime(2024, 1, 1)}, "no time zone"),
-        ({"after": SECOND, "time": "lunch"}, "lunch"),
     ],
 )
 def test_a_timer_says_one_time(arguments: dict[str, Any], why: str) -> None:

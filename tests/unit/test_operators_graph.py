@@ -11,6 +11,7 @@ import pytest
 
 import stateflow as sf
 from stateflow.errors import GraphError
+from stateflow.operators.topology import Input
 
 
 def new_app() -> tuple[sf.App, sf.Topic[str, int], sf.Topic[str, int]]:
@@ -28,14 +29,9 @@ def test_the_wordcount_of_the_readme() -> None:
     )
 
     first, second = app.topology().stages
-    assert (first.name, first.sources, first.repartition, first.upstream) == ("lines", ("lines",), None, None)
+    assert (first.name, first.inputs, first.is_rekeyed) == ("lines", (Input("lines"),), False)
     assert (first.rekeys, first.stores, first.outputs) == (("by-word",), (), ())
-    assert (second.name, second.sources, second.repartition, second.upstream) == (
-        "by-word",
-        (),
-        "by-word",
-        "lines",
-    )
+    assert (second.name, second.inputs, second.is_rekeyed) == ("by-word", (Input("by-word", "lines"),), True)
     assert second.outputs == ("counts", "wordcount-dlq")
     (store,) = second.stores
     assert (store.name, store.stage, store.kind, store.layout) == (
@@ -75,7 +71,7 @@ def test_stages_come_upstream_first() -> None:
     per_key.key_by(lambda n: n % 2, name="two", key=int).count(name="n-two").to(totals)
     app.stream(orders).key_by(str, name="three").count(name="n-three")
     stages = app.topology().stages
-    assert [(stage.name, stage.upstream) for stage in stages] == [
+    assert [(stage.name, stage.inputs[0].upstream) for stage in stages] == [
         ("orders", None),
         ("one", "orders"),
         ("three", "orders"),
@@ -115,8 +111,8 @@ def test_description_is_json_and_text() -> None:
 
 
 def merge_across(app: sf.App, orders: Any, totals: Any) -> None:
-    stream = app.stream(orders)
-    stream.key_by(str, name="one").merge(stream.key_by(str, name="two")).to(totals)
+    keyed = app.stream(orders).key_by(str, name="one")
+    app.stream(app.topic("more", key=str, value=int), co_partitioned=True).merge(keyed).to(totals)
 
 
 def windowed_state(app: sf.App, orders: Any, totals: Any) -> None:

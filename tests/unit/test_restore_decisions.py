@@ -11,6 +11,7 @@ import pytest
 
 from stateflow.catalog.model import TrimEntry
 from stateflow.changelog.commit_record import COMMIT_KEY, CommitRecord
+from stateflow.changelog.position import NO_POSITION
 from stateflow.checkpoint.objects import DirectoryObjects
 from stateflow.checkpoint.terms import LogTerms
 from stateflow.errors import StateflowError, TopicMissing, TopicRecreated
@@ -56,10 +57,9 @@ def aborted_at_the_end(scene: Scene) -> None:
 def torn_commit(scene: Scene) -> None:
     """Ten records behind the last commit record, visible to a reader of committed records."""
     writer = scene.cluster.writer()
-    writer.send(LOG.topic, COMMIT_KEY, CommitRecord(0, 0, 100, {}).encode(), partition=0)
+    writer.send(LOG.topic, COMMIT_KEY, CommitRecord(0, 0, 100, NO_POSITION).encode(), partition=0)
     writer.commit()
     scene.write(10)
-    scene.job = replace(scene.job, exactly_once=True)
 
 
 def torn_commit_behind_local(scene: Scene) -> None:

@@ -60,7 +60,7 @@ def test_a_manifest_reads_back_and_one_that_is_not_there_is_missing(tmp_path: Pa
 @pytest.mark.parametrize(
     "change",
     [
-        lambda m: m.update(format=2),
+        lambda m: m.update(format=3),
         lambda m: m.update(app="other"),
         lambda m: m.update(number=2),
         lambda m: m["stores"][0].update(name="../../etc"),

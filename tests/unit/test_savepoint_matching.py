@@ -5,16 +5,16 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from stateflow.catalog.model import AppEntry, Catalog, RoutingEntry, StageEntry, StoreEntry
+from stateflow.catalog.model import AppEntry, Catalog, InputEntry, RoutingEntry, StageEntry, StoreEntry
 from stateflow.checkpoint.savepoints import SavedInput, SavedQueue, SavedTask, Savepoint
 from stateflow.errors import CatalogIncompatible, SavepointUnfit
-from stateflow.log.base import Committed, TopicSpec
+from stateflow.log.base import TopicSpec
 from stateflow.log.memory import MemoryCluster
 from stateflow.record import TopicPartition
 from stateflow.savepoint.matching import match, source_positions
 
-READ = StageEntry(name="in", sources=("in",), source_partitions=1)
-KEYED = StageEntry(name="by-key", repartition="by-key", upstream="in")
+READ = StageEntry(name="in", inputs=(InputEntry(name="in"),), source_partitions=1)
+KEYED = StageEntry(name="by-key", inputs=(InputEntry(name="by-key", upstream="in"),))
 TEXT = {"codec": "string"}
 
 
@@ -36,7 +36,7 @@ def expected(*stores: StoreEntry, source_id: str = "id-1", keyed: bool = True) -
 
 
 def savepoint(*stores: StoreEntry, in_flight: int = 0, offset_next: int = 3) -> Savepoint:
-    at = SavedInput(topic="in", partition=0, offset_next=offset_next, metadata="")
+    at = SavedInput(topic="in", partition=0, offset_next=offset_next)
     return Savepoint(
         app="app",
         name="one",
@@ -106,7 +106,7 @@ SOURCE = TopicPartition("in", 0)
 
 
 def test_the_same_topic_goes_on_at_the_vector(cluster: MemoryCluster) -> None:
-    assert source_positions(cluster, savepoint(), expected(), None) == {SOURCE: Committed(3)}
+    assert source_positions(cluster, savepoint(), expected(), None) == {SOURCE: 3}
 
 
 @pytest.mark.parametrize(("policy", "offset"), [("offsets", 3), ("earliest", 0), ("latest", 5)])
@@ -115,7 +115,7 @@ def test_another_topic_of_that_name_needs_a_word(cluster: MemoryCluster, policy:
     with pytest.raises(SavepointUnfit, match="another topic id"):
         source_positions(cluster, savepoint(), elsewhere, None)
     found = source_positions(cluster, savepoint(), elsewhere, policy)  # type: ignore[arg-type]
-    assert found == {SOURCE: Committed(offset)}
+    assert found == {SOURCE: offset}
 
 
 def test_a_position_that_the_topic_does_not_have_is_refused(cluster: MemoryCluster) -> None:

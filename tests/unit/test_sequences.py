@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from stateflow.changelog.commit_record import COMMIT_KEY, CommitRecord
 from stateflow.changelog.format import TOUCH_KEY
+from stateflow.changelog.position import NO_POSITION
 from stateflow.changelog.sequences import (
     Resolution,
     Rows,
@@ -27,7 +28,7 @@ Row = tuple[int, bytes | None, bytes | None]
 
 
 def record(sequence: int, owner: int = 0) -> CommitRecord:
-    return CommitRecord(owner, sequence, 0, {})
+    return CommitRecord(owner, sequence, 0, NO_POSITION)
 
 
 def rows(*steps: bytes | int) -> list[Row]:
@@ -102,9 +103,23 @@ def test_looking_backwards_finds_what_a_whole_read_finds(
 
     assert find_tail(whole, read) == tail_of(spread, whole.offset_next)
     assert all(
-        look.offset_next == whole.offset_next and look.offset_first >= whole.offset_first for look in looks
+        whole.offset_first <= look.offset_first and look.offset_next <= whole.offset_next for look in looks
     )
-    assert sum(look.slots for look in looks) <= 2.1 * whole.slots
+    read_twice = sum(look.slots for look in looks) - whole.slots
+    assert read_twice <= max(0, whole.offset_next - find_tail(whole, read).decided_next + 1)
+
+
+@given(st.integers(0, 20_000_000))
+def test_a_log_without_commit_records_is_read_once(slots: int) -> None:
+    looks: list[OffsetRange] = []
+
+    def read(wanted: OffsetRange) -> Rows:
+        looks.append(wanted)
+        return ()
+
+    tail = find_tail(OffsetRange(0, slots), read)
+    assert (tail.last, tail.decided_next, tail.offset_next) == (None, slots, slots)
+    assert sum(look.slots for look in looks) == slots
 
 
 def test_a_healthy_log_is_decided_by_one_short_look() -> None:

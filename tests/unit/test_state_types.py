@@ -328,7 +328,7 @@ class ShortTtl:
         (NotDeclared, "never declared"),
         (MapWithDefault, "starts empty"),
         (ValueWithLength, "max_length"),
-        (ShortTtl, "below 1 ms"),
+        (ShortTtl, "fraction of a millisecond"),
     ],
 )
 def test_state_that_cannot_be_is_refused_with_what_to_do(owner: type, why: str) -> None:

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stateflow.changelog.commit_record import COMMIT_KEY, CommitRecord
+from stateflow.changelog.position import NO_POSITION
 from stateflow.checkpoint.images import TaskImages
 from stateflow.checkpoint.manifest import ImageStore
 from stateflow.checkpoint.objects import DirectoryObjects
@@ -37,17 +38,17 @@ EVERY = 10
 class Scene:
     """A task with two changelogs, and images of it whose only file is a name."""
 
-    def __init__(self, folder: Path, *, records: bool = True, exactly_once: bool = True) -> None:
+    def __init__(self, folder: Path, *, records: bool = True) -> None:
         self.clock = ManualClock(1_000_000)
         self.cluster = MemoryCluster(self.clock)
         self.folder = folder
         made = self.cluster.create(TopicSpec(tp.topic, 1, config=CONFIG) for tp in CHANGELOGS.values())
         self.ids = {name: info.topic_id for name, info in made.items()}
-        self.task = Trimmable(CHANGELOGS, self.ids, exactly_once=exactly_once)
+        self.task = Trimmable(CHANGELOGS, self.ids)
         writer = self.cluster.writer()
         for number in range(SLOTS):
             is_record = records and number % EVERY == EVERY - 1
-            record = CommitRecord(0, number // EVERY, EVERY - 1, {}).encode()
+            record = CommitRecord(0, number // EVERY, EVERY - 1, NO_POSITION).encode()
             for topic, _ in CHANGELOGS.values():
                 key = COMMIT_KEY if is_record else b"k%d" % number
                 writer.send(topic, key, record if is_record else b"v", partition=0)
@@ -166,12 +167,6 @@ def test_without_a_commit_record_nothing_goes_under_exactly_once(tmp_path: Path)
     scene.image(40)
     assert scene.trim(promised=1) == [0, 0]
     assert scene.reasons(1) == ["it has no commit record before the images yet"] * 2
-
-
-def test_at_least_once_it_goes_up_to_the_image(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, records=False, exactly_once=False)
-    scene.image(40)
-    assert scene.trim(promised=1) == [40, 40]
 
 
 def test_a_late_point_of_another_owner_changes_nothing(scene: Scene) -> None:

@@ -8,8 +8,7 @@ producer epoch. ``docs/exactly-once.md`` tells what would happen otherwise.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 
 from stateflow.clock import Clock
 from stateflow.errors import TransactionAborted
@@ -17,7 +16,8 @@ from stateflow.log.base import Appended, Committed, GroupMetadata
 from stateflow.log.forwarding import ForwardingWriter
 from stateflow.log.kafka.end_watch import EndWatch
 from stateflow.log.kafka.writer import KafkaWriter
-from stateflow.record import Headers, TopicPartition
+from stateflow.log.outgoing import Outgoing
+from stateflow.record import TopicPartition
 
 _SERVE_SECONDS = 0.05
 _SETTLE_SECONDS_MAX = 10.0
@@ -34,34 +34,17 @@ class PatientWriter(ForwardingWriter):
         self._client = writer
         self._watch = watch
         self._clock = clock
-        self._waiting: list[Callable[[], None]] = []
+        self._waiting: list[Outgoing] = []
 
-    def send(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        *,
-        partition: int,
-        timestamp_ms: int | None = None,
-        headers: Headers = (),
-    ) -> None:
-        """Queue one record."""
-        send = functools.partial(self.inner.send, topic, key, value, partition=partition)
-        self._send(functools.partial(send, timestamp_ms=timestamp_ms, headers=headers))
-
-    def send_many(
-        self,
-        topic: str,
-        keys: Sequence[bytes | None],
-        values: Sequence[bytes | None],
-        *,
-        partitions: Sequence[int] | int,
-        timestamps_ms: Sequence[int] | int | None = None,
-    ) -> None:
-        """Queue many records, in order. The sequences must not be changed before the commit."""
-        send = functools.partial(self.inner.send_many, topic, keys, values, partitions=partitions)
-        self._send(functools.partial(send, timestamps_ms=timestamps_ms))
+    def append(self, records: Outgoing) -> None:
+        """Queue records of one topic, in order."""
+        if not self._watch.is_settled:
+            self._client.serve(0)
+        if not self._watch.is_settled or self._watch.is_suspect:
+            self._waiting.append(records)
+            return
+        self._send_waiting()
+        super().append(records)
 
     def send_offsets(
         self, offsets: Mapping[TopicPartition, Committed], group: str, member: GroupMetadata | None
@@ -99,19 +82,10 @@ class PatientWriter(ForwardingWriter):
         self._client.serve(0)  # statistics that were drawn up meanwhile are old
         self._watch.ended()
 
-    def _send(self, send: Callable[[], None]) -> None:
-        if not self._watch.is_settled:
-            self._client.serve(0)
-        if not self._watch.is_settled or self._watch.is_suspect:
-            self._waiting.append(send)
-            return
-        self._send_waiting()
-        send()
-
     def _send_waiting(self) -> None:
         waiting, self._waiting = self._waiting, []
-        for send in waiting:
-            send()
+        for records in waiting:
+            super().append(records)
 
     def _settle(self) -> None:
         deadline = self._clock.monotonic_seconds() + _SETTLE_SECONDS_MAX

@@ -9,7 +9,8 @@ last success of its partition, and any other key is a failure.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice, repeat
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -27,13 +28,14 @@ from stateflow.log.kafka.failures import aborted, ended_elsewhere, error_of, is_
 from stateflow.log.kafka.offsets import client_offsets
 from stateflow.log.kafka.settings import Settings
 from stateflow.log.kafka.topics import Topics
-from stateflow.record import Headers, TopicPartition
+from stateflow.log.outgoing import Outgoing, Sender
+from stateflow.record import TopicPartition
 
 _QUEUE_FULL_POLL_SECONDS = 0.05
 _SERVE_EVERY = 10_000  # records between two looks at the delivery reports
 
 
-class KafkaWriter:
+class KafkaWriter(Sender):
     """Implements :class:`stateflow.log.base.Writer`."""
 
     def __init__(
@@ -77,67 +79,51 @@ class KafkaWriter:
             raise self._writer_error(error_of(raised), "beginning a transaction") from raised
         self._in_transaction = True
 
-    def send(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        *,
-        partition: int,
-        timestamp_ms: int | None = None,
-        headers: Headers = (),
-    ) -> None:
-        """Queue one record. Raises ``TopicMissing``, ``TransactionAborted``, ``ProducerFenced``."""
-        report = self._ready.get((topic, partition))
-        if report is None:
-            report = self._get_ready(topic, partition)
-        self._unserved += 1
-        if self._unserved >= _SERVE_EVERY:
-            self._unserved = 0
-            self._serve_reports(self._producer.poll, 0)
-        if timestamp_ms is None and not headers:
-            self._produce(topic, value, key, partition, report)
-            return
-        options: dict[str, Any] = {"timestamp": timestamp_ms or 0}
-        if headers:
-            options["headers"] = list(headers)
-        self._produce(topic, value, key, partition, report, **options)
-
-    def send_many(
-        self,
-        topic: str,
-        keys: Sequence[bytes | None],
-        values: Sequence[bytes | None],
-        *,
-        partitions: Sequence[int] | int,
-        timestamps_ms: Sequence[int] | int | None = None,
-    ) -> None:
-        """Queue many records, in order; per record half the work of ``send``."""
-        if not keys:
-            return
-        places = [partitions] * len(keys) if isinstance(partitions, int) else partitions
-        reports = {partition: self._get_ready(topic, partition) for partition in set(places)}
-        if timestamps_ms is not None:
-            stamps = [timestamps_ms] * len(keys) if isinstance(timestamps_ms, int) else timestamps_ms
-            for key, value, partition, stamp_ms in zip(keys, values, places, stamps, strict=True):
-                self.send(topic, key, value, partition=partition, timestamp_ms=stamp_ms)
-            return
+    def append(self, records: Outgoing) -> None:
+        """Queue records of one topic, in order; see the protocol."""
+        rows, left = self._rows(records), len(records)
         produce = self._producer.produce
-        for first in range(0, len(keys), _SERVE_EVERY):
-            chunk = slice(first, first + _SERVE_EVERY)
-            for key, value, partition in zip(keys[chunk], values[chunk], places[chunk], strict=True):
+        while left:
+            count = min(left, _SERVE_EVERY - self._unserved)
+            for row in islice(rows, count):
                 try:
-                    produce(topic, value, key, partition, reports[partition])
+                    produce(*row)
                 except (BufferError, KafkaException):
-                    self._produce(topic, value, key, partition, reports[partition])
-            self._serve_reports(self._producer.poll, 0)
+                    self._produce(*row)
+            left -= count
+            self._unserved += count
+            if self._unserved == _SERVE_EVERY:
+                self._unserved = 0
+                self._serve_reports(self._producer.poll, 0)
 
-    def _produce(self, topic: str, *record: Any, **options: Any) -> None:
+    def _rows(self, records: Outgoing) -> Iterator[tuple[Any, ...]]:
+        """The arguments of ``produce`` for each record, by position: keywords take twice as long, or more.
+
+        They are topic, value, key, partition, callback, the same callback under its other name, timestamp, headers.
+        """
+        topic, places, times_ms = records.topic, records.partitions, records.timestamps_ms
+        columns: list[Iterable[Any]] = [repeat(topic), records.values, records.keys]
+        if isinstance(places, int):
+            columns += [repeat(places), repeat(self._report_for(topic, places))]
+        else:
+            reports = {place: self._report_for(topic, place) for place in set(places)}
+            columns += [places, map(reports.__getitem__, places)]
+        if times_ms is not None or records.headers:
+            columns += [repeat(None), times_ms if isinstance(times_ms, Sequence) else repeat(times_ms or 0)]
+        if records.headers:
+            columns.append([list(headers) if headers else None for headers in records.headers])
+        return zip(*columns, strict=False)  # of one length, or endless: ``Outgoing`` sees to that
+
+    def _report_for(self, topic: str, partition: int) -> Callable[[Any, Any], None]:
+        """What the delivery of a record there is reported to; checks first that it can go there."""
+        return self._ready.get((topic, partition)) or self._get_ready(topic, partition)
+
+    def _produce(self, topic: str, *record: Any) -> None:
         """Hand one record to the client library, waiting while its queue is full."""
         deadline: float | None = None
         while True:
             try:
-                self._producer.produce(topic, *record, **options)
+                self._producer.produce(topic, *record)
                 return
             except BufferError as full:
                 now = self._admin.clock.monotonic_seconds()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import cast
 
 from stateflow.errors import MembershipLost, ProducerFenced, TransactionAborted
@@ -12,11 +11,12 @@ from stateflow.log.memory.broker import MemoryBroker
 from stateflow.log.memory.group import MemoryMembership
 from stateflow.log.memory.partition import Payload
 from stateflow.log.memory.transactions import OpenTransaction
+from stateflow.log.outgoing import Outgoing, Sender
 from stateflow.partitioner import partition_of
-from stateflow.record import Headers, TopicPartition
+from stateflow.record import TopicPartition
 
 
-class MemoryWriter:
+class MemoryWriter(Sender):
     """Implements :class:`stateflow.log.base.Writer`.
 
     Without a transactional id, up to ``linger_records`` records wait in the writer until ``commit``, and die
@@ -43,51 +43,25 @@ class MemoryWriter:
         self._appended.clear()
         self._in_transaction = self._transactional_id is not None
 
-    def send(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        *,
-        partition: int,
-        timestamp_ms: int | None = None,
-        headers: Headers = (),
-    ) -> None:
-        """Queue one record. Raises ``TopicMissing``, ``BrokerRefused``, ``ProducerFenced``."""
+    def append(self, records: Outgoing) -> None:
+        """Queue records of one topic, in order; see the protocol. Raises ``BrokerRefused`` too."""
         assert not self._closed, "the writer is closed"
         assert self._in_transaction or self._transactional_id is None, "begin a transaction first"
+        if not records:
+            return
         with self._broker.lock:
             self._broker.expire()
-            found = self._broker.topic(topic)
-            if partition < 0:
-                partition = self._choose(key, len(found.partitions))
-            target = TopicPartition(topic, partition)
-            self._broker.partition(target)
-            stamp_ms = timestamp_ms or self._broker.clock.now_ms()
-            payload = found.payload(key, value, stamp_ms, tuple(headers), self._broker.clock)
-            self._waiting.append((target, payload))
-            if self._transactional_id is not None or len(self._waiting) > self._linger_records:
-                self._append_waiting()
-
-    def send_many(
-        self,
-        topic: str,
-        keys: Sequence[bytes | None],
-        values: Sequence[bytes | None],
-        *,
-        partitions: Sequence[int] | int,
-        timestamps_ms: Sequence[int] | int | None = None,
-    ) -> None:
-        """Queue many records, in order."""
-        chosen = itertools.repeat(partitions) if isinstance(partitions, int) else iter(partitions)
-        stamps: itertools.repeat[int | None] | Sequence[int] = (
-            itertools.repeat(timestamps_ms)
-            if timestamps_ms is None or isinstance(timestamps_ms, int)
-            else timestamps_ms
-        )
-        with self._broker.lock:
-            for key, value, partition, stamp_ms in zip(keys, values, chosen, stamps, strict=False):
-                self.send(topic, key, value, partition=partition, timestamp_ms=stamp_ms)
+            found = self._broker.topic(records.topic)
+            for key, value, partition, timestamp_ms, headers in records.rows():
+                if partition < 0:
+                    partition = self._choose(key, len(found.partitions))
+                target = TopicPartition(records.topic, partition)
+                self._broker.partition(target)
+                stamp_ms = timestamp_ms or self._broker.clock.now_ms()
+                payload = found.payload(key, value, stamp_ms, tuple(headers), self._broker.clock)
+                self._waiting.append((target, payload))
+                if self._transactional_id is not None or len(self._waiting) > self._linger_records:
+                    self._append_waiting()
 
     def _choose(self, key: bytes | None, partitions: int) -> int:
         if key is not None:

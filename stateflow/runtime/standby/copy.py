@@ -52,7 +52,6 @@ class StandbyCopy(Generic[S]):
         self._cluster = cluster
         self._stores = stores
         self._clock = clock
-        self._by_marker = wiring.guarantee != "exactly-once"
         self._plan: TaskPlan | None = None
         self._restoration: Restoration | None = None
         self._followed: dict[TopicPartition, _FollowedStore] = {}
@@ -106,16 +105,12 @@ class StandbyCopy(Generic[S]):
             self._follow()
 
     def _begin_filling(self) -> Restoration:
-        ends: dict[str, int] = {}
         looked = ManualClock(
             self._clock.now_ms()
         )  # what is written while we look is not part of what we know
-        if not self._by_marker:
-            tails = read_tails(self._cluster, self.wiring.changelogs, self._clock)
-            # Where nothing is undecided the end is the end: a store that was restored up to there fits.
-            ends = {
-                store: tail.decided_next if tail.keys else tail.offset_next for store, tail in tails.items()
-            }
+        tails = read_tails(self._cluster, self.wiring.changelogs, self._clock)
+        # Where nothing is undecided the end is the end: a store that was restored up to there fits.
+        ends = {store: tail.decided_next if tail.keys else tail.offset_next for store, tail in tails.items()}
         self._plan = plan = plan_task(
             self._cluster,
             self.wiring.id,
@@ -142,7 +137,7 @@ class StandbyCopy(Generic[S]):
             position = self._stores.position(store.store)
             offset_next = store.offsets.offset_next if position is None else position.offset_next
             self._followed[store.changelog] = _FollowedStore(
-                store.store, store.topic_id, offset_next, store.planned_ms, by_marker=self._by_marker
+                store.store, store.topic_id, offset_next, store.planned_ms
             )
             self._ends[store.changelog] = max(offset_next, store.offsets.offset_next)
 
@@ -220,15 +215,13 @@ class StandbyCopy(Generic[S]):
 class _FollowedStore:
     """One store of a copy: what was read of its changelog and is not written yet."""
 
-    def __init__(
-        self, name: str, topic_id: str, offset_next: int, content_ms: int, *, by_marker: bool
-    ) -> None:
+    def __init__(self, name: str, topic_id: str, offset_next: int, content_ms: int) -> None:
         self.name = name
         self.topic_id = topic_id
         self.read_next = offset_next
         self.records_total = self.slots_total = 0
         self.held_bytes = 0
-        self._filter = None if by_marker else SequenceFilter(offset_next)
+        self._filter = SequenceFilter(offset_next)
         self._written_next = offset_next
         self._newest: dict[bytes, bytes | None] = {}
         self._content_ms = self._stamped_ms = content_ms
@@ -239,12 +232,8 @@ class _FollowedStore:
         self.records_total += len(batch)
         self.reached(batch.offsets[-1] + 1)
         rows = zip(batch.offsets, batch.keys, batch.values, strict=True)
-        if self._filter is None:
-            decided = SequenceFilter(batch.offsets[-1] + 1).feed(rows)
-        else:
-            decided = self._filter.feed(rows)
-            self.held_bytes = sum(len(key) + len(value or b"") for key, value in self._filter.held)
-        self._newest.update(decided)
+        self._newest.update(self._filter.feed(rows))
+        self.held_bytes = sum(len(key) + len(value or b"") for key, value in self._filter.held)
 
     def reached(self, read_next: int) -> None:
         """The reader has come so far: gaps and markers are behind it."""
@@ -278,11 +267,11 @@ class _FollowedStore:
 
     def _position_next(self) -> int:
         """Up to here everything is decided: written down, it must never be more than a commit record says."""
-        return self.read_next if self._filter is None else self._filter.offset_next
+        return self._filter.offset_next
 
     def _decided_next(self) -> int:
         """The same, with markers and gaps behind the newest commit record, which say nothing."""
-        if self._filter is None or not self._filter.held:
+        if not self._filter.held:
             return self.read_next
         return self._filter.offset_next
 

@@ -1,7 +1,8 @@
 """What workers tell each other on ``<app>-members``: who is there, what each holds, and who shall run what.
 
-Keys are ``member/<name>`` and ``placement``; values are JSON. The topic is kept short: old records say nothing. It is
-apart from the catalog so that whoever reads that need not read through them.
+Keys are ``member/<name>``, ``placement`` and, of workers of either kind, ``untimely/<kind>/<task>/<step>``; values are
+JSON. The topic is kept short: old records say nothing. It is apart from the catalog so that whoever reads that need not
+read through them.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from stateflow.catalog.names import members_topic
 from stateflow.changelog.format import is_reserved
 from stateflow.log.base import Cluster, TopicSpec
 from stateflow.record import TopicPartition
+from stateflow.runtime.untimely import Untimely
 
 MEMBERS_CONFIG = {
     "cleanup.policy": "compact,delete",
@@ -24,6 +26,7 @@ MEMBERS_CONFIG = {
 }
 _MEMBER = b"member/"
 _PLACEMENT = b"placement"
+_UNTIMELY = b"untimely/"
 
 CopyState = Literal["running", "starting", "filling", "following", "failed", "kept"]
 
@@ -113,7 +116,14 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
         return frozenset(task for task, member in self.active.items() if member == name)
 
 
-_Form = TypeVar("_Form", MemberRecord, Placement)
+class UntimelyReport(Untimely, frozen=True, kw_only=True):
+    """What a task has met of late records and the like, as its worker told it."""
+
+    worker: str
+    written_ms: int
+
+
+_Form = TypeVar("_Form", MemberRecord, Placement, UntimelyReport)
 
 
 class Board:
@@ -122,6 +132,7 @@ class Board:
     def __init__(self) -> None:
         self.members: dict[str, MemberRecord] = {}
         self.placement: Placement | None = None
+        self.untimely: dict[bytes, UntimelyReport] = {}
 
     def take(self, key: bytes | None, value: bytes | None) -> None:
         """Take in one record."""
@@ -129,6 +140,12 @@ class Board:
             return
         if key == _PLACEMENT:
             self.placement = None if value is None else _decoded(value, Placement)
+        elif key.startswith(_UNTIMELY):
+            report = None if value is None else _decoded(value, UntimelyReport)
+            if report is None:
+                self.untimely.pop(key, None)
+            else:
+                self.untimely[key] = report
         elif key.startswith(_MEMBER):
             name = key.removeprefix(_MEMBER).decode()
             record = None if value is None else _decoded(value, MemberRecord)
@@ -151,6 +168,12 @@ def encode_departure(name: str) -> tuple[bytes, None]:
 def encode_placement(placement: Placement) -> tuple[bytes, bytes]:
     """Key and value."""
     return _PLACEMENT, msgspec.json.encode(placement, order="sorted")
+
+
+def encode_untimely(report: UntimelyReport) -> tuple[bytes, bytes]:
+    """Key and value."""
+    key = _UNTIMELY + f"{report.kind}/{report.task}/{report.step}".encode()
+    return key, msgspec.json.encode(report)
 
 
 def board_partition(app: str) -> TopicPartition:

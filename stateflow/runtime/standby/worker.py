@@ -19,6 +19,7 @@ from stateflow.runtime.opening import StoreOpener
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.standby.placing import Placing, Told
 from stateflow.runtime.standby.records import board_partition
+from stateflow.runtime.untimely_news import UntimelyNews
 from stateflow.runtime.wiring import Wiring
 from stateflow.runtime.worker import Worker, WorkerObserver
 
@@ -38,13 +39,14 @@ class PlacedWorker(Worker):
         placing: Placing,
         observer: WorkerObserver | None = None,
         cuts: Cuts | None = None,
+        news: UntimelyNews | None = None,
     ) -> None:
         self._placing = placing
         self._board = board_partition(wiring.topology.app)
         self._leads_members = False
         self._member_id = ""
         self._followed = -1
-        super().__init__(cluster, wiring, open_stores, settings, clock, observer, cuts=cuts)
+        super().__init__(cluster, wiring, open_stores, settings, clock, observer, cuts=cuts, news=news)
         self._leads = {
             task.id: TopicPartition(wiring.lead_topic(task.stage), task.partition) for task in wiring.tasks()
         }

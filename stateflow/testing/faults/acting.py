@@ -163,7 +163,7 @@ def _trim(world: World, _machine: Machine) -> None:
 
 def trimmable(wiring: TaskWiring) -> Trimmable:
     """The changelogs of a task, as whoever deletes them knows them."""
-    return Trimmable(wiring.changelogs, wiring.topic_ids, exactly_once=wiring.guarantee == "exactly-once")
+    return Trimmable(wiring.changelogs, wiring.topic_ids)
 
 
 def trim_to(cluster: MemoryCluster, changelog: TopicPartition, offset_next: int) -> None:

@@ -19,7 +19,7 @@ from stateflow.codec import Integer, String
 from stateflow.operators.aggregates import Aggregate, fold
 from stateflow.operators.context import StageContext
 from stateflow.operators.operator import Context, Operator
-from stateflow.operators.topology import Stage, Topology
+from stateflow.operators.topology import Input, Stage, Topology
 from stateflow.operators.windows import Tumbling
 from stateflow.record import RecordBatch
 from stateflow.state.declare import state
@@ -135,8 +135,8 @@ def _numbers() -> Topology:
     return Topology(
         "numbers",
         (
-            Stage("rekey", ("numbers-ops",), None, None, (), (), ("by-key",), _Rekey),
-            Stage("number", (), "by-key", "rekey", (store,), ("numbers-out",), (), _Number),
+            Stage("rekey", (Input("numbers-ops"),), (), (), ("by-key",), _Rekey),
+            Stage("number", (Input("by-key", "rekey"),), (store,), ("numbers-out",), (), _Number),
         ),
     )
 

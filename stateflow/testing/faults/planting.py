@@ -22,6 +22,7 @@ from stateflow.errors import ProducerFenced
 from stateflow.log.base import Cluster, Committed, GroupMetadata, Writer
 from stateflow.log.forwarding import ForwardingWriter
 from stateflow.log.memory import MemoryCluster
+from stateflow.log.outgoing import Outgoing
 from stateflow.record import TopicPartition
 from stateflow.runtime import commit, opening, prepare, task
 from stateflow.runtime.opening import Opener
@@ -114,7 +115,7 @@ def topic_id_ignored() -> Iterator[None]:
 @contextmanager
 def commit_record_ignored() -> Iterator[None]:
     """Kafka's marker alone decides, as in a protocol without commit records."""
-    with replaced((opening, "resolve", lambda _tails: Resolution(None, {}))):
+    with replaced((opening, "resolved", lambda _tails, _committed: Resolution(None, {}))):
         yield
 
 
@@ -198,9 +199,11 @@ def zombie_retries() -> Iterator[None]:
     """Fenced, it makes itself a new producer, which fences its successor, and sends again what it has."""
     real = Opener._writer
 
-    def stubborn(opener: Opener, wiring: TaskWiring, *, exactly_once: bool) -> Writer:
-        made = real(opener, wiring, exactly_once=exactly_once)
-        return StubbornWriter(made, opener._cluster, wiring.transactional_id) if exactly_once else made
+    def stubborn(opener: Opener, wiring: TaskWiring) -> Writer:
+        made = real(opener, wiring)
+        if wiring.guarantee != "exactly-once":
+            return made
+        return StubbornWriter(made, opener._cluster, wiring.transactional_id)
 
     with replaced((Opener, "_writer", stubborn)):
         yield
@@ -220,13 +223,9 @@ class StubbornWriter(ForwardingWriter):
         self._said = []
         self._say(lambda: self.inner.begin())
 
-    def send(self, *arguments: Any, **options: Any) -> None:
+    def append(self, records: Outgoing) -> None:
         """Send."""
-        self._say(lambda: self.inner.send(*arguments, **options))
-
-    def send_many(self, *arguments: Any, **options: Any) -> None:
-        """Send."""
-        self._say(lambda: self.inner.send_many(*arguments, **options))
+        self._say(lambda: self.inner.append(records))
 
     def send_offsets(
         self,

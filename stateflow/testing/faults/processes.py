@@ -208,6 +208,7 @@ WRITER_ERRORS: Mapping[str, tuple[ErrorOf, ErrorOf]] = {
     "begin": (_nothing, _nothing),
     "send": (_unreachable, _nothing),
     "send_many": (_unreachable, _nothing),
+    "append": (_unreachable, _nothing),
     "flush": (_aborted, _unreachable),
     "send_offsets": (_aborted, _unreachable),
     "commit": (_aborted, _unreachable),

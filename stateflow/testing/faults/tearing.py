@@ -6,14 +6,15 @@ it opens a transaction anew.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from stateflow.errors import ProducerFenced, TransactionAborted
 from stateflow.log.base import Appended, Committed, GroupMetadata
 from stateflow.log.forwarding import ForwardingWriter
 from stateflow.log.memory.writer import MemoryWriter
-from stateflow.record import Headers, TopicPartition
+from stateflow.log.outgoing import Outgoing
+from stateflow.record import TopicPartition
 from stateflow.testing.faults.processes import Killed, Process
 
 LATE_END_TXN = "late EndTxn"
@@ -86,42 +87,17 @@ class TornWriter(ForwardingWriter):
         self._network.cut.clear()
         super().begin()
 
-    def send(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        *,
-        partition: int,
-        timestamp_ms: int | None = None,
-        headers: Headers = (),
-    ) -> None:
-        """Queue one record, or lose it where its partition was cut."""
-        self._meet()
-        target = TopicPartition(topic, partition)
-        self._refused = self._refused or target in self._network.cut
-        if self._refused:
-            return
-        self._touched.add(target)
-        super().send(topic, key, value, partition=partition, timestamp_ms=timestamp_ms, headers=headers)
-
-    def send_many(
-        self,
-        topic: str,
-        keys: Sequence[bytes | None],
-        values: Sequence[bytes | None],
-        *,
-        partitions: Sequence[int] | int,
-        timestamps_ms: Sequence[int] | int | None = None,
-    ) -> None:
-        """Queue many records."""
-        for index, (key, value) in enumerate(zip(keys, values, strict=True)):
-            self.send(
-                topic,
-                key,
-                value,
-                partition=partitions if isinstance(partitions, int) else partitions[index],
-                timestamp_ms=timestamps_ms[index] if isinstance(timestamps_ms, Sequence) else timestamps_ms,
+    def append(self, records: Outgoing) -> None:
+        """Queue records one by one, or lose what goes to a partition that was cut."""
+        for key, value, partition, timestamp_ms, headers in records.rows():
+            self._meet()
+            target = TopicPartition(records.topic, partition)
+            self._refused = self._refused or target in self._network.cut
+            if self._refused:
+                continue
+            self._touched.add(target)
+            self.inner.send(
+                records.topic, key, value, partition=partition, timestamp_ms=timestamp_ms, headers=headers
             )
 
     def flush(self, timeout_seconds: float = 60.0) -> None:

@@ -1,0 +1,28 @@
+"""Catalog entries as older versions wrote them, in the form of this one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
+"""An older form of an entry, as JSON says it, made into the present one."""
+
+
+def upgraded_stage(entry: dict[str, Any]) -> dict[str, Any]:
+    """A stage's entry; format 1 had source topics, or one re-key step, instead of inputs.
+
+    Raises ``KeyError`` and the like for what no version wrote.
+    """
+    if "inputs" in entry:
+        return entry
+    rest = dict(entry)
+    sources, step, upstream = (
+        rest.pop("sources", ()),
+        rest.pop("repartition", None),
+        rest.pop("upstream", None),
+    )
+    inputs = [{"name": topic} for topic in sources]
+    if step is not None:
+        inputs.append({"name": step, "upstream": upstream})
+    return {**rest, "inputs": inputs}

@@ -1,0 +1,110 @@
+"""Late records, from a worker's task to what ``stateflow workers`` shows."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import stateflow as sf
+from stateflow.catalog.names import members_topic
+from stateflow.cli.workers import standby_facts
+from stateflow.errors import BrokerUnreachable
+from stateflow.log.base import Cluster
+from stateflow.runtime.standby.mixing import read_board, refuse_mixed
+from stateflow.runtime.standby.records import Board, board_partition
+from stateflow.runtime.untimely_news import UntimelyNews
+from stateflow.testing import TestDriver
+
+T0 = 1_704_067_200_000
+MINUTE = timedelta(minutes=1)
+
+
+def counting() -> tuple[TestDriver, Any]:
+    app = sf.App("shop")
+    orders = app.topic("orders", key=str, value=int)
+    app.stream(orders, co_partitioned=True).window(sf.Tumbling(MINUTE)).count(name="per-minute")
+    return TestDriver(app, partitions=1), orders
+
+
+def met(driver: TestDriver) -> Any:
+    return [untimely for task in driver._worker.tasks.values() for untimely in task.untimely.met()]
+
+
+def test_late_records_are_shown_by_workers_of_any_kind() -> None:
+    driver, orders = counting()
+    news = UntimelyNews(driver.cluster, "shop", "w1", driver.clock)
+    driver.send(orders, 1, key="a", timestamp_ms=T0)
+    news.turn(met(driver))
+    assert members_topic("shop") not in driver.cluster.list_topics(), "nothing to say, nothing created"
+    driver.send(orders, 2, key="a", timestamp_ms=T0 + 300_000)
+    driver.send(orders, 3, 4, key="a", timestamp_ms=T0 + 1)
+    driver.advance(seconds=6)
+    news.turn(met(driver))
+    (shown,) = standby_facts(driver.cluster, "shop")["untimely"]
+    assert (shown["task"], shown["step"], shown["kind"]) == ("orders-0", "per-minute", "late")
+    assert (shown["records_total"], shown["place"], shown["off_ms"]) == (2, "orders[0]@3", 299_999)
+    assert (shown["timestamp_ms"], shown["worker"]) == (T0 + 1, "w1")
+    refuse_mixed(driver.cluster, "shop", placed=False)  # the topic makes nobody a worker with copies
+    news.close()
+
+
+def test_what_has_not_changed_is_said_again_before_the_topic_forgets() -> None:
+    driver, orders = counting()
+    news = UntimelyNews(driver.cluster, "shop", "w1", driver.clock)
+    driver.send(orders, 2, key="a", timestamp_ms=T0 + 300_000)
+    driver.send(orders, 3, key="a", timestamp_ms=T0)
+
+    def told() -> int:
+        news.turn(met(driver))
+        place = board_partition("shop")
+        return driver.cluster.ranges([place])[place].offset_next
+
+    assert told() == 1
+    assert told() == 1
+    driver.clock.advance(seconds=10)
+    assert told() == 1
+    driver.send(orders, 4, key="a", timestamp_ms=T0)
+    driver.clock.advance(seconds=10)
+    assert told() == 2
+    driver.clock.advance(seconds=601)
+    assert told() == 3
+    news.close()
+
+
+class _Unwritable:
+    """A cluster that refuses what is asked of it beyond descriptions."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.describe = cluster.describe
+        self.tried = 0
+
+    def create(self, topics: object) -> None:
+        self.tried += 1
+        raise BrokerUnreachable("not allowed", action="allow it")
+
+
+def test_a_cluster_that_takes_no_news_does_not_stop_a_worker(caplog: pytest.LogCaptureFixture) -> None:
+    driver, orders = counting()
+    refusing = _Unwritable(driver.cluster)
+    news = UntimelyNews(refusing, "shop", "w1", driver.clock)  # type: ignore[arg-type]
+    driver.send(orders, 2, key="a", timestamp_ms=T0 + 300_000)
+    driver.send(orders, 3, key="a", timestamp_ms=T0)
+    news.turn(met(driver))
+    driver.clock.advance(seconds=30)
+    news.turn(met(driver))
+    assert refusing.tried == 1
+    assert "Cannot tell others of late records" in caplog.text
+    driver.clock.advance(seconds=700)
+    news.turn(met(driver))
+    assert refusing.tried == 2
+    news.close()
+
+
+def test_a_report_of_another_format_is_passed_over() -> None:
+    board = Board()
+    board.take(b"untimely/late/orders-0/per-minute", b'{"task": 5}')
+    assert board.untimely == {}
+    driver, _ = counting()
+    assert read_board(driver.cluster, "shop") is None
