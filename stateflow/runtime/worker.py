@@ -100,6 +100,7 @@ class Worker:
         try:
             while not self._stopping:
                 self.step()
+            self._tell_untimely(is_last=True)
             reach("stop.before_release")
             for lead in list(self._tasks):
                 self._release(lead)
@@ -123,8 +124,7 @@ class Worker:
             self._start(lead, opened)
         for lead in list(self._tasks):
             self._tend(lead)
-        if self._news is not None:
-            self._news.turn(met for running in self._tasks.values() for met in running.task.untimely.met())
+        self._tell_untimely()
 
     def close(self) -> None:
         """Abandon what is not committed and leave the group; what is still held goes even if a part fails."""
@@ -293,6 +293,11 @@ class Worker:
         self._group.stop(running.task.wiring.inputs)
         running.task.abandon()
         self._tell_released(running.task.wiring)
+
+    def _tell_untimely(self, *, is_last: bool = False) -> None:
+        if self._news is not None:
+            met = (met for running in self._tasks.values() for met in running.task.untimely.met())
+            self._news.turn(met, is_last=is_last)
 
     def _tell_released(self, wiring: TaskWiring) -> None:
         _LOG.info("Task %s was released.", wiring.id)
