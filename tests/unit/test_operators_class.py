@@ -190,30 +190,3 @@ def test_an_operator_on_a_keyed_stream_needs_no_key() -> None:
     assert [stage.name for stage in app.topology().stages] == ["payments", "by-card"]
     with pytest.raises(GraphError, match="no key of its own"):
         app.operator("again", source=app.topic("payments", value=Payment))(Fraud)
-
-
-class Table(sf.Operator[str, int, list[Any]]):
-    row: sf.Value[int | None] = sf.state()
-
-    def on_record(self, value: int | None, ctx: sf.Context[list[Any]]) -> None:
-        if value is None:
-            self.row.clear()
-        else:
-            self.row.set(value)
-        ctx.emit([value, self.row.get()])
-
-
-@pytest.mark.parametrize("beside", [False, True])
-def test_an_operator_sees_that_a_key_was_deleted(beside: bool) -> None:
-    app = sf.App("shop")
-    stream = app.stream(app.topic("rows", key=str, value=int), co_partitioned=True)
-    source = stream.merge(stream.filter(lambda value: value > 99)) if beside else stream
-    source.process(Table, name="table").to(app.topic("out", key=str, value=sf.Json))
-    if beside:
-        stream.count(name="values")
-    stage = StageBench(app.topology().stages[0])
-    stage.feed((b"a", sf.Integer.encode(5), 0), (b"a", None, 1))
-    assert [sf.Json.decode(sent.value or b"") for sent in stage.context.sent["out"]] == [[5, 5], [None, None]]
-    assert stage.context.stores["table-row"].get(b"a") is None
-    if beside:
-        assert sf.Integer.decode(stage.context.stores["values"].get(b"a") or b"") == 1
