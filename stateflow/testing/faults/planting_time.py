@@ -9,7 +9,7 @@ from typing import Any
 
 from stateflow.changelog.event_time import NO_EVENT_TIME
 from stateflow.operators.lateness import Lateness
-from stateflow.operators.operator import OperatorStep
+from stateflow.operators.operator_step import OperatorStep
 from stateflow.record import RecordBatch, TopicPartition
 from stateflow.runtime.silence import Silence
 from stateflow.runtime.task import Task
