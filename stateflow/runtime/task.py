@@ -12,6 +12,7 @@ from stateflow.changelog.event_time import UNKNOWN_MS, Announced, EventTime, hea
 from stateflow.changelog.format import CUT_HEADER, WATERMARK_HEADER
 from stateflow.changelog.position import CutPlace, InputPosition, Moment
 from stateflow.clock import Clock
+from stateflow.errors import StateflowError
 from stateflow.failpoints import reach
 from stateflow.log.base import Writer
 from stateflow.operators.marks import NO_OTHERS_MS
@@ -354,16 +355,27 @@ class Task:
 
     def close(self) -> None:
         """Let go after a commit."""
-        self.untimely.close()
-        self._writer.close()
-        self._stores.close()
+        try:
+            self.untimely.close()
+            self._writer.close()
+        finally:
+            self._stores.close()
 
     def abandon(self) -> None:
-        """Let go without committing: the open transaction is aborted, the dirty maps are dropped."""
+        """Let go without committing: the open transaction is aborted, the dirty maps are dropped.
+
+        Where the transaction cannot be aborted from here the broker does it, when its time is over or the next owner
+        opens the task: it is no error that this one was fenced already, or that no broker answers.
+        """
         try:
-            self._writer.abort()
+            self.untimely.close()
+            for let_go in (self._writer.abort, self._writer.close):
+                try:
+                    let_go()
+                except StateflowError as error:
+                    _LOG.warning("Task %s leaves its transaction to the broker: %s", self.wiring.id, error)
         finally:
-            self.close()
+            self._stores.close()
 
     def _tell_marks(self, port: int) -> None:
         """Tell the operators how far event time may move with the next records."""

@@ -106,6 +106,7 @@ class Worker:
         try:
             while not self._stopping:
                 self.step()
+            self._tell_untimely(is_last=True)
             reach("stop.before_release")
             for lead in list(self._tasks):
                 self._release(lead)
@@ -141,8 +142,7 @@ class Worker:
             self._become_idle(source)
         for lead in list(self._tasks):
             self._tend(lead)
-        if self._news is not None:
-            self._news.turn(met for running in self._tasks.values() for met in running.task.untimely.met())
+        self._tell_untimely()
         if not batches:
             self._say_quiet(len(self._tasks) if self.is_quiet else None)
 
@@ -348,6 +348,11 @@ class Worker:
         self._stop_reading(running.task.wiring)
         running.task.abandon()
         self._tell_released(running.task.wiring)
+
+    def _tell_untimely(self, *, is_last: bool = False) -> None:
+        if self._news is not None:
+            met = (met for running in self._tasks.values() for met in running.task.untimely.met())
+            self._news.turn(met, is_last=is_last)
 
     def _stop_reading(self, wiring: TaskWiring) -> None:
         self._silence.end(wiring.inputs)

@@ -21,7 +21,8 @@ from stateflow.spark.connection import Connection
 
 SOURCE_NAME = "stateflow-ranges"
 ROW_SCHEMA = (
-    "stage string, task_partition int, targets map<string, bigint>, idle array<string>, ended array<string>, look boolean"
+    "stage string, task_partition int, targets map<string, bigint>,"
+    " idle array<string>, ended array<string>, look boolean"
 )
 IDLE = "idle"
 """Key of the offset that holds, per input partition, whether it has been silent at its end for long."""

@@ -28,15 +28,18 @@ def is_rocksdb_error(error: BaseException) -> bool:
 
 
 def check_raw_mode(directory: TaskDirectory) -> None:
-    """Refuse a database that was made to be read with pickle: reading it would run what is in it."""
+    """Refuse a database that says it was made to be read with pickle: reading it would run what is in it.
+
+    A file that is missing, empty or cut short says nothing. The binding truncates and rewrites it at every open, also
+    at one for reading only and at one that finds the database locked, so a kill, or a look at the wrong moment, finds
+    it so. The open that follows asks for raw bytes whatever the file says, and replaces it.
+    """
     file = directory.database / _CONFIG_FILE
-    if not file.exists():
-        return
     try:
-        raw_mode = json.loads(file.read_text())["raw_mode"] is True
-    except (ValueError, KeyError, TypeError):
-        raw_mode = False
-    if not raw_mode:
+        says = json.loads(file.read_bytes())
+    except (FileNotFoundError, ValueError):
+        return
+    if isinstance(says, dict) and says.get("raw_mode", True) is not True:
         raise StateForeign(
             f"{file} does not say that keys and values are raw bytes: stateflow did not make this database.",
             action="do not open it; delete the directory and let it be restored from the changelog.",

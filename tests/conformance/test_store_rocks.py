@@ -126,13 +126,6 @@ def test_a_database_without_identity_is_refused(filled: Path) -> None:
         opened(filled)
 
 
-@pytest.mark.parametrize("text", ['{"raw_mode": false, "prefix_extractors": {}}', "not json", "{}"])
-def test_a_database_to_be_read_with_pickle_is_refused(filled: Path, text: str) -> None:
-    (place(filled).database / "rocksdict-config.json").write_text(text)
-    with pytest.raises(StateForeign, match="raw bytes"):
-        opened(filled)
-
-
 def test_task_directories_are_found(tmp_path: Path) -> None:
     for task in ("x-0", "x-1"):
         place(tmp_path, task=task).claim()
