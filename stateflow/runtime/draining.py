@@ -18,6 +18,7 @@ from typing import Protocol
 
 from stateflow.errors import BrokerUnreachable, StateflowError
 from stateflow.log.base import Cluster
+from stateflow.runtime.held_back import held_back
 from stateflow.runtime.lag import InputLag, application_lag
 from stateflow.runtime.wiring import Wiring
 
@@ -152,6 +153,10 @@ class Drain:
         if not lags:
             busy = [worker.worker or "this worker" for worker in workers if worker.tasks is None]
             yield f"all input is read, {', '.join(busy) or 'no worker'} has timers or watermarks to send"
+        waiting = held_back(self._cluster, self._wiring.catalog)
+        yield from (each.sentence for each in waiting[:_SHOWN_MAX])
+        if len(waiting) > _SHOWN_MAX:
+            yield f"so do {len(waiting) - _SHOWN_MAX} more tasks"
 
 
 @contextmanager

@@ -6,10 +6,9 @@ Its host (the local worker, a Spark task, the test driver) hands it batches and 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
-from stateflow.changelog.event_time import UNKNOWN_MS, Announced, EventTime, header_value
-from stateflow.changelog.format import CUT_HEADER, WATERMARK_HEADER
+from stateflow.changelog.event_time import UNKNOWN_MS, Announced, EventTime
 from stateflow.changelog.position import CutPlace, InputPosition, Moment
 from stateflow.clock import Clock
 from stateflow.errors import StateflowError
@@ -20,7 +19,7 @@ from stateflow.operators.timing import DIRTY_BYTES_PER_TURN
 from stateflow.record import OffsetRange, RecordBatch, TopicPartition
 from stateflow.runtime.commit import Announcement, InputGroup, commit_epoch
 from stateflow.runtime.context import TaskContext
-from stateflow.runtime.cut_marks import send_barriers
+from stateflow.runtime.cut_marks import send_barriers, split_at_marks
 from stateflow.runtime.takeover import Ledger
 from stateflow.runtime.untimely import UntimelyRecords
 from stateflow.runtime.watermarks import Watermarks
@@ -145,7 +144,7 @@ class Task:
         reach("process.before_batch")
         port = self.wiring.port_of(batch.source)
         self._announce_awake()
-        for part, mark in _split_at_marks(batch):
+        for part, mark in split_at_marks(batch):
             if len(part):
                 self._process_part(port, part)
             if mark is not None:
@@ -388,21 +387,3 @@ class Task:
 
     def _move_to(self, source: TopicPartition, offset_next: int) -> None:
         self._offsets[source] = offset_next
-
-
-def _split_at_marks(batch: RecordBatch) -> Iterator[tuple[RecordBatch, bytes | None]]:
-    """Runs of ordinary records, each with the watermark record that ended it.
-
-    Cutting exactly there makes lateness depend on the log alone, not on how reads were batched.
-    """
-    first = 0
-    for index, headers in enumerate(batch.headers):
-        if batch.keys[index] is None and headers:
-            mark = header_value(headers, WATERMARK_HEADER)
-            if (
-                mark is not None or header_value(headers, CUT_HEADER) is not None
-            ):  # a barrier is no one's input
-                yield batch.rows(first, index), mark
-                first = index + 1
-    if first < len(batch):
-        yield (batch.rows(first, len(batch)) if first else batch), None
