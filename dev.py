@@ -33,7 +33,10 @@ PYTHON = BIN / "python"
 LOCK = ROOT / "requirements.lock"
 STAMP = VENV / "stateflow.stamp"
 PYTHON_MIN = (3, 11)
-TEST_JARS = (ROOT / "tests" / "foreign" / "kafka-streams.json",)
+TEST_JARS = (
+    ROOT / "tests" / "foreign" / "kafka-streams.json",
+    ROOT / "stateflow" / "testing" / "time" / "topology-test-driver.json",
+)
 USAGE_EXIT_CODE = 2
 CLOSING_LINE = re.compile(r"\b(passed|failed|errors?|skipped|deselected|no tests ran)\b.* in [0-9.]+s")
 

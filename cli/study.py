@@ -10,6 +10,7 @@ import click
 STUDIES: dict[str, str] = {
     "compaction": "Restore time against log compaction: the DRSS'19 grid, and our tuner beside it.",
     "states": "State types against what is done with them.",
+    "time": "Random logs against an oracle and Kafka Streams: do results depend on anything but the log?",
     "faults": "Crashes, hangs, exceptions and a spoilt network: is anything lost, or counted twice?",
 }
 

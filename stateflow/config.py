@@ -17,6 +17,7 @@ import tomllib
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -319,6 +320,7 @@ def _advice(hint: Any) -> str:
     return "Correct it"
 
 
-def _hints() -> dict[str, Any]:
+@cache
+def _hints() -> Mapping[str, Any]:
     hints = typing.get_type_hints(AppOptions, include_extras=True)
     return {field.name: hints[field.name] for field in fields(AppOptions)}

@@ -1,116 +1,19 @@
-"""Where records enter and leave a stage: decoding, re-keying, writing to a topic."""
+"""Where records leave a stage: re-keying, writing to a topic."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from datetime import datetime
 from typing import Any
 
 from stateflow.codec.base import Codec
 from stateflow.codec.scalar import BytesCodec
 from stateflow.codec.windowed import WindowedCodec, split_windowed
 from stateflow.errors import DecodeError, EncodeError
-from stateflow.operators.ahead import AheadLimit
 from stateflow.operators.context import StageContext
 from stateflow.operators.guard import Guard
-from stateflow.operators.marks import running_marks, sent_marks
-from stateflow.operators.rows import where, with_values, without
+from stateflow.operators.rows import without
 from stateflow.operators.step import Step
 from stateflow.record import RecordBatch
-
-EventTime = Callable[[Any], "int | datetime"]
-"""Event time of a value: ms since 1970 UTC, or a datetime with a time zone."""
-
-_LEFT_OUT_MS = -1
-
-
-class SourceStep(Step):
-    """Raw records of a source topic in, decoded values with their event times and marks out.
-
-    Records without a value are left out and counted.
-    """
-
-    def __init__(
-        self,
-        value: Codec[Any],
-        event_time: EventTime | None,
-        limit: AheadLimit,
-        context: StageContext,
-        guard: Guard,
-    ) -> None:
-        super().__init__()
-        self._value = value
-        self._event_time = event_time
-        self._limit = limit
-        self._context = context
-        self._guard = guard
-
-    def process(self, batch: RecordBatch) -> None:
-        """Decode. The batch's timestamps are replaced in place by the event times.
-
-        The host reads that column afterwards to tell event time; rows left out count for nothing there.
-        """
-        if self._event_time is None:
-            timed = self._marked(self._limit.within_clock(batch))
-            rows = decoded(present(timed, self._context), self._value, self._guard)
-        else:
-            rows = decoded(present(batch, self._context), self._value, self._guard)
-            timed = rows = self._marked(self._limit.within_log(self._timed(rows, self._event_time)))
-        if timed.timestamps_ms is not batch.timestamps_ms:
-            times_ms = dict(zip(timed.offsets, timed.timestamps_ms, strict=True))
-            batch.timestamps_ms[:] = [times_ms.get(offset, _LEFT_OUT_MS) for offset in batch.offsets]
-        self.forward(rows)
-
-    def _marked(self, rows: RecordBatch) -> RecordBatch:
-        return replace(rows, marks_ms=running_marks(rows.timestamps_ms, self._context.part_mark_ms))
-
-    def _timed(self, rows: RecordBatch, event_time: EventTime) -> RecordBatch:
-        times_ms, failed = self._guard.map(lambda value: _as_ms(event_time(value)), rows.values, rows.offsets)
-        return replace(without(rows, failed), timestamps_ms=times_ms)
-
-
-class ReadStep(Step):
-    """Raw records of a repartition topic in, decoded values with the marks that they carry out."""
-
-    def __init__(self, value: Codec[Any], context: StageContext, guard: Guard) -> None:
-        super().__init__()
-        self._value = value
-        self._context = context
-        self._guard = guard
-
-    def process(self, batch: RecordBatch) -> None:
-        """Decode."""
-        rows = present(replace(batch, marks_ms=sent_marks(batch)), self._context)
-        self.forward(decoded(rows, self._value, self._guard))
-
-
-def decoded(rows: RecordBatch, codec: Codec[Any], guard: Guard) -> RecordBatch:
-    """The rows with their values decoded; those that cannot be follow the policy."""
-    try:
-        return with_values(rows, codec.decode_many(rows.values))
-    except DecodeError:  # once more, record by record, for the policy
-        values, failed = guard.map(codec.decode, rows.values, rows.offsets)
-        return with_values(without(rows, failed), values)
-
-
-def present(batch: RecordBatch, context: StageContext) -> RecordBatch:
-    """The rows that have a value; the others are counted."""
-    missing = batch.values.count(None)
-    if not missing:
-        return batch
-    context.count("empty_records_total", missing)
-    return where(batch, [value is not None for value in batch.values])
-
-
-def _as_ms(when: int | datetime) -> int:
-    if isinstance(when, datetime):
-        if when.tzinfo is None:
-            raise ValueError(f"event time {when!r} has no time zone")
-        when = round(when.timestamp() * 1000)
-    if when < 0:
-        raise ValueError(f"event time {when} ms is before 1970")
-    return when
 
 
 class RekeyStep(Step):
@@ -164,6 +67,8 @@ class RekeyStep(Step):
 
 class SinkStep(Step):
     """Writes to an output topic. A value of None is written as a tombstone."""
+
+    takes_tombstones = True
 
     def __init__(
         self,

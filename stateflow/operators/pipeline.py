@@ -11,6 +11,8 @@ from stateflow.operators.guard import Origin
 from stateflow.operators.step import Environment, Step
 from stateflow.record import RecordBatch
 
+_MERGE = "merge"
+
 
 @dataclass(frozen=True, slots=True)
 class StagePlan:
@@ -29,10 +31,10 @@ class StagePipeline:
     def __init__(self, plan: StagePlan, context: StageContext) -> None:
         self._origin = Origin()
         environment = Environment(context, self._origin)
-        steps = {node: node.make(environment) for node in plan.nodes}
-        for node in plan.nodes:
-            for parent in node.parents:
-                steps[parent].children.append(steps[node])
+        steps = {node: node.make(environment) for node in plan.nodes if node.kind != _MERGE}
+        for node, step in steps.items():
+            for parent in _parents(node):
+                steps[parent].children.append(step)
         self._steps = tuple(steps.values())
         self._records_total = 0
         self._sources: dict[str, list[Step]] = {}
@@ -67,3 +69,12 @@ class StagePipeline:
     def statistics(self) -> Iterator[tuple[str, int]]:
         """Counters of this pipeline."""
         yield "pipeline_records_total", self._records_total
+
+
+def _parents(node: Node) -> Iterator[Node]:
+    """The nodes whose rows a node gets. A merge has no step: who is behind it gets all that goes in."""
+    for parent in node.parents:
+        if parent.kind == _MERGE:
+            yield from _parents(parent)
+        else:
+            yield parent

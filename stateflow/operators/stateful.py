@@ -20,7 +20,8 @@ from stateflow.operators.aggregation import Accumulators, AggregateStep
 from stateflow.operators.eventual import EventualAccumulators
 from stateflow.operators.expiring import ExpiringAccumulators
 from stateflow.operators.graph import Graph, Node
-from stateflow.operators.operator import OperatorClass, OperatorStep
+from stateflow.operators.operator import OperatorClass
+from stateflow.operators.operator_step import OperatorStep
 from stateflow.operators.policy import LatePolicy, Policy, dead_letter_topics
 from stateflow.operators.step import Environment, Step
 from stateflow.operators.window_step import WindowAggregateStep, WindowRules

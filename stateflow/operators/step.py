@@ -14,6 +14,9 @@ from stateflow.record import RecordBatch
 class Step:
     """Keys in a batch are bytes throughout a stage, values are objects; a batch is never changed in place."""
 
+    takes_tombstones = False
+    """Whether records of a source topic without a value reach this step; a function of the value is not given them."""
+
     def __init__(self) -> None:
         self.children: list[Step] = []
 

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 from stateflow.codec.base import Codec
 from stateflow.duration import declared_ms
 from stateflow.errors import GraphError
-from stateflow.operators.edges import EventTime
+from stateflow.operators.sources import EventTime
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -40,10 +40,10 @@ class UntimelyNews:
         self._told: dict[bytes, tuple[Untimely, float]] = {}
         self._turn_seconds = -TELL_SECONDS
 
-    def turn(self, met: Iterable[Untimely]) -> None:
+    def turn(self, met: Iterable[Untimely], *, is_last: bool = False) -> None:
         """Tell what is new since it was told last; a cluster that cannot take it is tried again later."""
         now_seconds = self._clock.monotonic_seconds()
-        if now_seconds - self._turn_seconds < TELL_SECONDS:
+        if now_seconds - self._turn_seconds < TELL_SECONDS and not is_last:
             return
         self._turn_seconds = now_seconds
         news: dict[bytes, tuple[Untimely, bytes]] = {}

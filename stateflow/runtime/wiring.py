@@ -92,6 +92,11 @@ class TaskWiring:
         """True when the task reads a repartition topic of the application."""
         return self.stage.is_rekeyed
 
+    @property
+    def sources(self) -> tuple[TopicPartition, ...]:
+        """Those of ``inputs`` that are source topics' partitions."""
+        return tuple(source for source, port in zip(self.inputs, self.ports, strict=True) if port.is_source)
+
     def port_of(self, source: TopicPartition) -> int:
         """The number of the port that a partition is read at."""
         return self.inputs.index(source)

@@ -23,6 +23,7 @@ from stateflow.runtime.cuts import Cuts
 from stateflow.runtime.opening import OpenedTask, Opener, StoreOpener
 from stateflow.runtime.purge import Purge
 from stateflow.runtime.settings import WorkerSettings
+from stateflow.runtime.silence import Silence
 from stateflow.runtime.starting import StartingTasks
 from stateflow.runtime.task import Task
 from stateflow.runtime.untimely_news import UntimelyNews
@@ -83,6 +84,7 @@ class Worker:
         opener = Opener(cluster, open_stores, settings, clock, observer)
         self._starting = StartingTasks(opener, settings, openings)
         self._purge = Purge(cluster, settings.purge_interval_seconds, clock)
+        self._silence = Silence(cluster, settings.idle_seconds, clock)
         self._stopping = False
         reach("startup.before_join")
         self._group = self._join(cluster)
@@ -100,6 +102,7 @@ class Worker:
         try:
             while not self._stopping:
                 self.step()
+            self._tell_untimely(is_last=True)
             reach("stop.before_release")
             for lead in list(self._tasks):
                 self._release(lead)
@@ -117,14 +120,17 @@ class Worker:
             self._cuts.poll()
         has_due = any(running.task.has_due for running in self._tasks.values())
         timeout_seconds = 0.0 if has_due else self._settings.poll_timeout_seconds
-        for batch in self._group.poll(self._settings.poll_records_max, timeout_seconds):
+        batches = self._group.poll(self._settings.poll_records_max, timeout_seconds)
+        for batch in batches:
             self._process(batch)
+        self._silence.heard(batch.source for batch in batches)
         for lead, opened in self._starting.ready():
             self._start(lead, opened)
+        for source in self._silence.fallen_idle(self._group.position):
+            self._become_idle(source)
         for lead in list(self._tasks):
             self._tend(lead)
-        if self._news is not None:
-            self._news.turn(met for running in self._tasks.values() for met in running.task.untimely.met())
+        self._tell_untimely()
 
     def close(self) -> None:
         """Abandon what is not committed and leave the group; what is still held goes even if a part fails."""
@@ -181,6 +187,7 @@ class Worker:
         self._tasks[lead] = _Running(opened, self._clock.monotonic_seconds())
         reach("handover.before_start")
         self._group.start(opened.starts)
+        self._silence.begin(opened.task.wiring.sources)
         _LOG.info("Task %s is running from %s.", opened.task.wiring.id, _offsets(opened))
         if self._observer is not None:
             self._observer.on_running(opened.task.wiring.id)
@@ -190,7 +197,6 @@ class Worker:
         if lead is None:  # fetched before its task was taken away: another worker reads it again
             return
         running = self._tasks[lead]
-        running.heard_seconds = self._clock.monotonic_seconds()
         try:
             for part, cut_number in (
                 [(batch, None)] if self._cuts is None else self._cuts.parts(running.task, batch)
@@ -211,6 +217,15 @@ class Worker:
             (lead for lead, running in self._tasks.items() if source in running.task.wiring.inputs), None
         )
 
+    def _become_idle(self, source: TopicPartition) -> None:
+        lead = self._lead_of(source)
+        if lead is None:  # another source of the same task has just cost it its epoch
+            return
+        try:
+            self._tasks[lead].task.become_idle(source)
+        except _EPOCH_LOST as error:
+            self._start_again(lead, error)
+
     def _tend(self, lead: TopicPartition) -> None:
         running = self._tasks[lead]
         try:
@@ -223,9 +238,6 @@ class Worker:
             running.task.reached(source, self._group.position(source))
         if not self._tend_cut(lead):
             return
-        if now_seconds - running.heard_seconds >= self._settings.idle_seconds:
-            for source in running.task.wiring.inputs:
-                running.task.become_idle(source)
         is_due = now_seconds - running.committed_seconds >= self._settings.commit_interval_seconds
         if is_due or running.task.is_full(self._settings.dirty_bytes_max):
             self._commit(lead)
@@ -283,16 +295,25 @@ class Worker:
             return
         reach("handover.after_commit")
         del self._tasks[lead]
-        self._group.stop(running.task.wiring.inputs)
+        self._stop_reading(running.task.wiring)
         running.task.close()
         reach("handover.after_close")
         self._tell_released(running.task.wiring)
 
     def _abandon(self, lead: TopicPartition) -> None:
         running = self._tasks.pop(lead)
-        self._group.stop(running.task.wiring.inputs)
+        self._stop_reading(running.task.wiring)
         running.task.abandon()
         self._tell_released(running.task.wiring)
+
+    def _tell_untimely(self, *, is_last: bool = False) -> None:
+        if self._news is not None:
+            met = (met for running in self._tasks.values() for met in running.task.untimely.met())
+            self._news.turn(met, is_last=is_last)
+
+    def _stop_reading(self, wiring: TaskWiring) -> None:
+        self._silence.end(wiring.inputs)
+        self._group.stop(wiring.inputs)
 
     def _tell_released(self, wiring: TaskWiring) -> None:
         _LOG.info("Task %s was released.", wiring.id)
@@ -306,7 +327,6 @@ class _Running:
     def __init__(self, opened: OpenedTask, now_seconds: float) -> None:
         self.task = opened.task
         self.starts = opened.starts
-        self.heard_seconds = now_seconds
         self.committed_seconds = now_seconds
         self.flushed_seconds = now_seconds
 

@@ -12,7 +12,7 @@ So a micro-batch that Spark runs twice, on whichever executor, counts once.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from stateflow.clock import Clock
@@ -33,8 +33,20 @@ class EpochRange:
     stage: str
     partition: int
     targets: Mapping[TopicPartition, int]
-    idle: bool
-    """The input has been silent at its end for long: announce it to the stages behind."""
+    idle: tuple[TopicPartition, ...] = ()
+    """Inputs that have been silent at their ends for long: event time does not wait for them."""
+
+    @classmethod
+    def of_row(
+        cls, stage: str, partition: int, targets: Mapping[str, int], idle: Iterable[str]
+    ) -> EpochRange:
+        """What a row of the data source says, which names inputs ``topic:partition``."""
+        return cls(
+            stage,
+            partition,
+            {_place(key): offset_next for key, offset_next in targets.items()},
+            tuple(map(_place, idle)),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +81,13 @@ def run_epoch(
     task, group = opened.task, MemberlessGroup(cluster, wiring.group)
     task.leave_cut()  # the query aborted any cut when it began
     try:
+        silent = [source for source in todo.idle if opened.starts[source] >= todo.targets[source]]
+        for source in silent:  # before the records of the others: they need not wait
+            task.become_idle(source)
         for source, offset_first in opened.starts.items():
             _process(cluster, task, group, OffsetRange(offset_first, todo.targets[source]), source, settings)
-        if todo.idle:
-            for source in wiring.inputs:
-                task.become_idle(source)
+        for source in todo.idle:
+            task.become_idle(source)
         _commit_with_what_is_due(task, group, settings)
     except BaseException:
         task.abandon()
@@ -119,3 +133,8 @@ def _process(
         if task.is_full(settings.dirty_bytes_max):
             task.commit(group)
     task.reached(source, offsets.offset_next)
+
+
+def _place(key: str) -> TopicPartition:
+    topic, partition = key.rsplit(":", 1)
+    return TopicPartition(topic, int(partition))

@@ -12,7 +12,6 @@ from stateflow.catalog.model import Catalog
 from stateflow.clock import SystemClock
 from stateflow.errors import StateflowError
 from stateflow.operators.topology import Topology
-from stateflow.record import TopicPartition
 from stateflow.runtime.launch import rocks_opener
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.wiring import Wiring
@@ -47,7 +46,7 @@ class PipelineTask:
     def _run(self, row: Any) -> EpochResult:
         process = _process_for(self)
         wiring = process.wiring.task(process.wiring.topology.stage(row.stage), row.task_partition)
-        todo = EpochRange(row.stage, row.task_partition, _targets(row.targets), row.idle)
+        todo = EpochRange.of_row(row.stage, row.task_partition, row.targets, row.idle)
         opener = rocks_opener(process.cluster, self.settings, process.resources)
         return run_epoch(process.cluster, wiring, todo, opener, self.settings, SystemClock())
 
@@ -72,8 +71,3 @@ def _process_for(task: PipelineTask) -> _Process:
         _kept.pop().cluster.close()
     _kept.append(_Process(task))
     return _kept[0]
-
-
-def _targets(targets: dict[str, int]) -> dict[TopicPartition, int]:
-    named = ((key.rsplit(":", 1), offset) for key, offset in targets.items())
-    return {TopicPartition(topic, int(partition)): offset for (topic, partition), offset in named}

@@ -20,9 +20,9 @@ from stateflow.record import TopicPartition
 from stateflow.spark.connection import Connection
 
 SOURCE_NAME = "stateflow-ranges"
-ROW_SCHEMA = "stage string, task_partition int, targets map<string, bigint>, idle boolean"
+ROW_SCHEMA = "stage string, task_partition int, targets map<string, bigint>, idle array<string>"
 IDLE = "idle"
-"""Key of the offset that holds, per task, whether its input has been silent at its end for long."""
+"""Key of the offset that holds, per input partition, whether it has been silent at its end for long."""
 WAKE = "wake"
 """Key of the offset that holds, per task with timers, how often it was to be woken by the clock so far."""
 
@@ -36,6 +36,11 @@ class TaskInputs:
     inputs: tuple[TopicPartition, ...]
     announces: bool
     has_timers: bool = False
+
+    @property
+    def heeds_idle(self) -> bool:
+        """True for a task that does something about an input that falls idle."""
+        return self.announces or self.has_timers or len(self.inputs) > 1
 
     @property
     def id(self) -> str:
@@ -99,6 +104,10 @@ class RangeOptions:
         )
 
 
+RangeRow = tuple[str, int, dict[str, int], list[str]]
+"""Stage, partition, where each input is to be processed to, and which of them are idle."""
+
+
 class RangePlanner:
     """Decides how far each task may go next. Free of Spark, so that it can be tested on any log and clock."""
 
@@ -107,12 +116,12 @@ class RangePlanner:
         self._options = options
         self._clock = clock
         self._sources = [source for task in options.tasks for source in task.inputs]
-        self._heard_seconds = {task.id: clock.monotonic_seconds() for task in options.tasks}
+        self._heard_seconds = dict.fromkeys(self._sources, clock.monotonic_seconds())
 
     def initial(self) -> dict[str, Any]:
         """The committed offsets; where there are none, the beginning or the end of the log."""
         committed = self._cluster.committed(self._options.group, self._sources, stable=False)
-        offsets: dict[str, Any] = {IDLE: {task.id: False for task in self._options.tasks}}
+        offsets: dict[str, Any] = {IDLE: dict.fromkeys(map(offset_key, self._sources), False)}
         for source, log in self._cluster.ranges(self._sources).items():
             start = log.offset_next if self._options.from_end else log.offset_first
             offsets[offset_key(source)] = committed[source].offset_next if source in committed else start
@@ -124,30 +133,48 @@ class RangePlanner:
         for source, log in self._cluster.ranges(self._sources).items():
             first = max(int(start.get(offset_key(source), log.offset_first)), log.offset_first)
             offsets[offset_key(source)] = min(log.offset_next, first + self._options.slots_per_batch_max)
-        offsets[IDLE] = {task.id: self._is_idle(task, start, offsets) for task in self._options.tasks}
+        offsets[IDLE] = self._idle(start, offsets)
         if any(task.has_timers for task in self._options.tasks):
             wakes = self._clock.now_ms() // round(self._options.wake_seconds * 1000)
             offsets[WAKE] = {task.id: wakes for task in self._options.tasks if task.has_timers}
         return offsets
 
-    def _is_idle(self, task: TaskInputs, start: Mapping[str, Any], end: Mapping[str, Any]) -> bool:
-        now_seconds = self._clock.monotonic_seconds()
-        if any(end[key] != start.get(key) for key in map(offset_key, task.inputs)):
-            self._heard_seconds[task.id] = now_seconds
-        return (task.announces or task.has_timers) and now_seconds - self._heard_seconds[
-            task.id
-        ] >= self._options.idle_seconds
+    def _idle(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> dict[str, bool]:
+        """Which input partitions are idle: silent, and processed up to the log's end as it is now.
 
-    def rows(
-        self, start: Mapping[str, Any], end: Mapping[str, Any]
-    ) -> list[tuple[str, int, dict[str, int], bool]]:
-        """One row per task that has something to do: new offsets, falling idle, or a look at its timers."""
+        The end is that of the log, open transactions included: their records keep a partition awake.
+        """
+        now_seconds = self._clock.monotonic_seconds()
+        for source in self._sources:
+            if end[offset_key(source)] != start.get(offset_key(source)):
+                self._heard_seconds[source] = now_seconds
+        was_idle = start.get(IDLE, {})
+        silent = [
+            source
+            for source in self._sources
+            if now_seconds - self._heard_seconds[source] >= self._options.idle_seconds
+        ]
+        ends = self._cluster.ranges(
+            [source for source in silent if not was_idle.get(offset_key(source))], stable=False
+        )
+        idle = {
+            offset_key(source)
+            for source in silent
+            if source not in ends or ends[source].offset_next <= end[offset_key(source)]
+        }
+        return {key: key in idle for key in map(offset_key, self._sources)}
+
+    def rows(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[RangeRow]:
+        """One row per task that has something to do: new offsets, inputs falling idle, or a look at its timers."""
         rows = []
         for task in self._options.tasks:
-            targets = {key: int(end[key]) for key in map(offset_key, task.inputs) if key in end}
-            idle = bool(end[IDLE].get(task.id))
-            falls_idle = idle and not start.get(IDLE, {}).get(task.id)
-            is_woken = idle and end.get(WAKE, {}).get(task.id) != start.get(WAKE, {}).get(task.id)
+            keys = [offset_key(source) for source in task.inputs]
+            targets = {key: int(end[key]) for key in keys if key in end}
+            idle = [key for key in keys if end[IDLE].get(key)]
+            falls_idle = task.heeds_idle and any(not start.get(IDLE, {}).get(key) for key in idle)
+            is_woken = len(idle) == len(keys) and end.get(WAKE, {}).get(task.id) != start.get(WAKE, {}).get(
+                task.id
+            )
             if falls_idle or is_woken or any(start.get(key) != target for key, target in targets.items()):
                 rows.append((task.stage, task.partition, targets, idle))
         return rows
@@ -195,6 +222,6 @@ class RangeStreamReader(DataSourceStreamReader):
         """One Spark partition per row."""
         return [InputPartition(row) for row in self._opened().rows(start, end)]
 
-    def read(self, partition: InputPartition) -> Iterator[tuple[str, int, dict[str, int], bool]]:
+    def read(self, partition: InputPartition) -> Iterator[RangeRow]:
         """The row itself."""
         yield partition.value

@@ -6,7 +6,8 @@ that log passes the same conformance suite as Kafka. One thread, no waiting: the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -57,6 +58,7 @@ class TestDriver:
         app: the application, unchanged.
         partitions: of every topic that the application reads or writes, and of its re-keyed stages.
         now_ms: where the clock begins; records get its time unless they bring their own.
+        poll_records: how many records the worker processes and commits at a time; all that there are unless given.
         beside: another application's driver, whose log and clock this one shares.
     """
 
@@ -68,12 +70,14 @@ class TestDriver:
         *,
         partitions: int = 4,
         now_ms: int = _EPOCH_2024_MS,
+        poll_records: int | None = None,
         beside: TestDriver | None = None,
     ) -> None:
         self.clock: ManualClock = ManualClock(now_ms) if beside is None else beside.clock
         self.cluster: MemoryCluster = MemoryCluster(clock=self.clock) if beside is None else beside.cluster
         self._app = app
         self._partitions = partitions
+        self._poll_records = poll_records
         self._topology = app.topology()
         self._scratch = TemporaryDirectory(prefix="stateflow-driver-")
         self._place = f"{self._scratch.name}/savepoints"
@@ -89,12 +93,27 @@ class TestDriver:
         self, topic: Topic[Any, Any], *values: Any, key: Any = None, timestamp_ms: int | None = None
     ) -> None:
         """Send values to a source topic and process them; the clock's time is theirs unless given."""
-        writer = self.cluster.writer()
         stamp_ms = self.clock.now_ms() if timestamp_ms is None else timestamp_ms
-        encoded_key = None if key is None else topic.key.encode(key)
-        for value in values:
+        self.send_many(topic, [(key, value, stamp_ms) for value in values])
+
+    def send_many(
+        self,
+        topic: Topic[Any, Any],
+        rows: Iterable[tuple[Any, Any, int]],
+        *,
+        partitions: Sequence[int] | int = -1,
+    ) -> None:
+        """Send (key, value, timestamp in ms) to a source topic and process all of them together, in their order.
+
+        ``partitions`` is one for all or one for each row; −1 lets the key choose. A value of None is a tombstone.
+        """
+        sent = list(rows)
+        chosen = [partitions] * len(sent) if isinstance(partitions, int) else partitions
+        writer = self.cluster.writer()
+        for (key, value, stamp_ms), partition in zip(sent, chosen, strict=True):
+            encoded_key = None if key is None else topic.key.encode(key)
             encoded = None if value is None else topic.value.encode(value)
-            writer.send(topic.name, encoded_key, encoded, partition=-1, timestamp_ms=stamp_ms)
+            writer.send(topic.name, encoded_key, encoded, partition=partition, timestamp_ms=stamp_ms)
         writer.commit()
         writer.close()
         self.run()
@@ -272,6 +291,8 @@ class TestDriver:
             flush_interval_seconds=0,
             member="driver",
         )
+        if self._poll_records is not None:
+            settings = replace(settings, poll_records_max=self._poll_records)
         cuts = Cuts(
             self.cluster,
             self._topology.app,

@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 import stateflow as sf
+from stateflow.log.reading import read_topic
 from stateflow.testing.driver import TestDriver
 
 MINUTE_MS = 60_000
@@ -141,3 +142,35 @@ def test_a_savepoint_takes_typed_state_back_to_where_it_was() -> None:
     assert len(driver.output(alerts)) == 16, "what was put out after the cut is put out again"
     driver.repartition(3)
     assert [payment["shop"] for payment in driver.state("fraud", "recent", key="c1")] == ["x", "y"]
+
+
+@pytest.mark.parametrize(("poll_records", "batches"), [(None, [3]), (2, [2, 1]), (1, [1, 1, 1])])
+def test_rows_of_several_times_are_one_batch_or_as_many_as_polls(
+    poll_records: int | None, batches: list[int]
+) -> None:
+    app = sf.App("sums")
+    numbers, sums = app.topic("numbers", key=str, value=int), app.topic("sums", key=str, value=int)
+    app.stream(numbers, co_partitioned=True).sum(name="sum").to(sums)
+    driver = TestDriver(app, partitions=1, poll_records=poll_records)
+    driver.send_many(numbers, [("a", 1, 5_000), ("a", 1, 7_000), ("a", 1, 6_000)])
+    results = driver.output(sums)
+    assert [result.value for result in results] == [
+        sum(batches[: count + 1]) for count in range(len(batches))
+    ]
+    assert results[-1].timestamp_ms == 6_000
+
+
+def test_rows_go_to_the_partitions_that_are_named() -> None:
+    app = sf.App("copy")
+    numbers, copies = app.topic("numbers", key=str, value=int), app.topic("copies", key=str, value=int)
+    app.stream(numbers).to(copies)
+    driver = TestDriver(app, partitions=3)
+    driver.send_many(numbers, [("a", 1, 5_000), (None, 2, 6_000)], partitions=[2, 0])
+    driver.send_many(numbers, [("b", 3, 7_000)], partitions=1)
+    sent = [record for batch in read_topic(driver.cluster, "numbers") for record in batch.records()]
+    assert sorted((record.partition, record.timestamp_ms) for record in sent) == [
+        (0, 6_000),
+        (1, 7_000),
+        (2, 5_000),
+    ]
+    assert sorted(copy.value for copy in driver.output(copies)) == [1, 2, 3]

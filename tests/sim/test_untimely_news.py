@@ -6,10 +6,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import stateflow as sf
 from stateflow.catalog.names import members_topic
-from stateflow.cli.workers import standby_facts
+from stateflow.cli.workers import command, standby_facts
 from stateflow.errors import BrokerUnreachable
 from stateflow.log.base import Cluster
 from stateflow.runtime.standby.mixing import read_board, refuse_mixed
@@ -50,6 +51,21 @@ def test_late_records_are_shown_by_workers_of_any_kind() -> None:
     news.close()
 
 
+def test_the_command_shows_them_to_people(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver, orders = counting()
+    news = UntimelyNews(driver.cluster, "shop", "w1", driver.clock)
+    driver.send(orders, 2, key="a", timestamp_ms=T0 + 300_000)
+    driver.send(orders, 3, key="a", timestamp_ms=T0)
+    news.turn(met(driver))
+    news.close()
+    monkeypatch.setattr("stateflow.log.kafka.connect", lambda *_: driver.cluster)
+    shown = CliRunner().invoke(command, ["--app", "shop"], catch_exceptions=False).output.splitlines()
+    assert shown[0].startswith("no worker of shop runs with standby copies")
+    assert shown[2].split()[:5] == ["task", "step", "what", "records", "newest"]
+    assert shown[3].split()[:5] == ["orders-0", "per-minute", "late", "1", "orders[0]@1"]
+    assert "2024-01-01 00:00:00.000+00:00  0:05:00" in shown[3]
+
+
 def test_what_has_not_changed_is_said_again_before_the_topic_forgets() -> None:
     driver, orders = counting()
     news = UntimelyNews(driver.cluster, "shop", "w1", driver.clock)
@@ -66,10 +82,14 @@ def test_what_has_not_changed_is_said_again_before_the_topic_forgets() -> None:
     driver.clock.advance(seconds=10)
     assert told() == 1
     driver.send(orders, 4, key="a", timestamp_ms=T0)
+    assert told() == 1, "too soon"
     driver.clock.advance(seconds=10)
     assert told() == 2
     driver.clock.advance(seconds=601)
     assert told() == 3
+    driver.send(orders, 5, key="a", timestamp_ms=T0)
+    news.turn(met(driver), is_last=True)
+    assert told() == 4
     news.close()
 
 

@@ -8,7 +8,6 @@ from stateflow.clock import ManualClock
 from stateflow.log.base import TopicSpec
 from stateflow.log.memory import MemoryCluster
 from stateflow.log.reading import read_topic
-from stateflow.record import TopicPartition
 from stateflow.runtime.launch import rocks_opener
 from stateflow.runtime.prepare import prepare
 from stateflow.runtime.settings import WorkerSettings
@@ -66,16 +65,13 @@ class Query:
             self.offsets = end
             if not rows:
                 return rows_total
-            for stage, partition, targets, idle in rows:
+            for row in rows:
                 rows_total += 1
-                self._run(stage, partition, targets, idle=idle)
+                self._run(EpochRange.of_row(*row))
 
-    def _run(self, stage: str, partition: int, targets: dict[str, int], *, idle: bool) -> None:
-        named = ((key.rsplit(":", 1), offset) for key, offset in targets.items())
-        places = {TopicPartition(topic, int(number)): offset for (topic, number), offset in named}
-        task = self.wiring.task(self.topology.stage(stage), partition)
+    def _run(self, todo: EpochRange) -> None:
+        task = self.wiring.task(self.topology.stage(todo.stage), todo.partition)
         opener = rocks_opener(self.cluster, self.settings, RocksResources(), self.clock)
-        todo = EpochRange(stage, partition, places, idle)
         run_epoch(self.cluster, task, todo, opener, self.settings, self.clock)
 
     def ends(self) -> list[tuple[bytes, bytes]]:

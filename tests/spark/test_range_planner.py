@@ -11,14 +11,14 @@ from stateflow.log.base import Cluster, Committed, TopicSpec
 from stateflow.log.memory import MemoryCluster
 from stateflow.record import TopicPartition
 from stateflow.spark.connection import Connection
-from stateflow.spark.ranges import IDLE, RangeOptions, RangePlanner, TaskInputs
+from stateflow.spark.ranges import IDLE, RangeOptions, RangePlanner, TaskInputs, offset_key
 
 TASKS = (
     TaskInputs("source", 0, (TopicPartition("in", 0), TopicPartition("beside", 0)), announces=True),
     TaskInputs("source", 1, (TopicPartition("in", 1), TopicPartition("beside", 1)), announces=True),
     TaskInputs("behind", 0, (TopicPartition("again", 0),), announces=False),
 )
-NOT_IDLE = {task.id: False for task in TASKS}
+NOT_IDLE = {offset_key(source): False for task in TASKS for source in task.inputs}
 
 
 def options(**changes: object) -> RangeOptions:
@@ -72,8 +72,8 @@ def test_a_row_for_each_task_that_has_something_to_do(cluster: MemoryCluster) ->
     produce(cluster, "again", 0, 2)
     end = planner.latest(start)
     assert planner.rows(start, end) == [
-        ("source", 1, {"in:1": 3, "beside:1": 0}, False),
-        ("behind", 0, {"again:0": 2}, False),
+        ("source", 1, {"in:1": 3, "beside:1": 0}, []),
+        ("behind", 0, {"again:0": 2}, []),
     ]
     assert planner.rows(end, planner.latest(end)) == []
 
@@ -95,18 +95,41 @@ def test_a_silent_input_is_announced_once_and_speaks_again(cluster: MemoryCluste
     clock.advance(seconds=4)
     produce(cluster, "in", 0, 1)
     spoken = planner.latest(start)
-    assert [row[:2] for row in planner.rows(start, spoken)] == [("source", 0)]
+    assert planner.rows(start, spoken) == [("source", 0, {"in:0": 1, "beside:0": 0}, [])]
     clock.advance(seconds=2)
-    one_idle = planner.latest(spoken)
-    assert planner.rows(spoken, one_idle) == [("source", 1, {"in:1": 0, "beside:1": 0}, True)]
-    assert planner.rows(one_idle, planner.latest(one_idle)) == []
+    some_idle = planner.latest(spoken)
+    assert planner.rows(spoken, some_idle) == [
+        ("source", 0, {"in:0": 1, "beside:0": 0}, ["beside:0"]),
+        ("source", 1, {"in:1": 0, "beside:1": 0}, ["in:1", "beside:1"]),
+    ]
+    assert planner.rows(some_idle, planner.latest(some_idle)) == []
     clock.advance(seconds=4)
-    both_idle = planner.latest(one_idle)
-    assert [row[:2] for row in planner.rows(one_idle, both_idle)] == [("source", 0)]
+    all_idle = planner.latest(some_idle)
+    assert planner.rows(some_idle, all_idle) == [
+        ("source", 0, {"in:0": 1, "beside:0": 0}, ["in:0", "beside:0"])
+    ]
     produce(cluster, "in", 1, 1)
-    awake = planner.latest(both_idle)
-    assert planner.rows(both_idle, awake) == [("source", 1, {"in:1": 1, "beside:1": 0}, False)]
-    assert awake[IDLE] == {"source:0": True, "source:1": False, "behind:0": False}
+    awake = planner.latest(all_idle)
+    assert planner.rows(all_idle, awake) == [("source", 1, {"in:1": 1, "beside:1": 0}, ["beside:1"])]
+    assert awake[IDLE] == {key: key != "in:1" for key in NOT_IDLE}
+
+
+def test_an_input_that_is_behind_is_not_idle_however_silent(cluster: MemoryCluster) -> None:
+    """A transaction is open: its records are in the log, and no reader sees them yet."""
+    clock = ManualClock()
+    planner = RangePlanner(cluster, options(), clock)
+    start = planner.initial()
+    writer = cluster.writer("producer")
+    writer.begin()
+    writer.send("in", b"k", b"v", partition=0, timestamp_ms=1)
+    writer.flush()
+    clock.advance(seconds=20)
+    end = planner.latest(start)
+    assert end[IDLE] == {**dict.fromkeys(NOT_IDLE, True), "in:0": False}
+    writer.commit()
+    spoken = planner.latest(end)
+    assert spoken["in:0"] == cluster.ranges([TopicPartition("in", 0)])[TopicPartition("in", 0)].offset_next
+    assert not spoken[IDLE]["in:0"]
 
 
 def test_records_that_retention_removed_are_passed_over(cluster: MemoryCluster) -> None:

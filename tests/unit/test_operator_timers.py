@@ -223,3 +223,59 @@ def test_a_timer_says_one_time(arguments: dict[str, Any], why: str) -> None:
         timing.due_ms_of(SECOND, None, "event", -1, 9)
     assert timing.due_ms_of(None, datetime(1970, 1, 2, tzinfo=UTC), "event", 5, 9) == 86_400_000
     assert timing.due_ms_of(SECOND, None, "processing", 5, 9) == 1_009
+
+
+class Remembering(sf.Operator[str, str, Any]):
+    word: sf.Value[str | None] = sf.state(ttl=10 * SECOND)
+
+    def on_record(self, value: str, ctx: sf.Context[Any]) -> None:
+        self.word.set(value)
+        ctx.timer("soon", after=2 * SECOND)
+
+    def on_timer(self, name: str, ctx: sf.Context[Any]) -> None:
+        ctx.emit([ctx.key, self.word.get(), ctx.watermark_ms])
+
+
+@pytest.mark.usefixtures("two_per_turn")
+def test_what_has_expired_is_kept_for_the_timers_that_still_see_it() -> None:
+    stage = bench(operator=Remembering)
+    stage.feed(*[click(f"k{number}", "x", number) for number in range(4)])
+    stage.context.watermark_ms = 60_000
+    assert stage.pipeline.advance(60_000) is True
+    assert not stage.pipeline.advance(60_000)
+    assert out(stage) == [[f"k{number}", "x", 2_000 + number * 1_000] for number in range(4)]
+    assert list(stage.context.stores["session-word"].scan()) == []
+
+
+def test_the_record_that_moves_event_time_comes_behind_its_keys_timers() -> None:
+    stage = bench(operator=Remembering)
+    stage.feed(click("a", "first", 0), click("a", "second", 60))
+    assert out(stage) == [["a", "first", 2_000]]
+
+
+class Chained(sf.Operator[str, str, Any]):
+    """Timers that set others, each for a time that has passed."""
+
+    def on_record(self, value: str, ctx: sf.Context[Any]) -> None:
+        ctx.emit(value)
+        if value == "begin":
+            ctx.timer("z", at=ctx.timestamp_ms + 5)
+            ctx.timer("a", at=ctx.timestamp_ms + 1)
+
+    def on_timer(self, name: str, ctx: sf.Context[Any]) -> None:
+        ctx.emit([name, ctx.timestamp_ms])
+        if name == "a":
+            ctx.timer("a", at=ctx.timestamp_ms + 2)
+
+
+def test_timers_that_a_timer_sets_come_in_their_turn() -> None:
+    stage = bench(operator=Chained)
+    stage.feed((b"k", b"begin", 0), (b"k", b"end", 8))
+    assert out(stage) == ["begin", ["a", 1], ["a", 3], ["a", 5], ["z", 5], ["a", 7], "end"]
+
+
+def test_timers_that_never_end_do_not_hold_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "TIMERS_PER_RECORD", 3)
+    stage = bench(operator=Chained)
+    stage.feed((b"k", b"begin", 0), (b"k", b"end", 1_000_000))
+    assert out(stage) == ["begin", ["a", 1], ["a", 3], ["a", 5], "end"]

@@ -1,0 +1,197 @@
+"""A typed operator at work: its records one by one, its timers when event time or the clock has come so far."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from stateflow.codec.base import Codec
+from stateflow.errors import ProcessingError, StateflowError
+from stateflow.operators import timing
+from stateflow.operators.aggregation import with_keys
+from stateflow.operators.context import StageContext
+from stateflow.operators.guard import Guard
+from stateflow.operators.marks import UNKNOWN_MS, marks_of
+from stateflow.operators.operator import Context, OperatorClass
+from stateflow.operators.rows import NO_OFFSET
+from stateflow.operators.step import Step
+from stateflow.operators.timing import Turn
+from stateflow.record import RecordBatch, TopicPartition
+from stateflow.state.declare import StateField
+from stateflow.state.expiry import Expiry
+from stateflow.state.kinds import Advancing
+from stateflow.state.layout import prefixed_key
+from stateflow.state.scope import Scope
+from stateflow.state.timers import DueTimer, Timers
+from stateflow.store.derived import index_family
+
+
+class OperatorStep(Step):
+    """Runs an operator over batches, a record at a time."""
+
+    takes_tombstones = True
+
+    def __init__(
+        self,
+        declared: OperatorClass,
+        key_codec: Codec[Any],
+        stage: StageContext,
+        guard: Guard,
+    ) -> None:
+        super().__init__()
+        fields, make = declared.fields, declared.owner
+        self._scope = Scope()
+        self._timers: Timers | None = None
+        if declared.timers_store is not None:
+            self._timers = Timers(stage.store(declared.timers_store), self._scope, stage.clock)
+        self._emitted: list[tuple[Any, int]] = []
+        """Values and times that the record or timer at work has emitted."""
+        self._context = Context[Any](stage, self._scope, key_codec, self._emitted, self._timers)
+        self._of_time = TopicPartition(declared.name, stage.partition)
+        self._written = [stage.store(entry.name) for entry in declared.entries(key_codec)]
+        self._stage = stage
+        self._guard = guard
+        self._is_fatal = guard.is_fatal
+        self._operator = make()
+        self._reached_ms = stage.watermark_ms
+        """Event time as this step was told of it."""
+        self._stores = [
+            stage.store(field.store) for field in fields if field.entry("", key_codec).layout == "plain"
+        ]
+        bound = [(field, *_bound(field, stage, self._scope)) for field in fields]
+        for field, handle, _ in bound:
+            setattr(self._operator, field.attribute, handle)
+        self._expiries = [expiry for _, _, expiry in bound if expiry is not None]
+        self._forgetful = [
+            (expiry, field.kind.layout) for field, _, expiry in bound if isinstance(expiry, Expiry)
+        ]
+
+    def process(self, batch: RecordBatch) -> None:
+        """Call the operator for each row and pass on what it emitted."""
+        batch = with_keys(batch, self._guard)
+        distinct = sorted(set(batch.keys))
+        for expiry, layout in self._forgetful if distinct else ():
+            near = distinct[self._stage.watermark_ms % len(distinct)]
+            expiry.look_near(near if layout == "plain" else prefixed_key(near))
+        for store in self._stores:
+            store.get_many(distinct)  # one lookup on disk per distinct key; the calls below find it in memory
+        out = RecordBatch(batch.source, [], [], [], [], marks_ms=[])
+        scope, context, timers = self._scope, self._context, self._timers
+        context.source = batch.source
+        scope.reached_ms, scope.others_ms = self._reached_ms, self._stage.others_ms
+        rows = zip(batch.offsets, batch.timestamps_ms, marks_of(batch), batch.keys, batch.values, strict=True)
+        for context.offset, scope.timestamp_ms, scope.mark_ms, scope.key, value in rows:
+            if timers is not None and timers.may_be_due_of(scope.key, scope.watermark_ms):
+                self._fire_those_of_the_key(timers, out)
+            if self._runs(value) and self._emitted:
+                self._collect(out)
+        self._pass_on(out)
+
+    def advance(self, watermark_ms: int) -> bool:
+        """Fire due timers, a bounded number, then delete what has expired for them too; True when more are due."""
+        timers, self._reached_ms = self._timers, watermark_ms
+        is_left = timers is not None and self._fire_due(timers, watermark_ms)
+        expired_ms = watermark_ms if timers is None else timers.none_before_ms(watermark_ms)
+        for expiry in self._expiries:
+            expiry.advance(expired_ms)
+        return is_left
+
+    def _fire_due(self, timers: Timers, watermark_ms: int) -> bool:
+        if not timers.may_be_due(watermark_ms, self._stage.clock.now_ms()):
+            return False
+        out = RecordBatch(self._of_time, [], [], [], [], marks_ms=[])
+        turn = Turn(self._stage.clock, self._written)
+        while (due := timers.next_due(watermark_ms)) is not None:
+            self._fire(timers, due, watermark_ms, out)
+            if turn.is_over():
+                break
+        self._pass_on(out)
+        return timers.may_be_due(watermark_ms, self._stage.clock.now_ms())
+
+    def _fire_those_of_the_key(self, timers: Timers, out: RecordBatch) -> None:
+        """Event time moves with the record: what this makes due of its key comes first, in the order of time."""
+        scope, context, watermark_ms = self._scope, self._context, self._scope.watermark_ms
+        record = (context.source, context.offset, scope.timestamp_ms)
+        times_ms = (scope.mark_ms, scope.reached_ms, scope.others_ms)
+        left = timing.TIMERS_PER_RECORD
+        while left > 0 and (found := timers.due_of(scope.key, watermark_ms)):
+            for due in found:
+                if timers.is_pending(due):
+                    self._fire(timers, due, watermark_ms, out)
+                left -= 1
+                if timers.may_be_due_of(scope.key, watermark_ms):
+                    break  # one was set that may come before the next
+            else:
+                break
+        context.source, context.offset, scope.timestamp_ms = record
+        scope.mark_ms, scope.reached_ms, scope.others_ms = times_ms
+
+    def _fire(self, timers: Timers, due: DueTimer, watermark_ms: int, out: RecordBatch) -> None:
+        scope, context, timer = self._scope, self._context, due.timer
+        context.source, context.offset, scope.key = self._of_time, NO_OFFSET, due.key
+        if (
+            timer.time == "event"
+        ):  # as of when it was due, or set, if that came later; not of how far time is now
+            scope.timestamp_ms, scope.mark_ms = timer.due_ms, max(timer.due_ms, timer.set_ms)
+        else:
+            scope.timestamp_ms = scope.mark_ms = max(watermark_ms, timer.set_ms)
+        scope.reached_ms, scope.others_ms = min(scope.mark_ms, watermark_ms), UNKNOWN_MS
+        timers.done(due)
+        if self._follows_policy(partial(self._on_timer, due.name)) and self._emitted:
+            self._collect(out)
+
+    def _on_timer(self, name: str) -> None:
+        try:
+            self._operator.on_timer(name, self._context)
+        except StateflowError:
+            raise
+        except Exception as cause:
+            raise ProcessingError(
+                f"the timer {name!r} of the key {self._context.key!r}: {type(cause).__name__}: {cause}",
+                action="Correct on_timer, or give the step on_error=Skip() or DeadLetter(topic).",
+            ) from cause
+
+    def _follows_policy(self, work: Callable[[], None]) -> bool:
+        if self._is_fatal:
+            return self._guard.run(work, NO_OFFSET)
+        return self._guard.run(partial(self._undoing, work), NO_OFFSET)
+
+    def _runs(self, value: Any) -> bool:
+        """Call the operator for one record, in whole or not at all; False when it was let go.
+
+        Where a failure stops the task nothing needs to be undone: its epoch is dropped as a whole.
+        """
+        if not self._is_fatal:
+            work = partial(self._operator.on_record, value, self._context)
+            return self._guard.run(partial(self._undoing, work), self._context.offset)
+        try:
+            self._operator.on_record(value, self._context)
+        except Exception as error:  # noqa: BLE001 - becomes an error that names the record
+            return self._guard.failed(error, self._context.offset)
+        return True
+
+    def _undoing(self, work: Callable[[], None]) -> None:
+        self._emitted.clear()
+        with self._stage.undoable():
+            work()
+
+    def _collect(self, out: RecordBatch) -> None:
+        assert out.marks_ms is not None, "what an operator emits has marks of its own"
+        for emitted, timestamp_ms in self._emitted:
+            out.offsets.append(self._context.offset)
+            out.timestamps_ms.append(timestamp_ms)
+            out.keys.append(self._scope.key)
+            out.values.append(emitted)
+            out.marks_ms.append(self._scope.mark_ms)
+        self._emitted.clear()
+
+    def _pass_on(self, out: RecordBatch) -> None:
+        if out.marks_ms == out.timestamps_ms:
+            out.marks_ms = None
+        self.forward(out)
+
+
+def _bound(field: StateField, stage: StageContext, scope: Scope) -> tuple[Any, Advancing | None]:
+    derived = stage.store(index_family(field.store)) if field.options.index else None
+    return field.bind(stage.store(field.store), scope, stage.entry(field.store), derived)

@@ -1,0 +1,86 @@
+"""The study of time, with Kafka Streams' test driver beside the oracle; a thousand logs where tests may take long."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stateflow.cli.main import run
+from stateflow.testing.time import oracle
+from stateflow.testing.time.report import TimeReport
+from stateflow.testing.time.running import run_study
+from stateflow.testing.time.streams import KafkaStreams, prepare
+from stateflow.testing.time.study import QUICK_LOGS, case_of, run_case
+
+SEED = 12
+LOGS_COMPARED_MIN = 1_000
+
+
+@pytest.fixture(scope="module")
+def streams() -> Iterator[KafkaStreams]:
+    with tempfile.TemporaryDirectory() as folder:
+        running = KafkaStreams(prepare(Path(folder)))
+        try:
+            yield running
+        finally:
+            running.close()
+
+
+def test_the_oracle_agrees_with_kafka_streams(streams: KafkaStreams) -> None:
+    report = TimeReport()
+    for number in range(105):
+        run_case(case_of(SEED, number)._replace(plays=()), streams, report)
+    assert report.failed == []
+    assert report.compared_with_streams == 75
+    assert report.late > 100
+
+
+def test_what_differs_is_told(streams: KafkaStreams, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(oracle.STEPS, "count", lambda total, _value: (total or 0) + 2)
+    report = TimeReport()
+    for number in range(7):
+        run_case(case_of(SEED, number), streams, report)
+    wrong = {name for name, count in report.wrong.items() if count}
+    assert wrong
+    assert all(name.startswith("count") for name in wrong)
+    assert {name: report.wrong[name] for name in wrong} == {name: report.cases[name] for name in wrong}
+    assert 0 < report.different <= report.logs
+    assert any("Kafka Streams" in line for line in report.failed)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_a_thousand_logs_are_equal() -> None:
+    report = run_study(SEED, range(QUICK_LOGS))
+    assert report.failed == []
+    assert report.left_out == []
+    assert report.compared_with_streams >= LOGS_COMPARED_MIN
+    assert report.acts["kill"] > 100
+
+
+def test_the_command(capfd: pytest.CaptureFixture[str]) -> None:
+    code = run_command("--quick", "--logs", "7", "--seed", "3")
+    shown = json.loads(capfd.readouterr().out.splitlines()[-1])
+    assert code == 0
+    assert (shown["logs"], shown["different"], shown["compared_with_kafka_streams"]) == (7, 0, 5)
+    assert shown["seed"] == 3
+    assert shown["cases"] == sum(each["cases"] for each in shown["by_operator"].values())
+
+
+def test_the_command_ends_with_1_when_anything_differs(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(oracle.STEPS, "sum", lambda total, value: (total or 0) - value)
+    code = run_command("--logs", "5", "--seed", "3", "--processes", "1")
+    shown = json.loads(capfd.readouterr().out.splitlines()[-1])
+    assert code == 1
+    assert shown["different"] > 0
+    assert shown["failed"]
+
+
+def run_command(*arguments: str) -> int:
+    return run(["study", "time", "--json", *arguments])
