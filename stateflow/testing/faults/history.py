@@ -22,7 +22,7 @@ Application = Literal["numbers", "ledger", "minutes", "traffic"]
 """What runs: see ``applications``, ``minutes`` and ``traffic``."""
 
 PROFILES: tuple[Profile, ...] = get_args(Profile)
-_WEIGHTS = (42, 14, 12, 16, 9, 1, 0, 0)
+_WEIGHTS = (34, 12, 12, 14, 8, 1, 11, 8)
 WORKERS = 3
 _KEYS = (5, 5, 5, 5, 300)
 _POLLS = (1, 2, 3, 10, 500)
@@ -234,7 +234,7 @@ def _step(rng: random.Random, verb: str, profile: Profile) -> Step:
         case "lose" | "reinstate" | "corrupt" | "guarantee" | "mode" | "speak":
             return Step(verb, worker)
         case "bulk":
-            return Step(verb, rng.randrange(1 << 16), rng.choice((50, 50, 1_200)))
+            return Step(verb, rng.randrange(1 << 16), rng.choice((50, 1_000)))
         case _:
             return Step(verb, worker, rng.randrange(4))
 

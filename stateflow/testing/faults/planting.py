@@ -270,19 +270,6 @@ def commit_record_left_out() -> Iterator[None]:
 
 
 @contextmanager
-def second_id_unfenced() -> Iterator[None]:
-    """Whoever uses one transactional id does not think of a predecessor that used two."""
-    real = Opener._fence_second_id
-
-    def forgetful(opener: Opener, wiring: TaskWiring, catalog: Any) -> None:
-        if opener._has_two_ids(wiring):
-            real(opener, wiring, catalog)
-
-    with replaced((Opener, "_fence_second_id", forgetful)):
-        yield
-
-
-@contextmanager
 def zombie_retries() -> Iterator[None]:
     """Fenced, it makes itself a new producer, which fences its successor, and sends again what it has."""
     real = Opener._writer

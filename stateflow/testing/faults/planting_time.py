@@ -1,8 +1,8 @@
-"""Planted bugs about event time: idleness, lateness, windows, time to live, and what of it a restart keeps."""
+"""Planted bugs about event time: idleness, lateness, time to live, and what of it a restart keeps."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -10,11 +10,13 @@ from typing import Any
 from stateflow.changelog.event_time import NO_EVENT_TIME
 from stateflow.operators.lateness import Lateness
 from stateflow.operators.operator_step import OperatorStep
-from stateflow.operators.window_step import WindowAggregateStep
-from stateflow.record import RecordBatch
+from stateflow.record import RecordBatch, TopicPartition
+from stateflow.runtime.silence import Silence
 from stateflow.runtime.task import Task
 from stateflow.runtime.watermarks import Watermarks
 from stateflow.testing.faults.planting import replaced
+
+_FURTHER_THAN_ANY = 1 << 62
 
 
 @contextmanager
@@ -26,6 +28,18 @@ def idle_for_ever() -> Iterator[None]:
         return real(marks, upstream, mark_ms, idle=idle or marks.is_idle(upstream), **more)
 
     with replaced((Watermarks, "observe", sleepy)):
+        yield
+
+
+@contextmanager
+def idle_behind() -> Iterator[None]:
+    """An input that was not read for a while is idle, whether or not it has more to give."""
+    real = Silence.fallen_idle
+
+    def blind(silence: Silence, _position: Callable[[TopicPartition], int]) -> list[TopicPartition]:
+        return real(silence, lambda _: _FURTHER_THAN_ANY)
+
+    with replaced((Silence, "fallen_idle", blind)):
         yield
 
 
@@ -56,19 +70,6 @@ def late_by_watermark() -> Iterator[None]:
             batch.marks_ms = marks_ms
 
     with replaced((Lateness, "late_rows", by_batch)):
-        yield
-
-
-@contextmanager
-def grace_ignored() -> Iterator[None]:
-    """A window is closed at its end, though it takes records for a while after that."""
-    real = WindowAggregateStep.advance
-
-    def early(step: WindowAggregateStep, watermark_ms: int) -> None:
-        real(step, watermark_ms + step._rules.window.grace_ms)
-        step._lateness.reached_ms = watermark_ms
-
-    with replaced((WindowAggregateStep, "advance", early)):
         yield
 
 
