@@ -134,11 +134,15 @@ class Drain:
         return is_over
 
     def _are_quiet(self, workers: Sequence[Quiet]) -> bool:
-        """True when every task was looked at by one of them. Others, on their own, answer for theirs."""
+        """True when every task was looked at by one of them. Others, on their own, answer for theirs.
+
+        Who joins such others waits for a task of its own, but not for ever: there may be none left for it.
+        """
         tasks = [worker.tasks for worker in workers]
         if None in tasks:
             return False
-        needed = self._tasks_total if self._are_all or self._is_alone() else 1
+        spare = self._looks >= _CHECKS_PER_WORD
+        needed = self._tasks_total if self._are_all or self._is_alone() else 0 if spare else 1
         return sum(number for number in tasks if number is not None) >= needed
 
     def _is_alone(self) -> bool:

@@ -143,7 +143,7 @@ class Worker:
         for lead in list(self._tasks):
             self._tend(lead)
         self._tell_untimely()
-        if not batches:
+        if self.quiet_listener is not None and not batches:
             self._say_quiet(len(self._tasks) if self.is_quiet else None)
 
     def close(self) -> None:

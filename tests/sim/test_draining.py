@@ -103,6 +103,14 @@ def test_all_tasks_must_be_running_somewhere() -> None:
     assert not drained(total - 1, are_all=False), "the group has no other member that could run it"
 
 
+def test_a_spare_worker_among_others_does_not_wait_for_ever() -> None:
+    driver, *_ = waking()
+    others = driver.cluster.group_consumer("waking", ["in"], driver._worker)
+    drain = Drain(driver.cluster, driver._wiring, lambda: [Quiet("", 1, 0)], are_all=False)
+    assert [drain.is_over() for _ in range(21)] == [False] * 20 + [True]
+    others.close()
+
+
 def test_quiet_children_are_heard_through_a_pipe() -> None:
     reader = QuietReader("w0", said_total=7)
     child = QuietPipe(os.dup(reader.write))

@@ -151,3 +151,27 @@ def test_an_input_without_any_record_ends_too() -> None:
     driver.end_input()
     assert driver.output(out) == []
     assert all(task.has_ended for task in driver._worker.tasks.values())
+
+
+@pytest.mark.parametrize("disk_lost", [False, True])
+def test_windows_with_an_eventual_changelog_close_once(disk_lost: bool) -> None:
+    app = sf.App("e", guarantee="exactly-once", partitions=1)
+    source, out = app.topic("in", key=str, value=str), app.topic("out", key=str, value=int)
+    windows = app.stream(source).key_by(lambda value: value, name="by-k", key=str).window(
+        sf.Tumbling(timedelta(minutes=1)), emit="on_close", changelog=sf.Eventual(intensity=0.1)
+    )
+    windows.count(name="n").to(out)
+    driver = TestDriver(app, partitions=1)
+    for number in range(50):
+        driver.send(source, f"k{number}", timestamp_ms=T0 + number * 1_000)
+    driver.end_input()
+    assert len(driver.output(out)) == 50
+    driver.crash(disk_lost=disk_lost)
+    driver.restore()
+    driver.end_input()
+    assert len(driver.output(out)) == 50
+    driver.send(source, "k0", timestamp_ms=T0 + 10 * MINUTE)
+    driver.end_input()
+    assert [(r.key, r.timestamp_ms, r.value) for r in driver.output(out)[50:]] == [
+        ("k0", T0 + 10 * MINUTE, 1)
+    ]
