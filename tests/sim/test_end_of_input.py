@@ -157,8 +157,10 @@ def test_an_input_without_any_record_ends_too() -> None:
 def test_windows_with_an_eventual_changelog_close_once(disk_lost: bool) -> None:
     app = sf.App("e", guarantee="exactly-once", partitions=1)
     source, out = app.topic("in", key=str, value=str), app.topic("out", key=str, value=int)
-    windows = app.stream(source).key_by(lambda value: value, name="by-k", key=str).window(
-        sf.Tumbling(timedelta(minutes=1)), emit="on_close", changelog=sf.Eventual(intensity=0.1)
+    windows = (
+        app.stream(source)
+        .key_by(lambda value: value, name="by-k", key=str)
+        .window(sf.Tumbling(timedelta(minutes=1)), emit="on_close", changelog=sf.Eventual(intensity=0.1))
     )
     windows.count(name="n").to(out)
     driver = TestDriver(app, partitions=1)
