@@ -157,7 +157,11 @@ class Drain:
         if not lags:
             busy = [worker.worker or "this worker" for worker in workers if worker.tasks is None]
             yield f"all input is read, {', '.join(busy) or 'no worker'} has timers or watermarks to send"
-        waiting = held_back(self._cluster, self._wiring.catalog)
+        try:
+            waiting = held_back(self._cluster, self._wiring.catalog)
+        except StateflowError as error:  # it is only to be told: the drain itself may go on
+            yield f"what holds event time back cannot be seen ({error})"
+            return
         yield from (each.sentence for each in waiting[:_SHOWN_MAX])
         if len(waiting) > _SHOWN_MAX:
             yield f"so do {len(waiting) - _SHOWN_MAX} more tasks"
