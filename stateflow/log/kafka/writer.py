@@ -232,6 +232,11 @@ class KafkaWriter(Sender):
         if self._fatal is None:
             self._serve_reports(self._producer.poll, timeout_seconds)
 
+    @property
+    def queued_total(self) -> int:
+        """Records and events that wait in the client library, to be sent or to be served."""
+        return len(self._producer)
+
     def _transact(self, doing: str, request: Callable[[float], object], timeout_seconds: float) -> None:
         """A request of the transaction, repeated while that may help."""
         deadline = self._admin.clock.monotonic_seconds() + timeout_seconds

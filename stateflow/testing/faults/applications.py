@@ -113,6 +113,9 @@ class _Rekey:
     def advance(self, watermark_ms: int) -> None:
         """Keeps nothing that waits for event time."""
 
+    def finish(self, watermark_ms: int, horizons_ms: list[int]) -> None:
+        """Nothing is pending."""
+
     def statistics(self) -> Iterator[tuple[str, int]]:
         return iter(())
 
@@ -140,6 +143,9 @@ class _Number:
 
     def advance(self, watermark_ms: int) -> None:
         """Keeps nothing that waits for event time."""
+
+    def finish(self, watermark_ms: int, horizons_ms: list[int]) -> None:
+        """Nothing is pending."""
 
     def statistics(self) -> Iterator[tuple[str, int]]:
         return iter(())

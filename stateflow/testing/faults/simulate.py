@@ -9,8 +9,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import multiprocessing
-import os
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,6 +26,7 @@ from stateflow.testing.faults.oracle import Finding, examine, group_ahead
 from stateflow.testing.faults.recreating import recreated
 from stateflow.testing.faults.traffic_checks import examine_traffic
 from stateflow.testing.faults.world import World
+from stateflow.testing.pool import end_with_parent
 
 _CHUNK_SEEDS = 50
 _DAMAGED_MAX = 4
@@ -191,19 +190,7 @@ def _parts(seeds: list[int], processes: int, profile: Profile | None) -> Iterato
 def process_pool(processes: int) -> ProcessPoolExecutor:
     """A pool of fresh processes, which end with this one."""
     context = multiprocessing.get_context("spawn")  # RocksDB's threads do not survive a fork
-    return ProcessPoolExecutor(processes, context, initializer=_end_with_parent)
-
-
-def _end_with_parent() -> None:
-    """Leave no process behind when the one that asked is killed: a pool's processes would wait for ever."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None, "this is a process of a pool"
-
-    def watch() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=watch, name="parent-watch", daemon=True).start()
+    return ProcessPoolExecutor(processes, context, initializer=end_with_parent)
 
 
 def _simulate_chunk(seeds: Sequence[int], profile: Profile | None) -> SimulationReport:
