@@ -25,7 +25,7 @@ BROKER_SETTINGS = {
     # So many processes on few cores may keep a broker from its heartbeats; there is no other that could take over.
     "broker.session.timeout.ms": 30_000,
 }
-QUICK_SEEDS = 700
+QUICK_SEEDS = 600
 FULL_SEEDS = 5_000
 _PROCESSES = 2
 _LINE_SECONDS = 2.0

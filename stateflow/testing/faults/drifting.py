@@ -14,8 +14,8 @@ from stateflow.testing.faults.waking import Waking
 
 _STEPS_MS = (0, 100, 300, 1_000, 4_000)
 _RATES = (1, 1, 3, 8)
-_BEHIND_MS = (500, 6_000, 14_000, 16_000, 40_000)
-_BEHIND = 0.2
+_BEHIND_MS = (500, 4_000, 9_000, 16_000, 20_000, 40_000)
+_BEHIND = 0.35
 _BULK_KEYS = 5_000
 _BULK_STEP_MS = 10
 
