@@ -115,15 +115,9 @@ class OperatorStep(Step):
         record = (context.source, context.offset, scope.timestamp_ms)
         times_ms = (scope.mark_ms, scope.reached_ms, scope.others_ms)
         left = timing.TIMERS_PER_RECORD
-        while left > 0 and (found := timers.due_of(scope.key, watermark_ms)):
-            for due in found:
-                if timers.is_pending(due):
-                    self._fire(timers, due, watermark_ms, out)
-                left -= 1
-                if timers.may_be_due_of(scope.key, watermark_ms):
-                    break  # one was set that may come before the next
-            else:
-                break
+        while left > 0 and (due := timers.next_due_of(scope.key, watermark_ms)) is not None:
+            self._fire(timers, due, watermark_ms, out)
+            left -= 1
         context.source, context.offset, scope.timestamp_ms = record
         scope.mark_ms, scope.reached_ms, scope.others_ms = times_ms
 
