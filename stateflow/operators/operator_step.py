@@ -124,9 +124,9 @@ class OperatorStep(Step):
     def _fire(self, timers: Timers, due: DueTimer, watermark_ms: int, out: RecordBatch) -> None:
         scope, context, timer = self._scope, self._context, due.timer
         context.source, context.offset, scope.key = self._of_time, NO_OFFSET, due.key
-        if (
-            timer.time == "event"
-        ):  # as of when it was due, or set, if that came later; not of how far time is now
+        if timer.time == "event":
+            # As of when it was due, or set, if that came later, and not of how far event time is by now: what it sees
+            # and sends would depend on the batch.
             scope.timestamp_ms, scope.mark_ms = timer.due_ms, max(timer.due_ms, timer.set_ms)
         else:
             scope.timestamp_ms = scope.mark_ms = max(watermark_ms, timer.set_ms)
