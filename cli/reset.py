@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
@@ -30,7 +32,9 @@ from stateflow.scale.generation import await_stopped
 @click.command()
 @target_argument
 @click.option(
-    "--to-earliest", is_flag=True, help="Keep the state; only move source positions to the logs' start."
+    "--to-earliest",
+    is_flag=True,
+    help="Keep the state; move the positions whose records are gone to the start of their logs, and no others.",
 )
 @brokers_override
 @state_dir_override
@@ -55,32 +59,97 @@ def command(
         catalog = ControlTopic(cluster, app.id).load()
         await_stopped(cluster, app.id)
         if to_earliest:
-            _refuse_state_on_sources(catalog)
-        sources = _source_partitions(catalog)
-        local = app.options.state_dir / app.id
-        topics = [] if to_earliest else _own_topics(cluster, catalog)
-        facts = {
-            "app": app.id,
-            "topics_deleted": topics,
-            "positions_reset": [str(source) for source in sources],
-            "state_deleted": str(local) if not to_earliest and local.exists() else None,
-            "dry_run": dry_run,
-        }
-        if not dry_run:
-            if not yes:
-                click.confirm(
-                    f"Forget {len(topics)} topics and {len(sources)} positions of {app.id!r}?", abort=True
-                )
-            _move_to_start(cluster, app.id, sources)
-            if to_earliest:
-                _accept_sources(cluster, catalog)
-            else:
-                cluster.delete(topics)
-                shutil.rmtree(local, ignore_errors=False) if local.exists() else None
+            facts = _accept_gaps(cluster, catalog, yes=yes, dry_run=dry_run)
+        else:
+            facts = _forget(cluster, catalog, app.options.state_dir / app.id, yes=yes, dry_run=dry_run)
     if as_json:
         emit_json(facts)
     else:
         emit_pairs([(name, ", ".join(v) if isinstance(v, list) else v) for name, v in facts.items()])
+
+
+def _forget(cluster: Cluster, catalog: Catalog, local: Path, *, yes: bool, dry_run: bool) -> dict[str, Any]:
+    app, sources, topics = catalog.app.app, _source_partitions(catalog), _own_topics(cluster, catalog)
+    facts = {
+        "app": app,
+        "topics_deleted": topics,
+        "positions_reset": [str(source) for source in sources],
+        "state_deleted": str(local) if local.exists() else None,
+        "dry_run": dry_run,
+    }
+    if not dry_run:
+        if not yes:
+            click.confirm(f"Forget {len(topics)} topics and {len(sources)} positions of {app!r}?", abort=True)
+        _move_to_start(cluster, app, sources)
+        cluster.delete(topics)
+        shutil.rmtree(local, ignore_errors=False) if local.exists() else None
+    return facts
+
+
+def _accept_gaps(cluster: Cluster, catalog: Catalog, *, yes: bool, dry_run: bool) -> dict[str, Any]:
+    app, found = catalog.app.app, gaps(cluster, catalog)
+    if not dry_run:
+        if found and not yes:
+            click.confirm(f"Move {len(found)} positions of {app!r}, and accept what is missing?", abort=True)
+        accept(cluster, catalog, found)
+    return {
+        "app": app,
+        "positions_reset": [str(gap.source) for gap in found],
+        "why": [str(gap) for gap in found] or "nothing is missing: every position is in its log, and stays",
+        "dry_run": dry_run,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """A position that does not stand for a record of its log any more; None is one that was never committed."""
+
+    source: TopicPartition
+    position: Committed | None
+    offset_first: int
+    """Where the log begins now."""
+    is_recreated: bool
+    """The topic was deleted and created again."""
+
+    def __str__(self) -> str:
+        then = "none" if self.position is None else str(self.position.offset_next)
+        why = "created anew" if self.is_recreated else "retention removed what is between"
+        return f"{self.source} from {then} to {self.offset_first} ({why})"
+
+    def accepted(self) -> Committed:
+        """The position behind the gap. Event time goes on where the log does, and begins anew with a new log."""
+        metadata = "" if self.is_recreated or self.position is None else self.position.metadata
+        return Committed(self.offset_first, metadata)
+
+
+def gaps(cluster: Cluster, catalog: Catalog) -> list[Gap]:
+    """The source partitions where input is missing; the others go on where they are, as kept state counted them.
+
+    Raises ``ConfigError`` when one is that of a task with state: its commit record holds the position, and would win.
+    """
+    found, sources = [], _source_partitions(catalog)
+    committed, logs = cluster.committed(catalog.app.app, sources), cluster.ranges(sources)
+    recreated = _recreated(cluster, catalog)
+    for source in sources:
+        position, offset_first = committed.get(source), logs[source].offset_first
+        is_behind = position is not None and position.offset_next < offset_first
+        if is_behind or source.topic in recreated:
+            found.append(Gap(source, position, offset_first, source.topic in recreated))
+    _refuse_state_on_sources(catalog, {gap.source.topic for gap in found})
+    return found
+
+
+def accept(cluster: Cluster, catalog: Catalog, found: list[Gap]) -> None:
+    """Move the positions behind the gaps."""
+    cluster.commit(catalog.app.app, {gap.source: gap.accepted() for gap in found})
+    if any(gap.is_recreated for gap in found):
+        _accept_sources(cluster, catalog)
+
+
+def _recreated(cluster: Cluster, catalog: Catalog) -> set[str]:
+    then = {topic: id for stage in catalog.stages.values() for topic, id in stage.source_ids.items()}
+    now = cluster.describe(then)
+    return {topic for topic, id in then.items() if topic in now and now[topic].topic_id != id}
 
 
 def _source_partitions(catalog: Catalog) -> list[TopicPartition]:
@@ -92,13 +161,14 @@ def _source_partitions(catalog: Catalog) -> list[TopicPartition]:
     ]
 
 
-def _refuse_state_on_sources(catalog: Catalog) -> None:
+def _refuse_state_on_sources(catalog: Catalog, topics: set[str]) -> None:
     """State that follows a source's partitions records the input that it stands for: that record would win."""
-    bound = sorted(store.name for store in catalog.stores.values() if not catalog.is_rekeyed(store.stage))
+    stages = {stage.name for stage in catalog.stages.values() if topics.intersection(stage.sources)}
+    bound = sorted(store.name for store in catalog.stores.values() if store.stage in stages)
     if bound:
         raise ConfigError(
-            f"{', '.join(bound)} of {catalog.app.app!r} keep state by the partitions of their source, and with it the"
-            " position of the input that it was made from.",
+            f"{', '.join(sorted(topics))} lack input, and {', '.join(bound)} of {catalog.app.app!r} keep state by their"
+            " partitions, and with it the position of the input that it was made from.",
             action="reset without --to-earliest, which forgets that state too, or put key_by before the stateful step.",
             stores=bound,
         )

@@ -6,6 +6,7 @@ import functools
 import logging
 import sys
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -26,21 +27,29 @@ from stateflow.cli.watching import WorkerLines
 from stateflow.clock import SystemClock
 from stateflow.errors import ConfigError
 from stateflow.log.base import Cluster
+from stateflow.runtime.draining import Drain, watching_drain
 from stateflow.runtime.launch import (
     check_not_interrupted,
     run_worker,
     stopped_by_signals,
-    watching_drain,
 )
 from stateflow.runtime.observing import Observers
 from stateflow.runtime.prepare import missing_topics, prepare
 from stateflow.runtime.settings import worker_settings
 from stateflow.runtime.standby.mixing import refuse_mixed
 from stateflow.runtime.standby.records import create_board
-from stateflow.runtime.supervisor import PARENT_PIPE_OPTION, Supervisor
+from stateflow.runtime.supervisor import PARENT_PIPE_OPTION, QUIET_PIPE_OPTION, Supervisor
 from stateflow.runtime.wiring import Wiring
 from stateflow.runtime.worker import WorkerObserver
 from stateflow.scale.generation import await_stopped, refuse_beside_query
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Whether a run ends by itself, and whether its input then ends for good."""
+
+    is_awaited: bool
+    is_of_input: bool
 
 
 @click.command()
@@ -49,6 +58,11 @@ from stateflow.scale.generation import await_stopped, refuse_beside_query
 @click.option("--workers", type=click.IntRange(1, 64), default=1, show_default=True, help="Worker processes.")
 @click.option(
     "--until-drained", "--until-idle", is_flag=True, help="Stop when all input there is was processed."
+)
+@click.option(
+    "--end-of-input",
+    is_flag=True,
+    help="With --until-drained: no more input comes. Every timer in event time fires and every window closes.",
 )
 @click.option(
     "--standby",
@@ -70,6 +84,7 @@ from stateflow.scale.generation import await_stopped, refuse_beside_query
     help="Spark only: where the query keeps its progress.",
 )
 @click.option(PARENT_PIPE_OPTION, "with_parent", is_flag=True, hidden=True)
+@click.option(QUIET_PIPE_OPTION, "quiet_to", type=int, hidden=True)
 @click.option("-v", "--verbose", is_flag=True, help="Log every task's start and release.")
 @dry_run_option
 @json_option
@@ -78,6 +93,7 @@ def command(
     runner: str,
     workers: int,
     until_drained: bool,
+    end_of_input: bool,
     standby: int | None,
     brokers: str | None,
     state_dir: Path | None,
@@ -85,6 +101,7 @@ def command(
     member: str | None,
     checkpoint_dir: Path | None,
     with_parent: bool,
+    quiet_to: int | None,
     verbose: bool,
     dry_run: bool,
     as_json: bool,
@@ -109,14 +126,20 @@ def command(
             "--workers starts several local workers and names them itself.",
             action="leave out --name and --runner spark, or run one worker.",
         )
+    if end_of_input and not (until_drained or with_parent):
+        raise ConfigError(
+            "--end-of-input says that no more input comes, and the worker is not to stop.",
+            action="give --until-drained, too.",
+        )
+    end = End(until_drained, end_of_input)
     if dry_run:
         _show_plan(app, as_json=as_json)
     elif runner == "spark":
-        _run_on_spark(app, target, until_drained=until_drained, checkpoint_dir=checkpoint_dir)
+        _run_on_spark(app, target, end, checkpoint_dir=checkpoint_dir)
     elif workers > 1:
-        _run_several(app, target, workers, until_drained=until_drained, verbose=verbose)
+        _run_several(app, target, workers, end, verbose=verbose)
     else:
-        _run_one(app, member, until_drained=until_drained, with_parent=with_parent)
+        _run_one(app, member, end, with_parent=with_parent, quiet_to=quiet_to)
 
 
 def _prepared(app: App, cluster: Cluster) -> Wiring:
@@ -138,7 +161,7 @@ def _prepared(app: App, cluster: Cluster) -> Wiring:
     return wiring
 
 
-def _run_one(app: App, member: str | None, *, until_drained: bool, with_parent: bool) -> None:
+def _run_one(app: App, member: str | None, end: End, *, with_parent: bool, quiet_to: int | None) -> None:
     name = f"{app.id}-{member}" if member else None
     lines = WorkerLines(member or app.id)
     with connected(app.options) as cluster, ExitStack() as stack:
@@ -151,12 +174,14 @@ def _run_one(app: App, member: str | None, *, until_drained: bool, with_parent: 
             wiring,
             worker_settings(app.options, name),
             observer=Observers(observers),
-            until_drained=until_drained,
+            until_drained=end.is_awaited,
+            end_of_input=end.is_of_input,
             with_parent=with_parent,
+            quiet_to=quiet_to,
         )
 
 
-def _run_several(app: App, target: str, workers: int, *, until_drained: bool, verbose: bool) -> None:
+def _run_several(app: App, target: str, workers: int, end: End, *, verbose: bool) -> None:
     options = app.options
 
     def command_line(name: str) -> list[str]:
@@ -165,21 +190,24 @@ def _run_several(app: App, target: str, workers: int, *, until_drained: bool, ve
         if options.restore_within_seconds is not None:
             arguments += ["--restore-within", f"{options.restore_within_seconds}s"]
         arguments += ["--standby", str(options.standby_replicas)]
+        if end.is_of_input:
+            arguments += ["--end-of-input"]
         return [*arguments, "--verbose"] if verbose else arguments
 
     with connected(options) as cluster:
         wiring = _prepared(app, cluster)
-        supervisor = Supervisor(command_line, workers, SystemClock())
+        supervisor = Supervisor(command_line, workers, SystemClock(), hears_quiet=end.is_awaited)
         with stopped_by_signals(supervisor.stop) as signalled:
-            if not until_drained:
+            if not end.is_awaited:
                 supervisor.run()
                 return
-            with watching_drain(cluster, wiring, supervisor.stop):
+            drain = Drain(cluster, wiring, supervisor.quiet, are_all=True)
+            with watching_drain(drain, supervisor.stop):
                 supervisor.run()
         check_not_interrupted(signalled)
 
 
-def _run_on_spark(app: App, target: str, *, until_drained: bool, checkpoint_dir: Path | None) -> None:
+def _run_on_spark(app: App, target: str, end: End, *, checkpoint_dir: Path | None) -> None:
     from stateflow.spark.connection import Connection
     from stateflow.spark.runner import Pipeline, PipelineSettings, run_spark
 
@@ -194,7 +222,8 @@ def _run_on_spark(app: App, target: str, *, until_drained: bool, checkpoint_dir:
         pipeline,
         Connection(options.brokers, options.client),
         worker_settings(options),
-        until_idle=until_drained,
+        until_idle=end.is_awaited,
+        end_of_input=end.is_of_input,
         settings=PipelineSettings(checkpoint_dir=checkpoint_dir),
     )
     click.echo(f"{totals.records_total:,} records in {totals.epochs_total} micro-batches.", err=True)

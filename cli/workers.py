@@ -9,13 +9,26 @@ from typing import Any
 import click
 import msgspec
 
+from stateflow.catalog.control import ControlTopic
 from stateflow.cli.options import app_id_option, json_option
 from stateflow.cli.output import emit_json, emit_table
 from stateflow.cli.target import chosen
 from stateflow.log.base import Cluster
+from stateflow.runtime.held_back import held_back
 from stateflow.runtime.standby.mixing import read_board
 from stateflow.runtime.standby.records import CopyReport, MemberRecord, UntimelyReport
 from stateflow.runtime.untimely import KINDS, shown_instant, shown_span
+
+HELD_HEADER = (
+    "task",
+    "event time",
+    "held back by",
+    "through",
+    "where nothing came since",
+    "behind by",
+    "to read",
+)
+_HELD = ("task", "reached_ms", "waits_for", "mark_ms", "furthest_ms", "slots")
 
 
 @click.command()
@@ -27,7 +40,8 @@ def command(target: str | None, app_id: str | None, brokers: str | None, as_json
     """Show the workers of APP (or --app ID) that run with standby copies: tasks, copies, lag, rate, ETA.
 
     Lag is in offsets of the changelogs. Workers report at once when they start, stop or warm up, and every 5 s. Below,
-    of workers of any kind: records that came too late for a window, or too far ahead of time, in the last hour.
+    of workers of any kind: the inputs that hold event time back, as of the last commits, and records that came too
+    late for a window, or too far ahead of time, in the last hour.
     """
     from stateflow.log.kafka import connect
 
@@ -49,6 +63,9 @@ def command(target: str | None, app_id: str | None, brokers: str | None, as_json
         emit_table(header, [_text_row(copy) for copy in facts["copies"]])
         for task, worker in sorted(facts["warming"].items()):
             click.echo(f"{task} moves to {worker} when its copy has caught up")
+    if facts["held_back"]:
+        click.echo()
+        emit_table(HELD_HEADER, [held_row(row) for row in facts["held_back"]])
     if facts["untimely"]:
         click.echo()
         header = ("task", "step", "what", "records", "newest", "its time", "off by", "s ago")
@@ -58,6 +75,7 @@ def command(target: str | None, app_id: str | None, brokers: str | None, as_json
 def standby_facts(cluster: Cluster, app: str) -> dict[str, Any]:
     """What the living workers last told: `workers`, `copies` with lag, `warming` tasks, the placement's number.
 
+    `held_back` is, of each task whose event time waits for one input while others are further, which one.
     `untimely` is what tasks have met of late records and of those too far ahead; of workers that have ended, too, for
     as long as the topic keeps it.
     """
@@ -86,7 +104,35 @@ def standby_facts(cluster: Cluster, app: str) -> dict[str, Any]:
         ),
         "warming": {} if placement is None else placement.warmup,
         "untimely": [] if board is None else _untimely_facts(board.untimely.values(), now_ms),
+        "held_back": held_facts(cluster, app),
     }
+
+
+def held_facts(cluster: Cluster, app: str) -> list[dict[str, Any]]:
+    """Which input each task's event time waits for, where it waits."""
+    catalog = ControlTopic(cluster, app).load()
+    return [
+        {
+            **{name: getattr(held, name) for name in _HELD},
+            "source": str(held.source),
+            "off_ms": held.off_ms,
+            "sentence": held.sentence,
+        }
+        for held in ([] if catalog is None else held_back(cluster, catalog))
+    ]
+
+
+def held_row(row: dict[str, Any]) -> list[object]:
+    """A line of `HELD_HEADER`."""
+    return [
+        row["task"],
+        "–" if row["reached_ms"] < 0 else shown_instant(row["reached_ms"]),
+        row["source"],
+        row["waits_for"],
+        "nothing has come" if row["mark_ms"] < 0 else shown_instant(row["mark_ms"]),
+        "–" if row["off_ms"] is None else shown_span(row["off_ms"]),
+        row["slots"],
+    ]
 
 
 def _untimely_facts(reports: Iterable[UntimelyReport], now_ms: int) -> list[dict[str, Any]]:

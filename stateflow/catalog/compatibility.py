@@ -151,7 +151,8 @@ def _check_source_ids(expected: Catalog, found: Catalog) -> None:
                 raise TopicRecreated(
                     f"the source {topic} was deleted and created again (topic id {now}, the catalog says {then}).",
                     action="if its content continues the old one's, keep the state and read it from its start with"
-                    " `stateflow reset APP --to-earliest`; to begin anew with empty state, `stateflow reset APP`.",
+                    " `stateflow reset APP --to-earliest`, which leaves other sources where they are; to begin anew"
+                    " with empty state, `stateflow reset APP`.",
                     topic=topic,
                     stage=name,
                 )

@@ -22,7 +22,7 @@ from stateflow.errors import StateCorrupt
 from stateflow.record import TopicPartition
 
 _FORMAT = 1
-_HAS_REPLAY, _HAS_CUT, _IS_LAST = 1, 2, 4
+_HAS_REPLAY, _HAS_CUT, _IS_LAST, _HAS_ENDING = 1, 2, 4, 8
 _METADATA_PREFIX = "sf2:"
 _METADATA_BYTES_MAX = 4_000
 """Kafka's own limit is 4,096 (``offset.metadata.max.bytes``)."""
@@ -55,11 +55,15 @@ class InputPosition:
     replay_from: Moment | None = None
     """Where input must be read again to compute what an eventual changelog has left out."""
     cut: CutPlace | None = None
+    ending_ms: tuple[int, ...] = ()
+    """Where the input was declared to be at its end: how far event time was carried in the stage's steps that wait for
+    it, upstream first, as many as it was carried in yet. Nothing has come since."""
 
     def encode(self) -> bytes:
         """The bytes. Offsets are written in the order of their names, so equal positions are equal bytes."""
         flags = (_HAS_REPLAY if self.replay_from else 0) | (_HAS_CUT if self.cut else 0)
         flags |= _IS_LAST if self.cut and self.cut.is_last_commit else 0
+        flags |= _HAS_ENDING if self.ending_ms else 0
         parts = [struct.pack(">BBH", _FORMAT, flags, len(self.offsets))]
         for (topic, partition), offset_next in sorted(self.offsets.items()):
             parts += [text(topic), struct.pack(">iq", partition, offset_next)]
@@ -68,6 +72,8 @@ class InputPosition:
             parts += [struct.pack(">q", self.replay_from.offset_next), self.replay_from.event_time.encode()]
         if self.cut is not None:
             parts.append(struct.pack(">q", self.cut.number))
+        if self.ending_ms:
+            parts.append(struct.pack(f">H{len(self.ending_ms)}q", len(self.ending_ms), *self.ending_ms))
         return b"".join(parts)
 
     @classmethod
@@ -85,7 +91,7 @@ class InputPosition:
     @classmethod
     def _decode(cls, fields: Fields) -> InputPosition:
         version, flags, count = fields.unpack(">BBH")
-        if version != _FORMAT or flags & ~(_HAS_REPLAY | _HAS_CUT | _IS_LAST):
+        if version != _FORMAT or flags & ~(_HAS_REPLAY | _HAS_CUT | _IS_LAST | _HAS_ENDING):
             raise ValueError(f"format {version} with flags {flags:#x}, this version knows format {_FORMAT}")
         offsets: dict[TopicPartition, int] = {}
         for _ in range(count):
@@ -100,8 +106,12 @@ class InputPosition:
         if flags & _HAS_CUT:
             (number,) = fields.unpack(">q")
             cut = CutPlace(number, bool(flags & _IS_LAST))
+        ending_ms: tuple[int, ...] = ()
+        if flags & _HAS_ENDING:
+            (count,) = fields.unpack(">H")
+            ending_ms = fields.unpack(f">{count}q")
         fields.end()
-        return cls(offsets, event_time, replay_from, cut)
+        return cls(offsets, event_time, replay_from, cut, ending_ms)
 
     def needed_next(self) -> dict[TopicPartition, int]:
         """The first offset of each input partition that a restore may still read."""

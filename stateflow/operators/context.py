@@ -148,6 +148,14 @@ class Pipeline(Protocol):
         """
         ...
 
+    def finish(self, watermark_ms: int, horizons_ms: list[int]) -> bool | None:
+        """In the place of ``advance`` once the input has ended: fire and close all that is pending, in turns.
+
+        ``horizons_ms`` is how far event time was carried in the steps that wait for it, and grows. True when more is
+        due.
+        """
+        ...
+
     def statistics(self) -> Iterator[tuple[str, int]]:
         """Counters kept by the operators."""
         ...

@@ -97,6 +97,16 @@ class OperatorStep(Step):
             expiry.advance(expired_ms)
         return is_left
 
+    @property
+    def is_timed(self) -> bool:
+        """True for an operator with timers."""
+        return self._timers is not None
+
+    def pending_until_ms(self) -> int:
+        """When the last timer in event time is due."""
+        assert self._timers is not None, "asked of a timed step"
+        return self._timers.last_due_ms()
+
     def _fire_due(self, timers: Timers, watermark_ms: int) -> bool:
         if not timers.may_be_due(watermark_ms, self._stage.clock.now_ms()):
             return False

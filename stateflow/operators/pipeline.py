@@ -66,6 +66,23 @@ class StagePipeline:
                 is_left = True
         return is_left
 
+    def finish(self, watermark_ms: int, horizons_ms: list[int]) -> bool:
+        """One turn of the end of the input: carry event time to what is pending, in one timed step after the other.
+
+        A step's horizon is fixed when those before it are done, so what it is sent by them counts; what is set
+        for later than that while it fires stays pending, so timers that set themselves again end. ``horizons_ms``
+        belongs to the caller, who keeps it with its position: a successor goes on from there. True when more is left.
+        """
+        for number, step in enumerate(step for step in self._steps if step.is_timed):
+            if number == len(horizons_ms):
+                horizons_ms.append(max(watermark_ms, step.pending_until_ms()))
+            if step.advance(horizons_ms[number]):
+                return True
+        for step in self._steps:
+            if not step.is_timed:
+                step.advance(max([watermark_ms, *horizons_ms]))
+        return False
+
     def statistics(self) -> Iterator[tuple[str, int]]:
         """Counters of this pipeline."""
         yield "pipeline_records_total", self._records_total

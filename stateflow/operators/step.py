@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from stateflow.operators.context import StageContext
 from stateflow.operators.guard import Guard, Origin
+from stateflow.operators.marks import UNKNOWN_MS
 from stateflow.operators.policy import Policy
 from stateflow.record import RecordBatch
 
@@ -26,6 +27,18 @@ class Step:
 
     def advance(self, watermark_ms: int) -> bool | None:
         """Time may have moved on; the steps before this one have been told already. True when more is due."""
+
+    @property
+    def is_timed(self) -> bool:
+        """True for a step that keeps something until event time has come for it."""
+        return False
+
+    def pending_until_ms(self) -> int:
+        """Of a timed step: the event time by which all that it keeps will be due; ``UNKNOWN_MS`` for nothing.
+
+        May look at all of its state: asked once, when the input has ended.
+        """
+        return UNKNOWN_MS
 
     def forward(self, batch: RecordBatch) -> None:
         """Hand rows to every step behind this one."""

@@ -15,7 +15,7 @@ from stateflow.operators.aggregation import Accumulators, result_rows, with_keys
 from stateflow.operators.context import StageContext
 from stateflow.operators.guard import Guard
 from stateflow.operators.lateness import Lateness
-from stateflow.operators.marks import marks_of
+from stateflow.operators.marks import UNKNOWN_MS, marks_of
 from stateflow.operators.policy import DeadLetter, LatePolicy
 from stateflow.operators.rows import derived, without
 from stateflow.operators.step import Step
@@ -84,6 +84,20 @@ class WindowAggregateStep(Step):
             if self._rules.emit == "on_close":
                 self._send(start_ms, store_keys)
             store.put_many([(key, None) for key in store_keys])
+
+    @property
+    def is_timed(self) -> bool:
+        """Windows wait for their end."""
+        return True
+
+    def pending_until_ms(self) -> int:
+        """When the last window takes no more records."""
+        last_ms = self._index.last_start_ms()
+        return (
+            UNKNOWN_MS
+            if last_ms is None
+            else last_ms + self._rules.window.size_ms + self._rules.window.grace_ms
+        )
 
     def _send(self, start_ms: int, store_keys: list[bytes]) -> None:
         for first in range(0, len(store_keys), _CLOSED_PER_BATCH):

@@ -85,6 +85,10 @@ class WindowIndex:
         for due_ms in sorted(start for start in keys if start <= start_ms):
             yield due_ms, sorted(keys.pop(due_ms))
 
+    def last_start_ms(self) -> int | None:
+        """Where the latest window starts; None without any."""
+        return max(self._built(), default=None)
+
     def _built(self) -> dict[int, set[bytes]]:
         if self._keys is None:
             self._keys = {}

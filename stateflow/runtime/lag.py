@@ -56,6 +56,19 @@ def upstream_first(catalog: Catalog) -> list[str]:
     return ordered
 
 
+def source_ends(cluster: Cluster, catalog: Catalog) -> dict[TopicPartition, int]:
+    """Where every source partition of the application ends now, records of open transactions included."""
+    sources = {
+        TopicPartition(port.name, partition)
+        for stage, entry in catalog.stages.items()
+        for port in entry.inputs
+        if port.upstream is None
+        for partition in range(catalog.partitions(stage))
+    }
+    logs = cluster.ranges(sorted(sources), stable=False)
+    return {source: log.offset_next for source, log in logs.items()}
+
+
 def application_lag(cluster: Cluster, catalog: Catalog) -> list[InputLag]:
     """The lag of every input partition, upstream stages first.
 

@@ -17,11 +17,12 @@ from stateflow.checkpoint.imaging import CUT_FOLDER
 from stateflow.checkpoint.jobs import RestoreJob
 from stateflow.checkpoint.locations import open_objects
 from stateflow.clock import Clock, SystemClock
-from stateflow.errors import BrokerUnreachable, Interrupted, StateflowError
+from stateflow.errors import Interrupted
 from stateflow.log.base import Cluster
 from stateflow.runtime.cuts import CutFolder, Cuts
+from stateflow.runtime.draining import Drain, QuietHere, QuietPipe, watching_drain
 from stateflow.runtime.imaging import Imaging
-from stateflow.runtime.lag import is_drained
+from stateflow.runtime.lag import source_ends
 from stateflow.runtime.opening import StoreOpener
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.standby.copies import StandbyCopies
@@ -36,8 +37,6 @@ from stateflow.store.directory import task_directory
 from stateflow.store.rocks import RocksResources, RocksTaskStores
 
 _LOG = logging.getLogger(__name__)
-
-_DRAIN_CHECK_SECONDS = 0.5
 
 
 def rocks_opener(
@@ -84,11 +83,15 @@ def run_worker(
     observer: WorkerObserver | None = None,
     until_drained: bool = False,
     with_parent: bool = False,
+    quiet_to: int | None = None,
+    end_of_input: bool = False,
     clock: Clock | None = None,
 ) -> None:
     """Run one worker in this thread until SIGINT, SIGTERM or, if asked for, the end of the input.
 
-    ``with_parent`` stops it, too, when the supervisor that started it closes its pipe or dies. Whatever stops it,
+    ``with_parent`` stops it, too, when the supervisor that started it closes its pipe or dies, and ``quiet_to`` is the
+    pipe through which it tells the supervisor when it has nothing left to do. With ``end_of_input`` the input ends
+    where it ends now: what waits for event time fires and closes once all before that is processed. Whatever stops it,
     it commits and closes; errors are raised after everything is closed. Raises ``Interrupted`` when a signal came
     before the end of the input that was asked for.
     """
@@ -97,8 +100,14 @@ def run_worker(
         if with_parent:
             stop_with_parent(worker.stop)
         signalled = stack.enter_context(stopped_by_signals(worker.stop))
+        if end_of_input:
+            worker.end_input(source_ends(cluster, wiring.catalog))
+        if quiet_to is not None:
+            worker.quiet_listener = QuietPipe(quiet_to)
         if until_drained:
-            stack.enter_context(watching_drain(cluster, wiring, worker.stop))
+            worker.quiet_listener = here = QuietHere()
+            drain = Drain(cluster, wiring, here.last, are_all=False)
+            stack.enter_context(watching_drain(drain, worker.stop))
         worker.run()
     if until_drained:
         check_not_interrupted(signalled)
@@ -161,38 +170,3 @@ def check_not_interrupted(signalled: threading.Event) -> None:
             "Stopped before all input was processed; everything that was done is committed.",
             action="start it again to go on.",
         )
-
-
-@contextmanager
-def watching_drain(cluster: Cluster, wiring: Wiring, stop: Callable[[], None]) -> Iterator[None]:
-    """A thread that calls ``stop`` once every stage has committed the end of its input.
-
-    An outage of the broker is left to the workers, who know how long to bear it; any other error that keeps us from
-    telling the end stops them and is raised when the scope is left.
-    """
-    ended = threading.Event()
-    failures: list[StateflowError] = []
-
-    def watch() -> None:
-        while not ended.wait(_DRAIN_CHECK_SECONDS):
-            try:
-                drained = is_drained(cluster, wiring.catalog)
-            except BrokerUnreachable as error:
-                _LOG.warning("Cannot see how far the input is processed: %s", error)
-                continue
-            except StateflowError as error:
-                failures.append(error)
-                drained = True
-            if drained:
-                stop()
-                return
-
-    thread = threading.Thread(target=watch, name="drain-watch", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-    if failures:
-        raise failures[0]

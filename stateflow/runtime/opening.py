@@ -51,6 +51,12 @@ from stateflow.store.base import TaskStores
 
 _LOG = logging.getLogger(__name__)
 
+_ACCEPT_KEEPING_STATE = (
+    "to accept the gap and keep the state, `stateflow reset APP --to-earliest`: it moves the positions whose"
+    " records are gone, and no others."
+)
+_ACCEPT_WITHOUT_STATE = "the state rests on those records; to begin anew without it, `stateflow reset APP`."
+
 StoreOpener = Callable[[TaskWiring, Callable[[], bool]], TaskStores]
 """Opens a task's local stores; raises ``Interrupted`` soon after the function turns true, if it takes long at all."""
 
@@ -201,19 +207,23 @@ class Opener:
     def _starts(self, wiring: TaskWiring, position: InputPosition) -> dict[TopicPartition, int]:
         ranges = self._cluster.ranges(wiring.inputs)
         return {
-            source: self._start(source, position.offsets.get(source), ranges[source])
+            source: self._start(wiring, source, position.offsets.get(source), ranges[source])
             for source in wiring.inputs
         }
 
-    def _start(self, source: TopicPartition, offset_next: int | None, log: OffsetRange) -> int:
+    def _start(
+        self, wiring: TaskWiring, source: TopicPartition, offset_next: int | None, log: OffsetRange
+    ) -> int:
         if offset_next is None:
             return log.offset_first if self._settings.start_from == "earliest" else log.offset_next
         if offset_next < log.offset_first:
             raise OffsetOutOfRange(
                 f"{source} no longer has the records from offset {offset_next}; it now begins at"
                 f" {log.offset_first}: retention removed input that was never processed.",
-                action="lengthen the topic's retention; to accept the gap, move the group with `stateflow reset APP"
-                " --to-earliest`.",
+                action="lengthen the topic's retention; "
+                + (
+                    _ACCEPT_WITHOUT_STATE if wiring.is_rekeyed or wiring.changelogs else _ACCEPT_KEEPING_STATE
+                ),
                 topic=source.topic,
                 partition=source.partition,
                 offset=offset_next,

@@ -16,10 +16,12 @@ from dataclasses import dataclass, field
 
 from stateflow.clock import Clock
 from stateflow.errors import MembershipLost, ProducerFenced, StateflowError
+from stateflow.runtime.draining import Quiet, QuietReader
 
 _LOG = logging.getLogger(__name__)
 
 PARENT_PIPE_OPTION = "--stop-with-parent"
+QUIET_PIPE_OPTION = "--tell-quiet"
 _RESTARTS_MAX = 5
 _RESTART_WINDOW_SECONDS = 60.0
 _CHECK_SECONDS = 0.1
@@ -46,16 +48,30 @@ class WorkerFailed(StateflowError):
 class _Child:
     name: str
     process: subprocess.Popen[bytes]
+    quiet: QuietReader | None
     crashes_seconds: deque[float] = field(default_factory=deque)
 
 
 class Supervisor:
     """Keeps ``count`` worker processes running until ``stop``."""
 
-    def __init__(self, command: Callable[[str], Sequence[str]], count: int, clock: Clock) -> None:
-        """``command(name)`` is the command line of the worker of that name (``w0``, ``w1``, …)."""
+    def __init__(
+        self,
+        command: Callable[[str], Sequence[str]],
+        count: int,
+        clock: Clock,
+        *,
+        hears_quiet: bool = False,
+    ) -> None:
+        """``command(name)`` is the command line of the worker of that name (``w0``, ``w1``, …).
+
+        With ``hears_quiet`` workers tell when they have nothing left to do, and somebody has to call ``quiet``.
+        """
         self._command = command
         self._clock = clock
+        self._hears_quiet = hears_quiet
+        self._lock = threading.Lock()
+        """Held to replace a worker, and to hear all of them."""
         self._stopping = threading.Event()
         self._children = [self._spawn(f"w{index}") for index in range(count)]
 
@@ -63,6 +79,11 @@ class Supervisor:
     def pids(self) -> dict[str, int]:
         """Worker name → process id."""
         return {child.name: child.process.pid for child in self._children}
+
+    def quiet(self) -> list[Quiet]:
+        """What each worker said last; from any one thread."""
+        with self._lock:
+            return [child.quiet.last() for child in self._children if child.quiet is not None]
 
     def stop(self) -> None:
         """Ask ``run`` to stop all workers; may be called from a signal handler or another thread."""
@@ -77,12 +98,22 @@ class Supervisor:
         finally:
             self._stop_all()
 
-    def _spawn(self, name: str) -> _Child:
+    def _spawn(self, name: str, said_total: int = 0) -> _Child:
         command = [*self._command(name), PARENT_PIPE_OPTION]
+        quiet = QuietReader(name, said_total) if self._hears_quiet else None
+        if quiet is not None:
+            command += [QUIET_PIPE_OPTION, str(quiet.write)]
         # A session of its own: Ctrl-C reaches the supervisor alone, which then stops the workers in order.
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+            pass_fds=() if quiet is None else (quiet.write,),
+        )
+        if quiet is not None:
+            quiet.close_writing()
         _LOG.info("Worker %s is process %d.", name, process.pid)
-        return _Child(name, process)
+        return _Child(name, process, quiet)
 
     def _check(self, child: _Child) -> None:
         code = child.process.poll()
@@ -99,7 +130,13 @@ class Supervisor:
         how = f"was killed by signal {-code}" if code < 0 else f"was taken over while it hung (code {code})"
         _LOG.warning("Worker %s %s; starting it again.", child.name, how)
         _close_pipe(child.process)
-        child.process = self._spawn(child.name).process
+        with self._lock:
+            said_total = 0
+            if child.quiet is not None:
+                said_total = child.quiet.last().said_total + 1
+                child.quiet.close()
+            successor = self._spawn(child.name, said_total)
+            child.process, child.quiet = successor.process, successor.quiet
 
     def _stop_all(self) -> None:
         for child in self._children:

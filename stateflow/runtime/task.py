@@ -6,12 +6,12 @@ Its host (the local worker, a Spark task, the test driver) hands it batches and 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
-from stateflow.changelog.event_time import UNKNOWN_MS, Announced, EventTime, header_value
-from stateflow.changelog.format import CUT_HEADER, WATERMARK_HEADER
+from stateflow.changelog.event_time import UNKNOWN_MS, Announced, EventTime
 from stateflow.changelog.position import CutPlace, InputPosition, Moment
 from stateflow.clock import Clock
+from stateflow.errors import StateflowError
 from stateflow.failpoints import reach
 from stateflow.log.base import Writer
 from stateflow.operators.marks import NO_OTHERS_MS
@@ -19,7 +19,7 @@ from stateflow.operators.timing import DIRTY_BYTES_PER_TURN
 from stateflow.record import OffsetRange, RecordBatch, TopicPartition
 from stateflow.runtime.commit import Announcement, InputGroup, commit_epoch
 from stateflow.runtime.context import TaskContext
-from stateflow.runtime.cut_marks import send_barriers
+from stateflow.runtime.cut_marks import send_barriers, split_at_marks
 from stateflow.runtime.takeover import Ledger
 from stateflow.runtime.untimely import UntimelyRecords
 from stateflow.runtime.watermarks import Watermarks
@@ -60,6 +60,8 @@ class Task:
         """Event time whose timers have all fired: further behind nothing may be called late."""
         self.has_due = False
         """True when the last turn left timers that are due: the host should not wait for input."""
+        self._ending_ms = list(position.ending_ms)
+        """Since the input has ended, and nothing has come: how far event time was carried in each timed step."""
         self._announcement = Announcement(wiring)
         cache_bytes = read_cache_bytes // max(1, len(wiring.stage.stores))
         dirty = {
@@ -104,12 +106,32 @@ class Task:
     @property
     def is_dirty(self) -> bool:
         """True when a commit would change anything."""
+        return self._has_news or any(store.is_dirty for store in self.context.stores.values())
+
+    @property
+    def is_quiet(self) -> bool:
+        """True when nothing is due, and a commit would tell others nothing.
+
+        State that expires is deleted in turns that may go on.
+        """
+        return not self.has_due and not self._has_news
+
+    @property
+    def _has_news(self) -> bool:
         return (
             self.context.has_sent
             or self._offsets != self._committed.offsets
-            or any(store.is_dirty for store in self.context.stores.values())
-            or self._announcement.is_due(self._settled_ms, idle=self._watermarks.all_idle)
+            or self._announcement.is_due(self._settled_ms, idle=self._is_idle, ended=self.has_ended)
         )
+
+    @property
+    def has_ended(self) -> bool:
+        """True when all input was declared to be at its end, and all that was pending has fired or closed."""
+        return self._watermarks.all_ended and not self.has_due
+
+    @property
+    def _is_idle(self) -> bool:
+        return self._watermarks.all_idle and not self._watermarks.all_ended
 
     def process(self, batch: RecordBatch) -> None:
         """Run one batch of one input partition through the stage.
@@ -122,7 +144,7 @@ class Task:
         reach("process.before_batch")
         port = self.wiring.port_of(batch.source)
         self._announce_awake()
-        for part, mark in _split_at_marks(batch):
+        for part, mark in split_at_marks(batch):
             if len(part):
                 self._process_part(port, part)
             if mark is not None:
@@ -138,6 +160,8 @@ class Task:
 
     def _process_part(self, port: int, part: RecordBatch) -> None:
         """Records between two watermarks. Those of a source topic tell event time themselves."""
+        self._watermarks.wake(port)
+        self._ending_ms.clear()
         self.context.begin_part(part.offsets[0])
         self._tell_marks(port)
         self._pipeline.process(part)
@@ -145,12 +169,18 @@ class Task:
         if self.wiring.ports[port].is_source and self._watermarks.observe(
             self._watermarks.upstream(port), max(part.timestamps_ms)
         ):
-            self.tend()
+            self._move_on()
 
     def _hear(self, port: int, announced: Announced) -> None:
         upstream = self._watermarks.upstream(port, announced.upstream)
         if self._watermarks.observe(upstream, announced.mark_ms, idle=announced.idle, ended=announced.ended):
+            self._move_on()
+        elif self._watermarks.all_ended:
             self.tend()
+
+    def _move_on(self) -> None:
+        self._ending_ms.clear()  # event time has come further than an end of the input before
+        self.tend()
 
     def _announce_awake(self) -> None:
         """Before the first record after a silence: the stages behind must wait for this task's event time again."""
@@ -165,9 +195,16 @@ class Task:
         """
         self.untimely.turn()
         self.context.others_ms = self.watermark_ms  # what timers send moves event time no further
-        self.has_due = bool(self._pipeline.advance(self.watermark_ms))
+        self.has_due = self._advance()
         if not self.has_due:
             self._settled_ms = self.watermark_ms
+
+    def _advance(self) -> bool:
+        if not self._ending_ms and not self._watermarks.all_ended:
+            return bool(self._pipeline.advance(self.watermark_ms))
+        is_left = bool(self._pipeline.finish(self.watermark_ms, self._ending_ms))
+        self._watermarks.raise_to(max(self._ending_ms, default=UNKNOWN_MS))
+        return is_left
 
     def become_idle(self, source: TopicPartition) -> None:
         """A source partition has been silent at its end: event time does not wait for it until it speaks again.
@@ -178,8 +215,22 @@ class Task:
         port = self.wiring.port_of(source)
         if self.wiring.ports[port].is_source:
             upstream = self._watermarks.upstream(port)
-            if self._watermarks.observe(upstream, UNKNOWN_MS, idle=True):
-                self.tend()
+            ended = self._watermarks.has_ended(upstream)
+            if self._watermarks.observe(upstream, UNKNOWN_MS, idle=True, ended=ended):
+                self._move_on()
+
+    def end_input(self, source: TopicPartition) -> None:
+        """A source partition is at its end for good, as far as this run goes.
+
+        When all input has ended, all that waits for event time fires and closes, in turns of ``tend``, and the stages
+        behind are told. Records that come nevertheless wake it, as after idleness.
+        """
+        upstream = self._watermarks.upstream(self.wiring.port_of(source))
+        idle = self._watermarks.is_idle(upstream)
+        if self._watermarks.observe(upstream, UNKNOWN_MS, idle=idle, ended=True):
+            self._move_on()
+        else:
+            self.tend()
 
     def replay(self, offsets: OffsetRange, event_time: EventTime, batches: Iterable[RecordBatch]) -> None:
         """Compute again what an eventual changelog has left out, before the first new record.
@@ -188,6 +239,7 @@ class Task:
         where they begin. Outputs are dropped: they were committed when these records were processed first.
         """
         reached, before = self._watermarks.event_time(), (dict(self._offsets), self.records_total)
+        ending_ms, self._ending_ms = self._ending_ms, []
         self._watermarks.assume(event_time)
         self.context.is_muted = True
         self._pipeline.advance(self.watermark_ms)  # the steps, too, learn that it is earlier
@@ -197,7 +249,8 @@ class Task:
             self.process(batch)
         # Event time also moves by word of the host, and a store may hold windows that were closed without a record.
         self._watermarks.assume(reached)
-        self._pipeline.advance(self.watermark_ms)
+        self._ending_ms = ending_ms
+        self._advance()
         for changelog in self.context.eventual_changelogs.values():
             changelog.is_replaying = False
         self.context.is_muted = False
@@ -253,14 +306,20 @@ class Task:
         reach("commit.before_drain")
         self.tend()  # 1: drain
         reach("commit.after_drain")
-        idle = self._watermarks.all_idle
-        if self._announcement.is_due(self._settled_ms, idle=idle):
+        idle, ended = self._is_idle, self.has_ended
+        if self._announcement.is_due(self._settled_ms, idle=idle, ended=ended):
             self.context.begin_once()
-            self._announcement.send(self._writer, self._settled_ms, idle=idle)
+            self._announcement.send(self._writer, self._settled_ms, idle=idle, ended=ended)
         if place is not None and place.is_last_commit:
             send_barriers(self._writer, self.wiring.rekeys, place.number, max(0, self._settled_ms))
         chosen = self._chosen(complete=complete)
-        position = InputPosition(dict(self._offsets), self._watermarks.event_time(), self._replay_from, place)
+        position = InputPosition(
+            dict(self._offsets),
+            self._watermarks.event_time(),
+            self._replay_from,
+            place,
+            tuple(self._ending_ms),
+        )
         commit_epoch(
             self.wiring, self.context, self._writer, self._stores, group, position, self._ledger, chosen
         )
@@ -295,16 +354,27 @@ class Task:
 
     def close(self) -> None:
         """Let go after a commit."""
-        self.untimely.close()
-        self._writer.close()
-        self._stores.close()
+        try:
+            self.untimely.close()
+            self._writer.close()
+        finally:
+            self._stores.close()
 
     def abandon(self) -> None:
-        """Let go without committing: the open transaction is aborted, the dirty maps are dropped."""
+        """Let go without committing: the open transaction is aborted, the dirty maps are dropped.
+
+        Where the transaction cannot be aborted from here the broker does it, when its time is over or the next owner
+        opens the task: it is no error that this one was fenced already, or that no broker answers.
+        """
         try:
-            self._writer.abort()
+            self.untimely.close()
+            for let_go in (self._writer.abort, self._writer.close):
+                try:
+                    let_go()
+                except StateflowError as error:
+                    _LOG.warning("Task %s leaves its transaction to the broker: %s", self.wiring.id, error)
         finally:
-            self.close()
+            self._stores.close()
 
     def _tell_marks(self, port: int) -> None:
         """Tell the operators how far event time may move with the next records."""
@@ -317,21 +387,3 @@ class Task:
 
     def _move_to(self, source: TopicPartition, offset_next: int) -> None:
         self._offsets[source] = offset_next
-
-
-def _split_at_marks(batch: RecordBatch) -> Iterator[tuple[RecordBatch, bytes | None]]:
-    """Runs of ordinary records, each with the watermark record that ended it.
-
-    Cutting exactly there makes lateness depend on the log alone, not on how reads were batched.
-    """
-    first = 0
-    for index, headers in enumerate(batch.headers):
-        if batch.keys[index] is None and headers:
-            mark = header_value(headers, WATERMARK_HEADER)
-            if (
-                mark is not None or header_value(headers, CUT_HEADER) is not None
-            ):  # a barrier is no one's input
-                yield batch.rows(first, index), mark
-                first = index + 1
-    if first < len(batch):
-        yield (batch.rows(first, len(batch)) if first else batch), None

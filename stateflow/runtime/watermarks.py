@@ -82,6 +82,10 @@ class Watermarks:
         """True when the input of every upstream was declared to be at its end for good."""
         return len(self._ended) == len(self._marks_ms)
 
+    def has_ended(self, upstream: int) -> bool:
+        """True for an upstream whose input was declared to be at its end, and that has said nothing since."""
+        return upstream in self._ended
+
     def observe(self, upstream: int, mark_ms: int, *, idle: bool = False, ended: bool = False) -> bool:
         """Note an upstream's progress; True when ``value_ms`` rose."""
         self._marks_ms[upstream] = max(self._marks_ms[upstream], mark_ms)
@@ -96,13 +100,20 @@ class Watermarks:
         """Event time is at least this, whatever the upstreams say: at the end of the input."""
         self._reached_ms = max(self._reached_ms, value_ms)
 
+    def wake(self, port: int) -> None:
+        """Records come at a port that was at its end: it is not."""
+        numbers = range(self._first[port], self._first[port] + self.ports[port].upstreams)
+        if self._ended.issuperset(numbers):
+            self._ended.difference_update(numbers)
+
     def _is_awake(self, upstream: int) -> bool:
-        return upstream not in self._idle and upstream not in self._ended
+        # One that has ended still counts until all have: should another run bring more, none is ahead of the others.
+        return upstream not in self._idle
 
     def _rise(self) -> bool:
         awake = [mark for index, mark in enumerate(self._marks_ms) if self._is_awake(index)]
-        # With every input idle nothing is in flight any more, so the furthest one is the truth.
-        value = min(awake) if awake else max(self._marks_ms)
+        # With every input idle or ended nothing is in flight any more, so the furthest one is the truth.
+        value = min(awake) if awake and not self.all_ended else max(self._marks_ms)
         if value <= self._reached_ms:
             return False
         self._reached_ms = value

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import ExitStack
 from typing import Protocol
@@ -20,6 +20,7 @@ from stateflow.failpoints import reach
 from stateflow.log.base import Cluster, GroupConsumer
 from stateflow.record import RecordBatch, TopicPartition
 from stateflow.runtime.cuts import Cuts
+from stateflow.runtime.draining import QuietListener
 from stateflow.runtime.opening import OpenedTask, Opener, StoreOpener
 from stateflow.runtime.purge import Purge
 from stateflow.runtime.settings import WorkerSettings
@@ -86,6 +87,9 @@ class Worker:
         self._purge = Purge(cluster, settings.purge_interval_seconds, clock)
         self._silence = Silence(cluster, settings.idle_seconds, clock)
         self._stopping = False
+        self.quiet_listener: QuietListener | None = None
+        self._said_quiet: int | None = None
+        self._ends: dict[TopicPartition, int] = {}
         reach("startup.before_join")
         self._group = self._join(cluster)
 
@@ -114,6 +118,12 @@ class Worker:
         """Ask ``run`` to commit and return; may be called from a signal handler or another thread."""
         self._stopping = True
 
+    def end_input(self, ends: Mapping[TopicPartition, int]) -> None:
+        """From now on a source partition of which all before this offset is processed has ended, and tasks finish."""
+        self._ends = dict(ends)
+        for running in self._tasks.values():
+            running.ended.clear()
+
     def step(self) -> None:
         """One turn: poll, process, start what is ready, commit what is due."""
         if self._cuts is not None:
@@ -121,6 +131,8 @@ class Worker:
         has_due = any(running.task.has_due for running in self._tasks.values())
         timeout_seconds = 0.0 if has_due else self._settings.poll_timeout_seconds
         batches = self._group.poll(self._settings.poll_records_max, timeout_seconds)
+        if batches:
+            self._say_quiet(None)
         for batch in batches:
             self._process(batch)
         self._silence.heard(batch.source for batch in batches)
@@ -131,6 +143,8 @@ class Worker:
         for lead in list(self._tasks):
             self._tend(lead)
         self._tell_untimely()
+        if self.quiet_listener is not None and not batches:
+            self._say_quiet(len(self._tasks) if self.is_quiet else None)
 
     def close(self) -> None:
         """Abandon what is not committed and leave the group; what is still held goes even if a part fails."""
@@ -147,6 +161,15 @@ class Worker:
     def tasks(self) -> dict[str, Task]:
         """Running tasks by id."""
         return {running.task.wiring.id: running.task for running in self._tasks.values()}
+
+    @property
+    def is_quiet(self) -> bool:
+        """True when nothing is left to do here but by new input or by the clock."""
+        return not self.starting and all(
+            running.task.is_quiet
+            and running.ended.issuperset(self._ends.keys() & running.task.wiring.sources)
+            for running in self._tasks.values()
+        )
 
     @property
     def starting(self) -> list[str]:
@@ -236,7 +259,7 @@ class Worker:
         now_seconds = self._clock.monotonic_seconds()
         for source in running.task.wiring.inputs:
             running.task.reached(source, self._group.position(source))
-        if not self._tend_cut(lead):
+        if not (self._tend_cut(lead) and self._tend_end(lead)):
             return
         is_due = now_seconds - running.committed_seconds >= self._settings.commit_interval_seconds
         if is_due or running.task.is_full(self._settings.dirty_bytes_max):
@@ -259,8 +282,28 @@ class Worker:
             return False
         return True
 
+    def _tend_end(self, lead: TopicPartition) -> bool:
+        """Tell the task of inputs that have come to their ends; False when that cost it its epoch."""
+        running = self._tasks[lead]
+        try:
+            for source in (self._ends.keys() & running.task.wiring.sources) - running.ended:
+                if self._group.position(source) >= self._ends[source]:
+                    running.task.end_input(source)
+                    running.ended.add(source)
+        except _EPOCH_LOST as error:
+            self._start_again(lead, error)
+            return False
+        return True
+
+    def _say_quiet(self, tasks: int | None) -> None:
+        if self.quiet_listener is not None and tasks != self._said_quiet:
+            self._said_quiet = tasks
+            self.quiet_listener.tell(tasks)
+
     def _commit(self, lead: TopicPartition) -> None:
         running = self._tasks[lead]
+        if not running.task.is_quiet:
+            self._say_quiet(None)
         try:
             committed = running.task.commit(self._group)
         except _EPOCH_LOST as error:
@@ -327,6 +370,8 @@ class _Running:
     def __init__(self, opened: OpenedTask, now_seconds: float) -> None:
         self.task = opened.task
         self.starts = opened.starts
+        self.ended: set[TopicPartition] = set()
+        """Source partitions that it was told the end of."""
         self.committed_seconds = now_seconds
         self.flushed_seconds = now_seconds
 

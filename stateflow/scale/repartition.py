@@ -9,6 +9,7 @@ committed chunk.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -22,6 +23,8 @@ from stateflow.log.reading import read_range
 from stateflow.record import Headers, OffsetRange, RecordBatch, TopicPartition
 from stateflow.routing import RoutingTable
 from stateflow.scale.layout import routing_keys
+
+_LOG = logging.getLogger(__name__)
 
 ABORTED_CHUNKS_MAX = 5
 """Transactions in a row that the broker may abort before the task gives up (Spark then starts it again)."""
@@ -101,28 +104,29 @@ def fixed_range(progress: Committed) -> OffsetRange:
 def move_partition(cluster: Cluster, job: MoveJob) -> MoveResult:
     """Move what is not yet moved of one partition; on return all of ``job.offsets`` is.
 
+    A transaction that is aborted is done again by a new writer: the old one may refuse whatever comes next, as after
+    an EndTxn that was sent twice. Nothing is ever doubled.
+
     Raises ``ProducerFenced`` when a newer attempt has taken over, ``OffsetOutOfRange`` when the source lost
-    records meanwhile, ``TransactionAborted`` after several aborted chunks in a row. Nothing is ever doubled.
+    records meanwhile, ``TransactionAborted`` after several aborted chunks in a row.
     """
     started_at = time.monotonic()
-    writer = cluster.writer(job.transactional_id)  # from here on, no older attempt can write
     read = written = chunks = aborted = 0
-    try:
-        position = _committed_position(cluster, job)
-        while position < job.offsets.offset_next:
-            try:
-                for chunk in _chunks(cluster, job, position):
-                    _write_chunk(writer, job, chunk)
-                    position, aborted = chunk.offset_next, 0
-                    read, written, chunks = read + chunk.records_read, written + len(chunk.keys), chunks + 1
-            except TransactionAborted:
-                aborted += 1
-                if aborted >= ABORTED_CHUNKS_MAX:
-                    raise
-                position = _committed_position(cluster, job)
-    finally:
-        writer.close()
-    return MoveResult(job.source, read, written, chunks, time.monotonic() - started_at)
+    while True:
+        writer = cluster.writer(job.transactional_id)  # from here on, no older attempt can write
+        try:
+            for chunk in _chunks(cluster, job, _committed_position(cluster, job)):
+                _write_chunk(writer, job, chunk)
+                aborted = 0
+                read, written, chunks = read + chunk.records_read, written + len(chunk.keys), chunks + 1
+            return MoveResult(job.source, read, written, chunks, time.monotonic() - started_at)
+        except TransactionAborted as error:
+            aborted += 1
+            if aborted >= ABORTED_CHUNKS_MAX:
+                raise
+            _LOG.warning("Moving %s goes on with a new writer: %s", job.source, error.message)
+        finally:
+            writer.close()
 
 
 def _committed_position(cluster: Cluster, job: MoveJob) -> int:
@@ -152,6 +156,8 @@ def _write_chunk(writer: Writer, job: MoveJob, chunk: _Chunk) -> None:
 
 def _chunks(cluster: Cluster, job: MoveJob, offset_first: int) -> Iterator[_Chunk]:
     """The rest of the source in chunks of bounded size, the last one reaching ``offset_next`` exactly."""
+    if offset_first >= job.offsets.offset_next:
+        return iter(())
     rest = OffsetRange(offset_first, job.offsets.offset_next)
     if job.layout is None:
         return _queue_chunks(cluster, job, rest)

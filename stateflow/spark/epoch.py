@@ -36,9 +36,20 @@ class EpochRange:
     idle: tuple[TopicPartition, ...] = ()
     """Inputs that have been silent at their ends for long: event time does not wait for them."""
 
+    ended: tuple[TopicPartition, ...] = ()
+    """Inputs that come to their ends for good with their targets."""
+    look: bool = False
+    """There may be something to do though all is processed: timers, or what idle and ended inputs were waited for."""
+
     @classmethod
     def of_row(
-        cls, stage: str, partition: int, targets: Mapping[str, int], idle: Iterable[str]
+        cls,
+        stage: str,
+        partition: int,
+        targets: Mapping[str, int],
+        idle: Iterable[str],
+        ended: Iterable[str],
+        look: bool,
     ) -> EpochRange:
         """What a row of the data source says, which names inputs ``topic:partition``."""
         return cls(
@@ -46,6 +57,8 @@ class EpochRange:
             partition,
             {_place(key): offset_next for key, offset_next in targets.items()},
             tuple(map(_place, idle)),
+            tuple(map(_place, ended)),
+            look,
         )
 
 
@@ -59,6 +72,10 @@ class EpochResult:
     offsets: Mapping[TopicPartition, int]
     """Committed ``offset_next`` per input."""
     is_rekeyed: bool
+    is_opened: bool = True
+    """False where an earlier attempt had done it all."""
+    has_ended: bool = False
+    """All its input is at its end for good, and nothing is pending."""
 
 
 def run_epoch(
@@ -75,8 +92,9 @@ def run_epoch(
     opens it next begins at the last commit.
     """
     started_at = time.monotonic()
-    if not todo.idle and _is_done(cluster, wiring, todo):
-        return EpochResult(wiring.id, 0, time.monotonic() - started_at, {}, wiring.is_rekeyed)
+    if not todo.look and _is_done(cluster, wiring, todo):
+        seconds = time.monotonic() - started_at
+        return EpochResult(wiring.id, 0, seconds, {}, wiring.is_rekeyed, is_opened=False)
     opened = Opener(cluster, open_stores, settings, clock).open(wiring, lambda: False)
     task, group = opened.task, MemberlessGroup(cluster, wiring.group)
     task.leave_cut()  # the query aborted any cut when it began
@@ -88,6 +106,8 @@ def run_epoch(
             _process(cluster, task, group, OffsetRange(offset_first, todo.targets[source]), source, settings)
         for source in todo.idle:
             task.become_idle(source)
+        for source in todo.ended:
+            task.end_input(source)
         _commit_with_what_is_due(task, group, settings)
     except BaseException:
         task.abandon()
@@ -95,7 +115,12 @@ def run_epoch(
     offsets = dict(task.offsets)
     task.close()
     return EpochResult(
-        wiring.id, task.records_total, time.monotonic() - started_at, offsets, wiring.is_rekeyed
+        wiring.id,
+        task.records_total,
+        time.monotonic() - started_at,
+        offsets,
+        wiring.is_rekeyed,
+        has_ended=task.has_ended,
     )
 
 

@@ -46,7 +46,7 @@ class PipelineTask:
     def _run(self, row: Any) -> EpochResult:
         process = _process_for(self)
         wiring = process.wiring.task(process.wiring.topology.stage(row.stage), row.task_partition)
-        todo = EpochRange.of_row(row.stage, row.task_partition, row.targets, row.idle)
+        todo = EpochRange.of_row(*row)
         opener = rocks_opener(process.cluster, self.settings, process.resources)
         return run_epoch(process.cluster, wiring, todo, opener, self.settings, SystemClock())
 

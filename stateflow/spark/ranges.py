@@ -20,11 +20,18 @@ from stateflow.record import TopicPartition
 from stateflow.spark.connection import Connection
 
 SOURCE_NAME = "stateflow-ranges"
-ROW_SCHEMA = "stage string, task_partition int, targets map<string, bigint>, idle array<string>"
+ROW_SCHEMA = (
+    "stage string, task_partition int, targets map<string, bigint>,"
+    " idle array<string>, ended array<string>, look boolean"
+)
 IDLE = "idle"
 """Key of the offset that holds, per input partition, whether it has been silent at its end for long."""
 WAKE = "wake"
 """Key of the offset that holds, per task with timers, how often it was to be woken by the clock so far."""
+ENDED = "ended"
+"""Key of the offset that holds, per input partition that was declared to be at its end, where that was."""
+RUN = "run"
+"""Key of the offset that holds which run of the query planned it: each looks once at all tasks with timers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +74,10 @@ class RangeOptions:
     """How often a task with timers gets a micro-batch while its input is silent."""
     from_end: bool
     """Where an input without a committed offset begins: at its end, or at its beginning."""
+    run: str = ""
+    """Which run of the query this is."""
+    ends: Mapping[str, int] | None = None
+    """By source partition, where its input ends for good; None for input that goes on."""
 
     def to_json(self) -> str:
         """Written."""
@@ -83,6 +94,8 @@ class RangeOptions:
                 "idle_seconds": self.idle_seconds,
                 "wake_seconds": self.wake_seconds,
                 "from_end": self.from_end,
+                "run": self.run,
+                "ends": self.ends,
             }
         )
 
@@ -101,11 +114,14 @@ class RangeOptions:
             idle_seconds=fields["idle_seconds"],
             wake_seconds=fields["wake_seconds"],
             from_end=fields["from_end"],
+            run=fields["run"],
+            ends=fields["ends"],
         )
 
 
-RangeRow = tuple[str, int, dict[str, int], list[str]]
-"""Stage, partition, where each input is to be processed to, and which of them are idle."""
+RangeRow = tuple[str, int, dict[str, int], list[str], list[str], bool]
+"""Stage, partition, where each input is to be processed to, which of them are idle or have ended, and whether there may
+be something to do though all is processed."""
 
 
 class RangePlanner:
@@ -134,6 +150,11 @@ class RangePlanner:
             first = max(int(start.get(offset_key(source), log.offset_first)), log.offset_first)
             offsets[offset_key(source)] = min(log.offset_next, first + self._options.slots_per_batch_max)
         offsets[IDLE] = self._idle(start, offsets)
+        offsets[RUN] = self._options.run
+        offsets[ENDED] = dict(start.get(ENDED, {})) if start.get(RUN) == self._options.run else {}
+        for key, end in (self._options.ends or {}).items():
+            if offsets[key] >= end:
+                offsets[ENDED].setdefault(key, offsets[key])
         if any(task.has_timers for task in self._options.tasks):
             wakes = self._clock.now_ms() // round(self._options.wake_seconds * 1000)
             offsets[WAKE] = {task.id: wakes for task in self._options.tasks if task.has_timers}
@@ -175,8 +196,13 @@ class RangePlanner:
             is_woken = len(idle) == len(keys) and end.get(WAKE, {}).get(task.id) != start.get(WAKE, {}).get(
                 task.id
             )
-            if falls_idle or is_woken or any(start.get(key) != target for key, target in targets.items()):
-                rows.append((task.stage, task.partition, targets, idle))
+            is_new_run = start.get(RUN) != end.get(RUN)
+            before = {} if is_new_run else start.get(ENDED, {})
+            ended = [key for key in keys if key in targets and end.get(ENDED, {}).get(key) == targets[key]]
+            ends_now = any(key not in before for key in ended)
+            look = falls_idle or is_woken or ends_now or (is_new_run and task.has_timers)
+            if look or any(start.get(key) != target for key, target in targets.items()):
+                rows.append((task.stage, task.partition, targets, idle, ended, look))
         return rows
 
 

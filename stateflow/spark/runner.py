@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,13 +24,14 @@ from stateflow.clock import Clock, SystemClock
 from stateflow.errors import JobFailed, StateflowError
 from stateflow.log.base import Cluster
 from stateflow.operators.topology import Topology
+from stateflow.record import TopicPartition
 from stateflow.runtime.cuts import abort_cut
-from stateflow.runtime.lag import is_drained
+from stateflow.runtime.lag import is_drained, source_ends
 from stateflow.runtime.launch import stopped_by_signals
 from stateflow.runtime.prepare import prepare
 from stateflow.runtime.purge import Purge
 from stateflow.runtime.settings import WorkerSettings
-from stateflow.runtime.wiring import Wiring
+from stateflow.runtime.wiring import TaskWiring, Wiring
 from stateflow.scale.generation import await_stopped
 from stateflow.spark.connection import Connection
 from stateflow.spark.engine import Failure, last_line
@@ -91,11 +92,13 @@ def run_spark(
     worker: WorkerSettings,
     *,
     until_idle: bool = False,
+    end_of_input: bool = False,
     settings: PipelineSettings | None = None,
     clock: Clock | None = None,
 ) -> PipelineTotals:
-    """Run until SIGINT or SIGTERM or, with ``until_idle``, until every stage has committed the end of its
-    input.
+    """Run until SIGINT or SIGTERM or, with ``until_idle``, until the application has drained.
+
+    With ``end_of_input`` the input ends where it ends now, and what waits for event time fires and closes then.
 
     ``worker.state_dir`` must be a local folder on every executor. Raises ``StillRunning`` while workers or
     another query of this application run, ``SetupError`` without Spark, ``JobFailed`` when a task failed in
@@ -128,7 +131,8 @@ def run_spark(
             abort_cut(control, None, "a Spark query began to run the application")
             run = _Run(cluster, wiring, pipeline, connection, worker, clock)
             with _checkpoint(settings) as checkpoint:
-                run.follow(run.started(session, settings, checkpoint), until_idle=until_idle)
+                ends = source_ends(cluster, wiring.catalog) if end_of_input else None
+                run.follow(run.started(session, settings, checkpoint, ends), until_idle=until_idle)
             return run.totals
     finally:
         cluster.close()
@@ -164,10 +168,22 @@ class _Run:
         self._purge = Purge(cluster, worker.purge_interval_seconds, clock)
         self._stopping = threading.Event()
         self._error: StateflowError | None = None
+        self._begun_total = self._done_total = 0
+        self._unseen = {task.id for task in wiring.tasks() if _has_timers(task)}
+        """Tasks that may have something due and were not looked at yet."""
+        self._unended: set[str] = set()
 
-    def started(self, session: SparkSession, settings: PipelineSettings, checkpoint: str) -> StreamingQuery:
-        """The query, running."""
-        from stateflow.spark.ranges import SOURCE_NAME, RangeOptions, RangeSource, TaskInputs
+    def started(
+        self,
+        session: SparkSession,
+        settings: PipelineSettings,
+        checkpoint: str,
+        ends: Mapping[TopicPartition, int] | None = None,
+    ) -> StreamingQuery:
+        """The query, running. ``ends`` is where input ends for good."""
+        if ends is not None:
+            self._unended = {task.id for task in self._wiring.tasks() if task.sources}
+        from stateflow.spark.ranges import SOURCE_NAME, RangeOptions, RangeSource, TaskInputs, offset_key
 
         options = RangeOptions(
             connection=self._connection,
@@ -178,13 +194,15 @@ class _Run:
                     task.partition,
                     task.inputs,
                     announces=bool(task.rekeys),
-                    has_timers=any(store.kind == "timers" for store in task.stage.stores),
+                    has_timers=_has_timers(task),
                 )
                 for task in self._wiring.tasks()
             ),
             slots_per_batch_max=settings.slots_per_batch_max,
             idle_seconds=self._worker.idle_seconds,
             from_end=self._worker.start_from == "latest",
+            run=self._task.run_id,
+            ends=None if ends is None else {offset_key(source): end for source, end in ends.items()},
         )
         session.dataSource.register(RangeSource)
         rows = session.readStream.format(SOURCE_NAME).option("ranges", options.to_json()).load()
@@ -205,7 +223,7 @@ class _Run:
         drained = False
         with stopped_by_signals(self._stopping.set) as signalled:
             while not drained and query.isActive and not self._stopping.wait(_POLL_SECONDS):
-                drained = until_idle and is_drained(self._cluster, self._wiring.catalog)
+                drained = until_idle and self._has_drained()
         self._stopping.set()  # no further micro-batch does anything
         _let_finish(query)
         failure = query.exception()
@@ -223,10 +241,21 @@ class _Run:
                 action="start again: every task goes on from its committed offset.",
             )
 
+    def _has_drained(self) -> bool:
+        """All input is processed in all stages, every task with timers was looked at, and nothing happened meanwhile.
+
+        A micro-batch ends with nothing due and all watermarks told.
+        """
+        begun = self._begun_total
+        if begun != self._done_total or self._unseen or self._unended:
+            return False
+        return is_drained(self._cluster, self._wiring.catalog) and self._begun_total == begun
+
     def _on_batch(self, rows: DataFrame, epoch: int) -> None:
         """One micro-batch: Spark calls this with a row per task that has something to do."""
         if self._stopping.is_set():
             return
+        self._begun_total += 1
         started_at = time.monotonic()
         results: list[EpochResult | Failure] = rows.rdd.mapPartitions(self._task).collect()
         self._note(results)
@@ -234,6 +263,7 @@ class _Run:
             done = sum(result.records_total for result in results if isinstance(result, EpochResult))
             seconds = time.monotonic() - started_at
             _LOG.info("Micro-batch %d: %d tasks, %d records in %.1f s.", epoch, len(results), done, seconds)
+        self._done_total += 1
 
     def _note(self, results: Sequence[EpochResult | Failure]) -> None:
         for result in results:
@@ -241,10 +271,18 @@ class _Run:
                 self._error = result.to_error()
                 raise self._error
             self.totals.records_total += result.records_total
+            if result.is_opened:
+                self._unseen.discard(result.task)
+            if result.has_ended:
+                self._unended.discard(result.task)
             if result.is_rekeyed:
                 self._purge.consumed(result.offsets)
         self.totals.epochs_total += bool(results)
         self.totals.tasks_total += len(results)
+
+
+def _has_timers(task: TaskWiring) -> bool:
+    return any(store.kind == "timers" for store in task.stage.stores)
 
 
 def _let_finish(query: StreamingQuery) -> None:

@@ -97,6 +97,10 @@ class Timers:
         first_ms = self._soonest["event"].first_ms
         return watermark_ms if first_ms is None else min(watermark_ms, first_ms)
 
+    def last_due_ms(self) -> int:
+        """When the last of those in event time is due, −1 without any; looks at all of them."""
+        return max((timer.due_ms for _, timer in self._pending() if timer.time == "event"), default=-1)
+
     def may_be_due_of(self, key: bytes, watermark_ms: int) -> bool:
         """False when certainly none of one key is due in event time."""
         event = self._soonest["event"]

@@ -27,7 +27,7 @@ from stateflow.partitioner import partition_of
 from stateflow.record import Record
 from stateflow.runtime.cuts import Cuts
 from stateflow.runtime.inline import InlineExecutor
-from stateflow.runtime.lag import is_drained
+from stateflow.runtime.lag import is_drained, source_ends
 from stateflow.runtime.prepare import expected_catalog, prepare
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.task import Task
@@ -176,6 +176,15 @@ class TestDriver:
         writer.close()
         self.run()
 
+    def end_input(self) -> None:
+        """Declare that all input is there: every timer in event time fires and every window closes, in all stages.
+
+        What is sent afterwards is processed as ever; with an earlier time it is late. A worker that starts anew
+        knows nothing of it.
+        """
+        self._worker.end_input(source_ends(self.cluster, self._wiring.catalog))
+        self.run()
+
     # --- what can go wrong ---------------------------------------------------------------------------
 
     def crash(self, *, disk_lost: bool = False) -> None:
@@ -275,9 +284,7 @@ class TestDriver:
         raise AssertionError(f"the application has not come to rest after {_STEPS_MAX} turns of its loop")
 
     def _is_at_rest(self) -> bool:
-        if self._worker.starting or any(task.has_due for task in self._worker.tasks.values()):
-            return False
-        return is_drained(self.cluster, self._wiring.catalog)
+        return self._worker.is_quiet and is_drained(self.cluster, self._wiring.catalog)
 
     def _start(self) -> tuple[Wiring, Worker]:
         wiring = prepare(

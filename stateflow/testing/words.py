@@ -47,6 +47,9 @@ class Split:
     def advance(self, watermark_ms: int) -> None:
         """Nothing waits for event time."""
 
+    def finish(self, watermark_ms: int, horizons_ms: list[int]) -> None:
+        """Nothing is pending."""
+
     def statistics(self) -> Iterator[tuple[str, int]]:
         """None."""
         return iter(())
@@ -71,6 +74,9 @@ class Count:
 
     def advance(self, watermark_ms: int) -> None:
         """Nothing waits for event time."""
+
+    def finish(self, watermark_ms: int, horizons_ms: list[int]) -> None:
+        """Nothing is pending."""
 
     def statistics(self) -> Iterator[tuple[str, int]]:
         """None."""

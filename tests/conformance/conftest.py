@@ -1,4 +1,4 @@
-"""The clusters that the log's contract is held against: one in memory, one real."""
+"""The clusters that the log's contract is held against: in memory, at once and with delays, and a real one."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ import pytest
 from tests.conformance.log_world import World, kafka_world, memory_world
 
 
-@pytest.fixture(params=["memory", pytest.param("kafka", marks=pytest.mark.broker)])
+@pytest.fixture(params=["memory", "delayed", pytest.param("kafka", marks=pytest.mark.broker)])
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
-    """Each test runs over both."""
-    in_memory = request.param == "memory"
-    made = memory_world() if in_memory else kafka_world(request.getfixturevalue("broker").bootstrap)
+    """Each test runs over all of them."""
+    if request.param == "kafka":
+        made = kafka_world(request.getfixturevalue("broker").bootstrap)
+    else:
+        made = memory_world(delays_seed=7 if request.param == "delayed" else None)
     yield made
     made.cluster.close()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from stateflow.clock import ManualClock
 from stateflow.log.base import Cluster, Committed, GroupConsumer, Reader, TopicSpec, Writer
 from stateflow.log.kafka import KafkaCluster, KafkaOptions
-from stateflow.log.memory import MemoryCluster
+from stateflow.log.memory import DelayedWriter, MemoryCluster
 from stateflow.record import Record, RecordBatch, TopicPartition
 
 SESSION_MS = 4_000  # short for the tests that wait for it, long enough for a machine with other work to do
@@ -101,7 +101,13 @@ class World:
             writer.send(topic, b"o%d" % n, value, partition=0)
         offsets = [first]
         # Five slots between the probes: one may be the marker of an earlier transaction, which comes after its commit.
-        self.until(lambda: offsets[-1] - first >= len(offsets) + 4, lambda: offsets.append(probed()))
+
+        def look() -> None:
+            if isinstance(writer, DelayedWriter):
+                writer.let_arrive()
+            offsets.append(probed())
+
+        self.until(lambda: offsets[-1] - first >= len(offsets) + 4, look)
         probe.close()
         return writer
 
@@ -230,7 +236,7 @@ class Member:
         self.consumer.commit({partition: Committed(offset_next, metadata)})
 
 
-def memory_world() -> World:
+def memory_world(delays_seed: int | None = None) -> World:
     """A cluster in memory whose clock moves only in :meth:`World.until` and by hand."""
     clock = ManualClock(1_700_000_000_000)
     cluster = MemoryCluster(
@@ -238,6 +244,7 @@ def memory_world() -> World:
         transaction_timeout_ms=TRANSACTION_MS,
         session_timeout_ms=SESSION_MS,
         max_poll_interval_ms=MAX_POLL_MS,
+        delays_seed=delays_seed,
     )
     return World(cluster, clock)
 

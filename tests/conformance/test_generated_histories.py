@@ -31,6 +31,12 @@ def test_two_logs_in_memory_agree(seed: int) -> None:
     assert compare(seed, memory(), memory(), "twice") is None
 
 
+@pytest.mark.parametrize("seed", range(60))
+def test_delays_change_nothing_that_was_acknowledged(seed: int) -> None:
+    delayed = MemoryCluster(ManualClock(1_700_000_000_000), delays_seed=seed)
+    assert compare(seed, memory(), delayed, "delayed", settle_seconds=0) is None
+
+
 def test_a_difference_is_told() -> None:
     class Forgetful(MemoryCluster):
         """Drops nothing when it is trimmed."""

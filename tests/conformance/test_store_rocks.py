@@ -16,7 +16,6 @@ import pytest
 from stateflow.errors import DiskFull, StateCorrupt, StateForeign, StateLocked
 from stateflow.store.base import StorePosition
 from stateflow.store.directory import DAMAGED_FILE, TaskDirectory, find_task_directories, task_directory
-from stateflow.store.resources import DEFAULT_WRITE_BUFFER_BYTES
 from stateflow.store.rocks import POSITIONS_FAMILY, RocksResources, RocksTaskStores
 
 ROWS = 20_000
@@ -102,30 +101,6 @@ def test_every_family_shares_the_cache_at_every_open(filled: Path) -> None:
     stores.close()
 
 
-def test_many_small_stores_share_the_bound_on_memtables_without_flushing(tmp_path: Path) -> None:
-    """As many as 180 tasks of 4 families in the default bound: what their memtables take at least must fit in it."""
-    tasks, writes = 6, 30
-    resources = RocksResources(write_buffer_bytes=DEFAULT_WRITE_BUFFER_BYTES * tasks // 180)
-    opened_tasks = [
-        RocksTaskStores.open(place(tmp_path, task=f"x-{task}"), ("a", "b"), resources)
-        for task in range(tasks)
-    ]
-    for offset in range(writes):
-        for stores in opened_tasks:
-            row = [(b"%08d" % offset, b"v" * 50)]
-            stores.apply(
-                {"a": row, "b": row}, {store: StorePosition("t", offset + 1) for store in ("a", "b")}
-            )
-    used_bytes = resources.write_buffers.get_usage()
-    flushed = [str(table) for table in tmp_path.rglob("*.sst")]
-    for stores in opened_tasks:
-        stores.close()
-    assert flushed == []
-    assert used_bytes <= DEFAULT_WRITE_BUFFER_BYTES * tasks * 4 // 4000, (
-        "1,000 tasks of 4 families fit as well"
-    )
-
-
 @pytest.mark.parametrize(
     ("field", "value"), [("cluster_id", "another"), ("app", "another"), ("task", "x-1"), ("generation", 4)]
 )
@@ -149,52 +124,6 @@ def test_a_database_without_identity_is_refused(filled: Path) -> None:
     (place(filled).path / "identity.json").unlink()
     with pytest.raises(StateForeign, match="database but no identity"):
         opened(filled)
-
-
-CONFIG_FILE = "rocksdict-config.json"
-
-
-@pytest.mark.parametrize("value", ["false", "null", '"true"'])
-def test_a_database_to_be_read_with_pickle_is_refused(filled: Path, tmp_path: Path, value: str) -> None:
-    text = f'{{"raw_mode": {value}, "prefix_extractors": {{}}}}'
-    (place(filled).database / CONFIG_FILE).write_text(text)
-    with pytest.raises(StateForeign, match="raw bytes"):
-        opened(filled)
-    with pytest.raises(StateForeign, match="raw bytes"):
-        RocksTaskStores.open_secondary(place(filled), str(tmp_path / "notes"), RocksResources())
-    assert (place(filled).database / CONFIG_FILE).read_text() == text, "it was not touched"
-
-
-@pytest.mark.parametrize("left_bytes", [None, 0, 1, 14, -1])
-def test_what_a_kill_left_of_the_bindings_own_file_is_replaced(
-    filled: Path, left_bytes: int | None, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It is truncated and written again at each open; the content is what it was, so nothing is set aside."""
-    file = place(filled).database / CONFIG_FILE
-    whole = file.read_bytes()
-    file.unlink() if left_bytes is None else file.write_bytes(whole[:left_bytes])
-    stores = opened(filled)
-    assert len(list(stores.reader("a").scan())) == ROWS
-    stores.close()
-    assert file.read_bytes() == whole
-    assert not caplog.records
-    assert not place(filled).path.with_name("main-0.damaged").exists()
-
-
-@pytest.mark.parametrize("left_bytes", [None, 0, 14])
-def test_a_look_beside_the_writer_may_meet_that_file_half_written(
-    filled: Path, tmp_path: Path, left_bytes: int | None
-) -> None:
-    writer = opened(filled)
-    file = place(filled).database / CONFIG_FILE
-    whole = file.read_bytes()
-    file.unlink() if left_bytes is None else file.write_bytes(whole[:left_bytes])
-    beside = RocksTaskStores.open_secondary(place(filled), str(tmp_path / "notes"), RocksResources())
-    assert len(list(beside.reader("a").scan())) == ROWS
-    beside.close()
-    with pytest.raises(StateLocked):  # not another's state: it is in use
-        opened(filled)
-    writer.close()
 
 
 def test_task_directories_are_found(tmp_path: Path) -> None:

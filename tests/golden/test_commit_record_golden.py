@@ -64,5 +64,16 @@ def test_read() -> None:
     assert CommitRecord.decode(VALUE) == RECORD
 
 
+def test_a_position_at_the_end_of_the_input() -> None:
+    position = InputPosition(ending_ms=(1_000, -1))
+    written = bytes.fromhex(
+        "01 08 0000"  # format, ending, inputs
+        "ffffffffffffffff 0000"  # event time
+        "0002 00000000000003e8 ffffffffffffffff"
+    )
+    assert position.encode() == written
+    assert InputPosition.decode(written) == position
+
+
 def test_format_1_is_read() -> None:
     assert CommitRecord.decode(VALUE_1) == CommitRecord(7, 4_294_967_297, 100_000, InputPosition(OFFSETS))

@@ -29,6 +29,9 @@ class Rekey:
     def advance(self, watermark_ms: int) -> None:
         """Keeps nothing that waits for event time."""
 
+    def finish(self, watermark_ms: int, horizons_ms: list[int]) -> None:
+        """Nothing is pending."""
+
     def statistics(self) -> Iterator[tuple[str, int]]:
         return iter(())
 
@@ -51,6 +54,9 @@ class Number:
 
     def advance(self, watermark_ms: int) -> None:
         """Keeps nothing that waits for event time."""
+
+    def finish(self, watermark_ms: int, horizons_ms: list[int]) -> None:
+        """Nothing is pending."""
 
     def statistics(self) -> Iterator[tuple[str, int]]:
         return iter(())

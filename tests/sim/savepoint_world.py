@@ -73,6 +73,9 @@ class _Counting:
     def advance(self, watermark_ms: int) -> None:
         """Keeps nothing that waits for event time."""
 
+    def finish(self, watermark_ms: int, horizons_ms: list[int]) -> None:
+        """Nothing is pending."""
+
     def statistics(self) -> Iterator[tuple[str, int]]:
         return iter(())
 

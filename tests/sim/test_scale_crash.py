@@ -176,6 +176,25 @@ def test_a_chunk_that_the_broker_aborts_is_done_again_at_once(cluster: MemoryClu
     assert_exactly_once(app)
 
 
+@dataclass
+class SuspectCluster(FaultyCluster):
+    """Each writer commits once. Its EndTxn was sent twice, so it refuses whatever comes next, as ``PatientWriter``."""
+
+    def writer(self, transactional_id: str | None = None) -> Writer:
+        writer = super().writer(transactional_id)
+        if isinstance(writer, FaultyWriter):
+            writer._fault = Fault("before commit", 2, abort=True, times=1_000)
+        return writer
+
+
+def test_a_writer_that_may_not_go_on_is_replaced(cluster: MemoryCluster) -> None:
+    app = written(cluster)
+    suspect = SuspectCluster(cluster, Fault("never", 0))
+    run(suspect)  # type: ignore[arg-type]
+    assert len(suspect.writers) > len(set(suspect.writers)), "some move more than one chunk"
+    assert_exactly_once(app)
+
+
 def test_a_broker_that_aborts_for_ever_ends_the_task(cluster: MemoryCluster) -> None:
     app = written(cluster)
     faulty = FaultyCluster(cluster, Fault("before commit", 1, abort=True, times=1_000))

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -69,14 +70,7 @@ def test_a_report_names_its_failures() -> None:
     ended = replay(1)
     report.add(ended)
     assert report.as_dict()["lost"] == []
-    broken = type(ended)(
-        ended.history,
-        (Finding("lost", "outputs", "operations [1]"),),
-        ended.lines,
-        ended.injected,
-        ended.reached,
-        ended.errors,
-    )
+    broken = replace(ended, findings=(Finding("lost", "outputs", "operations [1]"),))
     report.add(broken)
     assert report.as_dict()["lost"] == [1]
     assert not report.is_clean

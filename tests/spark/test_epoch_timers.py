@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from stateflow.clock import ManualClock
 from stateflow.log.base import TopicSpec
 from stateflow.log.memory import MemoryCluster
 from stateflow.log.reading import read_topic
+from stateflow.runtime.lag import source_ends
 from stateflow.runtime.launch import rocks_opener
 from stateflow.runtime.prepare import prepare
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.spark.connection import Connection
 from stateflow.spark.epoch import EpochRange, run_epoch
-from stateflow.spark.ranges import RangeOptions, RangePlanner, TaskInputs
+from stateflow.spark.ranges import RangeOptions, RangePlanner, TaskInputs, offset_key
 from stateflow.store.rocks import RocksResources
 from tests.sim.test_timer_crashes import sessions
 
@@ -29,7 +31,7 @@ class Query:
         self.cluster.create([TopicSpec("clicks", 1), TopicSpec("ends", 1)])
         self.wiring = prepare(self.cluster, self.topology, "exactly-once", 1, self.clock)
         self.settings = WorkerSettings(state_dir=folder)
-        options = RangeOptions(
+        self.options = RangeOptions(
             connection=Connection("memory"),
             group="sessions",
             tasks=tuple(
@@ -46,8 +48,14 @@ class Query:
             idle_seconds=5,
             from_end=False,
         )
-        self.planner = RangePlanner(self.cluster, RangeOptions.from_json(options.to_json()), self.clock)
+        self.planner = RangePlanner(self.cluster, RangeOptions.from_json(self.options.to_json()), self.clock)
         self.offsets = self.planner.initial()
+
+    def end_input(self) -> None:
+        """From the next micro-batch on the input ends where it ends now."""
+        ends = source_ends(self.cluster, self.wiring.catalog)
+        named = {offset_key(source): end for source, end in ends.items()}
+        self.planner = RangePlanner(self.cluster, replace(self.options, run="last", ends=named), self.clock)
 
     def click(self, *keys: str, second: int) -> None:
         writer = self.cluster.writer()
@@ -99,3 +107,17 @@ def test_due_timers_fire_in_the_epoch_and_in_idle_time(tmp_path: Path) -> None:
     query.clock.advance(seconds=10)
     assert query.micro_batches() == 1, "woken again, in case a timer is due"
     assert len(query.ends()) == 5
+
+
+def test_the_end_of_the_input_fires_what_is_pending(tmp_path: Path) -> None:
+    query = Query(tmp_path)
+    query.click("a", "b", "a", second=1)
+    query.micro_batches()
+    assert query.ends() == []
+    query.end_input()
+    assert query.micro_batches() > 0
+    assert query.ends() == [(b"a", b'["event",2,1]'), (b"b", b'["event",1,1]')]
+    assert query.micro_batches() == 0
+    query.click("c", second=100)
+    query.micro_batches()
+    assert len(query.ends()) == 2, "what comes after the end waits for event time again"

@@ -72,8 +72,8 @@ def test_a_row_for_each_task_that_has_something_to_do(cluster: MemoryCluster) ->
     produce(cluster, "again", 0, 2)
     end = planner.latest(start)
     assert planner.rows(start, end) == [
-        ("source", 1, {"in:1": 3, "beside:1": 0}, []),
-        ("behind", 0, {"again:0": 2}, []),
+        ("source", 1, {"in:1": 3, "beside:1": 0}, [], [], False),
+        ("behind", 0, {"again:0": 2}, [], [], False),
     ]
     assert planner.rows(end, planner.latest(end)) == []
 
@@ -95,22 +95,24 @@ def test_a_silent_input_is_announced_once_and_speaks_again(cluster: MemoryCluste
     clock.advance(seconds=4)
     produce(cluster, "in", 0, 1)
     spoken = planner.latest(start)
-    assert planner.rows(start, spoken) == [("source", 0, {"in:0": 1, "beside:0": 0}, [])]
+    assert planner.rows(start, spoken) == [("source", 0, {"in:0": 1, "beside:0": 0}, [], [], False)]
     clock.advance(seconds=2)
     some_idle = planner.latest(spoken)
     assert planner.rows(spoken, some_idle) == [
-        ("source", 0, {"in:0": 1, "beside:0": 0}, ["beside:0"]),
-        ("source", 1, {"in:1": 0, "beside:1": 0}, ["in:1", "beside:1"]),
+        ("source", 0, {"in:0": 1, "beside:0": 0}, ["beside:0"], [], True),
+        ("source", 1, {"in:1": 0, "beside:1": 0}, ["in:1", "beside:1"], [], True),
     ]
     assert planner.rows(some_idle, planner.latest(some_idle)) == []
     clock.advance(seconds=4)
     all_idle = planner.latest(some_idle)
     assert planner.rows(some_idle, all_idle) == [
-        ("source", 0, {"in:0": 1, "beside:0": 0}, ["in:0", "beside:0"])
+        ("source", 0, {"in:0": 1, "beside:0": 0}, ["in:0", "beside:0"], [], True)
     ]
     produce(cluster, "in", 1, 1)
     awake = planner.latest(all_idle)
-    assert planner.rows(all_idle, awake) == [("source", 1, {"in:1": 1, "beside:1": 0}, ["beside:1"])]
+    assert planner.rows(all_idle, awake) == [
+        ("source", 1, {"in:1": 1, "beside:1": 0}, ["beside:1"], [], False)
+    ]
     assert awake[IDLE] == {key: key != "in:1" for key in NOT_IDLE}
 
 
@@ -130,6 +132,43 @@ def test_an_input_that_is_behind_is_not_idle_however_silent(cluster: MemoryClust
     spoken = planner.latest(end)
     assert spoken["in:0"] == cluster.ranges([TopicPartition("in", 0)])[TopicPartition("in", 0)].offset_next
     assert not spoken[IDLE]["in:0"]
+
+
+def test_the_end_of_the_input_is_told_once_and_new_records_wake_it(cluster: MemoryCluster) -> None:
+    produce(cluster, "in", 0, 150)
+    ends = {"in:0": 150, "beside:0": 0, "in:1": 0, "beside:1": 0}
+    planner = RangePlanner(cluster, options(ends=ends, run="1"), ManualClock())
+    start = planner.initial()
+    first = planner.latest(start)
+    assert [row[:2] + row[4:] for row in planner.rows(start, first)] == [
+        ("source", 0, ["beside:0"], True),
+        ("source", 1, ["in:1", "beside:1"], True),
+    ]
+    second = planner.latest(first)
+    assert [row[:2] + row[4:] for row in planner.rows(first, second)] == [
+        ("source", 0, ["in:0", "beside:0"], True)
+    ]
+    assert planner.rows(second, planner.latest(second)) == []
+    produce(cluster, "in", 0, 1)
+    third = planner.latest(second)
+    assert [row[:2] + row[4:] for row in planner.rows(second, third)] == [("source", 0, ["beside:0"], False)]
+    again = RangePlanner(cluster, options(ends={**ends, "in:0": 151}, run="2"), ManualClock())
+    fourth = again.latest(third)
+    assert [row[:2] + row[4:] for row in again.rows(third, fourth)] == [
+        ("source", 0, ["in:0", "beside:0"], True),
+        ("source", 1, ["in:1", "beside:1"], True),
+    ]
+
+
+def test_each_run_looks_once_at_all_tasks_with_timers(cluster: MemoryCluster) -> None:
+    tasks = (TaskInputs("source", 0, (TopicPartition("in", 0),), announces=False, has_timers=True),)
+    planner = RangePlanner(cluster, options(tasks=tasks, run="1"), ManualClock())
+    start = planner.initial()
+    first = planner.latest(start)
+    assert planner.rows(start, first) == [("source", 0, {"in:0": 0}, [], [], True)]
+    assert planner.rows(first, planner.latest(first)) == []
+    again = RangePlanner(cluster, options(tasks=tasks, run="2"), ManualClock())
+    assert len(again.rows(first, again.latest(first))) == 1
 
 
 def test_records_that_retention_removed_are_passed_over(cluster: MemoryCluster) -> None:

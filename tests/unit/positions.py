@@ -27,4 +27,5 @@ POSITIONS = st.builds(
     EVENT_TIMES,
     st.none() | st.builds(Moment, COUNTS, EVENT_TIMES),
     st.none() | st.builds(CutPlace, COUNTS, st.booleans()),
+    st.lists(MARKS_MS, max_size=4).map(tuple),
 )

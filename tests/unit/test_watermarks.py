@@ -56,6 +56,30 @@ def test_an_idle_upstream_is_left_out_until_it_speaks_again() -> None:
     assert marks.value_ms == 100, "the slow one is waited for again"
 
 
+def test_an_upstream_that_has_ended_counts_until_all_have() -> None:
+    marks = Watermarks(ports(2))
+    marks.observe(0, 100)
+    assert marks.observe(1, 50, ended=True)
+    assert (marks.value_ms, marks.all_ended) == (50, False), "another run may bring more of it"
+    assert marks.least_of_others_ms(0) == 50
+    assert marks.observe(0, 100, ended=True)
+    assert (marks.value_ms, marks.all_ended) == (100, True)
+    marks.observe(0, 200)
+    assert (marks.value_ms, marks.all_ended) == (100, False)
+
+
+def test_records_at_a_port_that_has_ended_wake_all_of_it() -> None:
+    marks = Watermarks([*ports(2), Port("in", 1, is_source=True)])
+    for upstream in range(3):
+        marks.observe(upstream, 100, ended=True)
+    marks.wake(0)
+    assert not marks.all_ended
+    assert [marks.has_ended(upstream) for upstream in range(3)] == [False, False, True]
+    marks.observe(1, 100, ended=True)
+    marks.wake(0)
+    assert marks.has_ended(1), "upstream 0 is known to be awake: these may be its records"
+
+
 def test_with_all_idle_the_furthest_counts() -> None:
     marks = Watermarks(ports(2))
     marks.observe(0, 100, idle=True)

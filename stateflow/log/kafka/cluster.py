@@ -13,6 +13,7 @@ from stateflow.log.base import Committed, GroupListener, TopicInfo, TopicSpec
 from stateflow.log.kafka.admin import Admin
 from stateflow.log.kafka.consumer import KafkaGroupConsumer
 from stateflow.log.kafka.end_watch import EndWatch
+from stateflow.log.kafka.housekeeping import Housekeeping
 from stateflow.log.kafka.offsets import Offsets
 from stateflow.log.kafka.patient import PatientWriter
 from stateflow.log.kafka.reader import KafkaReader
@@ -57,6 +58,7 @@ class KafkaCluster:
         )
         self._topics = Topics(self._admin)
         self._offsets = Offsets(self._admin)
+        self._housekeeping = Housekeeping()
 
     def __repr__(self) -> str:
         return f"KafkaCluster({self.bootstrap!r})"
@@ -142,7 +144,9 @@ class KafkaCluster:
             self._outsider_metadata,
             watch.take,
         )
-        return writer if transactional_id is None else PatientWriter(writer, watch, self._admin.clock)
+        if transactional_id is None:
+            return writer
+        return PatientWriter(writer, watch, self._admin.clock, self._housekeeping)
 
     def group_consumer(
         self,

@@ -213,16 +213,29 @@ class KafkaWriter(Sender):
             self.abort()
         except ProducerFenced:
             client_log.info("%s was fenced before it was closed.", self._transactional_id)
-        if self._transactional_id is None:
-            self._serve_reports(self._producer.flush, self._admin.timeout_seconds)
-        self._forget()
-        self._producer.purge()  # what could not be delivered by now must not hold up the end
-        del self._producer  # ends the client; its close() would try the transaction of a fenced one once more
+        finally:
+            self._end_client()
+
+    def _end_client(self) -> None:
+        try:
+            if self._transactional_id is None:
+                self._serve_reports(self._producer.flush, self._admin.timeout_seconds)
+        finally:
+            self._forget()
+            self._producer.purge()  # what could not be delivered by now must not hold up the end
+            del (
+                self._producer
+            )  # ends the client; its close() would try the transaction of a fenced one once more
 
     def serve(self, timeout_seconds: float) -> None:
         """Run what the client library has to tell: delivery reports, statistics, events; nothing from a broken one."""
         if self._fatal is None:
             self._serve_reports(self._producer.poll, timeout_seconds)
+
+    @property
+    def queued_total(self) -> int:
+        """Records and events that wait in the client library, to be sent or to be served."""
+        return len(self._producer)
 
     def _transact(self, doing: str, request: Callable[[float], object], timeout_seconds: float) -> None:
         """A request of the transaction, repeated while that may help."""

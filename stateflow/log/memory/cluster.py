@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Mapping, Sequence
 
 from stateflow.clock import Clock, SystemClock
@@ -9,6 +10,7 @@ from stateflow.errors import BrokerRefused, OffsetOutOfRange, OffsetsPending, St
 from stateflow.log.base import Committed, GroupListener, TopicInfo, TopicSpec
 from stateflow.log.memory.broker import MemoryBroker
 from stateflow.log.memory.consumer import MemoryGroupConsumer
+from stateflow.log.memory.delayed import DelayedWriter
 from stateflow.log.memory.reader import MemoryReader
 from stateflow.log.memory.topic import Topic, check_config
 from stateflow.log.memory.writer import MemoryWriter
@@ -21,6 +23,8 @@ class MemoryCluster:
     Nothing happens by itself: time passes when ``clock`` is moved and is noticed by the next call, members
     of a group hand over partitions in their own polls, and the cleaner runs when :meth:`compact` is called.
     Calls that would wait on a broker answer at once, or raise what the wait would have ended in.
+
+    With ``delays_seed`` the records of its writers are on their way for a while, see :class:`DelayedWriter`.
     """
 
     def __init__(
@@ -31,6 +35,7 @@ class MemoryCluster:
         session_timeout_ms: int = 45_000,
         max_poll_interval_ms: int = 300_000,
         linger_records: int = 0,
+        delays_seed: int | None = None,
     ) -> None:
         self._broker = MemoryBroker(
             clock or SystemClock(),
@@ -39,6 +44,7 @@ class MemoryCluster:
             max_poll_interval_ms=max_poll_interval_ms,
         )
         self._linger_records = linger_records
+        self._delays = None if delays_seed is None else random.Random(delays_seed)  # noqa: S311 - repeatable
 
     @property
     def cluster_id(self) -> str:
@@ -197,9 +203,10 @@ class MemoryCluster:
         """A new reader."""
         return MemoryReader(self._broker)
 
-    def writer(self, transactional_id: str | None = None) -> MemoryWriter:
+    def writer(self, transactional_id: str | None = None) -> MemoryWriter | DelayedWriter:
         """A new writer, which fences older ones of its transactional id."""
-        return MemoryWriter(self._broker, transactional_id, self._linger_records)
+        made = MemoryWriter(self._broker, transactional_id, self._linger_records)
+        return made if self._delays is None else DelayedWriter(made, self._broker, self._delays)
 
     def group_consumer(
         self,

@@ -160,6 +160,11 @@ class MemoryWriter(Sender):
         """True between ``begin`` and the end of a transaction."""
         return self._in_transaction
 
+    @property
+    def is_transactional(self) -> bool:
+        """True with a transactional id."""
+        return self._transactional_id is not None
+
     def late_end_txn(self) -> None:
         """A late EndTxn(commit) of this producer arrives, and ends what is open now, as a broker lets it.
 

@@ -13,9 +13,11 @@ from stateflow.errors import CommitTorn, OldGenerationWritten, StateflowError
 from stateflow.log.memory import MemoryCluster
 from stateflow.record import TopicPartition
 from stateflow.runtime.lag import is_drained
+from stateflow.runtime.task import Task
 from stateflow.runtime.wiring import TaskWiring
 from stateflow.scale.generation import abort
 from stateflow.store.memory import MemoryTaskStores
+from stateflow.testing.faults.drifting import DriftingProducers
 from stateflow.testing.faults.history import Step
 from stateflow.testing.faults.processes import Process, Strike
 from stateflow.testing.faults.tearing import LATE_END_TXN, Tear
@@ -26,6 +28,8 @@ PROMISED = 1
 _ROUNDS_MAX = 400
 _PLACES_AT_REST = 10_000
 _QUIET_MS = 30_000
+_IDLE_ROUNDS_MAX = 40
+_IDLE_ROUND_MS = 5_000
 _SCALE_ATTEMPTS_MAX = 6
 _UNDONE_AFTER = (CommitTorn, OldGenerationWritten)
 """Errors of a repartition after which it is undone, as they tell an operator to do."""
@@ -53,6 +57,12 @@ def act(world: World, step: Step) -> None:
             world.clock.advance(ms=step.amount)
         case "era":
             world.producers.new_era()
+        case "bulk" | "speak":
+            _drift(world, step)
+        case "guarantee":
+            _change_guarantee(world)
+        case "mode":
+            world.paranoid = not world.paranoid
         case "compact":
             compact(world)
         case "retain":
@@ -86,9 +96,26 @@ def compact(world: World) -> None:
 
 def retain(world: World) -> None:
     """Retention takes what every task has behind it from the source."""
-    sources = [TopicPartition(world.names.source, number) for number in range(world.history.sources)]
+    sources = world.inputs
     committed = world.cluster.committed(world.names.app, sources, stable=False)
     world.cluster.trim({source: position.offset_next for source, position in committed.items()})
+
+
+def _drift(world: World, step: Step) -> None:
+    producers = world.producers
+    assert isinstance(producers, DriftingProducers), "only these have many keys and a silent topic"
+    if step.verb == "speak":
+        producers.speak()
+    else:
+        world.notes.add("  " + producers.send_bulk(step.worker, step.amount))
+
+
+def _change_guarantee(world: World) -> None:
+    """Stop every worker that can be stopped; the next ones promise something else."""
+    for machine in world.machines:
+        world.stop(machine)
+    world.cluster.end_sessions(world.names.app)
+    world.guarantee = "at-least-once" if world.guarantee == "exactly-once" else "exactly-once"
 
 
 def _disk(world: World, machine: Machine, verb: str) -> None:
@@ -211,6 +238,8 @@ def come_to_rest(world: World) -> None:
     _drain(world)
     world.producers.finish()
     _drain(world)
+    if world.history.application == "traffic":
+        _complete_event_time(world)
 
 
 def _finish_scaling(world: World) -> None:
@@ -242,7 +271,7 @@ def _abort_scaling(world: World) -> None:
 
 def _drain(world: World) -> None:
     tasks: list[TaskWiring] = []
-    for round_number in range(_ROUNDS_MAX):
+    for round_number in range(_ROUNDS_MAX + 4 * len(world.producers.accepted)):
         machine = world.machines[round_number % 2]
         world.turn(machine)
         if not tasks and world.is_prepared():
@@ -251,7 +280,29 @@ def _drain(world: World) -> None:
             return
         if round_number % 6 == 5:
             world.clock.advance(ms=_QUIET_MS)
-    world.problems.append(f"the application has not come to rest after {_ROUNDS_MAX} turns")
+    world.problems.append(f"the application has not come to rest after {round_number + 1} turns")
+
+
+def _complete_event_time(world: World) -> None:
+    """Let what is silent be idle, until event time is everywhere where the last operation has brought it."""
+    wanted = {task.id for task in world.wiring().tasks() if task.is_rekeyed}
+    reached: dict[str, int] = {}
+    for _ in range(_IDLE_ROUNDS_MAX):
+        tasks = _stateful_tasks(world)
+        reached = {task.wiring.id: task.watermark_ms for task in tasks}
+        is_complete = all(mark_ms >= world.producers.event_ms for mark_ms in reached.values())
+        if is_complete and reached.keys() == wanted and not any(task.has_due for task in tasks):
+            return
+        world.clock.advance(ms=max(_IDLE_ROUND_MS, world.history.idle_ms))
+        for machine in world.machines[:2]:
+            world.turn(machine, 2)
+    world.problems.append(f"event time does not reach {world.producers.event_ms}: {reached}")
+
+
+def _stateful_tasks(world: World) -> list[Task]:
+    """Of the workers that brought the input to its end; another that hung may still show tasks it has lost."""
+    workers = [machine.worker for machine in world.machines[:2] if machine.worker is not None]
+    return [task for worker in workers for task in worker.tasks.values() if task.wiring.is_rekeyed]
 
 
 def _is_at_rest(world: World, tasks: list[TaskWiring]) -> bool:

@@ -7,7 +7,7 @@ window, sends the list when it closes, and has an eventual changelog.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from functools import cache
 from typing import NamedTuple
@@ -27,6 +27,7 @@ from stateflow.state.listof import ListOf
 from stateflow.state.mapof import MapOf
 from stateflow.state.value import Value
 from stateflow.testing.faults.history import Application
+from stateflow.testing.faults.traffic import traffic
 
 WINDOW_MS = 10_000
 TTL_MS = 500_000
@@ -55,29 +56,46 @@ class Names(NamedTuple):
     """Where an application's data is."""
 
     app: str
-    source: str
+    sources: tuple[str, ...]
     outputs: tuple[str, ...]
     stage: str
     """The stage that keeps state."""
     stores: tuple[str, ...]
 
+    @property
+    def source(self) -> str:
+        """The first topic that operations are sent to."""
+        return self.sources[0]
+
 
 NAMES: dict[Application, Names] = {
-    "numbers": Names("numbers", "numbers-ops", ("numbers-out",), "number", ("seen",)),
+    "numbers": Names("numbers", ("numbers-ops",), ("numbers-out",), "number", ("seen",)),
     "ledger": Names(
         "ledger",
-        "ledger-ops",
+        ("ledger-ops",),
         ("ledger-out", "ledger-windows"),
         "by-key",
         ("book-total", "book-ids", "book-marks", "windows"),
     ),
-    "minutes": Names("minutes", "minutes-ops", ("minutes-windows",), "by-key", ("windows",)),
+    "traffic": Names(
+        "traffic",
+        ("traffic-ops", "traffic-side"),
+        ("traffic-out", "traffic-closed", "traffic-updated", "traffic-late"),
+        "by-key",
+        ("visits-streak", "visits-marks", "visits-timers", "closed", "updated"),
+    ),
+    "minutes": Names("minutes", ("minutes-ops",), ("minutes-windows",), "by-key", ("windows",)),
 }
 
 
+def topology_of(application: Application, pace: Callable[[], None]) -> Topology:
+    """The application's graph; ``pace`` is called for each operation where the application is a slow one."""
+    return traffic(pace) if application == "traffic" else _shared(application)
+
+
 @cache
-def topology_of(application: Application) -> Topology:
-    """The application's graph; immutable, so all simulations of a process share one."""
+def _shared(application: Application) -> Topology:
+    """A graph is immutable, so all simulations of a process share one."""
     return _numbers() if application == "numbers" else _APPS[application]().topology()
 
 
@@ -94,6 +112,9 @@ class _Rekey:
 
     def advance(self, watermark_ms: int) -> None:
         """Keeps nothing that waits for event time."""
+
+    def finish(self, watermark_ms: int, horizons_ms: list[int]) -> None:
+        """Nothing is pending."""
 
     def statistics(self) -> Iterator[tuple[str, int]]:
         return iter(())
@@ -122,6 +143,9 @@ class _Number:
 
     def advance(self, watermark_ms: int) -> None:
         """Keeps nothing that waits for event time."""
+
+    def finish(self, watermark_ms: int, horizons_ms: list[int]) -> None:
+        """Nothing is pending."""
 
     def statistics(self) -> Iterator[tuple[str, int]]:
         return iter(())

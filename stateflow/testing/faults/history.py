@@ -14,17 +14,21 @@ from typing import Literal, NamedTuple, get_args
 from stateflow.catalog.model import Guarantee
 from stateflow.failpoints import POINTS, phase_of
 
-Profile = Literal["crash", "scale", "torn", "image", "recreate", "disk"]
+Profile = Literal["crash", "scale", "torn", "image", "recreate", "disk", "time", "switch"]
 """What a history is about, beside crashes: a new partition count, late EndTxn requests, images and trimmed changelogs,
-topics that are created again, real databases on disk."""
+topics that are created again, real databases on disk, event time, changes of guarantee and commit mode."""
 
-Application = Literal["numbers", "ledger", "minutes"]
-"""What runs: see ``applications`` and ``minutes``."""
+Application = Literal["numbers", "ledger", "minutes", "traffic"]
+"""What runs: see ``applications``, ``minutes`` and ``traffic``."""
 
 PROFILES: tuple[Profile, ...] = get_args(Profile)
-_WEIGHTS = (46, 16, 12, 16, 9, 1)
+_WEIGHTS = (34, 12, 12, 14, 8, 1, 11, 8)
 WORKERS = 3
-KEYS = 5
+_KEYS = (5, 5, 5, 5, 300)
+_POLLS = (1, 2, 3, 10, 500)
+_IDLE_MS = (500, 5_000, 5_000)
+_PACES_MS = (0, 0, 5, 40)
+_MANY_TASKS = 0.01
 
 
 class Step(NamedTuple):
@@ -51,11 +55,21 @@ class History:
     opens_slowly: bool
     """Tasks open beside the poll loop, a few calls at a time, so that a rebalance can meet a restore."""
     static_members: bool
+    delays: bool
+    """Records are on their way for a while before they are in the log."""
     sources: int
     partitions: int
+    keys: int
     commit_ms: int
     flush_ms: int
-    poll_records: int
+    polls: tuple[int, ...]
+    """Records per poll, of one life of a worker after the other."""
+    idle_ms: int
+    """Silence after which an input at its end is idle."""
+    pace_ms: int
+    """What the application takes for one operation."""
+    is_silent: bool
+    """The second topic says nothing at first."""
     steps: tuple[Step, ...]
 
     def only(self, steps: Sequence[Step]) -> History:
@@ -68,8 +82,12 @@ def generate(seed: int, profile: Profile | None = None) -> History:
     rng = random.Random(f"history-{seed}")  # noqa: S311 - nothing secret: it must be repeatable
     drawn = rng.choices(PROFILES, _WEIGHTS)[0]
     chosen = profile or drawn
+    more = random.Random(f"production-{seed}")  # noqa: S311 - so that older draws stay as they are
+    has_many = chosen == "crash" and more.random() < _MANY_TASKS
     exactly_once = chosen == "torn" or rng.random() < 0.75
-    application = _application(rng.random(), chosen)
+    application = "numbers" if has_many else _application(rng.random(), chosen)
+    steps = tuple(_steps(rng, chosen))
+    has_bulk = any(step.verb == "bulk" for step in steps)
     return History(
         seed=seed,
         profile=chosen,
@@ -78,16 +96,24 @@ def generate(seed: int, profile: Profile | None = None) -> History:
         paranoid=exactly_once and chosen != "torn" and rng.random() < 0.15,
         opens_slowly=rng.random() < 0.3,
         static_members=rng.random() < 0.3,
-        sources=rng.choice((1, 2, 2)),
-        partitions=rng.choice((1, 2, 2, 3)),
-        commit_ms=rng.choice((0, 0, 15)),
+        delays=more.random() < 0.7 or chosen == "torn",
+        sources=30 if has_many else rng.choice((1, 2, 2)),
+        partitions=40 if has_many else rng.choice((1, 2, 2, 3)),
+        keys=300 if has_many else more.choice(_KEYS),
+        # Between two turns nothing is uncommitted then, so that a life at least once is exact unless a fault strikes.
+        commit_ms=rng.choice((0, 0, 15)) * (chosen != "switch"),
         flush_ms=rng.choice((0, 20, 30_000)),
-        poll_records=rng.choice((2, 3, 10)),
-        steps=tuple(_steps(rng, chosen)),
+        polls=tuple(more.choice(_POLLS[3:] if has_bulk else _POLLS) for _ in range(4)),
+        idle_ms=more.choice(_IDLE_MS),
+        pace_ms=more.choice(_PACES_MS),
+        is_silent=more.random() < 0.5,
+        steps=steps,
     )
 
 
 def _application(draw: float, profile: Profile) -> Application:
+    if profile == "time":
+        return "traffic"
     if draw < 0.3:
         return "ledger"
     # An eventual changelog must be complete before a repartition: a history of crashes and repartitions would be
@@ -113,10 +139,12 @@ _COMMON: tuple[tuple[str, int], ...] = (
 _EXTRA: dict[Profile, tuple[tuple[str, int], ...]] = {
     "crash": (("ahead", 1), ("era", 1)),
     "scale": (("scale", 2), ("ahead", 1)),
-    "torn": (("tear", 5),),
+    "torn": (("tear", 14),),
     "image": (("image", 5), ("trim", 3), ("collect", 1)),
     "recreate": (),
     "disk": (("corrupt", 4), ("scale", 1), ("ahead", 1)),
+    "time": (("send", 6), ("turn", 6), ("era", 1), ("bulk", 1), ("speak", 1), ("lull", 4), ("scale", 1)),
+    "switch": (("guarantee", 4), ("mode", 3), ("turn", 6), ("ahead", 1), ("era", 1)),
 }
 _STRIKES = ("kill", "kill", "kill", "raise", "raise", "freeze", "freeze")
 _RECREATED = ("changelog", "changelog", "source", "rekeyed", "past")
@@ -146,6 +174,9 @@ def _steps(rng: random.Random, profile: Profile) -> list[Step]:
 
 def _scene(rng: random.Random, verb: str, profile: Profile) -> list[Step]:
     """A step, and what it takes for it to have an effect."""
+    if verb == "lull":  # long enough for inputs to be idle, and not for workers to be taken for dead
+        asleep = [Step("elapse", 0, rng.choice((600, 6_000, 20_000))), *_round(rng)]
+        return [*asleep, _step(rng, "send", profile), *_round(rng), _step(rng, "send", profile)]
     step = _step(rng, verb, profile)
     if verb not in ("strike", "tear", "corrupt", "trim"):
         return [step]
@@ -165,6 +196,11 @@ def _scene(rng: random.Random, verb: str, profile: Profile) -> list[Step]:
         ]
     then = [_step(rng, "send", profile), Step("turn", step.worker, rng.randint(2, 6))]
     return [step, *then, *_aftermath(rng, step, profile)]
+
+
+def _round(rng: random.Random) -> list[Step]:
+    """Every worker gets its turn."""
+    return [Step("turn", worker, rng.randint(1, 3)) for worker in range(WORKERS)]
 
 
 def _aftermath(rng: random.Random, struck: Step, profile: Profile) -> list[Step]:
@@ -194,9 +230,11 @@ def _step(rng: random.Random, verb: str, profile: Profile) -> Step:
         case "scale":
             return Step(verb, worker, rng.randint(1, 4), rng.choice(("", "", "kill", "raise")))
         case "tear":
-            return Step(verb, worker, rng.randint(1, 14), str(rng.choice((0, 1, 2, 4, 1000))))
-        case "lose" | "reinstate" | "corrupt":
+            return Step(verb, worker, rng.randint(1, 10), str(rng.choice((0, 1, 2, 4, 1000))))
+        case "lose" | "reinstate" | "corrupt" | "guarantee" | "mode" | "speak":
             return Step(verb, worker)
+        case "bulk":
+            return Step(verb, rng.randrange(1 << 16), rng.choice((50, 1_000)))
         case _:
             return Step(verb, worker, rng.randrange(4))
 

@@ -14,7 +14,7 @@ from stateflow.runtime.task import Task
 from stateflow.state.view import StoreView
 from stateflow.testing.faults.acting import come_to_rest
 from stateflow.testing.faults.applications import WINDOW_MS
-from stateflow.testing.faults.oracle import Finding, newest_ms, read_topic
+from stateflow.testing.faults.oracle import Finding, is_exact, newest_ms, read_topic
 from stateflow.testing.faults.sending import Sent
 from stateflow.testing.faults.world import World
 
@@ -62,7 +62,7 @@ def _examine(world: World) -> list[Finding]:
         (*_window(record.key), record.value.decode()) for record in read_topic(world, world.names.outputs[0])
     ]
     findings = _aborted(world, " ".join(text for *_, text in sent))
-    if world.history.guarantee == "exactly-once":
+    if is_exact(world):
         return findings + _exact(world, expected, sent)
     found: dict[Window, set[str]] = defaultdict(set)
     for key, start_ms, text in sent:

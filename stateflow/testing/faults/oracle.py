@@ -64,14 +64,15 @@ def examine(world: World) -> list[Finding]:
     wiring = world.wiring()
     expected = expect(world.producers.accepted, ledger=world.history.application == "ledger")
     findings += _outputs(world, expected)
-    if world.history.application == "ledger" and _is_exact(world):
+    if world.history.application == "ledger" and is_exact(world):
         findings += _windows(world, expected)
+        world.notes.judged["windows"] += len(expected.windows)
     for machine in world.machines:  # one after another: what one leaves must not be changed by the next
         world.notes.add(f"{machine.name}: {sorted(machine.worker.tasks) if machine.worker else '-'}")
     running: dict[str, dict[Entry, Any]] = defaultdict(dict)
     for task in wiring.tasks():
         if task.changelogs:
-            findings += _task(world, task, running)
+            findings += task_findings(world, task, running)
     findings += _content(world, expected.content, running)
     return findings
 
@@ -100,6 +101,27 @@ def expect(accepted: list[Sent], *, ledger: bool) -> Expected:
     return expected
 
 
+def group_ahead(world: World) -> list[Finding]:
+    """Inputs whose group offset is further than the newest commit record of their task: whoever trusts it loses input.
+
+    Retention does, and so does whatever asks whether an application is drained.
+    """
+    if not world.is_prepared():
+        return []
+    findings = []
+    for task in world.wiring().tasks():
+        if not task.changelogs:
+            continue
+        last = resolve(read_tails(world.cluster, task.changelogs, world.clock)).last
+        recorded = {} if last is None else last.position.offsets
+        for source, position in world.cluster.committed(task.group, task.inputs, stable=False).items():
+            state_next = recorded.get(source, 0)
+            if position.offset_next > state_next:
+                message = f"the group is at {position.offset_next} of {source}, the state of {task.id} at {state_next}"
+                findings.append(Finding("lost", "group", message))
+    return findings
+
+
 def newest_ms(accepted: list[Sent]) -> dict[int, int]:
     """Event time of the newest operation of each source partition, ms."""
     newest: dict[int, int] = {}
@@ -119,8 +141,9 @@ def _enter(content: Content, key: str, ids: list[int], *, ledger: bool) -> None:
         content["book-ids"][key, index] = number
 
 
-def _is_exact(world: World) -> bool:
-    return world.history.guarantee == "exactly-once"
+def is_exact(world: World) -> bool:
+    """Whether everything must be there exactly once: no life that promised less was cut short."""
+    return not world.may_repeat
 
 
 # --- outputs ------------------------------------------------------------------------------------------------
@@ -138,7 +161,7 @@ def _outputs(world: World, expected: Expected) -> list[Finding]:
         findings.append(Finding("silent", "aborted", f"aborted operations {aborted} were answered"))
     if unknown := sorted(ids.keys() - wanted - world.producers.aborted):
         findings.append(Finding("silent", "outputs", f"operations {unknown} were never sent"))
-    if not _is_exact(world):
+    if not is_exact(world):
         return findings
     twice = sorted(number for number, count in ids.items() if count > 1)
     if twice and world.history.profile != "torn":
@@ -155,7 +178,7 @@ def twice_only(world: World) -> list[Finding]:
     if aborted := sorted(found.keys() & world.producers.aborted):
         findings.append(Finding("silent", "aborted", f"aborted operations {aborted} were answered"))
     twice = sorted(number for number, count in found.items() if count > 1)
-    if twice and _is_exact(world):
+    if twice and is_exact(world):
         findings.append(Finding("twice", "outputs", f"operations {twice} were answered more than once"))
     return findings
 
@@ -194,7 +217,7 @@ def read_topic(world: World, topic: str) -> list[Record]:
 # --- state --------------------------------------------------------------------------------------------------
 
 
-def _task(world: World, task: TaskWiring, running: dict[str, dict[Entry, Any]]) -> list[Finding]:
+def task_findings(world: World, task: TaskWiring, running: dict[str, dict[Entry, Any]]) -> list[Finding]:
     """One task: its running state, into ``running``, against its changelog restored from nothing and its disk."""
     machine = next(machine for machine in world.machines if _has(machine, task.id))
     assert machine.worker is not None, "it has the task"
@@ -215,6 +238,7 @@ def _task(world: World, task: TaskWiring, running: dict[str, dict[Entry, Any]]) 
     if left != raw:
         findings.append(Finding("silent", "disk", f"{task.id}, on disk and running: {_apart(left, raw)}"))
     decoded = _decoded(task, lambda store: live[store])
+    findings += _misrouted(world, task, decoded)
     if isinstance(disk, RocksTaskStores):
         disk.flush()
         aside = _read_aside(world, machine, task)
@@ -225,6 +249,18 @@ def _task(world: World, task: TaskWiring, running: dict[str, dict[Entry, Any]]) 
     for name, rows in decoded.items():
         running[name].update(rows)
     return findings
+
+
+def _misrouted(world: World, task: TaskWiring, decoded: Mapping[str, Mapping[Entry, Any]]) -> list[Finding]:
+    """A key's state is where the routing table says: there everyone else looks for it."""
+    if not task.is_rekeyed:
+        return []
+    routing = world.wiring().routing
+    keys = sorted({key for rows in decoded.values() for key, _ in rows})
+    wrong = [key for key in keys if routing.partitions_of([key.encode()])[0] != task.partition]
+    return (
+        [Finding("silent", "routing", f"{task.id} keeps {wrong[:6]}, which are not its own")] if wrong else []
+    )
 
 
 def _apart(one: Mapping[str, Mapping[Any, Any]], other: Mapping[str, Mapping[Any, Any]]) -> str:
@@ -248,9 +284,7 @@ def restored_from_log(world: World, task: TaskWiring) -> dict[str, dict[bytes, b
     disk.open(world.cluster, Process("restorer", world.notes), task, lambda: False)
     stores = disk.found(task)
     assert stores is not None, "it was just opened"
-    ends: Mapping[str, int] = {}
-    if _is_exact(world):
-        ends = resolve(read_tails(world.cluster, task.changelogs, world.clock)).restore_next
+    ends = resolve(read_tails(world.cluster, task.changelogs, world.clock)).restore_next
     plan = plan_task(
         world.cluster,
         task.id,
@@ -301,7 +335,7 @@ def _content(world: World, expected: Content, running: Mapping[str, dict[Entry, 
     findings = []
     for store in world.names.stores:
         wanted, found = expected.get(store, {}), running.get(store, {})
-        if _is_exact(world):
+        if is_exact(world):
             findings += _equal(store, wanted, found)
         else:
             findings += _covers(store, wanted, found)

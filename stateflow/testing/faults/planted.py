@@ -1,4 +1,4 @@
-"""Ten bugs on purpose: each patches the real code while it is planted, and the simulation has to find it.
+"""Twenty bugs on purpose: each patches the real code while it is planted, and the simulation has to find it.
 
 A kit that finds nothing shows that there is nothing only if it finds what is there. ``hunt(bug)`` runs seeds with one
 bug in place until a check catches it; without the bug the same seeds break no promise.
@@ -6,14 +6,15 @@ bug in place until a check catches it; without the bug the same seeds break no p
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from stateflow.testing.faults import planting
-from stateflow.testing.faults.history import Profile, generate
+from stateflow.testing.faults import planting, planting_time
+from stateflow.testing.faults.history import History, Profile, generate
 from stateflow.testing.faults.simulate import quiet, run
 
 SEEDS_MAX = 400
@@ -28,6 +29,14 @@ class PlantedBug:
     about: str
     profile: Profile
     plant: Callable[[], AbstractContextManager[None]]
+    needs: tuple[str, ...] = ()
+    """Words without which a history cannot show it: each is a step's verb, or in its detail. Others are passed over."""
+
+    def fits(self, history: History) -> bool:
+        """Whether a history could show the bug."""
+        return all(
+            any(word == step.verb or word in step.detail for step in history.steps) for word in self.needs
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +70,14 @@ BUGS: tuple[PlantedBug, ...] = (
         "a restore whose position is out of range begins at the log's start, onto the old content",
         "crash",
         planting.reset_to_earliest,
+        ("ahead",),
     ),
     PlantedBug(
         "position_apart",
         "the changelog position is kept apart from the batch that it stands for",
         "crash",
         planting.position_apart,
+        ("kill",),
     ),
     PlantedBug(
         "iterator_status_ignored",
@@ -91,12 +102,14 @@ BUGS: tuple[PlantedBug, ...] = (
         "the local store gets the epoch before the log commits it",
         "crash",
         planting.flush_before_commit,
+        ("kill",),
     ),
     PlantedBug(
         "image_before_files",
         "an image is published before its files are there",
         "image",
         planting.image_before_files,
+        ("objects.put",),
     ),
     PlantedBug(
         "trim_past_image",
@@ -109,12 +122,78 @@ BUGS: tuple[PlantedBug, ...] = (
         "expired entries are deleted locally, and not in the changelog",
         "crash",
         planting.ttl_without_tombstone,
+        ("era",),
     ),
     PlantedBug(
         "zombie_retries",
         "a fenced worker makes itself a new producer and goes on with what it has",
         "crash",
         planting.zombie_retries,
+        ("freeze", "thaw"),
+    ),
+    PlantedBug(
+        "unflushed_records",
+        "commit records are sent while what they prove may still be on its way",
+        "torn",
+        planting.unflushed_records,
+        ("tear",),
+    ),
+    PlantedBug(
+        "unflushed_offsets",
+        "the group's offsets are sent while the commit records may still be on their way",
+        "torn",
+        planting.unflushed_offsets,
+        ("tear",),
+    ),
+    PlantedBug(
+        "key_misrouted",
+        "one key in a thousand is re-keyed to the partition beside its own",
+        "time",
+        planting.key_misrouted,
+        ("bulk",),
+    ),
+    PlantedBug(
+        "commit_record_left_out",
+        "at least once there are no commit records, and the guarantee is changed",
+        "switch",
+        planting.commit_record_left_out,
+        ("guarantee",),
+    ),
+    PlantedBug(
+        "idle_for_ever",
+        "an input that was idle once is not waited for again",
+        "time",
+        planting_time.idle_for_ever,
+    ),
+    PlantedBug(
+        "idle_behind",
+        "an input is idle although there is more to read on it",
+        "time",
+        planting_time.idle_behind,
+    ),
+    PlantedBug(
+        "furthest_input",
+        "event time is that of the input that is furthest, not of the one that is behind",
+        "time",
+        planting_time.furthest_input,
+    ),
+    PlantedBug(
+        "late_by_watermark",
+        "a record is late when its task's event time is past it, whoever was behind",
+        "time",
+        planting_time.late_by_watermark,
+    ),
+    PlantedBug(
+        "expired_before_due",
+        "what a timer looks for is judged as of event time now, not of when it was due",
+        "time",
+        planting_time.expired_before_due,
+    ),
+    PlantedBug(
+        "event_time_forgotten",
+        "a task that starts again does not know how far event time had come",
+        "time",
+        planting_time.event_time_forgotten,
     ),
 )
 
@@ -123,12 +202,14 @@ def hunt(bug: PlantedBug, seeds_max: int = SEEDS_MAX) -> Catch:
     """Run seeds with the bug in place, from 0 on, until one finds it."""
     started = time.monotonic()
     with planted(bug), quiet():
-        for seed in range(seeds_max):
-            findings = run(generate(seed, bug.profile)).findings
+        histories = (generate(seed, bug.profile) for seed in itertools.count())
+        fitting = (history for history in histories if bug.fits(history))
+        for tried, history in enumerate(itertools.islice(fitting, seeds_max), start=1):
+            findings = run(history).findings
             if findings:
-                first = findings[0]
+                kind, check, message = findings[0]
                 seconds = time.monotonic() - started
-                return Catch(bug.name, True, first.kind, first.check, first.message, seed, seed + 1, seconds)
+                return Catch(bug.name, True, kind, check, message, history.seed, tried, seconds)
     return Catch(bug.name, False, "", "", "", None, seeds_max, time.monotonic() - started)
 
 

@@ -6,6 +6,7 @@ Nothing here is reachable from the library itself; it has no switch for any of t
 from __future__ import annotations
 
 import io
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -24,7 +25,9 @@ from stateflow.log.forwarding import ForwardingWriter
 from stateflow.log.memory import MemoryCluster
 from stateflow.log.outgoing import Outgoing
 from stateflow.record import TopicPartition
-from stateflow.runtime import commit, opening, prepare, task
+from stateflow.routing import RoutingTable
+from stateflow.runtime import commit, opening, prepare, takeover, task
+from stateflow.runtime.context import TaskContext
 from stateflow.runtime.opening import Opener
 from stateflow.runtime.wiring import TaskWiring
 from stateflow.store.base import Change, StorePosition
@@ -191,6 +194,78 @@ def ttl_without_tombstone() -> Iterator[None]:
         )
 
     with replaced((commit, "_log_changes", forgetful)):
+        yield
+
+
+@contextmanager
+def unflushed_records() -> Iterator[None]:
+    """Commit records are sent while what they prove may still be on its way."""
+    with _without_flush(1):
+        yield
+
+
+@contextmanager
+def unflushed_offsets() -> Iterator[None]:
+    """The group's offsets go out while the commit records may still be on their way."""
+    with _without_flush(2):
+        yield
+
+
+@contextmanager
+def _without_flush(number: int) -> Iterator[None]:
+    real = commit.commit_epoch
+
+    def hasty(wiring: TaskWiring, context: Any, writer: Writer, *rest: Any) -> None:
+        real(wiring, context, HastyWriter(writer, number), *rest)
+
+    with replaced((task, "commit_epoch", hasty)):
+        yield
+
+
+class HastyWriter(ForwardingWriter):
+    """A writer that leaves out one of its flushes, counted from 1."""
+
+    def __init__(self, inner: Writer, skipped: int) -> None:
+        super().__init__(inner)
+        self._left = skipped
+
+    def flush(self, timeout_seconds: float = 60.0) -> None:
+        """Wait, but for the one time."""
+        self._left -= 1
+        if self._left:
+            super().flush(timeout_seconds)
+
+
+@contextmanager
+def key_misrouted() -> Iterator[None]:
+    """One key in a thousand goes to the partition beside its own."""
+    real = RoutingTable.partitions_of
+
+    def careless(table: RoutingTable, keys: Sequence[bytes]) -> list[int]:
+        return [
+            (number + 1) % table.partitions if zlib.crc32(key) % 1000 == 0 else number
+            for key, number in zip(keys, real(table, keys), strict=True)
+        ]
+
+    def rekeyed(context: TaskContext, name: str, keys: Sequence[bytes], *rest: Any) -> None:
+        with replaced((RoutingTable, "partitions_of", careless)):
+            real_rekey(context, name, keys, *rest)
+
+    real_rekey = TaskContext.rekey_many
+    with replaced((TaskContext, "rekey_many", rekeyed)):
+        yield
+
+
+@contextmanager
+def commit_record_left_out() -> Iterator[None]:
+    """At least once there are no commit records: the group's offsets and Kafka's marker will do."""
+    real = takeover.send_commit_records
+
+    def exact_only(wiring: TaskWiring, *rest: Any) -> None:
+        if wiring.guarantee == "exactly-once":
+            real(wiring, *rest)
+
+    with replaced((commit, "send_commit_records", exact_only)):
         yield
 
 

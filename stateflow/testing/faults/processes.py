@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from stateflow.errors import BrokerUnreachable, DiskFull, StateflowError, TransactionAborted
+from stateflow.record import RecordBatch, TopicPartition
 from stateflow.testing.faults.strands import Strand, StrandExecutor
 
 if TYPE_CHECKING:
@@ -39,6 +40,10 @@ class Notes:
     """Failpoint → how often it was reached."""
     errors: Counter[str] = field(default_factory=Counter)
     """Typed errors that ended a process."""
+    batches: set[tuple[TopicPartition, int, int]] = field(default_factory=set)
+    """Ways in which input was cut into batches: partition, first and last offset of each that was read."""
+    judged: Counter[str] = field(default_factory=Counter)
+    """What was compared with the oracle: ``late`` records, ``windows``."""
 
     def add(self, line: str) -> None:
         """One more line."""
@@ -84,11 +89,15 @@ class Process:
         self.frozen = False
         self.writers: list[Any] = []
         self.members: list[Any] = []
+        self.repeats = False
+        """It promises at least once: what it had not committed when it was struck may be done again."""
         self.home: int | None = None
         """The only thread whose places count, where a call has threads of its own."""
         self.tears = False
         """Its writers for the stage that keeps state live on a torn network."""
         self.tear: Tear | None = None
+        self.on_torn: Callable[[], object] = lambda: None
+        """Called when a late EndTxn has just ended a transaction of this process."""
         self.main: Strand | None = None
         """The turn of its loop that is under way on a strand, where one may have to be frozen."""
 
@@ -241,6 +250,23 @@ OBJECT_ERRORS: Mapping[str, tuple[ErrorOf, ErrorOf]] = {
 }
 
 
+class _Noted:
+    """A group member whose batches are noted."""
+
+    def __init__(self, real: Any, notes: Notes) -> None:
+        self._real = real
+        self._notes = notes
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def poll(self, max_records: int, timeout_seconds: float) -> list[RecordBatch]:
+        """Poll."""
+        batches: list[RecordBatch] = self._real.poll(max_records, timeout_seconds)
+        self._notes.batches.update((batch.source, batch.offsets[0], batch.offsets[-1]) for batch in batches)
+        return batches
+
+
 class WatchedCluster(Watched):
     """A cluster as one process sees it: every writer, reader and group member of it passes through places."""
 
@@ -265,4 +291,4 @@ class WatchedCluster(Watched):
         """A group member of this process."""
         made = self._real.group_consumer(*args, **kwargs)
         self._process.members.append(made)
-        return Watched(made, self._process, "group", GROUP_ERRORS)
+        return Watched(_Noted(made, self._process.notes), self._process, "group", GROUP_ERRORS)

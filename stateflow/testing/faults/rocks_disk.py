@@ -5,11 +5,13 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from stateflow.clock import Clock
+from stateflow.errors import StateCorrupt
 from stateflow.log.base import Cluster
 from stateflow.runtime.wiring import TaskWiring
 from stateflow.store.directory import TaskDirectory, task_directory
@@ -63,11 +65,11 @@ class RocksDisk:
         for stores in self._open.values():
             path = stores.directory.path
             if keeps_all or not stores.is_open:
-                stores.close()
+                _let_go(stores)
                 continue
             copy = path.with_name(f"{path.name}.copy")
             shutil.copytree(path, copy)
-            stores.close()
+            _let_go(stores)
             shutil.rmtree(path)
             copy.rename(path)
         self._open.clear()
@@ -122,3 +124,9 @@ class RocksDisk:
 
     def _directory(self, cluster: Cluster, wiring: TaskWiring) -> TaskDirectory:
         return task_directory(self.state_dir, wiring.app, cluster.cluster_id, wiring.generation, wiring.id)
+
+
+def _let_go(stores: RocksTaskStores) -> None:
+    """Close a killed process's stores. It would have flushed nothing, so a flush that meets damage changes nothing."""
+    with suppress(StateCorrupt):
+        stores.close()

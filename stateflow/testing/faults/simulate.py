@@ -9,8 +9,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import multiprocessing
-import os
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,12 +22,15 @@ from stateflow.errors import StateCorrupt
 from stateflow.testing.faults.acting import act, come_to_rest
 from stateflow.testing.faults.history import History, Profile, Step, generate
 from stateflow.testing.faults.minutes import examine_minutes
-from stateflow.testing.faults.oracle import Finding, examine
+from stateflow.testing.faults.oracle import Finding, examine, group_ahead
 from stateflow.testing.faults.recreating import recreated
+from stateflow.testing.faults.traffic_checks import examine_traffic
 from stateflow.testing.faults.world import World
+from stateflow.testing.pool import end_with_parent
 
 _CHUNK_SEEDS = 50
 _DAMAGED_MAX = 4
+_EXAMINE = {"minutes": examine_minutes, "traffic": examine_traffic}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,10 @@ class Ended:
     injected: Counter[tuple[str, str]]
     reached: Counter[str]
     errors: Counter[str]
+    batchings: int
+    """Different ways in which input was cut into batches."""
+    judged: Counter[str]
+    """What was compared with the oracle: ``late`` records, ``windows``."""
 
     @property
     def trace_hash(self) -> str:
@@ -75,6 +80,8 @@ class SimulationReport:
     errors: Counter[str] = field(default_factory=Counter)
     """Typed errors with which processes ended."""
     profiles: Counter[str] = field(default_factory=Counter)
+    batchings: int = 0
+    judged: Counter[str] = field(default_factory=Counter)
     failures: dict[str, list[int]] = field(default_factory=dict)
     """``lost``, ``twice``, ``silent`` → seeds."""
     examples: dict[int, str] = field(default_factory=dict)
@@ -102,6 +109,8 @@ class SimulationReport:
         self.reached.update(ended.reached)
         self.errors.update(ended.errors)
         self.profiles[ended.history.profile] += 1
+        self.batchings += ended.batchings
+        self.judged.update(ended.judged)
         for kind in sorted({finding.kind for finding in ended.findings}):
             self.failures.setdefault(kind, []).append(ended.history.seed)
         if ended.findings:
@@ -112,11 +121,13 @@ class SimulationReport:
         """Add another report's counts; the seconds are the caller's to measure."""
         self.seeds += other.seeds
         self.cpu_seconds += other.cpu_seconds
+        self.batchings += other.batchings
         for mine, theirs in (
             (self.injected, other.injected),
             (self.reached, other.reached),
             (self.errors, other.errors),
             (self.profiles, other.profiles),
+            (self.judged, other.judged),
         ):
             mine.update(theirs)  # type: ignore[arg-type]  # counters of the same kind, side by side
         for kind, seeds in other.failures.items():
@@ -134,6 +145,9 @@ class SimulationReport:
             "cpu_seconds": round(self.cpu_seconds, 1),
             "seeds_per_cpu_minute": round(self.seeds_per_cpu_minute),
             "profiles": dict(sorted(self.profiles.items())),
+            "batchings": self.batchings,
+            "late": self.judged["late"],
+            "windows": self.judged["windows"],
             "injected": by_fault,
             "failpoints_reached": len(self.reached),
             "failpoints_missed": self.failpoints_missed,
@@ -170,20 +184,8 @@ def _parts(seeds: list[int], processes: int, profile: Profile | None) -> Iterato
         yield from map(work, chunks)
         return
     context = multiprocessing.get_context("spawn")  # RocksDB's threads do not survive a fork
-    with ProcessPoolExecutor(processes, context, initializer=_end_with_parent) as pool:
+    with ProcessPoolExecutor(processes, context, initializer=end_with_parent) as pool:
         yield from pool.map(work, chunks)
-
-
-def _end_with_parent() -> None:
-    """Leave no process behind when the one that asked is killed: a pool's processes would wait for ever."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None, "this is a process of a pool"
-
-    def watch() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=watch, name="parent-watch", daemon=True).start()
 
 
 def _simulate_chunk(seeds: Sequence[int], profile: Profile | None) -> SimulationReport:
@@ -205,20 +207,33 @@ def run(history: History) -> Ended:
         finally:
             world.close()
     notes = world.notes
-    return Ended(history, tuple(findings), tuple(notes.lines), notes.injected, notes.reached, notes.errors)
+    return Ended(
+        history,
+        tuple(findings),
+        tuple(notes.lines),
+        notes.injected,
+        notes.reached,
+        notes.errors,
+        len(notes.batches),
+        notes.judged,
+    )
 
 
 def _findings(world: World) -> list[Finding]:
+    at_once: list[Finding] = []
+    world.on_torn = lambda torn_world: at_once.extend(group_ahead(torn_world))
     for step in world.history.steps:
         if step.verb == "recreate":
             return recreated(world, step)
         act(world, step)
         if world.problems:
             break
+        if at_once:
+            return at_once
     for _ in range(_DAMAGED_MAX):
         come_to_rest(world)
         try:
-            return (examine_minutes if world.history.application == "minutes" else examine)(world)
+            return _EXAMINE.get(world.history.application, examine)(world)
         except StateCorrupt:  # found by looking, as a reader would; whoever has the store open starts again
             world.notes.struck("corrupt", "found", "a damaged store was found")
             for machine in world.machines:

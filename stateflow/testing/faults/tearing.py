@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from stateflow.errors import ProducerFenced, TransactionAborted
 from stateflow.log.base import Appended, Committed, GroupMetadata
 from stateflow.log.forwarding import ForwardingWriter
-from stateflow.log.memory.writer import MemoryWriter
+from stateflow.log.memory import DelayedWriter, MemoryWriter
 from stateflow.log.outgoing import Outgoing
 from stateflow.record import TopicPartition
 from stateflow.testing.faults.processes import Killed, Process
@@ -52,6 +52,7 @@ class Tear:
         process.notes.struck(
             LATE_END_TXN, "commit", f"{process.name}: a late EndTxn commits {_names(touched)}"
         )
+        process.on_torn()
 
 
 class Network(Protocol):
@@ -157,4 +158,9 @@ def _names(partitions: set[TopicPartition]) -> str:
 def torn(real: Any, process: Process, transactional_id: str | None, stage: str) -> Any:
     """The writer as the process sees it: on a torn network where it writes for the stage that keeps state."""
     is_torn = process.tears and transactional_id is not None and f"-{stage}-" in transactional_id
+    if is_torn and isinstance(
+        real, DelayedWriter
+    ):  # a late request finds what has arrived, not what was sent
+        real.inner = TornWriter(real.real, _ProcessNetwork(process))
+        return real
     return TornWriter(real, _ProcessNetwork(process)) if is_torn else real

@@ -14,7 +14,8 @@ from stateflow.catalog.model import Catalog, RoutingEntry
 from stateflow.clock import ManualClock
 from stateflow.errors import StateflowError
 from stateflow.log.base import TopicSpec
-from stateflow.log.memory import MemoryCluster
+from stateflow.log.memory import DelayedWriter, MemoryCluster
+from stateflow.record import TopicPartition
 from stateflow.runtime.prepare import prepare
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.wiring import Wiring
@@ -23,6 +24,7 @@ from stateflow.scale.engine import InProcess
 from stateflow.scale.start import ScaleSettings, start
 from stateflow.testing.faults.applications import NAMES, topology_of
 from stateflow.testing.faults.disks import MemoryDisk
+from stateflow.testing.faults.drifting import DriftingProducers
 from stateflow.testing.faults.history import WORKERS, History
 from stateflow.testing.faults.processes import Killed, Notes, Process, WatchedCluster, struck_at
 from stateflow.testing.faults.rocks_disk import RocksDisk
@@ -30,6 +32,8 @@ from stateflow.testing.faults.sending import Producers
 from stateflow.testing.faults.shelf import ImageShelf
 from stateflow.testing.faults.strands import Strand, StrandExecutor
 from stateflow.testing.faults.tearing import torn
+from stateflow.testing.faults.traffic import GRACE_MS
+from stateflow.testing.faults.waking import NO_CAP_MS, Waking
 
 _START_MS = 1_700_000_000_000
 _TURN_MS = 5
@@ -74,16 +78,44 @@ class World:
         self.places_per_turn = _PLACES_PER_TURN
         """How far tasks that open slowly get in one turn."""
         self.clock = ManualClock(_START_MS)
-        self.cluster = MemoryCluster(clock=self.clock)
+        self.cluster = MemoryCluster(clock=self.clock, delays_seed=history.seed if history.delays else None)
         self.names = NAMES[self.history.application]
-        self.topology = topology_of(self.history.application)
+        self.topology = topology_of(self.history.application, lambda: self.clock.advance(ms=history.pace_ms))
+        self.inputs = [
+            TopicPartition(topic, n) for topic in self.names.sources for n in range(history.sources)
+        ]
+        """Every partition that operations are sent to."""
         specs = [TopicSpec(topic, _OUTPUT_PARTITIONS) for topic in self.names.outputs]
-        self.cluster.create([TopicSpec(self.names.source, self.history.sources), *specs])
-        self.producers = Producers(
-            self.cluster, self.names.source, history.sources, clears=history.guarantee == "exactly-once"
-        )
+        self.cluster.create([*(TopicSpec(topic, history.sources) for topic in self.names.sources), *specs])
+        self.waking = self._waking()
+        self.producers = self._producers()
+        self.guarantee = history.guarantee
+        """What workers that begin now promise."""
+        self.paranoid = history.paranoid
+        """The commit mode of workers that begin now."""
+        self.may_repeat = history.guarantee == "at-least-once" and history.profile != "switch"
+        """Whether a life that promised no more than at least once may have been cut short."""
+        self.on_torn: Callable[[World], object] = lambda _: None
+        """Called when a late EndTxn has just arrived: whatever must hold at every moment must hold now."""
+        self._lives_total = 0
         self.shelf = ImageShelf(self.clock) if self.history.profile == "image" else None
         self.machines = [Machine(number, self._disk()) for number in range(WORKERS)]
+
+    def _waking(self) -> Waking:
+        grace_ms = GRACE_MS if self.history.application == "traffic" else 0
+        if self.history.application == "numbers":  # has no windows
+            grace_ms = NO_CAP_MS
+        return Waking(self.cluster, self.names.app, self.inputs, self.clock, self.history.idle_ms, grace_ms)
+
+    def _producers(self) -> Producers:
+        history = self.history
+        if history.application == "traffic":
+            silent = range(history.sources, len(self.inputs)) if history.is_silent else ()
+            return DriftingProducers(
+                self.cluster, self.inputs, self.waking, history.keys, silent, history.seed
+            )
+        clears = history.guarantee == "exactly-once" and history.profile != "switch"
+        return Producers(self.cluster, self.inputs, self.waking, history.keys, clears)
 
     def _disk(self) -> MemoryDisk | RocksDisk:
         if self.history.profile == "disk":
@@ -104,6 +136,7 @@ class World:
         An error that is not one of ours is a problem: nobody could act on it.
         """
         before, self.running = self.running, process
+        struck_before = sum(self.notes.injected.values())
         try:
             return self._call(process, call)
         except Killed:
@@ -120,6 +153,8 @@ class World:
             return "failed"
         finally:
             self.running = before
+            was_struck = sum(self.notes.injected.values()) > struck_before
+            self.may_repeat = self.may_repeat or (process.repeats and was_struck)
 
     def _call(self, process: Process, call: Callable[[], object]) -> str:
         if process.main is None and (process.strike is None or process.strike.fault != "freeze"):
@@ -146,23 +181,40 @@ class World:
                 self.begin(machine)
             elif machine.process is not None:
                 self.settle(machine, self.guard(machine.process, lambda: self._step(machine)))
+                self._let_arrive(machine)
             self.clock.advance(ms=_TURN_MS)
+
+    def _let_arrive(self, machine: Machine) -> None:
+        """What a worker has sent goes on its way between its calls, too; not while it hangs."""
+        process = machine.process
+        if process is None or machine.is_frozen:
+            return
+
+        def arrive() -> None:
+            for writer in process.writers:
+                if isinstance(writer, DelayedWriter):
+                    writer.let_arrive()
+
+        self.settle(machine, self.guard(process, arrive))
 
     def begin(self, machine: Machine) -> None:
         """Start a worker, as ``stateflow run`` does. A strike that waits on the machine is for it."""
         openings = StrandExecutor() if self.history.opens_slowly else None
         process = Process(machine.name, self.notes, openings)
         process.tears = self.history.profile == "torn"
+        process.on_torn = lambda: self.on_torn(self)
         if machine.process is not None:  # armed before it began
             process.strike, process.tear = machine.process.strike, machine.process.tear
         machine.process = process
+        self._lives_total += 1
+        process.repeats = self.guarantee == "at-least-once"
         cluster = self.seen_by(process)
 
         def born() -> None:
             wiring = prepare(
                 cluster,
                 self.topology,
-                self.history.guarantee,
+                self.guarantee,
                 self.history.partitions,
                 self.clock,
                 trim_to=None if self.shelf is None else "memory://images",
@@ -201,6 +253,7 @@ class World:
         """The worker of a machine was killed: what it left is what a kill leaves."""
         process = machine.process
         assert process is not None, "it was alive"
+        self.may_repeat = self.may_repeat or process.repeats
         process.bury()
         if process.main is not None:
             self.guard(process, lambda: None)  # the strand wakes up dead, and unwinds
@@ -244,14 +297,14 @@ class World:
         history = self.history
         return WorkerSettings(
             commit_interval_seconds=history.commit_ms / 1000,
-            poll_records_max=history.poll_records,
+            poll_records_max=history.polls[self._lives_total % len(history.polls)],
             poll_timeout_seconds=0,
             restore_threads=0,
             restore_records_per_step=3,
-            idle_seconds=1e9,
+            idle_seconds=history.idle_ms / 1000,
             flush_interval_seconds=history.flush_ms / 1000,
             purge_interval_seconds=history.flush_ms / 1000,
-            commit_mode="paranoid" if history.paranoid else "standard",
+            commit_mode="paranoid" if self.paranoid else "standard",
             member=machine.name if history.static_members else None,
         )
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -13,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from stateflow.errors import SetupError
+from stateflow.testing.pool import end_with_parent
 from stateflow.testing.time.report import TimeReport
 from stateflow.testing.time.streams import KafkaStreams, prepare
 from stateflow.testing.time.study import run_cases
@@ -66,16 +65,8 @@ def _parts(
 
 def _begin(command: list[str] | None) -> None:
     global _streams
+    end_with_parent()
     _streams = KafkaStreams(command) if command else None
-    parent = multiprocessing.parent_process()
-    assert parent is not None, "this is a process of a pool"
-
-    def watch() -> None:
-        """Leave no process behind when the one that asked is killed."""
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=watch, name="parent-watch", daemon=True).start()
 
 
 def _in_pool(seed: int, numbers: Sequence[int]) -> TimeReport:

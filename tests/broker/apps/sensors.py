@@ -1,6 +1,6 @@
 """Readings of sensors, slow to look up, counted per sensor and window of 5 seconds.
 
-``SENSORS_APP`` names the application.
+``SENSORS_APP`` names the application, ``SENSORS_EMIT`` says when windows speak.
 """
 
 from __future__ import annotations
@@ -26,4 +26,8 @@ def looked_up(sensor: str) -> str:
 
 
 by_sensor = app.stream(readings).map(looked_up, value=str).key_by(str, name="by-sensor", key=str)
-by_sensor.window(sf.Tumbling(timedelta(milliseconds=WINDOW_MS))).count(name="per-window").to(windows)
+windowed = by_sensor.window(
+    sf.Tumbling(timedelta(milliseconds=WINDOW_MS)),
+    emit="on_close" if os.environ.get("SENSORS_EMIT") == "on_close" else "on_update",
+)
+windowed.count(name="per-window").to(windows)
