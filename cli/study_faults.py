@@ -25,9 +25,9 @@ BROKER_SETTINGS = {
     # So many processes on few cores may keep a broker from its heartbeats; there is no other that could take over.
     "broker.session.timeout.ms": 30_000,
 }
-QUICK_SEEDS = 1_000
+QUICK_SEEDS = 700
 FULL_SEEDS = 5_000
-_SIMULATION_PROCESSES = 2
+_PROCESSES = 2
 _LINE_SECONDS = 2.0
 _CASES_PER_BROKER = 100
 """Each leaves some ten partitions and a handful of transactional ids: a small broker grows slow with hundreds."""
@@ -105,8 +105,7 @@ def _simulation(seed: int, seeds: int, clock: Clock) -> SimulationReport:
         progress.at(report.seeds, sum(map(len, report.failures.values())))
 
     first = seed * 1_000_000  # so that neighbouring seeds of the study share no history
-    processes = _SIMULATION_PROCESSES
-    return simulate(range(first, first + seeds), processes=processes, on_progress=on_progress)
+    return simulate(range(first, first + seeds), processes=_PROCESSES, on_progress=on_progress)
 
 
 def _hunt(clock: Clock) -> list[Catch]:
@@ -119,7 +118,7 @@ def _hunt(clock: Clock) -> list[Catch]:
         click.echo(f"{catch.bug}: {found}, {catch.seeds_tried} seeds", err=True)
         progress.at(len(told), sum(not one.caught for one in told))
 
-    return hunt_all(on_catch=on_catch)
+    return hunt_all(on_catch=on_catch, processes=_PROCESSES)
 
 
 def _run(

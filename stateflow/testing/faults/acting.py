@@ -291,7 +291,8 @@ def _complete_event_time(world: World) -> None:
         tasks = _stateful_tasks(world)
         reached = {task.wiring.id: task.watermark_ms for task in tasks}
         is_complete = all(mark_ms >= world.producers.event_ms for mark_ms in reached.values())
-        if is_complete and reached.keys() == wanted and not any(task.has_due for task in tasks):
+        is_done = not any(task.has_due or task.is_dirty for task in tasks)
+        if is_complete and is_done and reached.keys() == wanted:
             return
         world.clock.advance(ms=max(_IDLE_ROUND_MS, world.history.idle_ms))
         for machine in world.machines[:2]:

@@ -11,11 +11,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from stateflow.testing.faults import planting, planting_time
 from stateflow.testing.faults.history import History, Profile, generate
-from stateflow.testing.faults.simulate import quiet, run
+from stateflow.testing.faults.simulate import process_pool, quiet, run
 
 SEEDS_MAX = 400
 """A bug that so many seeds do not find was missed."""
@@ -213,14 +214,28 @@ def hunt(bug: PlantedBug, seeds_max: int = SEEDS_MAX) -> Catch:
     return Catch(bug.name, False, "", "", "", None, seeds_max, time.monotonic() - started)
 
 
-def hunt_all(seeds_max: int = SEEDS_MAX, on_catch: Callable[[Catch], None] | None = None) -> list[Catch]:
+def hunt_all(
+    seeds_max: int = SEEDS_MAX, on_catch: Callable[[Catch], None] | None = None, *, processes: int = 1
+) -> list[Catch]:
     """Hunt each of the bugs; ``on_catch`` is told of each in turn, caught or not."""
     catches = []
-    for bug in BUGS:
-        catches.append(hunt(bug, seeds_max))
+    for catch in _catches(seeds_max, processes):
+        catches.append(catch)
         if on_catch is not None:
-            on_catch(catches[-1])
+            on_catch(catch)
     return catches
+
+
+def _catches(seeds_max: int, processes: int) -> Iterator[Catch]:
+    if processes == 1:
+        yield from (hunt(bug, seeds_max) for bug in BUGS)
+        return
+    with process_pool(processes) as pool:
+        yield from pool.map(partial(_hunt_named, seeds_max), [bug.name for bug in BUGS])
+
+
+def _hunt_named(seeds_max: int, name: str) -> Catch:
+    return hunt(bug_named(name), seeds_max)
 
 
 @contextmanager

@@ -183,9 +183,14 @@ def _parts(seeds: list[int], processes: int, profile: Profile | None) -> Iterato
     if processes == 1:
         yield from map(work, chunks)
         return
-    context = multiprocessing.get_context("spawn")  # RocksDB's threads do not survive a fork
-    with ProcessPoolExecutor(processes, context, initializer=end_with_parent) as pool:
+    with process_pool(processes) as pool:
         yield from pool.map(work, chunks)
+
+
+def process_pool(processes: int) -> ProcessPoolExecutor:
+    """A pool of fresh processes, which end with this one."""
+    context = multiprocessing.get_context("spawn")  # RocksDB's threads do not survive a fork
+    return ProcessPoolExecutor(processes, context, initializer=end_with_parent)
 
 
 def _simulate_chunk(seeds: Sequence[int], profile: Profile | None) -> SimulationReport:
