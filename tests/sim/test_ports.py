@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 
 import stateflow as sf
+from stateflow.changelog.event_time import Announced, header_value
+from stateflow.changelog.format import WATERMARK_HEADER
+from stateflow.log.reading import read_topic
 from stateflow.testing import TestDriver
 
 T0 = 1_704_067_200_000
@@ -89,6 +92,25 @@ def test_both_inputs_survive_a_crash_and_a_repartition(graph: Any) -> None:
         window = (f"k{step % 5}", (T0 + step * 10_000) // MINUTE * MINUTE)
         expected[window] = expected.get(window, 0) + 1
     assert counts == expected
+
+
+def test_a_new_owner_says_that_its_input_counts_again_before_its_first_record() -> None:
+    """Its predecessor had announced that it was idle: records must not come while the stages behind leave it out."""
+    app, a, _b, _out = merged_before_key_by()
+    driver = TestDriver(app, partitions=1)
+    driver.send(a, {"k": "x"}, timestamp_ms=T0)
+    driver.advance(seconds=60)
+    driver.crash()
+    writer = driver.cluster.writer()
+    writer.send("a", None, a.value.encode({"k": "x"}), partition=0, timestamp_ms=T0 + MINUTE)
+    writer.commit()
+    writer.close()
+    driver.restore()
+    rows = [row for batch in read_topic(driver.cluster, "m-by-k-repartition") for row in batch.records()]
+    last = max(index for index, row in enumerate(rows) if row.key is not None)
+    told = [header_value(row.headers, WATERMARK_HEADER) for row in rows[:last] if row.key is None]
+    announced = [Announced.decode(mark) for mark in told if mark is not None]
+    assert [each.idle for each in announced][-2:] == [True, False]
 
 
 def test_a_stage_with_two_re_key_steps_names_both() -> None:
