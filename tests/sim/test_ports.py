@@ -10,8 +10,9 @@ import pytest
 import stateflow as sf
 from stateflow.changelog.event_time import Announced, header_value
 from stateflow.changelog.format import WATERMARK_HEADER
-from stateflow.log.reading import read_topic
 from stateflow.testing import TestDriver
+from tests.sim.crashing import CrashPlan
+from tests.sim.test_worker_crashes import WORDS, World
 
 T0 = 1_704_067_200_000
 MINUTE = 60_000
@@ -96,21 +97,28 @@ def test_both_inputs_survive_a_crash_and_a_repartition(graph: Any) -> None:
 
 def test_a_new_owner_says_that_its_input_counts_again_before_its_first_record() -> None:
     """Its predecessor had announced that it was idle: records must not come while the stages behind leave it out."""
-    app, a, _b, _out = merged_before_key_by()
-    driver = TestDriver(app, partitions=1)
-    driver.send(a, {"k": "x"}, timestamp_ms=T0)
-    driver.advance(seconds=60)
-    driver.crash()
-    writer = driver.cluster.writer()
-    writer.send("a", None, a.value.encode({"k": "x"}), partition=0, timestamp_ms=T0 + MINUTE)
-    writer.commit()
-    writer.close()
-    driver.restore()
-    rows = [row for batch in read_topic(driver.cluster, "m-by-k-repartition") for row in batch.records()]
-    last = max(index for index, row in enumerate(rows) if row.key is not None)
-    told = [header_value(row.headers, WATERMARK_HEADER) for row in rows[:last] if row.key is None]
-    announced = [Announced.decode(mark) for mark in told if mark is not None]
-    assert [each.idle for each in announced][-2:] == [True, False]
+    world = World("exactly-once")
+    world.set(idle_seconds=0.01)
+    world.feed(WORDS[:4])
+    world.run_to_the_end(world.worker(CrashPlan()))
+    world.cluster.end_sessions(world.wiring.topology.app)
+    world.set(commit_interval_seconds=1_000)  # records are processed long before the first commit
+    world.feed(WORDS[4:8])
+    successor = world.worker(CrashPlan())
+    while sum(task.records_total for task in successor.tasks.values() if not task.wiring.is_rekeyed) < 4:
+        successor.step()
+    successor.stop()
+    successor.run()
+    rows = world.read(world.wiring.task(world.wiring.topology.stage("number"), 0).inputs[0].topic)
+    for partition in range(3):
+        awake = dict.fromkeys(range(2), False)
+        for row in (row for row in rows if row.partition == partition):
+            mark = header_value(row.headers, WATERMARK_HEADER)
+            if mark is not None:
+                announced = Announced.decode(mark)
+                awake[announced.upstream] = not announced.idle
+            elif row.key is not None:
+                assert any(awake.values()), f"{row} came while its sender was left out"
 
 
 def test_a_stage_with_two_re_key_steps_names_both() -> None:
