@@ -30,6 +30,8 @@ _PLACES_AT_REST = 10_000
 _QUIET_MS = 30_000
 _IDLE_ROUNDS_MAX = 40
 _IDLE_ROUND_MS = 5_000
+_ENDING_MACHINES = 2
+"""So many workers bring the input to its end."""
 _SCALE_ATTEMPTS_MAX = 6
 _UNDONE_AFTER = (CommitTorn, OldGenerationWritten)
 """Errors of a repartition after which it is undone, as they tell an operator to do."""
@@ -272,7 +274,7 @@ def _abort_scaling(world: World) -> None:
 def _drain(world: World) -> None:
     tasks: list[TaskWiring] = []
     for round_number in range(_ROUNDS_MAX + 4 * len(world.producers.accepted)):
-        machine = world.machines[round_number % 2]
+        machine = world.machines[round_number % _ENDING_MACHINES]
         world.turn(machine)
         if not tasks and world.is_prepared():
             tasks = world.wiring().tasks()
@@ -295,14 +297,17 @@ def _complete_event_time(world: World) -> None:
         if is_complete and is_done and reached.keys() == wanted:
             return
         world.clock.advance(ms=max(_IDLE_ROUND_MS, world.history.idle_ms))
-        for machine in world.machines[:2]:
-            world.turn(machine, 2)
+        for (
+            machine
+        ) in world.machines:  # the third, too, if it still has tasks: it may have been left alone for long
+            if machine.worker is not None or machine.number < _ENDING_MACHINES:
+                world.turn(machine, 2)
     world.problems.append(f"event time does not reach {world.producers.event_ms}: {reached}")
 
 
 def _stateful_tasks(world: World) -> list[Task]:
-    """Of the workers that brought the input to its end; another that hung may still show tasks it has lost."""
-    workers = [machine.worker for machine in world.machines[:2] if machine.worker is not None]
+    """The running tasks behind a re-key step."""
+    workers = [machine.worker for machine in world.machines if machine.worker is not None]
     return [task for worker in workers for task in worker.tasks.values() if task.wiring.is_rekeyed]
 
 

@@ -103,12 +103,17 @@ def generate(seed: int, profile: Profile | None = None) -> History:
         # Between two turns nothing is uncommitted then, so that a life at least once is exact unless a fault strikes.
         commit_ms=rng.choice((0, 0, 15)) * (chosen != "switch"),
         flush_ms=rng.choice((0, 20, 30_000)),
-        polls=tuple(more.choice(_POLLS[3:] if has_bulk else _POLLS) for _ in range(4)),
+        polls=tuple(more.choice(_polls(has_bulk=has_bulk, has_many=has_many)) for _ in range(4)),
         idle_ms=more.choice(_IDLE_MS),
         pace_ms=more.choice(_PACES_MS),
         is_silent=more.random() < 0.5,
         steps=steps,
     )
+
+
+def _polls(*, has_bulk: bool, has_many: bool) -> tuple[int, ...]:
+    """Sizes that bring such a history to its end in time: many tasks tell many others of event time."""
+    return _POLLS[-1:] if has_many else _POLLS[-2:] if has_bulk else _POLLS
 
 
 def _application(draw: float, profile: Profile) -> Application:
