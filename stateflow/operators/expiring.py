@@ -41,8 +41,8 @@ class ExpiringAccumulators(Accumulators):
         self._reached_ms = reached_ms
         """Event time as the step was told of it: up to there the expired may have been deleted."""
         self._expiry = Expiry(store, ttl_ms)
-        self._as_of_ms: dict[bytes, int] = {}
-        """Of each key that is being folded: event time with its first record."""
+        self._life: tuple[Sequence[bytes], RecordBatch]
+        """What is being folded."""
 
     def advance(self, watermark_ms: int) -> None:
         """Delete what has expired."""
@@ -59,8 +59,7 @@ class ExpiringAccumulators(Accumulators):
         return self._fold_lives(lives, store_keys, batch)
 
     def _fold_life(self, store_keys: Sequence[bytes], batch: RecordBatch) -> Updated:
-        marks_ms = [max(mark_ms, self._reached_ms) for mark_ms in marks_of(batch)]
-        self._as_of_ms = dict(zip(reversed(store_keys), reversed(marks_ms), strict=True))
+        self._life = (store_keys, batch)
         return super().fold(store_keys, batch)
 
     def _fold_lives(
@@ -93,8 +92,15 @@ class ExpiringAccumulators(Accumulators):
         return list(lives)
 
     def _read(self, ordered: Sequence[bytes]) -> list[bytes | None]:
-        live, as_of_ms = self._expiry.live, self._as_of_ms
-        return [live(data, as_of_ms[key]) for key, data in zip(ordered, super()._read(ordered), strict=True)]
+        store_keys, batch = self._life
+        marks_ms, reached_ms, live = marks_of(batch), self._reached_ms, self._expiry.live
+        stored, furthest_ms = super()._read(ordered), max([reached_ms, *marks_ms])
+        found = [live(data, furthest_ms) for data in stored]
+        if found.count(None) == stored.count(None):
+            return found  # the usual case: none has expired even by the end
+        first_ms = dict(zip(reversed(store_keys), reversed(marks_ms), strict=True))
+        pairs = zip(ordered, stored, strict=True)
+        return [live(data, max(reached_ms, first_ms[key])) for key, data in pairs]
 
     def _folded_one_by_one(
         self,

@@ -125,24 +125,18 @@ class OperatorStep(Step):
         record = (context.source, context.offset, scope.timestamp_ms)
         times_ms = (scope.mark_ms, scope.reached_ms, scope.others_ms)
         left = timing.TIMERS_PER_RECORD
-        while left > 0 and (found := timers.due_of(scope.key, watermark_ms)):
-            for due in found:
-                if timers.is_pending(due):
-                    self._fire(timers, due, watermark_ms, out)
-                left -= 1
-                if timers.may_be_due_of(scope.key, watermark_ms):
-                    break  # one was set that may come before the next
-            else:
-                break
+        while left > 0 and (due := timers.next_due_of(scope.key, watermark_ms)) is not None:
+            self._fire(timers, due, watermark_ms, out)
+            left -= 1
         context.source, context.offset, scope.timestamp_ms = record
         scope.mark_ms, scope.reached_ms, scope.others_ms = times_ms
 
     def _fire(self, timers: Timers, due: DueTimer, watermark_ms: int, out: RecordBatch) -> None:
         scope, context, timer = self._scope, self._context, due.timer
         context.source, context.offset, scope.key = self._of_time, NO_OFFSET, due.key
-        if (
-            timer.time == "event"
-        ):  # as of when it was due, or set, if that came later; not of how far time is now
+        if timer.time == "event":
+            # As of when it was due, or set, if that came later, and not of how far event time is by now: what it sees
+            # and sends would depend on the batch.
             scope.timestamp_ms, scope.mark_ms = timer.due_ms, max(timer.due_ms, timer.set_ms)
         else:
             scope.timestamp_ms = scope.mark_ms = max(watermark_ms, timer.set_ms)

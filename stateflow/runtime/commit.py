@@ -70,8 +70,8 @@ class Announcement:
 
     @property
     def is_left_out(self) -> bool:
-        """True when the stages behind have heard that they need not wait for this task."""
-        return self._last is not None and (self._last[1] or self._last[2])
+        """True when the stages behind may have heard, from an earlier owner too, that they need not wait for it."""
+        return bool(self._wiring.rekeys) and (self._last is None or self._last[1] or self._last[2])
 
 
 def commit_epoch(

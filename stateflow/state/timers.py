@@ -8,6 +8,7 @@ task opens, and anew from the store where more timers are pending than it may ho
 from __future__ import annotations
 
 from collections.abc import Iterator
+from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
 from stateflow.catalog.model import StoreEntry
@@ -57,7 +58,7 @@ class Timers:
             "processing": Soonest(entries_max),
         }
         self._aside: dict[bytes, list[tuple[int, bytes]]] = {}
-        """Entries of the index that came up before records, by routing key: they are due, or were put off."""
+        """What came up in the index between two turns, by routing key, the soonest first: due, or put off since."""
         self._fill("event", "processing")
 
     def set(self, name: str, due_ms: int, time: TimerTime) -> None:
@@ -105,31 +106,45 @@ class Timers:
         event = self._soonest["event"]
         if event.may_be_due(watermark_ms):
             while (entry := event.pop(watermark_ms)) is not None:
-                self._aside.setdefault(split_prefixed(entry[1])[0], []).append(entry)
+                heappush(self._aside.setdefault(split_prefixed(entry[1])[0], []), entry)
             if event.is_exhausted(watermark_ms):
                 return True
         return key in self._aside
 
-    def due_of(self, key: bytes, watermark_ms: int) -> list[DueTimer]:
-        """What is due of one key in event time, soonest first; each stays pending until ``done``."""
-        self._aside.pop(key, None)
-        prefix = prefixed_key(key)
-        found: list[DueTimer] = []
-        for store_key, data in self._store.scan(prefix, prefix_end(prefix)):
-            timer = EncodedTimer.decode(data)
-            if timer.time == "event" and timer.due_ms <= watermark_ms:
-                found.append(_due(store_key, timer))
-            elif timer.time == "event":
-                self._soonest["event"].add(
-                    store_key, timer.due_ms
-                )  # what was set aside may have been its entry
-        return sorted(found, key=lambda due: (due.timer.due_ms, due.store_key))
-
-    def is_pending(self, due: DueTimer) -> bool:
-        """False when it was cancelled or set anew since it was looked up."""
-        return self._read(due.store_key) == due.timer
+    def next_due_of(self, key: bytes, watermark_ms: int) -> DueTimer | None:
+        """The soonest of one key that is due in event time; call ``done`` before anything else."""
+        if not self.may_be_due_of(key, watermark_ms):
+            return None
+        if self._soonest["event"].is_exhausted(watermark_ms):
+            return self._found_due_of(key, watermark_ms)
+        entries = self._aside[key]
+        while entries:
+            due_ms, store_key = heappop(entries)
+            timer = self._read(store_key)
+            if timer is None or timer.time != "event":
+                continue  # cancelled, or set anew by the clock
+            if timer.due_ms == due_ms:
+                return _due(store_key, timer)
+            if timer.due_ms <= watermark_ms:
+                heappush(entries, (timer.due_ms, store_key))
+            else:
+                self._soonest["event"].add(store_key, timer.due_ms)
+        del self._aside[key]
+        return None
 
     # --- inside ---------------------------------------------------------------------------------------
+
+    def _found_due_of(self, key: bytes, watermark_ms: int) -> DueTimer | None:
+        """The same without the index, where more timers are due than it holds."""
+        prefix = prefixed_key(key)
+        entries = self._store.scan(prefix, prefix_end(prefix))
+        timers = ((EncodedTimer.decode(data), store_key) for store_key, data in entries)
+        due = [
+            (timer.due_ms, store_key, timer)
+            for timer, store_key in timers
+            if timer.time == "event" and timer.due_ms <= watermark_ms
+        ]
+        return _due(*min(due)[1:]) if due else None
 
     def _put_back(self) -> None:
         aside, self._aside = self._aside, {}

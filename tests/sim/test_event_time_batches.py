@@ -129,9 +129,9 @@ def windows_of(rows: Emitted) -> dict[str, dict[int, int]]:
     return {key: dict(sorted(own.items())) for key, own in counts.items()}
 
 
-def windowed(emit: Any) -> Callable[[Any], Any]:
+def windowed(emit: Any, changelog: sf.Eventual | None = None) -> Callable[[Any], Any]:
     window = sf.Tumbling(timedelta(milliseconds=SIZE_MS), grace=timedelta(milliseconds=GRACE_MS))
-    return lambda stream: stream.window(window, emit=emit).count(name="n")
+    return lambda stream: stream.window(window, emit=emit, changelog=changelog).count(name="n")
 
 
 varied = settings(max_examples=60, deadline=None)
@@ -142,6 +142,16 @@ varied = settings(max_examples=60, deadline=None)
 def test_windows_on_close_equal_the_model(log: Any, cuts: Any, restarts: Any, through_rekey: bool) -> None:
     rows = rows_of(log)
     found = run(windowed("on_close"), rows, cuts, restarts, through_rekey=through_rekey)
+    assert found == {key: list(own.items()) for key, own in windows_of(marked(rows)).items()}
+
+
+@varied
+@given(log=Logs, cuts=Cuts, restarts=Restarts, intensity=st.sampled_from([0.0, 0.3]))
+def test_windows_that_are_replayed_equal_the_model(
+    log: Any, cuts: Any, restarts: Any, intensity: float
+) -> None:
+    rows, changelog = rows_of(log), sf.Eventual(intensity=intensity, max_replay_records=8)
+    found = run(windowed("on_close", changelog), rows, cuts, restarts, through_rekey=True)
     assert found == {key: list(own.items()) for key, own in windows_of(marked(rows)).items()}
 
 

@@ -16,6 +16,7 @@ from stateflow.changelog.format import is_reserved
 from stateflow.codec.windowed import Windowed
 from stateflow.errors import GraphError, ReplayPending
 from stateflow.log.base import TopicSpec
+from stateflow.partitioner import partition_of
 from stateflow.record import Record, TopicPartition
 from stateflow.scale.engine import InProcess
 from stateflow.scale.start import start
@@ -28,6 +29,8 @@ MINUTE_MS = 60_000
 BASE_MS = 1_704_067_200_000
 TICK = "tick"
 """Moves event time on and is in no window."""
+KEYS = [next(key for key in map(b"%d".__mod__, range(9)) if partition_of(key, 2) == p) for p in (0, 1)]
+"""One for each of two source partitions: event time moves only if both speak."""
 WORDS = ["to", "be", "or", "not", "that", "is", "the", "question"]
 
 Emission = Literal["on_update", "on_close"]
@@ -73,10 +76,11 @@ def run_driver(
     app, words, counts = windows_app(changelog, emit)
     driver = TestDriver(app, partitions=2)
     draw = random.Random(seed)
-    for word, at_ms in history(seed, 60):
-        driver.send(words, word, timestamp_ms=at_ms)
+    for index, (word, at_ms) in enumerate(history(seed, 60)):
+        driver.send(words, word, key=KEYS[index % 2], timestamp_ms=at_ms)
         upset(driver, draw)
-    driver.send(words, "end", timestamp_ms=BASE_MS + 100 * MINUTE_MS)
+    for key in KEYS:
+        driver.send(words, "end", key=key, timestamp_ms=BASE_MS + 100 * MINUTE_MS)
     return driver, driver.output(counts)
 
 
@@ -105,6 +109,7 @@ def test_the_results_are_those_of_an_undisturbed_run(seed: int, intensity: float
     _, expected = run_driver(seed, None, emit, let_be)
     newest = {(record.key.key, record.key.start_ms): record.value for record in expected}
     assert {(record.key.key, record.key.start_ms): record.value for record in results} == newest
+    assert len(newest) > 10, "windows close, or this test shows nothing"
     if emit == "on_close":
         assert len(results) == len(newest), "no window twice"
     else:
@@ -122,7 +127,7 @@ def test_a_window_that_closes_before_its_turn_is_never_logged() -> None:
     lazy, _ = run_driver(1, sf.Eventual(intensity=0.0), "on_close", let_be)
     busy, _ = run_driver(1, None, "on_close", let_be)
     assert logged_records(lazy) == 0
-    assert logged_records(busy) == 60, "one of the 61 records is late"
+    assert logged_records(busy) > 60, "a change for each record, and a deletion for each window that closed"
 
 
 def test_intensity_is_the_number_of_windows_logged_per_record() -> None:

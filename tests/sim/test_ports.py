@@ -8,7 +8,11 @@ from typing import Any
 import pytest
 
 import stateflow as sf
+from stateflow.changelog.event_time import Announced, header_value
+from stateflow.changelog.format import WATERMARK_HEADER
 from stateflow.testing import TestDriver
+from tests.sim.crashing import CrashPlan
+from tests.sim.test_worker_crashes import WORDS, World
 
 T0 = 1_704_067_200_000
 MINUTE = 60_000
@@ -89,6 +93,32 @@ def test_both_inputs_survive_a_crash_and_a_repartition(graph: Any) -> None:
         window = (f"k{step % 5}", (T0 + step * 10_000) // MINUTE * MINUTE)
         expected[window] = expected.get(window, 0) + 1
     assert counts == expected
+
+
+def test_a_new_owner_says_that_its_input_counts_again_before_its_first_record() -> None:
+    """Its predecessor had announced that it was idle: records must not come while the stages behind leave it out."""
+    world = World("exactly-once")
+    world.set(idle_seconds=0.01)
+    world.feed(WORDS[:4])
+    world.run_to_the_end(world.worker(CrashPlan()))
+    world.cluster.end_sessions(world.wiring.topology.app)
+    world.set(commit_interval_seconds=1_000)  # records are processed long before the first commit
+    world.feed(WORDS[4:8])
+    successor = world.worker(CrashPlan())
+    while sum(task.records_total for task in successor.tasks.values() if not task.wiring.is_rekeyed) < 4:
+        successor.step()
+    successor.stop()
+    successor.run()
+    rows = world.read(world.wiring.task(world.wiring.topology.stage("number"), 0).inputs[0].topic)
+    for partition in range(3):
+        awake = dict.fromkeys(range(2), False)
+        for row in (row for row in rows if row.partition == partition):
+            mark = header_value(row.headers, WATERMARK_HEADER)
+            if mark is not None:
+                announced = Announced.decode(mark)
+                awake[announced.upstream] = not announced.idle
+            elif row.key is not None:
+                assert any(awake.values()), f"{row} came while its sender was left out"
 
 
 def test_a_stage_with_two_re_key_steps_names_both() -> None:
