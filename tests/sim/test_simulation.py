@@ -25,6 +25,9 @@ def test_a_sample_of_histories_breaks_no_promise() -> None:
     assert report.is_clean, told(report)
     assert report.seeds == 300
     assert sum(report.injected.values()) > 300, "histories must have faults in them, or this shows little"
+    assert report.judged["late"] > 10
+    assert report.judged["windows"] > 1_000
+    assert report.batchings > 3_000
 
 
 @pytest.mark.parametrize("profile", PROFILES)

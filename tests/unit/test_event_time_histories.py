@@ -79,10 +79,12 @@ def test_nobody_overtakes_an_input_that_may_be_idle_by_more_than_the_grace() -> 
     cluster.commit("app", {INPUTS[0]: Committed(7)})
     waking.heard(0)
     assert waking.dormant() == []
-    assert waking.is_awaited(0), "offset 7 is not processed yet"
+    assert not waking.may_lag(0, 20_000), "offset 7 is not processed yet"
     cluster.commit("app", {INPUTS[0]: Committed(8)})
     assert waking.dormant() == []
     assert waking.cap_ms >= NO_CAP_MS
+    assert not waking.may_lag(0, 1_000 + GRACE_MS - 2), "others may have gone so far while it was idle"
+    assert waking.may_lag(0, 1_000 + GRACE_MS - 1)
 
 
 def test_inputs_drift_apart_until_one_may_be_idle() -> None:

@@ -23,8 +23,9 @@ from stateflow.testing.faults.matrix_plan import (
 )
 from stateflow.testing.faults.matrix_situations import SITUATIONS
 from stateflow.testing.faults.operations import Operation, Operations, Oracle, Tally
-from stateflow.testing.faults.planted import Catch
+from stateflow.testing.faults.planted import BUGS, Catch
 from stateflow.testing.faults.report import StudyReport
+from stateflow.testing.faults.simulate import SimulationReport
 
 
 def test_the_full_plan_has_each_point_with_each_fault_three_times() -> None:
@@ -204,6 +205,18 @@ def test_only_a_case_that_found_nothing_is_run_again() -> None:
 def test_anything_wrong_fails_the_study(bad: Result) -> None:
     assert StudyReport(mode="quick", seed=1, results=[result()]).is_clean
     assert not StudyReport(mode="quick", seed=1, results=[result(), bad]).is_clean
+
+
+def test_what_the_simulation_judged_is_told() -> None:
+    simulation = SimulationReport(seeds=3, batchings=7, judged=Counter(late=2, windows=5))
+    body = StudyReport(mode="quick", seed=1, simulation=simulation).as_dict()
+    assert (body["batchings"], body["late"], body["windows"]) == (7, 2, 5)
+    nothing = StudyReport(mode="quick", seed=1).as_dict()
+    assert (nothing["batchings"], nothing["late"], nothing["windows"]) == (0, 0, 0)
+
+
+def test_twenty_bugs_are_planted() -> None:
+    assert len({bug.name for bug in BUGS}) == len({bug.plant for bug in BUGS}) == 20
 
 
 def test_a_planted_bug_that_escapes_fails_the_study() -> None:

@@ -92,7 +92,7 @@ class DriftingProducers(Producers):
         index = rng.choice(self._spoken)
         op = Op(self._next_id(), f"{index}.{rng.randrange(self.keys)}", "add")
         before_ms = self._marks_ms[index]
-        if rng.random() < _BEHIND and not self.waking.is_awaited(index):
+        if rng.random() < _BEHIND and self.waking.may_lag(index, before_ms):
             return self._append(writer, index, op, max(1, before_ms - rng.choice(_BEHIND_MS)))
         self._move(index, rng.choice(_STEPS_MS) * self._rates[index])
         return self._append(writer, index, op, self._marks_ms[index])

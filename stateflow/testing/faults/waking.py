@@ -3,7 +3,8 @@
 Idleness looks at the clock, and is the one exception to lateness by the log alone: what comes on an input that was
 declared idle may find its windows closed. The oracle has no clock, so the producers let no idle input be overtaken:
 whoever was silent for as long as makes it idle speaks first, at the event time of the furthest, and until its task has
-committed that, nobody goes further than a window's grace beyond.
+committed that, nobody goes further than a window's grace beyond. Records behind their own mark it sends only once that
+mark has passed everything that the others may have sent meanwhile.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ class Waking:
         self._heard_ms = [clock.now_ms()] * len(inputs)
         self._awaited: dict[int, tuple[int, int]] = {}
         """Input → an offset that its task has not committed yet, and the event time that must not be overtaken."""
+        self._overtaken_ms = [0] * len(inputs)
+        """How far the others may have gone before an input was known to be awake."""
         self.idled = False
         """Whether any input was ever silent for so long."""
 
@@ -57,9 +60,9 @@ class Waking:
         """Let nobody overtake ``event_ms`` until an offset of an input is committed."""
         self._awaited.setdefault(index, (offset, event_ms))
 
-    def is_awaited(self, index: int) -> bool:
-        """Whether an input may still be taken for idle."""
-        return index in self._awaited
+    def may_lag(self, index: int, mark_ms: int) -> bool:
+        """Whether a record behind its input's mark is judged by that mark alone: nobody has overtaken the input."""
+        return index not in self._awaited and mark_ms >= self._overtaken_ms[index]
 
     @property
     def cap_ms(self) -> int:
@@ -72,7 +75,9 @@ class Waking:
             return
         wanted = [self._inputs[index] for index in self._awaited]
         committed = self._cluster.committed(self._group, wanted, stable=False)
+        cap_ms = self.cap_ms
         for index, (offset, _) in list(self._awaited.items()):
             position = committed.get(self._inputs[index])
             if position is not None and position.offset_next > offset:
                 del self._awaited[index]
+                self._overtaken_ms[index] = cap_ms
