@@ -16,8 +16,6 @@ from stateflow.changelog.format import MARK_HEADER
 from stateflow.errors import StateCorrupt
 from stateflow.record import Headers, RecordBatch
 
-UNKNOWN_MS = -1
-"""Before anything was read: nothing is late, and nothing has moved event time."""
 NO_OTHERS_MS = (1 << 63) - 1
 """The least mark of the other inputs where there are none: they hold nothing back."""
 

@@ -6,13 +6,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from stateflow.changelog.event_time import UNKNOWN_MS
 from stateflow.codec.base import Codec
 from stateflow.errors import ProcessingError, StateflowError
 from stateflow.operators import timing
 from stateflow.operators.aggregation import with_keys
 from stateflow.operators.context import StageContext
 from stateflow.operators.guard import Guard
-from stateflow.operators.marks import UNKNOWN_MS, marks_of
+from stateflow.operators.marks import marks_of
 from stateflow.operators.operator import Context, OperatorClass
 from stateflow.operators.rows import NO_OFFSET
 from stateflow.operators.step import Step

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from stateflow.changelog.event_time import UNKNOWN_MS
 from stateflow.operators.context import StageContext
 from stateflow.operators.guard import Guard, Origin
-from stateflow.operators.marks import UNKNOWN_MS
 from stateflow.operators.policy import Policy
 from stateflow.record import RecordBatch
 

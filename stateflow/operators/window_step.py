@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from stateflow.changelog.event_time import UNKNOWN_MS
 from stateflow.errors import ProcessingError
 from stateflow.operators.aggregation import Accumulators, result_rows, with_keys
 from stateflow.operators.context import StageContext
 from stateflow.operators.guard import Guard
 from stateflow.operators.lateness import Lateness
-from stateflow.operators.marks import UNKNOWN_MS, marks_of
+from stateflow.operators.marks import marks_of
 from stateflow.operators.policy import DeadLetter, LatePolicy
 from stateflow.operators.rows import derived, without
 from stateflow.operators.step import Step

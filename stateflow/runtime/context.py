@@ -8,12 +8,13 @@ from contextlib import AbstractContextManager
 
 from stateflow.catalog.model import StoreEntry
 from stateflow.changelog.cut import mark_header
+from stateflow.changelog.event_time import UNKNOWN_MS
 from stateflow.changelog.eventual import Eventual, EventualChangelog
 from stateflow.changelog.position import Moment
 from stateflow.clock import Clock
 from stateflow.codec.covered import log_id
 from stateflow.log.base import Writer
-from stateflow.operators.marks import UNKNOWN_MS, mark_headers
+from stateflow.operators.marks import mark_headers
 from stateflow.record import Headers, TopicPartition
 from stateflow.runtime.undo import UndoScope
 from stateflow.runtime.untimely import Kind, UntimelyRecords

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stateflow.catalog.model import Catalog, InputEntry
-from stateflow.catalog.names import repartition_topic, task_id
+from stateflow.catalog.names import changelog_topic, repartition_topic, task_id
 from stateflow.log.base import Cluster
 from stateflow.record import OffsetRange, TopicPartition
 
@@ -30,6 +30,17 @@ def stage_inputs(catalog: Catalog, stage: str) -> list[TopicPartition]:
     """Every partition of every topic that a stage reads in the active generation."""
     topics = [input_topic(catalog, port) for port in catalog.stages[stage].inputs]
     return [TopicPartition(topic, p) for topic in topics for p in range(catalog.partitions(stage))]
+
+
+def stage_changelogs(
+    catalog: Catalog, stage: str, partition: int, generation: int
+) -> dict[str, TopicPartition]:
+    """Store name → the changelog partition of one task of a stage, in that generation of its changelogs."""
+    return {
+        store.name: TopicPartition(changelog_topic(catalog.app.app, store.name, generation), partition)
+        for store in catalog.stores.values()
+        if store.stage == stage
+    }
 
 
 def input_topic(catalog: Catalog, port: InputEntry) -> str:

@@ -32,11 +32,12 @@ from stateflow.failpoints import reach
 from stateflow.log.base import Cluster
 from stateflow.record import TopicPartition
 from stateflow.runtime.cuts import abort_cut
+from stateflow.runtime.lag import stage_changelogs
 from stateflow.runtime.prepare import own_topics
 from stateflow.savepoint.beginning import begin, next_generation, planned_catalog, resumable
 from stateflow.savepoint.fill import FillTarget, fill_queue, fill_task, total_audit
 from stateflow.savepoint.matching import Match, SourcePolicy, match, source_positions
-from stateflow.scale.first_commits import FirstCommit, changelogs_of, first_commits, write_commit_records
+from stateflow.scale.first_commits import FirstCommit, first_commits, write_commit_records
 from stateflow.scale.generation import fence_tasks, refuse_while_running
 
 Report = Callable[[int, int], None]
@@ -263,5 +264,6 @@ def _first_commits(
             then = saved.get((name, partition), InputPosition())
             is_same = own == then.offsets
             position = InputPosition(own, then.event_time if is_same else EventTime())
-            commits.append(FirstCommit(changelogs_of(planned, name, entry.generation, partition), position))
+            changelogs = stage_changelogs(planned, name, partition, entry.generation)
+            commits.append(FirstCommit(list(changelogs.values()), position))
     return commits

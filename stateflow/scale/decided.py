@@ -18,7 +18,7 @@ from stateflow.checkpoint.tails import read_tails
 from stateflow.errors import ChangelogTrimmed, CommitTorn, ReplayPending
 from stateflow.log.base import Cluster, Committed
 from stateflow.record import TopicPartition
-from stateflow.runtime.lag import stage_inputs
+from stateflow.runtime.lag import stage_changelogs, stage_inputs
 from stateflow.runtime.takeover import recovery_point, resolved
 
 
@@ -102,12 +102,7 @@ def resolution_of(
     committed: Mapping[TopicPartition, Committed] | None = None,
 ) -> Resolution:
     """What is decided in the changelogs of one task. ``committed`` are the group's offsets, if they were asked for."""
-    generation = catalog.changelog_generation(stage)
-    changelogs = {
-        store.name: TopicPartition(changelog_topic(catalog.app.app, store.name, generation), partition)
-        for store in catalog.stores.values()
-        if store.stage == stage
-    }
+    changelogs = stage_changelogs(catalog, stage, partition, catalog.changelog_generation(stage))
     if not changelogs:
         return Resolution(None, {})
     if committed is None:

@@ -11,13 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from stateflow.catalog.model import Catalog, GenerationEntry
-from stateflow.catalog.names import changelog_topic, repartition_topic
+from stateflow.catalog.names import repartition_topic
 from stateflow.changelog.commit_record import COMMIT_KEY, CommitRecord
 from stateflow.changelog.event_time import EventTime
 from stateflow.changelog.position import InputPosition, to_metadata
 from stateflow.log.base import Cluster, Committed
 from stateflow.log.settling import settled_ranges
 from stateflow.record import TopicPartition
+from stateflow.runtime.lag import stage_changelogs
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,22 +48,13 @@ def first_commits(
     begin = {source: log.offset_first for source, log in cluster.ranges(sources).items()}
     return [
         FirstCommit(
-            changelogs_of(catalog, stage, number, partition),
+            list(stage_changelogs(catalog, stage, partition, number).values()),
             InputPosition(
                 {source: offset for source, offset in begin.items() if source.partition == partition},
                 event_times.get(partition, EventTime()),
             ),
         )
         for partition in range(generation.partitions)
-    ]
-
-
-def changelogs_of(catalog: Catalog, stage: str, generation: int, partition: int) -> list[TopicPartition]:
-    """The changelog partitions of one task."""
-    return [
-        TopicPartition(changelog_topic(catalog.app.app, store.name, generation), partition)
-        for store in catalog.stores.values()
-        if store.stage == stage
     ]
 
 

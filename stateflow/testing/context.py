@@ -8,13 +8,13 @@ from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 from stateflow.catalog.model import StoreEntry
-from stateflow.changelog.event_time import NO_EVENT_TIME
+from stateflow.changelog.event_time import NO_EVENT_TIME, UNKNOWN_MS
 from stateflow.changelog.eventual import Eventual, EventualChangelog
 from stateflow.changelog.position import Moment
 from stateflow.clock import ManualClock
 from stateflow.codec.covered import log_id
 from stateflow.operators.context import Pipeline
-from stateflow.operators.marks import NO_OTHERS_MS, UNKNOWN_MS, mark_headers
+from stateflow.operators.marks import NO_OTHERS_MS, mark_headers
 from stateflow.operators.topology import Stage
 from stateflow.record import Headers, RecordBatch, TopicPartition
 from stateflow.runtime.undo import UndoScope
