@@ -118,7 +118,7 @@ def _decode(
         if upgraded is None:
             return msgspec.json.decode(value, type=form)
         return msgspec.convert(upgraded(msgspec.json.decode(value)), type=form)
-    except (msgspec.DecodeError, TypeError, AttributeError) as error:
+    except (msgspec.DecodeError, TypeError, AttributeError, ValueError) as error:
         raise CatalogIncompatible(
             f"the catalog entry {key.decode(errors='replace')!r} of {app!r} cannot be read ({error}).",
             action="something else wrote to the control topic, or a newer stateflow did: upgrade, or write"

@@ -12,7 +12,7 @@ Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 def upgraded_stage(entry: dict[str, Any]) -> dict[str, Any]:
     """A stage's entry; format 1 had source topics, or one re-key step, instead of inputs.
 
-    Raises ``KeyError`` and the like for what no version wrote.
+    Raises ``ValueError`` and ``TypeError`` for what no version wrote.
     """
     if "inputs" in entry:
         return entry
@@ -25,4 +25,6 @@ def upgraded_stage(entry: dict[str, Any]) -> dict[str, Any]:
     inputs = [{"name": topic} for topic in sources]
     if step is not None:
         inputs.append({"name": step, "upstream": upstream})
+    if not inputs:
+        raise ValueError("a stage that reads nothing")
     return {**rest, "inputs": inputs}

@@ -268,7 +268,7 @@ def _decoded(data: bytes, form: type[_Form], where: str) -> _Form:
                 where, f"its format is {fields.get('format')}, this version reads 1 and {FORMAT_VERSION}"
             )
         return msgspec.convert(_upgraded(fields), type=form)
-    except (msgspec.DecodeError, TypeError, AttributeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, LookupError, TypeError, AttributeError, ValueError) as error:
         raise _refused(where, f"it cannot be read ({error})") from error
 
 

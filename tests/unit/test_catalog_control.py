@@ -252,6 +252,23 @@ def test_a_newer_format_is_refused() -> None:
         decode_catalog("wc", dict([encode_item(entry)]))
 
 
+def test_stages_of_format_1_are_read() -> None:
+    values = dict([encode_item(AppEntry(app="wc", guarantee="exactly-once", format=1))])
+    values[b"stage/main"] = b'{"name":"main","sources":["lines"],"repartition":null,"upstream":null}'
+    values[b"stage/by-word"] = b'{"name":"by-word","sources":[],"repartition":"by-word","upstream":"main"}'
+    found = decode_catalog("wc", values)
+    assert found is not None
+    assert found.stages["main"].sources == ("lines",)
+    assert found.stages["by-word"].inputs == (InputEntry(name="by-word", upstream="main"),)
+
+
+@pytest.mark.parametrize("value", [b"[[1,2,3]]", b"[]", b"7", b'{"name":"main"}', b"{"])
+def test_a_broken_stage_is_refused(value: bytes) -> None:
+    values = {**dict([encode_item(AppEntry(app="wc", guarantee="exactly-once"))]), b"stage/main": value}
+    with pytest.raises(CatalogIncompatible, match="cannot be read"):
+        decode_catalog("wc", values)
+
+
 def test_keys_of_other_readers_are_passed_over() -> None:
     key, value = encode_item(catalog().app)
     found = decode_catalog("wc", {key: value, b"member/x": b"{}", b"store/gone": None})

@@ -71,6 +71,10 @@ def test_a_manifest_reads_back_and_one_that_is_not_there_is_missing(tmp_path: Pa
         lambda m: m["queues"].pop(),
         lambda m: m["queues"][0].update(step="../x"),
         lambda m: m.pop("routing"),
+        lambda m: m.pop("format"),
+        lambda m: (m.update(format=1), m.pop("stages")),
+        lambda m: m.update(format=1, stages=[[[1, 2, 3]]]),
+        lambda m: m.update(format=1, tasks=["x"]),
     ],
 )
 def test_a_manifest_that_no_honest_writer_wrote_is_refused(
@@ -83,3 +87,28 @@ def test_a_manifest_that_no_honest_writer_wrote_is_refused(
     file.write_text(json.dumps(manifest))
     with pytest.raises(StateCorrupt, match="refused"):
         objects(tmp_path).load()
+
+
+def test_a_manifest_of_format_1_is_read(tmp_path: Path) -> None:
+    """Version 0.1 had one input per stage, and the event time as JSON beside each input of a task."""
+    wanted = savepoint(store("a"), in_flight=2)
+    objects(tmp_path).publish(wanted)
+    file = tmp_path / "app/savepoints/one.1/savepoint.json"
+    manifest = json.loads(file.read_text())
+    manifest["format"] = 1
+    for stage in manifest["stages"]:
+        (port,) = stage.pop("inputs")
+        is_source = port["upstream"] is None
+        stage["sources"] = [port["name"]] if is_source else []
+        stage["repartition"] = None if is_source else port["name"]
+        stage["upstream"] = port["upstream"]
+    for task in manifest["tasks"]:
+        task.pop("event_time")
+        for at in task["inputs"]:
+            at["metadata"] = '{"v":1,"at":7,"base":7,"d":[0]}'
+    file.write_text(json.dumps(manifest))
+    found = objects(tmp_path).load()
+    assert (found.stages, found.stores, found.queues) == (wanted.stages, wanted.stores, wanted.queues)
+    for task, then in zip(found.tasks, wanted.tasks, strict=True):
+        assert task.position().offsets == then.position().offsets
+        assert task.position().event_time.reached_ms == (7 if task.inputs else -1)
