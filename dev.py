@@ -2,7 +2,8 @@
 """Everything from a fresh checkout, with Python 3.11 or newer and pip and nothing else:
 
     python3 dev.py demo [ARGS]    run the demonstration on a real broker, with real input
-    python3 dev.py test [ARGS]    lint, types, import contracts, then pytest with ARGS
+    python3 dev.py test [ARGS]    lint, types, import contracts, and pytest with ARGS beside them
+    python3 dev.py test --fast    the same without what needs a broker, Spark or a long time
     python3 dev.py check          lint, types and import contracts alone
     python3 dev.py fetch          fill the caches (packages, broker jars); later starts need no network
     python3 dev.py lock [ARGS]    write requirements.lock anew (--upgrade: newest versions)
@@ -24,6 +25,8 @@ import sys
 import threading
 import time
 import venv
+from collections.abc import Callable
+from importlib.metadata import Distribution
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
@@ -35,10 +38,20 @@ STAMP = VENV / "stateflow.stamp"
 PYTHON_MIN = (3, 11)
 TEST_JARS = (
     ROOT / "tests" / "foreign" / "kafka-streams.json",
-    ROOT / "stateflow" / "testing" / "time" / "topology-test-driver.json",
+    ROOT / "lab" / "time" / "topology-test-driver.json",
 )
+EDITABLE = ("--config-settings", "editable_mode=compat")
+"""A plain path entry, which type checkers follow: the default import hook hides the package from them."""
 USAGE_EXIT_CODE = 2
+INTERRUPTED = 130
 CLOSING_LINE = re.compile(r"\b(passed|failed|errors?|skipped|deselected|no tests ran)\b.* in [0-9.]+s")
+
+LANES = ("-n", "auto", "--dist", "loadfile")
+"""Several processes of pytest; tests/conftest.py says how many, and in which order they get the files."""
+FAST = ("-n", "logical", "-m", "not broker and not spark and not slow")
+LEFT_OUT = (
+    "dev.py: left out by --fast: what is marked broker, spark or slow; `python3 dev.py test` runs it all"
+)
 
 CHECKS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("lint", ("ruff", "check", "--quiet", ".")),
@@ -66,15 +79,21 @@ def demo(arguments: list[str]) -> int:
 
 
 def test(arguments: list[str]) -> int:
-    """Run every check, then the tests; pytest's closing line is the last one printed."""
-    if code := fetch([]):
+    """Run every check and the tests side by side; pytest's closing line is the last one printed."""
+    fast = "--fast" in arguments
+    if code := ensure_environment() if fast else fetch([]):
         return code
-    return _run_pytest(arguments, failed_checks=_run_checks())
+    chosen = [argument for argument in arguments if argument != "--fast"]
+    return _run_side_by_side([*LANES, *(FAST if fast else ()), *chosen], [LEFT_OUT] if fast else [])
 
 
 def check(_arguments: list[str]) -> int:
     """Run lint, types and import contracts."""
-    return ensure_environment() or int(bool(_run_checks()))
+    if code := ensure_environment():
+        return code
+    checks = _Checks(lambda text: print(text, flush=True))
+    checks.run()
+    return int(bool(checks.failed))
 
 
 def fetch(_arguments: list[str]) -> int:
@@ -116,18 +135,28 @@ def ensure_environment() -> int:
     if not PYTHON.exists():
         venv.create(VENV, with_pip=False)  # Debian's python3 has no ensurepip; the pip that runs us serves
     STAMP.unlink(missing_ok=True)
+    _remove_former()
     installer = _installer()
     if installer is None:
         return _fail("neither pip nor uv was found", "install pip for this Python (Debian: python3-pip)")
     for arguments in (
         ["--require-hashes", "-r", str(LOCK)],
-        ["--no-deps", "--no-build-isolation", "-e", str(ROOT)],  # its build backend is in the lock
+        ["--no-deps", "--no-build-isolation", *EDITABLE, "-e", str(ROOT)],  # its build backend is in the lock
     ):
         if code := _call([*installer, *arguments]):
             return _fail("the packages could not be installed", "read the installer's message above", code)
     STAMP.write_text(wanted)
     print(f"dev.py: .venv is ready after {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
     return 0
+
+
+def _remove_former() -> None:
+    """Remove what was installed while the distribution had the name of the import; both have the same files."""
+    for info in VENV.glob("lib/python*/site-packages/stateflow-*.dist-info"):
+        for file in Distribution.at(info).files or ():
+            (info.parent / file).unlink(missing_ok=True)
+        shutil.rmtree(info)
+    shutil.rmtree(ROOT / "stateflow.egg-info", ignore_errors=True)
 
 
 def _fingerprint() -> str:
@@ -174,43 +203,71 @@ def _call(command: list[str]) -> int:
     return _wait(process)
 
 
-def _wait(process: subprocess.Popen[bytes]) -> int:
+def _wait(process: subprocess.Popen[bytes], at_interrupt: Callable[[], None] = lambda: None) -> int:
     interrupted = False
     while True:
         try:
             code = process.wait()
-            return 130 if interrupted else code if code >= 0 else 128 - code
+            return INTERRUPTED if interrupted else code if code >= 0 else 128 - code
         except KeyboardInterrupt:
             interrupted = True  # the terminal told the program too: let it end in order
+            at_interrupt()
 
 
-def _run_checks() -> list[str]:
-    """Run each check, show the output of those that fail; returns their names."""
-    failed = []
-    for name, command in CHECKS:
+class _Checks(threading.Thread):
+    """Runs the checks one after the other, and says how each ended; the output of those that fail is shown."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        super().__init__(daemon=True)
+        self._say = say
+        self._passed: set[str] = set()
+        self._running: subprocess.Popen[str] | None = None
+        self._stopped = threading.Event()
+
+    @property
+    def failed(self) -> list[str]:
+        """Those that did not end well, by their names."""
+        return [name for name, _ in CHECKS if name not in self._passed]
+
+    def run(self) -> None:
+        for name, command in CHECKS:
+            if not self._stopped.is_set():
+                self._check(name, [str(BIN / command[0]), *command[1:]])
+
+    def stop(self) -> None:
+        """Begin no further check, and end the one that runs."""
+        self._stopped.set()
+        if self._running is not None:
+            self._running.terminate()
+
+    def _check(self, name: str, command: list[str]) -> None:
         started = time.monotonic()
-        done = subprocess.run(
-            [str(BIN / command[0]), *command[1:]],
+        self._running = subprocess.Popen(
+            command,
             cwd=ROOT,
             env=_environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            check=False,
         )
-        seconds = time.monotonic() - started
-        print(f"{name}: {'FAILED' if done.returncode else 'ok'} ({seconds:.1f} s)", flush=True)
-        if done.returncode:
-            print(done.stdout, flush=True)
-            failed.append(name)
-    return failed
+        if self._stopped.is_set():  # since the last look, when there was no process to end yet
+            self._running.terminate()
+        output, _ = self._running.communicate()
+        if self._stopped.is_set():
+            return
+        passed = self._running.returncode == 0
+        self._say(f"{name}: {'ok' if passed else 'FAILED'} ({time.monotonic() - started:.1f} s)")
+        if passed:
+            self._passed.add(name)
+        else:
+            self._say(output)
 
 
-def _run_pytest(arguments: list[str], failed_checks: list[str]) -> int:
-    """Run pytest, and print its closing line again should anything have come after it.
+def _run_side_by_side(arguments: list[str], notes: list[str]) -> int:
+    """Run pytest beside the checks, and print its closing line again should anything have come after it.
 
-    Returns its exit code, and 1 when only the checks before it failed.
+    Returns its exit code, and 1 when only the checks failed.
     """
     colour = ["--color=yes"] if sys.stdout.isatty() else []
     process = subprocess.Popen(
@@ -221,12 +278,28 @@ def _run_pytest(arguments: list[str], failed_checks: list[str]) -> int:
         stderr=subprocess.STDOUT,
     )
     lines = _Echo(process)
-    code = _wait(process)
+    checks = _Checks(lines.say)
+    checks.start()
+    code = _wait(process, checks.stop)
     lines.finish()
-    if failed_checks:
-        print(f"dev.py: failed before the tests: {', '.join(failed_checks)}", flush=True)
-    lines.repeat_closing_line(something_followed=bool(failed_checks))
-    return code or int(bool(failed_checks))
+    code = _joined(checks) or code
+    if checks.failed and code != INTERRUPTED:
+        lines.say(f"dev.py: checks that failed: {', '.join(checks.failed)}")
+    for note in notes:
+        lines.say(note)
+    lines.repeat_closing_line()
+    return code or int(bool(checks.failed))
+
+
+def _joined(checks: _Checks) -> int:
+    """Wait for the checks; 130 after Ctrl-C, which ends them."""
+    try:
+        checks.join()
+        return 0
+    except KeyboardInterrupt:
+        checks.stop()
+        checks.join()
+        return INTERRUPTED
 
 
 class _Echo:
@@ -237,18 +310,44 @@ class _Echo:
         self._stream = process.stdout
         self._closing = b""
         self._last = b""
+        self._part = b""  # of a line that has not ended
+        self._to_say: list[str] = []
+        self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._copy, daemon=True)
         self._thread.start()
 
+    def say(self, text: str) -> None:
+        """Print lines of our own, between two lines of the program."""
+        with self._lock:
+            self._to_say.append(text)
+            if not self._part:
+                self._say_all()
+
+    def _say_all(self) -> None:
+        for text in self._to_say:
+            print(text, flush=True)
+            self._last = text.encode()
+        self._to_say.clear()
+
     def _copy(self) -> None:
-        pending = b""
-        while part := self._stream.read1(1 << 16):
-            sys.stdout.buffer.write(part)
-            sys.stdout.buffer.flush()
-            *lines, pending = (pending + part).split(b"\n")
-            for line in lines:
-                self._note(line)
-        self._note(pending)
+        while read := self._stream.read1(1 << 16):
+            with self._lock:
+                self._show(read)
+
+    def _show(self, read: bytes) -> None:
+        *lines, rest = (self._part + read).split(b"\n")
+        whole, newline, begun = read.rpartition(b"\n")
+        self._write(whole + newline)
+        for line in lines:
+            self._note(line)
+        if newline:
+            self._say_all()
+        self._write(begun)
+        self._part = rest
+
+    def _write(self, data: bytes) -> None:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
 
     def _note(self, line: bytes) -> None:
         if line.strip():
@@ -259,12 +358,17 @@ class _Echo:
     def finish(self) -> None:
         """Wait for the end of the output; a forgotten grandchild that holds the pipe is not waited for."""
         self._thread.join(timeout=5.0)
+        with self._lock:
+            if self._part:
+                self._write(b"\n")
+                self._note(self._part)
+                self._part = b""
+            self._say_all()
 
-    def repeat_closing_line(self, *, something_followed: bool) -> None:
+    def repeat_closing_line(self) -> None:
         """Print the closing line once more if it is not the last line on the screen."""
-        if self._closing and (something_followed or self._last != self._closing):
-            sys.stdout.buffer.write(b"\n" + self._closing + b"\n")
-            sys.stdout.buffer.flush()
+        if self._closing and self._last != self._closing:
+            self._write(b"\n" + self._closing + b"\n")
 
 
 def _fail(problem: str, action: str, code: int = 1) -> int:

@@ -19,8 +19,8 @@ from pathlib import Path
 from word_minutes import Variant, WordMinutes, arguments, in_turns
 
 import stateflow as sf
+from stateflow.lab.costs.running import Took
 from stateflow.log.base import Cluster
-from stateflow.testing.costs.running import Took
 
 BASE = Variant("coalesced")
 INTENSITIES = (1.0, 0.1, 0.01, 0.001)

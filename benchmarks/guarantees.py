@@ -18,10 +18,10 @@ from pathlib import Path
 
 from word_minutes import Variant, WordMinutes, arguments, in_turns
 
+from stateflow.lab.costs.running import Took
 from stateflow.log.kafka import KafkaCluster, connect
-from stateflow.log.kafka.patient import PatientWriter
+from stateflow.log.kafka.endtxn_guard import EndTxnGuard
 from stateflow.log.kafka.writer import KafkaWriter
-from stateflow.testing.costs.running import Took
 
 BASE = Variant("plain", guarantee="at-least-once")
 VARIANTS = (
@@ -35,7 +35,7 @@ VARIANTS = (
 class Unfenced(KafkaCluster):
     """Whose writers know no transactions."""
 
-    def writer(self, transactional_id: str | None = None) -> KafkaWriter | PatientWriter:  # noqa: ARG002 - forgotten
+    def writer(self, transactional_id: str | None = None) -> KafkaWriter | EndTxnGuard:  # noqa: ARG002 - forgotten
         """A writer without a transactional id, whatever is asked for."""
         return super().writer()
 

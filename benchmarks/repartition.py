@@ -17,6 +17,7 @@ from contextlib import contextmanager
 
 from stateflow.catalog.names import changelog_topic
 from stateflow.clock import SystemClock
+from stateflow.lab.applications.written import WrittenApp
 from stateflow.log.base import Cluster
 from stateflow.log.kafka import connect
 from stateflow.routing import RoutingTable
@@ -26,7 +27,6 @@ from stateflow.spark.connection import Connection
 from stateflow.spark.engine import SparkEngine
 from stateflow.spark.session import spark_session
 from stateflow.testing.broker import open_test_broker
-from stateflow.testing.written import WrittenApp
 
 BEFORE, AFTER = RoutingTable.modulo(4), RoutingTable.modulo(6)
 TRANSACTION_RECORDS = 50_000

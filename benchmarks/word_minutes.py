@@ -18,16 +18,16 @@ import stateflow as sf
 from stateflow.changelog.eventual import Extents
 from stateflow.clock import SystemClock
 from stateflow.config import CommitMode, Guarantee
+from stateflow.lab.costs.running import Stopwatch, Took, drained_worker, logged_state
 from stateflow.log.base import Cluster, TopicSpec
 from stateflow.log.kafka import KafkaCluster, connect
-from stateflow.runtime.launch import rocks_opener
-from stateflow.runtime.opening import Opener
-from stateflow.runtime.prepare import prepare
+from stateflow.runtime.opening.opening import Opener
 from stateflow.runtime.settings import worker_settings
-from stateflow.runtime.wiring import Wiring
+from stateflow.runtime.task.wiring import Wiring
+from stateflow.runtime.worker.launch import rocks_opener
+from stateflow.runtime.worker.prepare import prepare
 from stateflow.store.resources import RocksResources
 from stateflow.testing.broker import open_test_broker
-from stateflow.testing.costs.running import Stopwatch, Took, drained_worker, logged_state
 
 T = TypeVar("T")
 

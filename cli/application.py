@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from stateflow.app import App, load
+from stateflow.cli.which_broker import with_running_broker
 from stateflow.config import AppOptions
-from stateflow.connectors.broker.running import running_bootstrap
 from stateflow.log.base import Cluster
 from stateflow.operators.topology import Topology
 
@@ -30,17 +30,17 @@ def configured(target: str, *, brokers: str | None = None, **settings: Any) -> A
     """The application with the command line's settings; the broker of `stateflow up` where none was chosen."""
     app = load(target)
     app.configure(brokers=brokers, **settings)
-    if app.settings.origins["brokers"] == "default":
-        app.configure(brokers=running_bootstrap())
+    app.refine(with_running_broker)
     return app
 
 
 @contextmanager
 def connected(options: AppOptions) -> Iterator[Cluster]:
     """The application's cluster; raises ``BrokerUnreachable`` naming the address."""
-    from stateflow.log.kafka import connect
+    from stateflow.log.kafka import KafkaOptions, connect
 
-    cluster = connect(options.brokers, options.client)
+    clients = KafkaOptions.within(options.memory, options.restore_threads, options.commit_interval_seconds)
+    cluster = connect(options.brokers, options.client, clients)
     try:
         yield cluster
     finally:

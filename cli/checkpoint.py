@@ -9,18 +9,20 @@ from typing import Any
 
 import click
 
-from stateflow.checkpoint.choosing import Judged, judged_images
+from stateflow.checkpoint.image_making import create_image
+from stateflow.checkpoint.image_selection import ImageCandidate, image_candidates
 from stateflow.checkpoint.images import TaskImages
-from stateflow.checkpoint.imaging import create_image
 from stateflow.checkpoint.jobs import RestoreJob, has_database
+from stateflow.checkpoint.outdated_images import collect_outdated
 from stateflow.checkpoint.trimming import (
     TrimPoint,
     carry_out,
     confirm_newest,
-    promised_images,
+    retained_images,
     trim_points,
 )
 from stateflow.cli.checkpoint_place import CLOCK, Place, opened_place, place_options
+from stateflow.cli.image_generations import outdated_data, outdated_sentence
 from stateflow.cli.options import Duration, dry_run_option
 from stateflow.cli.output import emit_json, emit_table, human_bytes
 from stateflow.errors import ConfigError, GenerationUnfinished, StateCorrupt
@@ -99,7 +101,8 @@ def list_(
 ) -> None:
     """List the images of APP's active generation, newest first, and what a restore from each would read.
 
-    A safe image was read back and compared since it was sent; only these stand for a changelog that is deleted.
+    A safe image was read back and compared since it was sent; only these stand for a changelog that is deleted. Below
+    are counted those that a repartition made useless.
     """
     with opened_place(target, app_id, brokers, images) as place:
         rows = []
@@ -108,12 +111,17 @@ def list_(
             safe = set(held.safe_names())
             rows += [
                 {**_listed(job, image), "safe": image.name in safe}
-                for image in judged_images(place.cluster, job, held, CLOCK)
+                for image in image_candidates(place.cluster, job, held, CLOCK)
             ]
-    _show(place, "images", rows, as_json=as_json)
+        outdated = place.outdated()
+    _show(place, "images", rows, as_json=as_json, outdated=[outdated_data(of) for of in outdated])
+    if outdated and not as_json:
+        for of in outdated:
+            click.echo(outdated_sentence(of, place.catalog.active.generation))
+        click.echo("`stateflow checkpoint gc` removes them.")
 
 
-def _listed(job: RestoreJob, image: Judged) -> dict[str, Any]:
+def _listed(job: RestoreJob, image: ImageCandidate) -> dict[str, Any]:
     manifest = image.manifest
     created = datetime.fromtimestamp(manifest.created_ms / 1000, UTC) if manifest else None
     return {
@@ -196,20 +204,39 @@ def gc(
 ) -> None:
     """Remove all but the newest images of each task of APP, and files that no remaining image names.
 
-    Images that a trimmed changelog needs stay, whatever --keep says.
+    Images that a trimmed changelog needs stay, whatever --keep says; those that a repartition made useless all go.
     """
     with opened_place(target, app_id, brokers, images) as place:
         _check_kept(place, keep)
         rows = []
         for job in place.jobs:
             held = place.images(job)
-            needed = promised_images(place.cluster, place.trimmable(job), held, place.promised)
+            needed = retained_images(place.cluster, place.trimmable(job), held, place.promised)
             done = held.collect(
                 keep=keep, grace_ms=int(grace_seconds * 1000), protected=needed, dry_run=dry_run
             )
             row = {"task": job.task, "images": len(done.manifests), "files": len(done.files)}
             rows.append({**row, "freed_bytes": done.freed_bytes})
+        rows += _collect_outdated(place, int(grace_seconds * 1000), dry_run=dry_run)
     _show(place, "would_remove" if dry_run else "removed", rows, as_json=as_json)
+
+
+def _collect_outdated(place: Place, grace_ms: int, *, dry_run: bool) -> list[dict[str, Any]]:
+    rows = []
+    for of in place.outdated():
+        removed = collect_outdated(
+            place.objects, place.catalog.app.app, of, CLOCK, grace_ms=grace_ms, dry_run=dry_run
+        )
+        rows += [
+            {
+                "task": f"{task} (generation {of.generation})",
+                "images": len(done.manifests),
+                "files": len(done.files),
+                "freed_bytes": done.freed_bytes,
+            }
+            for task, done in removed.items()
+        ]
+    return rows
 
 
 def _check_kept(place: Place, keep: int) -> None:
@@ -279,11 +306,12 @@ def _trimmed(job: RestoreJob, point: TrimPoint) -> dict[str, Any]:
     }
 
 
-def _show(place: Place, what: str, rows: list[dict[str, Any]], *, as_json: bool) -> None:
+def _show(place: Place, what: str, rows: list[dict[str, Any]], *, as_json: bool, **more: Any) -> None:
     if as_json:
         generation = place.catalog.active.generation
         mode = place.options.image_mode
-        emit_json({"app": place.catalog.app.app, "generation": generation, "image_mode": mode, what: rows})
+        facts = {"app": place.catalog.app.app, "generation": generation, "image_mode": mode}
+        emit_json({**facts, what: rows, **more})
     elif rows:
         header = [name.removesuffix("_bytes") for name in rows[0]]
         emit_table(header, [[_cell(name, value) for name, value in row.items()] for row in rows])

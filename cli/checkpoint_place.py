@@ -11,12 +11,14 @@ import click
 
 from stateflow.catalog.control import ControlTopic
 from stateflow.catalog.model import Catalog
-from stateflow.checkpoint.choosing import images_of
+from stateflow.checkpoint.changelog_policy import ChangelogPolicy
+from stateflow.checkpoint.image_selection import images_of
 from stateflow.checkpoint.images import TaskImages
 from stateflow.checkpoint.jobs import RestoreJob, jobs_of
 from stateflow.checkpoint.locations import open_objects
 from stateflow.checkpoint.manifest import UploadMode
-from stateflow.checkpoint.terms import LogTerms
+from stateflow.checkpoint.objects import ObjectStore
+from stateflow.checkpoint.outdated_images import GenerationImages, outdated_images
 from stateflow.checkpoint.trimming import Trimmable
 from stateflow.cli.options import app_id_option, images_option, json_option
 from stateflow.cli.target import chosen
@@ -24,7 +26,8 @@ from stateflow.clock import SystemClock
 from stateflow.config import AppOptions
 from stateflow.errors import ConfigError, ImagesUnreachable
 from stateflow.log.base import Cluster
-from stateflow.runtime.lag import stage_inputs
+from stateflow.redaction import redacted_text, shown
+from stateflow.runtime.worker.lag import stage_inputs
 
 CLOCK = SystemClock()
 
@@ -55,7 +58,16 @@ class Place:
 
     def images(self, job: RestoreJob) -> TaskImages:
         """The images of one task."""
-        return images_of(job, open_objects(self.location), CLOCK)
+        return images_of(job, self.objects, CLOCK)
+
+    @property
+    def objects(self) -> ObjectStore:
+        """The place of all images."""
+        return open_objects(self.location)
+
+    def outdated(self) -> list[GenerationImages]:
+        """Those of generations that are not active any more."""
+        return outdated_images(self.objects, self.catalog.app.app, self.catalog.active.generation)
 
     @property
     def mode(self) -> UploadMode:
@@ -97,7 +109,7 @@ def opened_place(
     cluster = connect(options.brokers, options.client)
     try:
         catalog = ControlTopic(cluster, application.app).load()
-        location = LogTerms.of(catalog).images(images or options.images)
+        location = ChangelogPolicy.of(catalog).images(images or options.images)
         if location is None:
             raise _no_place()
         where = state_dir or options.state_dir
@@ -121,10 +133,9 @@ def _reachable(location: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        shown = location.partition("?")[0]
         raise ImagesUnreachable(
-            f"the images at {shown} cannot be read or written ({error}).",
+            f"the images at {shown(location)} cannot be read or written ({redacted_text(str(error))}).",
             action="check that the place exists, that this machine reaches it, and that credentials are in the"
             " environment; the changelog has everything unless it was trimmed (`stateflow checkpoint list`).",
-            location=shown,
+            location=shown(location),
         ) from error

@@ -23,8 +23,8 @@ from stateflow.cli.compaction_session import (
 from stateflow.cli.compaction_text import print_measurement, print_prediction, print_recommendation
 from stateflow.cli.options import Duration, json_option
 from stateflow.cli.output import emit_json, emit_pairs
+from stateflow.compaction.calibration.calibrate import calibrate, save
 from stateflow.compaction.cluster.admin import ClusterAdmin
-from stateflow.compaction.experiment.calibrate import calibrate, save
 from stateflow.compaction.model.closed_form import predict
 from stateflow.compaction.pages.topic_page import topic_page
 from stateflow.errors import ConfigError, ObjectiveUnreachable

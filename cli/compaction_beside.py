@@ -7,12 +7,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from stateflow.compaction.advice.objective import Objective
+from stateflow.compaction.calibration.calibrate import load
 from stateflow.compaction.cluster.admin import ClusterAdmin
 from stateflow.compaction.control.beside_worker import WatchBesideWorker, elected_task
 from stateflow.compaction.control.decision_log import DecisionLog
 from stateflow.compaction.control.journal import Journal, default_folder
 from stateflow.compaction.control.several import SeveralWatchers
-from stateflow.compaction.experiment.calibrate import load
 from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.model.workload import RestoreRate
 from stateflow.compaction.sensing.measure import MeasureOptions, measure
@@ -20,7 +20,7 @@ from stateflow.compaction.sensing.measurement import Measurement
 from stateflow.config import AppOptions
 from stateflow.errors import ConfigError
 from stateflow.log.kafka import KafkaOptions, connect
-from stateflow.runtime.wiring import Wiring
+from stateflow.runtime.task.wiring import Wiring
 
 MEASURE_SECONDS = 2.0
 RECORDS_MAX = 2_000_000

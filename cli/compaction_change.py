@@ -23,14 +23,14 @@ from stateflow.cli.compaction_text import print_applied, print_cleaned, print_de
 from stateflow.cli.options import Duration, dry_run_option, json_option
 from stateflow.cli.output import emit_json
 from stateflow.compaction.advice.recommendation import Recommendation
-from stateflow.compaction.cluster.topics import is_ours
-from stateflow.compaction.control.apply import apply, rollback
+from stateflow.compaction.cluster.which_topics import is_ours
 from stateflow.compaction.control.broker_settings import (
     BrokerPlan,
     apply_brokers,
     plan_brokers,
     rollback_brokers,
 )
+from stateflow.compaction.control.change import apply, rollback
 from stateflow.compaction.control.cleaned import Cleaned, CleanerPasses, wait_until_cleaned
 from stateflow.compaction.control.decision_log import DecisionLog
 from stateflow.compaction.control.settle import settle

@@ -14,14 +14,15 @@ from click.core import ParameterSource
 
 from stateflow.cli.client_config import BROKERS, client_config_option, client_settings
 from stateflow.cli.options import Duration, app_id_option, brokers_option
+from stateflow.cli.which_broker import settings_without_code
 from stateflow.compaction.advice.objective import DEFAULT_TRANSACTION_TIMEOUT_MS, Objective
 from stateflow.compaction.advice.recommendation import Recommendation
 from stateflow.compaction.advice.share import shared_objectives
+from stateflow.compaction.calibration.calibrate import load
 from stateflow.compaction.cluster.admin import ClusterAdmin
-from stateflow.compaction.cluster.topics import changelogs_of
+from stateflow.compaction.cluster.which_topics import changelogs_of
 from stateflow.compaction.control.journal import Journal, default_folder
 from stateflow.compaction.control.negotiate import recommend_allowed
-from stateflow.compaction.experiment.calibrate import load
 from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.model.workload import RestoreRate
 from stateflow.compaction.sensing.measure import MeasureOptions, measure, with_settings_in_force
@@ -102,8 +103,8 @@ def session(brokers: str, client_config: Path | None, app_id: str | None = None)
     settings = client_settings(client_config, app_id)
     found = settings.pop(BROKERS, None)
     given = click.get_current_context().get_parameter_source("brokers")
-    if found is not None and given in (None, ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP):
-        brokers = str(found)
+    if given in (None, ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP):
+        brokers = str(found) if found is not None else settings_without_code(app_id or "").options.brokers
     cluster = connect(brokers, settings)
     admin = ClusterAdmin(brokers, settings)
     try:

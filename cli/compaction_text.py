@@ -8,7 +8,7 @@ import click
 
 from stateflow.cli.output import emit_pairs, emit_table, human_bytes
 from stateflow.compaction.advice.recommendation import Outcome, Recommendation
-from stateflow.compaction.control.apply import Applied
+from stateflow.compaction.control.change import Applied
 from stateflow.compaction.control.cleaned import Cleaned
 from stateflow.compaction.control.settle import Settled
 from stateflow.compaction.control.watch import Decision
@@ -17,7 +17,7 @@ from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.model.workload import RestoreRate
 from stateflow.compaction.sensing.cleaner_metrics import CleanerEstimate
 from stateflow.compaction.sensing.measurement import Measurement
-from stateflow.compaction.settings.policy import Policy
+from stateflow.compaction.settings.topic_settings import Policy
 
 
 def _bytes(size: float) -> str:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import click
 
-from stateflow.app import load
-from stateflow.cli.application import target_argument
+from stateflow.cli.application import configured, target_argument
 from stateflow.cli.options import json_option
 from stateflow.cli.output import emit_json, emit_table
 
@@ -21,7 +20,7 @@ def command() -> None:
 @json_option
 def show(target: str, origin: bool, as_json: bool) -> None:
     """Show the settings that APP would run with; secrets are starred out."""
-    shown = load(target).settings.shown()
+    shown = configured(target).settings.shown()
     if as_json:
         emit_json([{"name": s.name, "value": s.value, "origin": s.origin} for s in shown])
     elif origin:

@@ -12,15 +12,19 @@ from pathlib import Path
 
 import click
 
-from stateflow.cli.options import json_option
+from stateflow.catalog.control import ControlTopic
+from stateflow.cli.application import connected
+from stateflow.cli.image_generations import image_generations, outdated_sentence
+from stateflow.cli.options import app_id_option, json_option
 from stateflow.cli.output import emit_json, human_bytes
+from stateflow.cli.target import Chosen, chosen
+from stateflow.cli.which_broker import settings_without_code
 from stateflow.connectors.broker.distribution import KAFKA_JARS
 from stateflow.connectors.broker.features import finalized_features
 from stateflow.connectors.broker.java import find_java
 from stateflow.connectors.broker.network import certificate_bundle
 from stateflow.connectors.broker.places import cache_dir, user_state_dir
-from stateflow.connectors.broker.running import running_bootstrap
-from stateflow.errors import SetupError
+from stateflow.errors import DISTRIBUTION, ConfigError, SetupError, StateflowError, install_command
 
 DISK_FREE_BYTES_MIN = 2 << 30
 PYTHON_MIN = (3, 11)
@@ -38,15 +42,22 @@ class Finding:
 
 
 @click.command()
+@click.argument("target", metavar="[APP]", required=False)
+@app_id_option
 @click.option("--brokers", envvar="STATEFLOW_BROKERS", help="Check this broker too, host:port[,host:port…].")
 @json_option
 @click.pass_context
-def command(ctx: click.Context, brokers: str | None, as_json: bool) -> None:
-    """Check Python, packages, Java, Kafka's jars, Docker, disk space and the broker.
+def command(
+    ctx: click.Context, target: str | None, app_id: str | None, brokers: str | None, as_json: bool
+) -> None:
+    """Check Python, packages, Java, Kafka's jars, Docker, disk space and the broker; with APP its images, too.
 
     The exit code is 0 when nothing that is needed is missing.
     """
-    findings = examine(brokers)
+    application = None if target is None and app_id is None else chosen(target, app_id, brokers)
+    findings = examine(brokers if application is None else application.options.brokers)
+    if application is not None:
+        findings.append(_images(application))
     healthy = all(finding.ok is not False for finding in findings)
     if as_json:
         emit_json({"ok": healthy, "checks": [asdict(finding) for finding in findings]})
@@ -83,21 +94,20 @@ def _packages() -> Finding:
     needed, optional = _requirements()
     missing = [name for name in needed if _installed(name) is None]
     if missing:
-        return Finding("packages", False, f"missing: {' '.join(missing)}", "Run `pip install stateflow`.")
+        return Finding("packages", False, f"missing: {' '.join(missing)}", f"Run `{install_command()}`.")
     absent = [name for name in optional if _installed(name) is None]
     if absent:
-        action = "For Spark and the embedded broker: `pip install 'stateflow[spark,broker]'`."
+        action = f"For Spark and the embedded broker: `{install_command('spark', 'broker')}`."
         return Finding("packages", None, f"not installed: {' '.join(absent)}", action)
-    return Finding(
-        "packages", True, f"{len(needed) + len(optional)} of stateflow {version('stateflow')} and its extras"
-    )
+    count = len(needed) + len(optional)
+    return Finding("packages", True, f"{count} of {DISTRIBUTION} {version(DISTRIBUTION)} and its extras")
 
 
 def _requirements() -> tuple[list[str], list[str]]:
     """Names of the distributions that the installed package needs, and those of its extras."""
     needed: list[str] = []
     optional: list[str] = []
-    for line in requires("stateflow") or []:
+    for line in requires(DISTRIBUTION) or []:
         requirement, _, marker = line.partition(";")
         name = "".join(
             character if character.isalnum() or character in "-_." else " " for character in requirement
@@ -166,11 +176,36 @@ def _disk(name: str, folder: Path) -> Finding:
 _VARIABLE = {"cache": "STATEFLOW_CACHE", "state": "STATEFLOW_HOME"}
 
 
+def _images(application: Chosen) -> Finding:
+    """Images of an application that a repartition made useless are named; they do no harm."""
+    try:
+        with connected(application.options) as cluster:
+            catalog = ControlTopic(cluster, application.app).load()
+        found = image_generations(catalog, application.options)
+    except StateflowError as error:
+        return Finding("images", None, error.message, error.action)
+    if found is None:
+        return Finding("images", None, "no place is configured", "Needed for shorter restores: `images`.")
+    if found.problem is not None:
+        return Finding(
+            "images", False, f"{found.location}: {found.problem}", "Check address and credentials."
+        )
+    if found.outdated:
+        active = catalog.active.generation
+        told = " ".join(outdated_sentence(of, active) for of in found.outdated)
+        return Finding("images", None, told, "`stateflow checkpoint gc` removes them.")
+    return Finding("images", True, f"{found.active.images} at {found.location}")
+
+
 def _broker(brokers: str | None) -> Finding:
-    """The broker asked for must answer; without one asked for, the one of `stateflow up` may."""
-    wanted = brokers or running_bootstrap()
-    if wanted is None:
+    """The broker that commands would use must answer; without one chosen, none need be there."""
+    try:
+        settings = settings_without_code("", brokers)
+    except ConfigError as error:
+        return Finding("broker", False, error.message, error.action)
+    if settings.origins["brokers"] == "default":
         return Finding("broker", None, "none asked for, none running", "Start one with `stateflow up`.")
+    wanted = settings.options.brokers
     host, _, port = wanted.split(",")[0].rpartition(":")
     try:
         features = finalized_features(host or "localhost", int(port))

@@ -13,12 +13,13 @@ import importlib
 import importlib.util
 import json
 import sys
+import traceback
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 
 import click
 
-from stateflow.errors import Interrupted, StateflowError
+from stateflow.errors import DISTRIBUTION, Interrupted, StateflowError
 from stateflow.failpoints import arm_from_environment
 
 NOUNS: dict[str, str] = {
@@ -30,6 +31,7 @@ NOUNS: dict[str, str] = {
     "describe": "Show an application's graph, topics and stores.",
     "topics": "Plan or create the topics of an application.",
     "reset": "Forget an application's progress and state.",
+    "repair": "Show what is wrong with an application's control topic, and put it right.",
     "state": "Read an application's state.",
     "workers": "Show who runs which task, and how warm standby copies are.",
     "restore": "Rebuild local state from the changelog.",
@@ -73,7 +75,7 @@ class Nouns(click.Group):
 def installed_version() -> str:
     """The version of the installed package, or `unknown` in a plain checkout."""
     try:
-        return version("stateflow")
+        return version(DISTRIBUTION)
     except PackageNotFoundError:
         return "unknown"
 
@@ -84,8 +86,11 @@ def cli() -> None:
     """State for streams on Kafka: run, look at, restore, repartition and tune."""
 
 
-def report(error: StateflowError, *, as_json: bool) -> int:
-    """Print one error for a person (stderr) or a program (stdout); returns its exit code."""
+def report(error: StateflowError, *, as_json: bool, is_verbose: bool = False) -> int:
+    """Print one error for a person (stderr) or a program (stdout); returns its exit code.
+
+    What the application raised is shown by its own frames, or by every frame there is.
+    """
     if as_json:
         body = {
             "error": type(error).__name__,
@@ -95,8 +100,13 @@ def report(error: StateflowError, *, as_json: bool) -> int:
             "fields": error.fields,
         }
         click.echo(json.dumps(body, default=str))
-    else:
-        click.echo(f"error: {error}", err=True)
+        return error.exit_code
+    raised = error.fields.get("traceback")
+    if raised is not None and is_verbose:
+        click.echo("".join(traceback.format_exception(error.__cause__ or error)), err=True)
+    click.echo(f"error: {error}", err=True)
+    if raised is not None and not is_verbose:
+        click.echo(f"Where the application raised it (-v shows every frame):\n{raised}", err=True)
     return error.exit_code
 
 
@@ -120,11 +130,11 @@ def report_usage(error: click.ClickException, *, as_json: bool) -> int:
 
 def run(arguments: Sequence[str], command: click.Command = cli) -> int:
     """Run one command line of `command`; returns the exit code. Anything but a StateflowError is a bug."""
-    as_json = "--json" in arguments
+    as_json, is_verbose = "--json" in arguments, not {"-v", "--verbose"}.isdisjoint(arguments)
     try:
         result = command.main(args=list(arguments), prog_name="stateflow", standalone_mode=False)
     except StateflowError as error:
-        return report(error, as_json=as_json)
+        return report(error, as_json=as_json, is_verbose=is_verbose)
     except click.ClickException as error:
         return report_usage(error, as_json=as_json)
     except (click.Abort, KeyboardInterrupt):

@@ -7,9 +7,8 @@ from typing import Any
 
 import click
 
-from stateflow.connectors.broker.running import running_bootstrap
+from stateflow.cli.which_broker import default_brokers
 
-DEFAULT_BROKERS = "localhost:9092"
 _UNITS_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
@@ -33,17 +32,17 @@ dry_run_option = click.option("--dry-run", is_flag=True, help="Say what would be
 yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
-def default_brokers() -> str:
-    """The broker that `stateflow up` runs, else localhost:9092."""
-    return running_bootstrap() or DEFAULT_BROKERS
-
-
 brokers_option = click.option(
     "--brokers",
     envvar="STATEFLOW_BROKERS",
     default=default_brokers,
-    show_default="the broker of `stateflow up`, else localhost:9092",
+    show_default="as stateflow.toml says, else the broker of `stateflow up`, else localhost:9092",
     help="Bootstrap servers, host:port[,host:port…].",
+)
+broker_name_option = click.option(
+    "--name",
+    metavar="NAME",
+    help="Which of several brokers of `stateflow up` is meant; STATEFLOW_UP, else the default one.",
 )
 app_id_option = click.option(
     "--app", "app_id", help="Application id, when no code is at hand: the catalog is enough."

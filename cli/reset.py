@@ -24,8 +24,9 @@ from stateflow.cli.options import dry_run_option, json_option, yes_option
 from stateflow.cli.output import emit_json, emit_pairs
 from stateflow.errors import ConfigError
 from stateflow.log.base import Cluster, Committed
+from stateflow.operators.topology import Topology
 from stateflow.record import TopicPartition
-from stateflow.runtime.lag import stage_inputs
+from stateflow.runtime.worker.lag import stage_inputs
 from stateflow.scale.generation import await_stopped
 
 
@@ -56,20 +57,46 @@ def command(
     """
     app = configured(target, brokers=brokers, state_dir=state_dir)
     with connected(app.options) as cluster:
-        catalog = ControlTopic(cluster, app.id).load()
-        await_stopped(cluster, app.id)
+        control = ControlTopic(cluster, app.id)
         if to_earliest:
+            catalog = control.load()
+            await_stopped(cluster, app.id)
             facts = _accept_gaps(cluster, catalog, yes=yes, dry_run=dry_run)
         else:
-            facts = _forget(cluster, catalog, app.options.state_dir / app.id, yes=yes, dry_run=dry_run)
+            catalog = control.load_topics()
+            sources = all_sources(cluster, catalog, app.topology())
+            await_stopped(cluster, app.id)
+            local = app.options.state_dir / app.id
+            facts = _forget(cluster, catalog, sources, local, yes=yes, dry_run=dry_run)
     if as_json:
         emit_json(facts)
     else:
         emit_pairs([(name, ", ".join(v) if isinstance(v, list) else v) for name, v in facts.items()])
 
 
-def _forget(cluster: Cluster, catalog: Catalog, local: Path, *, yes: bool, dry_run: bool) -> dict[str, Any]:
-    app, sources, topics = catalog.app.app, _source_partitions(catalog), _own_topics(cluster, catalog)
+def all_sources(cluster: Cluster, catalog: Catalog, topology: Topology) -> list[TopicPartition]:
+    """Partitions of the sources that the catalog knows, and of those in the code: stages that cannot be read, read
+    some of these.
+    """
+    known = _source_partitions(catalog)
+    declared = {topic for stage in topology.stages for topic in stage.sources} - {at.topic for at in known}
+    found = cluster.describe(declared)
+    more = [
+        TopicPartition(topic, number) for topic in sorted(found) for number in range(found[topic].partitions)
+    ]
+    return [*known, *more]
+
+
+def _forget(
+    cluster: Cluster,
+    catalog: Catalog,
+    sources: list[TopicPartition],
+    local: Path,
+    *,
+    yes: bool,
+    dry_run: bool,
+) -> dict[str, Any]:
+    app, topics = catalog.app.app, _own_topics(cluster, catalog)
     facts = {
         "app": app,
         "topics_deleted": topics,

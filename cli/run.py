@@ -27,20 +27,19 @@ from stateflow.cli.watching import WorkerLines
 from stateflow.clock import SystemClock
 from stateflow.errors import ConfigError
 from stateflow.log.base import Cluster
-from stateflow.runtime.draining import Drain, watching_drain
-from stateflow.runtime.launch import (
+from stateflow.runtime.event_time.draining import Drain, watching_drain
+from stateflow.runtime.settings import worker_settings
+from stateflow.runtime.standby.mixing import refuse_mixed
+from stateflow.runtime.standby.records import create_membership_topic
+from stateflow.runtime.task.wiring import Wiring
+from stateflow.runtime.worker.launch import (
     check_not_interrupted,
     run_worker,
     stopped_by_signals,
 )
-from stateflow.runtime.observing import Observers
-from stateflow.runtime.prepare import missing_topics, prepare
-from stateflow.runtime.settings import worker_settings
-from stateflow.runtime.standby.mixing import refuse_mixed
-from stateflow.runtime.standby.records import create_board
-from stateflow.runtime.supervisor import PARENT_PIPE_OPTION, QUIET_PIPE_OPTION, Supervisor
-from stateflow.runtime.wiring import Wiring
-from stateflow.runtime.worker import WorkerObserver
+from stateflow.runtime.worker.observing import Observers, WorkerObserver
+from stateflow.runtime.worker.prepare import missing_topics, prepare
+from stateflow.runtime.worker.supervisor import PARENT_PIPE_OPTION, QUIET_PIPE_OPTION, Supervisor
 from stateflow.scale.generation import await_stopped, refuse_beside_query
 
 
@@ -157,7 +156,7 @@ def _prepared(app: App, cluster: Cluster) -> Wiring:
         trim_to=options.trim_to,
     )
     if placed:
-        create_board(cluster, app.id, options.replication)
+        create_membership_topic(cluster, app.id, options.replication)
     return wiring
 
 

@@ -12,6 +12,7 @@ import click
 
 from stateflow.catalog.control import ControlTopic
 from stateflow.catalog.model import Catalog
+from stateflow.checkpoint.locations import AllowedLocations, written_down
 from stateflow.checkpoint.savepoints import Savepoint, SavepointObjects
 from stateflow.cli.application import brokers_override, configured, connected, state_dir_override
 from stateflow.cli.options import Duration, app_id_option, dry_run_option, json_option, yes_option
@@ -29,8 +30,9 @@ from stateflow.cli.target import Chosen, chosen
 from stateflow.clock import SystemClock
 from stateflow.errors import ConfigError, ImagesUnreachable, Interrupted, StateCorrupt
 from stateflow.log.base import Cluster
-from stateflow.runtime.prepare import expected_catalog
-from stateflow.savepoint import kept
+from stateflow.redaction import redacted_text, shown
+from stateflow.runtime.worker.prepare import expected_catalog
+from stateflow.savepoint import lookup as kept
 from stateflow.savepoint.beginning import abort_restore, unfinished_restore
 from stateflow.savepoint.create import CreateSettings, check_creatable, task_ids
 from stateflow.savepoint.create import create as create_savepoint
@@ -85,21 +87,27 @@ def _place_errors(what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        shown = what.partition("?")[0]
         raise ImagesUnreachable(
-            f"the savepoints at {shown} cannot be read or written ({error}).",
+            f"the savepoints at {shown(what)} cannot be read or written ({redacted_text(str(error))}).",
             action="check that the place exists, that this machine reaches it, and that credentials are in the"
             " environment.",
-            location=shown,
+            location=shown(what),
         ) from error
 
 
-def _open(cluster: Cluster, app: str, name: str, location: str | None) -> tuple[SavepointObjects, Savepoint]:
+def _open(
+    cluster: Cluster, application: Chosen, name: str, location: str | None
+) -> tuple[SavepointObjects, Savepoint]:
     if location is not None:
-        saved = kept.open_at(location, app, name, _CLOCK)
+        saved = kept.open_at(location, application.app, name, _CLOCK)
     else:
-        saved = kept.open_listed(kept.find_listed(load_catalog(cluster, app), name), app, _CLOCK)
+        listed = kept.find_listed(load_catalog(cluster, application.app), name)
+        saved = kept.open_listed(listed, application.app, _CLOCK, _allowed(application))
     return saved, saved.load()
+
+
+def _allowed(application: Chosen) -> AllowedLocations:
+    return AllowedLocations(application.options.places)
 
 
 @command.command()
@@ -108,8 +116,8 @@ def _open(cluster: Cluster, app: str, name: str, location: str | None) -> tuple[
     "--to",
     "location",
     metavar="LOCATION",
-    help="Where to keep it: a directory, s3://…, gs://… or hdfs://…; the setting `images` by default. Workers must"
-    " reach it under the same name.",
+    help="Where to keep it: a directory, s3://…, gs://… or hdfs://…; the setting `images` by default. Running workers"
+    " must reach it under the same name, and their settings `savepoints` or `images` must allow it.",
 )
 @click.option(
     "--timeout",
@@ -141,24 +149,26 @@ def create(
             action="give --to LOCATION, or the setting `images`: a directory, s3://bucket/prefix, gs://… or hdfs://….",
         )
     if "://" not in where:
-        where = str(Path(where).absolute())  # workers may have been started elsewhere
+        where = written_down(where)  # workers may have been started elsewhere
     with connected(application.options) as cluster, _place_errors(where):
         if dry_run:
             catalog = check_creatable(cluster, application.app, name)
             _show_would_create(cluster, catalog, name, where, as_json=as_json)
             return
         settings = CreateSettings(
-            timeout_seconds=timeout_seconds, state_dir=state_dir or application.options.state_dir
+            timeout_seconds=timeout_seconds,
+            state_dir=state_dir or application.options.state_dir,
+            allowed=_allowed(application),
         )
         steps = Steps("parts")
         savepoint = create_savepoint(
             cluster, application.app, name, where, _CLOCK, settings=settings, report=steps
         )
     if as_json:
-        emit_json({**savepoint_data(savepoint), "location": where})
+        emit_json({**savepoint_data(savepoint), "location": shown(where)})
     else:
         click.echo(
-            f"The savepoint {savepoint.name} of {savepoint.app} is at {where}: {len(savepoint.tasks)} tasks,"
+            f"The savepoint {savepoint.name} of {savepoint.app} is at {shown(where)}: {len(savepoint.tasks)} tasks,"
             f" {savepoint.records_in_flight} records in flight."
         )
 
@@ -167,7 +177,7 @@ def _show_would_create(cluster: Cluster, catalog: Catalog, name: str, where: str
     facts = {
         "app": catalog.app.app,
         "savepoint": name,
-        "location": where,
+        "location": shown(where),
         "tasks": sorted(task_ids(catalog)),
         "workers": len(cluster.group_members(catalog.app.app)),
         "dry_run": True,
@@ -180,7 +190,7 @@ def _show_would_create(cluster: Cluster, catalog: Catalog, name: str, where: str
             if facts["workers"]
             else "here, from the changelogs"
         )
-        click.echo(f"Would make a savepoint of {len(task_ids(catalog))} tasks at {where}, {how}.")
+        click.echo(f"Would make a savepoint of {len(task_ids(catalog))} tasks at {shown(where)}, {how}.")
 
 
 @command.command(name="list")
@@ -201,7 +211,7 @@ def show(
     """Show what is in a savepoint: tasks, offsets, sizes, records in flight."""
     application, name, _ = _named(words, app_id, brokers)
     with connected(application.options) as cluster, _place_errors(location or name):
-        saved, savepoint = _open(cluster, application.app, name, location)
+        saved, savepoint = _open(cluster, application, name, location)
     if as_json:
         emit_json({**savepoint_data(savepoint, every=True), "location": saved.location})
     else:
@@ -216,7 +226,7 @@ def verify(
     """Read all of a savepoint and compare hashes, without restoring it."""
     application, name, _ = _named(words, app_id, brokers)
     with connected(application.options) as cluster, _place_errors(location or name):
-        saved, savepoint = _open(cluster, application.app, name, location)
+        saved, savepoint = _open(cluster, application, name, location)
         found = kept.problems_of(saved, savepoint)
     problems = [f"{what}: {problem}" for what, several in found.items() for problem in several]
     if problems:
@@ -255,14 +265,22 @@ def delete(
     with connected(application.options) as cluster, _place_errors(name):
         entry = kept.find_listed(load_catalog(cluster, application.app), name)
         if not dry_run:
-            _confirm(f"Delete the savepoint {name} at {entry.location}?", yes=yes, as_json=as_json)
-            kept.delete(cluster, application.app, name, _CLOCK, grace_ms=int(grace_seconds * 1000))
+            _confirm(f"Delete the savepoint {name} at {shown(entry.location)}?", yes=yes, as_json=as_json)
+            allowed = _allowed(application)
+            kept.delete(cluster, application.app, name, _CLOCK, allowed, grace_ms=int(grace_seconds * 1000))
     if as_json:
         emit_json(
-            {"app": application.app, "savepoint": name, "location": entry.location, "deleted": not dry_run}
+            {
+                "app": application.app,
+                "savepoint": name,
+                "location": shown(entry.location),
+                "deleted": not dry_run,
+            }
         )
     else:
-        click.echo(f"{'Would delete' if dry_run else 'Deleted'} the savepoint {name} at {entry.location}.")
+        click.echo(
+            f"{'Would delete' if dry_run else 'Deleted'} the savepoint {name} at {shown(entry.location)}."
+        )
 
 
 @command.command()
@@ -299,7 +317,7 @@ def restore(
     """
     application, name, target = _named(words, app_id, brokers)
     with connected(application.options) as cluster, _place_errors(location or name):
-        saved, savepoint = _open(cluster, application.app, name, location)
+        saved, savepoint = _open(cluster, application, name, location)
         wanted = new_id or application.app
         if target is None:
             expected = kept.expected_without_code(cluster, savepoint, wanted)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import click
 import msgspec
 
-from stateflow.catalog.model import Catalog
+from stateflow.catalog.model import Catalog, SavepointEntry
+from stateflow.checkpoint.progress import WORTH_SHOWING_SECONDS, Pace
 from stateflow.checkpoint.savepoints import Savepoint
 from stateflow.cli.output import emit_json, emit_pairs, emit_table, human_bytes
+from stateflow.redaction import shown
 from stateflow.savepoint.restore import Plan, Restored
 
 _LINE_SECONDS = 5.0
@@ -20,25 +23,31 @@ _LINE_SECONDS = 5.0
 
 class Steps:
     """Progress by counted steps on stderr, with rate and time left: one moving line on a terminal, else a line
-    now and then."""
+    now and then. What is done within a second is not shown."""
 
     def __init__(self, what: str) -> None:
         self._what = what
         self._on_terminal = sys.stderr.isatty()
         self._begun_seconds = self._told_seconds = time.monotonic()
         self._told = -1
+        self._pace = Pace()
 
     def __call__(self, done: int, total: int) -> None:
         """Show it; nothing where nothing has moved."""
         now_seconds = time.monotonic()
-        if done == self._told or not (
-            self._on_terminal or done == total or now_seconds - self._told_seconds >= _LINE_SECONDS
+        seconds = now_seconds - self._begun_seconds
+        self._pace.observe(seconds, done)
+        if (
+            seconds < WORTH_SHOWING_SECONDS
+            or not total
+            or done == self._told
+            or not (self._on_terminal or done == total or now_seconds - self._told_seconds >= _LINE_SECONDS)
         ):
             return
         self._told, self._told_seconds = done, now_seconds
-        rate = done / max(now_seconds - self._begun_seconds, 0.001)
-        left = f", {(total - done) / rate:.0f} s left" if 0 < done < total else ""
-        line = f"{done}/{total} {self._what}, {rate:.1f}/s{left}"
+        eta_seconds = self._pace.eta_seconds(total - done)
+        left = f", {eta_seconds:.0f} s left" if eta_seconds else ""
+        line = f"{done}/{total} {self._what}, {done / seconds:.1f}/s{left}"
         click.echo(
             f"\r{line}" if self._on_terminal else line, err=True, nl=not self._on_terminal or done == total
         )
@@ -87,21 +96,53 @@ def print_listed(catalog: Catalog, *, as_json: bool) -> None:
     cut = catalog.cut if catalog.cut is not None and catalog.cut.state == "open" else None
     if as_json:
         being_made = None if cut is None else cut.savepoint
-        rows = [{**msgspec.to_builtins(entry), "created": _time(entry.created_ms)} for entry in entries]
+        rows = [
+            {
+                **msgspec.to_builtins(entry),
+                "created": _time(entry.created_ms),
+                "partitions": _partitions(catalog, entry),
+            }
+            for entry in entries
+        ]
         emit_json({"app": catalog.app.app, "savepoints": rows, "being_made": being_made})
         return
     if entries:
         emit_table(
-            ("savepoint", "created", "generation", "tasks", "size", "location"),
+            ("savepoint", "created", "generation", "partitions", "tasks", "size", "location"),
             [
-                (e.name, _time(e.created_ms), e.generation, e.tasks, human_bytes(e.size_bytes), e.location)
+                (
+                    e.name,
+                    _time(e.created_ms),
+                    e.generation,
+                    _partitions(catalog, e) or "-",
+                    e.tasks,
+                    human_bytes(e.size_bytes),
+                    shown(e.location),
+                )
                 for e in entries
             ],
         )
+        _say_repartitioned(catalog, entries)
     else:
         click.echo("No savepoints.")
     if cut is not None:
         click.echo(f"{cut.savepoint} is being made since {_time(cut.requested_ms)}.")
+
+
+def _partitions(catalog: Catalog, entry: SavepointEntry) -> int | None:
+    """How many partitions a restore brings back; None when the catalog has forgotten that generation."""
+    generation = catalog.generations.get(entry.generation)
+    return None if generation is None else generation.partitions
+
+
+def _say_repartitioned(catalog: Catalog, entries: Sequence[SavepointEntry]) -> None:
+    active = catalog.active.partitions
+    others = [e.name for e in entries if _partitions(catalog, e) not in (None, active)]
+    if others:
+        click.echo(
+            f"{', '.join(others)}: made before the partitions were changed to {active}. A restore brings those back;"
+            f" `stateflow scale start --partitions {active}` then changes them again."
+        )
 
 
 def plan_data(plan: Plan, savepoint: Savepoint) -> dict[str, Any]:

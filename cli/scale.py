@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import msgspec
 
 from stateflow.catalog.model import Catalog, RoutingEntry
 from stateflow.cli.application import brokers_override, connected
+from stateflow.cli.image_generations import ImageGenerations, image_generations
 from stateflow.cli.options import app_id_option, dry_run_option, json_option, yes_option
 from stateflow.cli.output import emit_json
 from stateflow.cli.scale_absorb import absorb
@@ -30,6 +32,7 @@ from stateflow.errors import Interrupted
 from stateflow.log.base import Cluster
 from stateflow.scale import generation as generations
 from stateflow.scale.engine import Engine, InProcess
+from stateflow.scale.past_runs import PastRuns
 from stateflow.scale.plan import Plan, make_plan
 from stateflow.scale.start import start
 
@@ -94,19 +97,25 @@ command.add_command(absorb)
 @command.command()
 @target_options
 @change_options
+@engine_option
 @click.option("--count", is_flag=True, help="Count the keys, which reads everything once.")
 def plan(
     target: str | None,
     app_id: str | None,
     brokers: str | None,
     as_json: bool,
+    engine: str,
     count: bool,
     **change: Any,
 ) -> None:
-    """Show what would move, and how long it would take."""
+    """Show what would move, and between which times it would take.
+
+    That is predicted from the repartitions made on this machine, else from a probe of less than a second.
+    """
     app, options = _chosen(target, app_id, brokers)
     with connected(options) as cluster:
-        _show_plan(_plan(cluster, app, Change(**change), count_keys=count), as_json=as_json)
+        planned = _plan(cluster, app, Change(**change), engine, count_keys=count)
+        _show_plan(planned, _images(cluster, app, options), as_json=as_json)
 
 
 @command.command(name="start")
@@ -127,15 +136,30 @@ def start_command(
     wanted = Change(**change)
     app, options = _chosen(target, app_id, brokers)
     with connected(options) as cluster:
+        images = _images(cluster, app, options)
         if dry_run:
-            _show_plan(_plan(cluster, app, wanted, count_keys=False), as_json=as_json)
+            _show_plan(_plan(cluster, app, wanted, engine, count_keys=False), images, as_json=as_json)
             return
         catalog = generations.load_catalog(cluster, app)
         routing = wanted.routing(catalog)
         generations.check_change(catalog, routing)
         generations.await_stopped(cluster, app)  # before Spark takes its seconds to start
+        if images is not None and (left_behind := images.left_behind()):
+            click.echo(left_behind, err=True)
+        past, resumes, started_at = PastRuns(), generations.preparing(catalog) is not None, time.monotonic()
         with _engine(engine, cluster, options) as runner:
-            outcome = start(cluster, app, routing, runner, SystemClock(), on_progress=ProgressBar())
+            outcome = start(
+                cluster,
+                app,
+                routing,
+                runner,
+                SystemClock(),
+                on_progress=ProgressBar(),
+                past=past.read(),
+                seconds_starting=time.monotonic() - started_at,
+            )
+        if not resumes:  # part of the work of one that was resumed was done before
+            past.add(outcome.run(SystemClock()))
     if as_json:
         emit_json(outcome_data(outcome))
     else:
@@ -222,10 +246,18 @@ def _engine(name: str, cluster: Cluster, options: AppOptions) -> Iterator[Engine
         yield SparkEngine(session, Connection(options.brokers, options.client))
 
 
-def _plan(cluster: Cluster, app: str, change: Change, *, count_keys: bool) -> Plan:
+def _plan(cluster: Cluster, app: str, change: Change, engine: str, *, count_keys: bool) -> Plan:
     catalog = generations.load_catalog(cluster, app)
     # Before Spark runs its lanes are unknown: those of a session on this machine are assumed.
-    return make_plan(cluster, catalog, change.routing(catalog), lanes=LOCAL_LANES, count_keys=count_keys)
+    return make_plan(
+        cluster,
+        catalog,
+        change.routing(catalog),
+        lanes=LOCAL_LANES,
+        engine=engine,
+        past=PastRuns().read(),
+        count_keys=count_keys,
+    )
 
 
 def _confirm(question: str, *, yes: bool, as_json: bool) -> None:
@@ -233,8 +265,14 @@ def _confirm(question: str, *, yes: bool, as_json: bool) -> None:
         raise Interrupted("Nothing was done.", action="give --yes to go ahead without being asked.")
 
 
-def _show_plan(plan: Plan, *, as_json: bool) -> None:
+def _images(cluster: Cluster, app: str, options: AppOptions) -> ImageGenerations | None:
+    return image_generations(generations.load_catalog(cluster, app), options)
+
+
+def _show_plan(plan: Plan, images: ImageGenerations | None, *, as_json: bool) -> None:
     if as_json:
-        emit_json(plan_data(plan))
-    else:
-        print_plan(plan)
+        emit_json({**plan_data(plan), "images_left_behind": None if images is None else images.data()})
+        return
+    print_plan(plan)
+    if images is not None and (left_behind := images.left_behind()):
+        click.echo(left_behind)

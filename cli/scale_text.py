@@ -13,6 +13,7 @@ import msgspec
 from stateflow.catalog.model import Catalog, GenerationEntry
 from stateflow.cli.output import emit_pairs, emit_table, human_bytes
 from stateflow.scale.plan import Plan
+from stateflow.scale.prediction import Prediction
 from stateflow.scale.progress import Progress
 from stateflow.scale.start import Outcome
 
@@ -31,7 +32,7 @@ def plan_data(plan: Plan) -> dict[str, Any]:
         "resumes": plan.resumes,
         "slots_total": plan.slots_total,
         "bytes_total": plan.bytes_total,
-        "seconds_predicted": plan.seconds_predicted,
+        "predicted": prediction_data(plan.prediction),
         "partitions": [
             {
                 "name": row.name,
@@ -49,9 +50,37 @@ def plan_data(plan: Plan) -> dict[str, Any]:
 
 def outcome_data(outcome: Outcome) -> dict[str, Any]:
     """A finished repartition."""
-    fields = {name: value for name, value in asdict(outcome).items() if name != "audit"}
-    audit = msgspec.to_builtins(outcome.audit)
-    return {**fields, "records_per_second": outcome.records_per_second, "audit": audit}
+    left_out = ("audit", "work", "prediction")
+    return {
+        **{name: value for name, value in asdict(outcome).items() if name not in left_out},
+        "records_per_second": outcome.records_per_second,
+        "predicted": prediction_data(outcome.prediction),
+        "audit": msgspec.to_builtins(outcome.audit),
+    }
+
+
+def prediction_data(prediction: Prediction) -> dict[str, Any]:
+    """How long it is, or was, thought to take."""
+    return {
+        "seconds_low": round(prediction.total.low, 1),
+        "seconds_high": round(prediction.total.high, 1),
+        "phases": {
+            phase: [round(span.low, 1), round(span.high, 1)] for phase, span in prediction.phases.items()
+        },
+        "rests_on": prediction.rests_on,
+    }
+
+
+def predicted_text(prediction: Prediction) -> str:
+    """The range, for people."""
+    return f"{human_seconds(prediction.total.low)} to {human_seconds(prediction.total.high)}"
+
+
+def human_seconds(seconds: float) -> str:
+    """`7 s`, `4 min`, `2.5 h`: a prediction has no more digits than that."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 def print_plan(plan: Plan) -> None:
@@ -63,7 +92,8 @@ def print_plan(plan: Plan) -> None:
             ("generation", f"{plan.generation_from} → {plan.generation_to}{resumed}"),
             ("partitions", f"{plan.routing_from.partitions} → {plan.routing_to.partitions}"),
             ("to read", f"{plan.slots_total:,} offset slots, about {human_bytes(plan.bytes_total)}"),
-            ("predicted", f"{plan.seconds_predicted:.0f} s"),
+            ("predicted", predicted_text(plan.prediction)),
+            ("by", plan.prediction.rests_on),
         ]
     )
     emit_table(
@@ -99,7 +129,7 @@ def print_outcome(outcome: Outcome) -> None:
             ("kept", f"{outcome.keys_total:,} keys and {outcome.unread_total:,} unread records"),
             ("moved", f"{outcome.records_read_total:,} records in {outcome.seconds_moving:.1f} s"),
             ("audited", f"{len(outcome.audit)} ranges, all equal, in {outcome.seconds_auditing:.1f} s"),
-            ("in all", f"{outcome.seconds_total:.1f} s; {outcome.seconds_predicted:.0f} s were predicted"),
+            ("in all", f"{outcome.seconds_total:.1f} s; {predicted_text(outcome.prediction)} were predicted"),
             ("next", "start the workers; `stateflow scale finalize` then deletes the old topics"),
         ]
     )

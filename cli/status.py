@@ -1,4 +1,4 @@
-"""`stateflow status`: the broker that `stateflow up` started, and whether it answers."""
+"""`stateflow status`: the brokers that `stateflow up` started, and whether they answer."""
 
 from __future__ import annotations
 
@@ -7,29 +7,45 @@ from pathlib import Path
 
 import click
 
-from stateflow.cli.options import json_option
-from stateflow.cli.output import emit_json, emit_pairs, human_bytes
+from stateflow.cli.options import broker_name_option, json_option
+from stateflow.cli.output import emit_json, emit_pairs, emit_table, human_bytes
 from stateflow.connectors.broker.features import finalized_features
-from stateflow.connectors.broker.running import RunningBroker, load_running
+from stateflow.connectors.broker.running import (
+    DEFAULT_NAME,
+    RunningBroker,
+    all_running,
+    load_running,
+    meant_name,
+)
 
 
 @click.command()
+@broker_name_option
 @json_option
-def command(as_json: bool) -> None:
-    """Show the broker that `up` started: where it answers, its processes and its data."""
-    running = load_running()
-    if running is None:
-        if as_json:
-            emit_json({"running": False})
-        else:
-            click.echo("no broker runs; start one with `stateflow up`")
-        return
-    facts = broker_facts(running)
+def command(name: str | None, as_json: bool) -> None:
+    """Show the broker that `up` started: where it answers, its processes and its data; and those of other names."""
+    meant = meant_name(name)
+    running = load_running(meant)
+    others = [broker_facts(broker) for broker in all_running() if broker.name != meant]
+    facts: dict[str, object] = {"running": False} if running is None else broker_facts(running)
     if as_json:
-        emit_json(facts)
+        emit_json({**facts, "others": others})
         return
+    if running is None:
+        click.echo("no broker runs; start one with `stateflow up`" + (f" --name {meant}" if name else ""))
+    else:
+        _show(running, facts)
+    if others:
+        click.echo()
+        emit_table(
+            ["name", "bootstrap", "state"], [[it["name"], it["bootstrap"], it["state"]] for it in others]
+        )
+
+
+def _show(running: RunningBroker, facts: dict[str, object]) -> None:
     emit_pairs(
         [
+            ("name", running.name),
             ("state", facts["state"]),
             ("bootstrap", running.bootstrap),
             ("kafka", running.version),
@@ -48,7 +64,8 @@ def broker_facts(running: RunningBroker) -> dict[str, object]:
     elif running.live_pids:
         state = "running, but it does not answer"
     else:
-        state = "dead; clear it with `stateflow down`"
+        option = "" if running.name == DEFAULT_NAME else f" --name {running.name}"
+        state = f"dead; clear it with `stateflow down{option}`"
     return {
         **asdict(running),
         "running": running.is_alive,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stateflow.cli.application import configured
-from stateflow.config import AppOptions, resolve
-from stateflow.connectors.broker.running import running_bootstrap
+from stateflow.cli.which_broker import settings_without_code
+from stateflow.config import AppOptions
 from stateflow.errors import ConfigError
 
 
@@ -29,7 +29,4 @@ def chosen(target: str | None, app_id: str | None, brokers: str | None) -> Chose
         app = configured(target, brokers=brokers)
         return Chosen(app.id, app.options)
     assert app_id is not None, "exactly one of the two is given"
-    settings = resolve(app_id, AppOptions(), {} if brokers is None else {"brokers": brokers})
-    if settings.origins["brokers"] == "default" and (running := running_bootstrap()):
-        settings = resolve(app_id, AppOptions(), {"brokers": running})
-    return Chosen(app_id, settings.options)
+    return Chosen(app_id, settings_without_code(app_id, brokers).options)

@@ -13,7 +13,7 @@ from stateflow.cli.options import dry_run_option, json_option
 from stateflow.cli.output import emit_json, emit_table
 from stateflow.clock import SystemClock
 from stateflow.log.base import Cluster, TopicInfo, TopicSpec
-from stateflow.runtime.trim_policy import changelogs_of, changes_of, hold_terms
+from stateflow.runtime.snapshots.trim_policy import changelogs_of, changes_of, hold_terms
 
 _CONFIG = {"retention.ms": "-1"}
 

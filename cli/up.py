@@ -10,11 +10,17 @@ from pathlib import Path
 
 import click
 
-from stateflow.cli.options import dry_run_option, json_option
+from stateflow.cli.options import broker_name_option, dry_run_option, json_option
 from stateflow.cli.output import emit_json, emit_pairs, human_bytes
 from stateflow.connectors.broker.distribution import KAFKA_JARS
 from stateflow.connectors.broker.java import find_java
-from stateflow.connectors.broker.running import RunningBroker
+from stateflow.connectors.broker.running import (
+    DEFAULT_NAME,
+    NAME_VARIABLE,
+    RunningBroker,
+    all_running,
+    meant_name,
+)
 from stateflow.connectors.broker.service import BrokerPlan, in_foreground, start_detached, watch
 from stateflow.errors import ConfigError
 
@@ -30,10 +36,10 @@ from stateflow.errors import ConfigError
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
-    default=9092,
-    show_default=True,
+    show_default="9092, or a free one with --name",
     help="Client port; 0 takes a free one.",
 )
+@broker_name_option
 @click.option("--detach", is_flag=True, help="Go on in the background; end it with `stateflow down`.")
 @dry_run_option
 @json_option
@@ -41,19 +47,23 @@ def command(
     brokers: str,
     data_dir: Path | None,
     ephemeral: bool,
-    port: int,
+    port: int | None,
+    name: str | None,
     detach: bool,
     dry_run: bool,
     as_json: bool,
 ) -> None:
     """Start Apache Kafka on this machine, keeping its data between runs.
 
-    In the foreground, Ctrl-C ends it. The first start fetches Kafka's jars (about 37 MiB) and, on a machine
-    without Java, uses the runtime that a wheel carries.
+    In the foreground, Ctrl-C ends it. With --name several run side by side, each with data of its own. The first
+    start fetches Kafka's jars (about 37 MiB) and, on a machine without Java, uses the runtime that a wheel carries.
     """
     if ephemeral and data_dir is not None:
         raise ConfigError("--data and --ephemeral contradict each other.", action="Give one of them.")
-    plan = BrokerPlan(int(brokers), data_dir, ephemeral, port)
+    meant = meant_name(name)
+    if port is None:
+        port = BrokerPlan.port if meant == DEFAULT_NAME else 0
+    plan = BrokerPlan(int(brokers), data_dir, ephemeral, port, meant)
     if dry_run:
         _show_plan(plan, as_json=as_json)
         return
@@ -78,13 +88,23 @@ def _show(running: RunningBroker, *, as_json: bool) -> None:
     click.echo(f"Kafka {running.version} answers at {running.bootstrap}")
     kept = "thrown away at the end" if running.ephemeral else "kept"
     emit_pairs([("data", f"{running.data_dir} ({kept})"), ("processes", " ".join(map(str, running.pids)))])
-    click.echo("end it with Ctrl-C" if running.owner_pid else "end it with `stateflow down`")
+    is_default = running.name == DEFAULT_NAME
+    down = "stateflow down" if is_default else f"stateflow down --name {running.name}"
+    click.echo("end it with Ctrl-C" if running.owner_pid else f"end it with `{down}`")
+    if not is_default:
+        click.echo(f"use it with {NAME_VARIABLE}={running.name}, or --brokers {running.bootstrap}")
+    others = [
+        f"{broker.name} at {broker.bootstrap}" for broker in all_running() if broker.name != running.name
+    ]
+    if others:
+        click.echo(f"beside {', '.join(others)}")
 
 
 def _show_plan(plan: BrokerPlan, *, as_json: bool) -> None:
     java = find_java()
     fetch_bytes = 0 if KAFKA_JARS.is_cached() else KAFKA_JARS.size_bytes
     facts: dict[str, object] = {
+        "name": plan.name,
         "kafka": KAFKA_JARS.version,
         "brokers": plan.brokers,
         "port": plan.port,

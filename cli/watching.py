@@ -10,7 +10,7 @@ from stateflow.checkpoint.progress import Progress, ProgressBar
 
 
 class WorkerLines:
-    """Implements ``runtime.worker.WorkerObserver``: bars on a terminal, plain lines anywhere else (stderr)."""
+    """A ``WorkerObserver``: bars on a terminal, plain lines anywhere else (stderr)."""
 
     def __init__(self, worker: str) -> None:
         self._worker = worker

@@ -14,10 +14,10 @@ from stateflow.cli.options import app_id_option, json_option
 from stateflow.cli.output import emit_json, emit_table
 from stateflow.cli.target import chosen
 from stateflow.log.base import Cluster
-from stateflow.runtime.held_back import held_back
-from stateflow.runtime.standby.mixing import read_board
+from stateflow.runtime.event_time.held_back import held_back
+from stateflow.runtime.event_time.untimely import KINDS, shown_instant, shown_span
+from stateflow.runtime.standby.mixing import read_membership
 from stateflow.runtime.standby.records import CopyReport, MemberRecord, UntimelyReport
-from stateflow.runtime.untimely import KINDS, shown_instant, shown_span
 
 HELD_HEADER = (
     "task",
@@ -79,10 +79,10 @@ def standby_facts(cluster: Cluster, app: str) -> dict[str, Any]:
     `untimely` is what tasks have met of late records and of those too far ahead; of workers that have ended, too, for
     as long as the topic keeps it.
     """
-    board = read_board(cluster, app)
+    membership = read_membership(cluster, app)
     ids = set(cluster.group_members(app))
-    members = [] if board is None else [m for m in board.members.values() if m.member_id in ids]
-    placement = None if board is None else board.placement
+    members = [] if membership is None else [m for m in membership.members.values() if m.member_id in ids]
+    placement = None if membership is None else membership.placement
     now_ms = int(time.time() * 1000)
     return {
         "app": app,
@@ -103,7 +103,7 @@ def standby_facts(cluster: Cluster, app: str) -> dict[str, Any]:
             key=lambda row: (row["task"], row["state"] != "running", row["worker"]),
         ),
         "warming": {} if placement is None else placement.warmup,
-        "untimely": [] if board is None else _untimely_facts(board.untimely.values(), now_ms),
+        "untimely": [] if membership is None else _untimely_facts(membership.untimely.values(), now_ms),
         "held_back": held_facts(cluster, app),
     }
 

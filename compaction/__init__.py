@@ -4,7 +4,7 @@
 
 Folders, each importing only those above it: ``settings`` (what may be set), ``cluster`` (asking the brokers),
 ``model`` (predicting), ``sensing`` (measuring), ``advice`` (recommending), ``control`` (changing and watching),
-``experiment`` and ``pages`` (runs of made-up load, HTML), ``study`` (all of it put to the test).
+``calibration`` and ``pages`` (short runs of made-up load, HTML). The study of all this is ``lab/compaction``.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from stateflow.compaction.advice.objective import Objective
 from stateflow.compaction.advice.recommend import recommend
 from stateflow.compaction.advice.recommendation import Outcome, Recommendation
 from stateflow.compaction.cluster.admin import ClusterAdmin
-from stateflow.compaction.control.apply import Applied, apply, rollback
+from stateflow.compaction.control.change import Applied, apply, rollback
 from stateflow.compaction.control.journal import Journal
 from stateflow.compaction.control.negotiate import recommend_allowed
 from stateflow.compaction.control.settle import Settled, settle, touch
 from stateflow.compaction.model.workload import RestoreRate, Workload
 from stateflow.compaction.sensing.measure import MeasureOptions, changelog_bytes, measure
 from stateflow.compaction.sensing.measurement import Measurement
-from stateflow.compaction.settings.policy import CleanerSettings, Policy
+from stateflow.compaction.settings.topic_settings import CleanerSettings, Policy
 
 __all__ = [
     "Applied",

@@ -30,10 +30,10 @@ from stateflow.operators.aggregates import (
     sum,
     top_k,
 )
+from stateflow.operators.error_policy import DeadLetter, Fail, Retry, Skip
 from stateflow.operators.operator import Context, Operator
-from stateflow.operators.policy import DeadLetter, Fail, Retry, Skip
 from stateflow.operators.stream import Stream
-from stateflow.operators.topics import Topic
+from stateflow.operators.topic_options import Topic
 from stateflow.operators.windows import Tumbling
 from stateflow.state.counter import Counter
 from stateflow.state.declare import state
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from stateflow import testing
     from stateflow.codec.avro import AvroCodec as Avro
     from stateflow.codec.confluent import ConfluentAvro
-    from stateflow.codec.registry import SchemaRegistry
+    from stateflow.codec.schema_registry import SchemaRegistry
 
 __all__ = [
     "Aggregate",
@@ -116,7 +116,7 @@ def __getattr__(name: str) -> Any:
     if name == "ConfluentAvro":
         return importlib.import_module("stateflow.codec.confluent").ConfluentAvro
     if name == "SchemaRegistry":
-        return importlib.import_module("stateflow.codec.registry").SchemaRegistry
+        return importlib.import_module("stateflow.codec.schema_registry").SchemaRegistry
     if name == "testing":
         return importlib.import_module("stateflow.testing")
     raise AttributeError(f"module 'stateflow' has no attribute {name!r}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-import traceback
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -18,12 +17,13 @@ from stateflow.config import AppOptions, CommitMode, Guarantee, ImageMode, Setti
 from stateflow.errors import ConfigError, GraphError, StateflowError
 from stateflow.operators.cut import cut
 from stateflow.operators.describe import describe, describe_text
+from stateflow.operators.error_policy import Fail, LatePolicy, Policy, Skip
 from stateflow.operators.graph import Graph, Keyed, check_name
 from stateflow.operators.operator import Operator, OperatorClass
-from stateflow.operators.policy import Fail, LatePolicy, Policy, Skip
 from stateflow.operators.stream import Stream
-from stateflow.operators.topics import Topic as Topic
+from stateflow.operators.topic_options import Topic as Topic
 from stateflow.operators.topology import Topology
+from stateflow.operators.user_traceback import user_traceback
 from stateflow.operators.verbs import source_node
 
 K = TypeVar("K")
@@ -77,6 +77,7 @@ class App:
             options or AppOptions(), {name: it for name, it in given.items() if it is not None}
         )
         self._command_line: dict[str, Any] = {}
+        self._refinements: list[Callable[[Settings], Settings]] = []
         self._settings: Settings | None = None
 
     # --- settings ---------------------------------------------------------------------------------------
@@ -90,12 +91,20 @@ class App:
     def settings(self) -> Settings:
         """The settings in force with the origin of each; file and environment are read once."""
         if self._settings is None:
-            self._settings = resolve(self.id, self._code, self._command_line)
+            settings = resolve(self.id, self._code, self._command_line)
+            for refine in self._refinements:
+                settings = refine(settings)
+            self._settings = settings
         return self._settings
 
     def configure(self, **settings: Any) -> None:
         """Override settings, as the command line does: these win; None leaves one as it is."""
         self._command_line |= {name: value for name, value in settings.items() if value is not None}
+        self._settings = None
+
+    def refine(self, function: Callable[[Settings], Settings]) -> None:
+        """Have ``function`` fill in, with their origin, settings that nobody has made."""
+        self._refinements.append(function)
         self._settings = None
 
     # --- the graph --------------------------------------------------------------------------------------
@@ -244,12 +253,10 @@ class App:
     def main(self) -> None:
         """Run the command line on this application (``python app.py run …``) and end with its exit code.
 
-        The verbs are those of ``stateflow``, with the application already named.
+        The commands are those of ``stateflow``, with the application already named to those that take one.
         """
-        cli = importlib.import_module("stateflow.cli.main")  # by name: nothing here depends on the CLI
-        verb, *rest = sys.argv[1:] or ["--help"]
-        arguments = [verb, *rest] if verb.startswith("-") else [verb, self._target(), *rest]
-        sys.exit(cli.run(arguments))
+        script = importlib.import_module("stateflow.cli.script")  # by name: nothing here depends on the CLI
+        sys.exit(script.run(self, self._target(), sys.argv[1:] or ["--help"]))
 
     def _target(self) -> str:
         module = sys.modules["__main__"]
@@ -257,7 +264,8 @@ class App:
         if not names or not getattr(module, "__file__", None):
             raise ConfigError(
                 "main() cannot tell where its application is.",
-                action="Call it on a module-level variable of the script, or use `stateflow run APP`.",
+                action='Call it on a module-level variable of the script, under `if __name__ == "__main__":`; or use'
+                " `stateflow run APP`.",
             )
         return f"{module.__file__}:{names[0]}"
 
@@ -330,15 +338,16 @@ def _broken(target: str, cause: BaseException, whole: str) -> StateflowError:
     """The error for a module that raises while it is imported: where, and how to see all of it."""
     if isinstance(cause, StateflowError):
         return cause
+    raised = None if isinstance(cause, SyntaxError) else user_traceback(cause)
     if isinstance(cause, SyntaxError):
-        place, line, why = cause.filename, cause.lineno, cause.msg
+        place, why = f" ({cause.filename}:{cause.lineno})", cause.msg
     else:
-        frame = traceback.extract_tb(cause.__traceback__)[-1]
-        place, line, why = frame.filename, frame.lineno, str(cause)
+        place, why = "" if raised is None else f" ({raised.place})", str(cause)
     return ConfigError(
-        f"{target!r} cannot be loaded: {type(cause).__name__}: {why} ({place}, line {line}).",
+        f"{target!r} cannot be loaded: {type(cause).__name__}: {why}{place}.",
         action=f"Correct the code; `{whole}` shows the whole traceback.",
         target=target,
+        **({} if raised is None else raised.fields()),
     )
 
 

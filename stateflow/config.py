@@ -25,6 +25,8 @@ import msgspec
 from msgspec import Meta
 
 from stateflow.errors import ConfigError
+from stateflow.memory import MEMORY_BYTES, MEMORY_BYTES_MIN, MemoryShares, memory_shares
+from stateflow.redaction import Address, redacted, redacted_text
 
 FILE_NAME = "stateflow.toml"
 FILE_VARIABLE = "STATEFLOW_CONFIG"
@@ -32,13 +34,13 @@ _PREFIX = "STATEFLOW_"
 _CLIENT = "client"
 _CLIENT_PREFIX = f"{_PREFIX}CLIENT__"
 _MISSPELLED_SIMILARITY = 0.9
-_SECRET_WORDS = ("password", "secret", "token", "jaas", "private", ".key", "oauth")
 
 Guarantee = Literal["at-least-once", "exactly-once"]
 Count = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0)]
 ByteCount = Annotated[int, Meta(ge=0)]
 CopyCount = Annotated[int, Meta(ge=0, le=16)]
+MemoryLimit = Annotated[int, Meta(ge=MEMORY_BYTES_MIN)]
 
 
 CommitMode = Literal["standard", "paranoid"]
@@ -54,8 +56,12 @@ class WorkerOptions:
     """Longest time between two commits of a task: under exactly-once, how late an output can appear."""
     commit_mode: CommitMode = "standard"
     """Exactly-once: ``paranoid`` gives each transaction a producer epoch of its own (``docs/exactly-once.md``)."""
-    dirty_bytes_max: Count = 64 << 20
-    """A task with more changed state than this commits early."""
+    memory_bytes: MemoryLimit = MEMORY_BYTES
+    """What one worker process may take in memory: caches, queues, changed state and restores have their shares of it
+    (``docs/operating.md``)."""
+    dirty_bytes_max: Count | None = None
+    """A task with more changed keys and values than this commits early; None leaves it to the share of
+    ``memory_bytes`` that all tasks have together."""
     poll_records_max: Count = 10_000
     restore_threads: Count = 2
     """Tasks of one worker that are restored at the same time, beside the poll thread."""
@@ -65,14 +71,18 @@ class WorkerOptions:
     """How often local state is flushed: what a crash of the machine has to replay."""
     purge_interval_seconds: Seconds = 30.0
     """How often consumed records are dropped from repartition topics."""
-    read_cache_bytes: ByteCount = 16 << 20
-    """Per task, shared by its stores."""
+    read_cache_bytes: ByteCount | None = None
+    """Per task, shared by its stores; None divides a share of ``memory_bytes`` among the tasks that run."""
     revoke_timeout_seconds: Seconds = 30.0
     """How long a starting task may take to notice that its partition was taken away."""
     start_from: Literal["earliest", "latest"] = "earliest"
     """Where a source without a committed offset is first read."""
     images: str | None = None
     """Where images of local state are kept (a directory, ``s3://bucket/prefix`` …); never with credentials in it."""
+    savepoints: str = "./savepoints"
+    """Where savepoints may be kept, besides ``images``: locations, divided by commas, each with all that is below it.
+    Workers copy state to no other place, whoever asks for it.
+    """
     image_interval_seconds: Seconds = 600.0
     """Age at which a task's newest image is followed by another, where ``images`` says where they are kept."""
     images_kept: Count = 3
@@ -102,9 +112,25 @@ class WorkerOptions:
     """Name of this worker for static membership; None joins as an ordinary member."""
 
     @property
+    def places(self) -> tuple[str, ...]:
+        """The locations of state outside ``state_dir``: those of savepoints and images."""
+        named = [place.strip() for place in self.savepoints.split(",")]
+        return tuple(place for place in (*named, self.images) if place)
+
+    @property
     def trim_to(self) -> str | None:
         """Where the images are that changelogs are deleted before; None when they are not."""
         return self.images if self.trim else None
+
+    @property
+    def memory(self) -> MemoryShares:
+        """How ``memory_bytes`` is divided."""
+        return memory_shares(self.memory_bytes, standby=self.standby_replicas > 0)
+
+    @property
+    def task_dirty_bytes_max(self) -> int:
+        """Changed keys and values with which one task commits early, whatever the others hold."""
+        return self.dirty_bytes_max or self.memory.dirty_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,9 +168,7 @@ def check_images(options: WorkerOptions) -> None:
             action="Raise 'images_kept', or lower 'images_promised'.",
             setting="images_promised",
         )
-    authority = options.images.partition("://")[2].partition("/")[0]
-    query = options.images.partition("?")[2].lower()
-    if "@" in authority or any(word in query for word in (*_SECRET_WORDS, "access_key")):
+    if Address.of(options.images).has_credentials:
         raise ConfigError(
             "With 'trim' the place of the images is written down in the catalog, and this one has credentials in it.",
             action="Give credentials in the environment, as the object store documents it.",
@@ -168,10 +192,16 @@ class Settings:
     options: AppOptions
     origins: Mapping[str, str]
 
+    def defaulting(self, name: str, value: Any, origin: str) -> Settings:
+        """The same with another value for a setting that still has its default."""
+        if self.origins[name] != "default":
+            return self
+        return Settings(replace(self.options, **{name: value}), {**self.origins, name: origin})
+
     def shown(self) -> list[Setting]:
-        """Every setting with its origin, secrets redacted."""
+        """Every setting with its origin, secrets redacted, and how the memory is divided."""
         plain = [
-            Setting(name, str(getattr(self.options, name)), self.origins[name])
+            Setting(name, redacted(name, getattr(self.options, name)), self.origins[name])
             for name in _hints()
             if name != _CLIENT
         ]
@@ -179,12 +209,11 @@ class Settings:
             Setting(f"client.{name}", redacted(name, value), self.origins[f"client.{name}"])
             for name, value in sorted(self.options.client.items())
         ]
-        return plain + client
-
-
-def redacted(name: str, value: object) -> str:
-    """The value of a client setting, or stars where its name says that it is a secret."""
-    return "********" if any(word in name.lower() for word in _SECRET_WORDS) else str(value)
+        shares = [
+            Setting(f"memory_bytes.{name.removesuffix('_bytes')}", str(size_bytes), "memory_bytes")
+            for name, size_bytes in self.options.memory.shown()
+        ]
+        return plain + shares + client
 
 
 def resolve(
@@ -306,9 +335,9 @@ def _converted(name: str, value: object, hint: Any, origin: str) -> Any:
     try:
         return msgspec.convert(value, hint, strict=False)
     except msgspec.ValidationError as cause:
-        shown = "its value" if name == _CLIENT else repr(value)
+        shown = "its value" if name == _CLIENT else redacted_text(repr(value))
         raise ConfigError(
-            f"The setting {name!r} cannot be {shown} ({origin}): {cause}.",
+            f"The setting {name!r} cannot be {shown} ({origin}): {redacted_text(str(cause))}.",
             action=f"{_advice(hint)}; `stateflow config show --origin` lists all settings.",
             setting=name,
         ) from cause

@@ -1,10 +1,19 @@
 """Every error that stateflow raises on purpose: what broke, and what to do about it.
 
-One tree, rooted at :class:`StateflowError`. Each class carries the exit code that the CLI ends with; the
-table in ``docs/operating.md`` is generated from :func:`exit_codes`. A bug is an ``assert`` and is never caught.
+One tree, rooted at :class:`StateflowError`. Each class carries the exit code that the CLI ends with, and whether a
+worker waits for it to pass; the tables in ``docs/operating.md`` are compared with them. A bug is an ``assert`` and is
+never caught.
 """
 
 from __future__ import annotations
+
+DISTRIBUTION = "stateflow-kafka"
+"""What pip installs. The project called `stateflow` on PyPI is another one."""
+
+
+def install_command(*extras: str) -> str:
+    """The command that installs this package, with extras; over an installed one it only adds what they need."""
+    return f"pip install '{DISTRIBUTION}[{','.join(extras)}]'" if extras else f"pip install {DISTRIBUTION}"
 
 
 class StateflowError(Exception):
@@ -14,12 +23,22 @@ class StateflowError(Exception):
     """
 
     exit_code = 1
+    retriable = False
+    """Whether an error of this class may pass without anybody doing anything."""
 
     def __init__(self, message: str, *, action: str, **fields: object) -> None:
         super().__init__(message)
         self.message = message
         self.action = action
         self.fields = fields
+
+    @property
+    def is_retriable(self) -> bool:
+        """Whether a worker opens the task again after this error, with back-off; any other one ends the application.
+
+        Commands do not wait: for them every error is an error.
+        """
+        return self.retriable
 
     def __str__(self) -> str:
         return f"{self.message} What to do: {self.action}"
@@ -52,6 +71,7 @@ class BrokerUnreachable(StateflowError):
     """No broker answered at the given address in time."""
 
     exit_code = 10
+    retriable = True
 
 
 class TopicMissing(StateflowError):
@@ -79,15 +99,17 @@ class OffsetOutOfRange(StateflowError):
 
 
 class ProducerFenced(StateflowError):
-    """A newer instance of this task took over: stop, never retry."""
+    """A newer producer of this task took over, or its transaction ran past its time-out: never retry with this one."""
 
     exit_code = 15
+    retriable = True
 
 
 class TransactionAborted(StateflowError):
     """A transaction had to be aborted; nothing of it is visible, and its input will be read again."""
 
     exit_code = 16
+    retriable = True
 
 
 class BrokerRefused(StateflowError):
@@ -100,12 +122,14 @@ class OffsetsPending(StateflowError):
     """An open transaction holds offsets of this group; until it ends nobody knows where the group stands."""
 
     exit_code = 18
+    retriable = True
 
 
 class MembershipLost(StateflowError):
     """This member of a consumer group was replaced or timed out; its partitions belong to another one now."""
 
     exit_code = 19
+    retriable = True
 
 
 # --- records: 20 … 29 -------------------------------------------------------------------------------
@@ -146,6 +170,7 @@ class StateLocked(StateflowError):
     """The state directory is in use by another process."""
 
     exit_code = 30
+    retriable = True
 
 
 class StateForeign(StateflowError):
@@ -155,9 +180,17 @@ class StateForeign(StateflowError):
 
 
 class StateCorrupt(StateflowError):
-    """The local store or an image is damaged. The changelog still has everything."""
+    """The local store or an image is damaged. The changelog still has everything.
+
+    ``fields``: replaceable, when a new store in its place would do.
+    """
 
     exit_code = 32
+
+    @property
+    def is_retriable(self) -> bool:
+        """A damaged store is set aside when its task is opened again, and filled from the changelog."""
+        return bool(self.fields.get("replaceable"))
 
 
 class DiskFull(StateflowError):

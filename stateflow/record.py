@@ -5,11 +5,22 @@ Offsets are only ever ``offset_first`` (included) and ``offset_next`` (excluded)
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+_TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
+
 Headers = tuple[tuple[str, bytes], ...]
+
+
+def is_topic_name(name: str) -> bool:
+    """True for what Kafka allows as the name of a topic.
+
+    Every name from which topics, directories and objects are called is of this form: it leaves no folder.
+    """
+    return _TOPIC_NAME.fullmatch(name) is not None and name not in (".", "..")
 
 
 class TopicPartition(NamedTuple):

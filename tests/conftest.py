@@ -1,13 +1,30 @@
-"""What the test folders share: the broker."""
+"""What the test folders share: the broker, and the processes that the tests are dealt out to."""
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from stateflow.testing.broker import TestBroker, open_test_broker
+from tests.dealing import sort_long_first
+
+if TYPE_CHECKING:  # pytest-xdist is needed only where it is asked for: by `-n`, as `dev.py test` does
+    from xdist.remote import Producer
+
+    from tests.lanes import Lanes
+
+LANES_MAX = 8
+WAITING_LANES = 2  # more processes than cores: tests on a broker mostly wait for what it does
+
+# How long an example takes says how busy the machine is, with several processes at work.
+settings.register_profile("shared cores", settings.default, deadline=None)
+settings.load_profile("shared cores")
 
 
 def pytest_configure() -> None:
@@ -19,11 +36,46 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """What `-n auto` means: some more processes than cores; and `-n logical`: as many."""
+    waiting = WAITING_LANES if config.option.numprocesses == "auto" else 0
+    return min((os.cpu_count() or 1) + waiting, LANES_MAX)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Lanes | None:
+    """Deal files out in the order that the processes collect them in."""
+    if config.option.dist != "loadfile":
+        return None
+    from tests.lanes import Lanes
+
+    config.option.loadscopereorder = False
+    return Lanes(config, log)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Begin with what takes long, where several processes share the work."""
+    if hasattr(config, "workerinput"):
+        sort_long_first(items)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A state folder of this run: tests see no broker of the user's, and are not remembered as experience."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("state-home")
+        patch.setenv("STATEFLOW_HOME", str(folder))
+        patch.delenv("STATEFLOW_UP", raising=False)
+        yield folder
+
+
 @pytest.fixture(scope="session")
 def broker() -> Iterator[TestBroker]:
-    """One Kafka broker for the whole run (STATEFLOW_TEST_BROKER chooses it); `.bootstrap` is its address.
+    """One Kafka broker for each process of the run; `.bootstrap` is its address.
 
-    Tests name their topics and groups uniquely instead of sharing them.
+    STATEFLOW_TEST_BROKER chooses another one, for all of them: tests name their topics and groups uniquely
+    instead of sharing them.
     """
     with open_test_broker() as running:
         yield running

@@ -12,7 +12,7 @@ from stateflow.compaction.advice.search import SearchSpace, candidates, cheapest
 from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.sensing.measurement import Measurement
 from stateflow.compaction.settings.knobs import knobs_for
-from stateflow.compaction.settings.policy import CleanerSettings, Policy
+from stateflow.compaction.settings.topic_settings import CleanerSettings, Policy
 
 IMAGE_BYTES_PER_SECOND = 200e6
 """Copying an image from a local disk or object store: a cautious figure, stated beside every use."""

@@ -12,7 +12,7 @@ from stateflow.compaction.model.closed_form import predict
 from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.sensing.measurement import Measurement
 from stateflow.compaction.settings.knobs import Knob
-from stateflow.compaction.settings.policy import Policy
+from stateflow.compaction.settings.topic_settings import Policy
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import msgspec
 
 from stateflow.compaction.advice.alternatives import Alternative
 from stateflow.compaction.advice.objective import Objective
-from stateflow.compaction.settings.policy import Policy
+from stateflow.compaction.settings.topic_settings import Policy
 
 
 @dataclass(frozen=True, slots=True)

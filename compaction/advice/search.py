@@ -11,7 +11,7 @@ from stateflow.compaction.model.closed_form import Prediction, predict
 from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.model.workload import Workload
 from stateflow.compaction.settings.knobs import Knob
-from stateflow.compaction.settings.policy import CleanerSettings, Policy
+from stateflow.compaction.settings.topic_settings import CleanerSettings, Policy
 
 SEGMENTS_PER_CYCLE = (1, 2, 3, 4, 6, 8, 12, 16)
 _SEGMENT_STEP = 1.15

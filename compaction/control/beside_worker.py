@@ -46,7 +46,7 @@ def elected_task(topology: Topology) -> str | None:
 
 
 class WatchBesideWorker:
-    """Implements ``runtime.worker.WorkerObserver``: runs the loop while this worker owns the elected task.
+    """Implements ``runtime.worker.observing.WorkerObserver``: runs the loop while this worker owns the elected task.
 
     Leaving the block ends the loop, and waits for it for as long as a look may take.
     """

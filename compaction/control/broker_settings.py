@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from stateflow.clock import Clock, SystemClock
 from stateflow.compaction.advice.alternatives import BUFFER_BYTES_MIN, fitting_cleaner
 from stateflow.compaction.cluster.admin import ClusterAdmin
-from stateflow.compaction.control.apply import Applied
+from stateflow.compaction.control.change import Applied
 from stateflow.compaction.control.journal import Journal, JournalEntry
 from stateflow.compaction.sensing.cleaner_checkpoint import cleaned_offsets
 from stateflow.compaction.sensing.measure import local_broker
 from stateflow.compaction.sensing.measurement import Measurement
-from stateflow.compaction.settings.policy import CleanerSettings
+from stateflow.compaction.settings.topic_settings import CleanerSettings
 from stateflow.errors import BrokerRefused, ConfigError
 from stateflow.log.base import Cluster
 from stateflow.record import TopicPartition

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from stateflow.compaction.control.watch import Decision
+from stateflow.store.directory import make_private
 
 _LOG = logging.getLogger(__name__)
 
@@ -33,7 +34,7 @@ class DecisionLog:
         self._last[topic] = decision
         line = json.dumps({"topic": topic, **asdict(decision)}) + "\n"
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            make_private(self.path.parent)
             if self.path.exists() and self.path.stat().st_size + len(line) > BYTES_MAX:
                 self.path.replace(self.path.with_name(self.path.name + ".1"))
             with self.path.open("a", encoding="utf-8") as file:

@@ -8,7 +8,7 @@ from stateflow.compaction.advice.objective import Objective
 from stateflow.compaction.advice.recommend import recommend
 from stateflow.compaction.advice.recommendation import Recommendation
 from stateflow.compaction.cluster.topic_admin import TopicAdmin
-from stateflow.compaction.control.apply import refusals
+from stateflow.compaction.control.change import refusals
 from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.sensing.measurement import Measurement
 

@@ -18,13 +18,13 @@ from stateflow.compaction.advice.objective import Objective
 from stateflow.compaction.advice.recommend import recommend
 from stateflow.compaction.advice.recommendation import Recommendation
 from stateflow.compaction.cluster.topic_admin import TopicAdmin
-from stateflow.compaction.control.apply import change
+from stateflow.compaction.control.change import change
 from stateflow.compaction.control.journal import Journal
 from stateflow.compaction.model.closed_form import predict
 from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.sensing.measure import changelog_bytes
 from stateflow.compaction.sensing.measurement import Measurement
-from stateflow.compaction.settings.policy import Policy
+from stateflow.compaction.settings.topic_settings import Policy
 from stateflow.errors import BrokerRefused, BrokerUnreachable, ConfigError, TopicMissing
 from stateflow.log.base import Cluster
 from stateflow.record import TopicPartition

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 
 from stateflow.compaction.model.costs import Costs, Counts
 from stateflow.compaction.model.workload import Bursts, Workload
-from stateflow.compaction.settings.policy import CleanerSettings, Policy
+from stateflow.compaction.settings.topic_settings import CleanerSettings, Policy
 
 _INDEX_ENTRY_BYTES = 12  # a time index entry; the offset index has 8, so the time index fills first
 _ROUNDS = 60

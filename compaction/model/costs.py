@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from stateflow.compaction.settings.policy import CleanerSettings, Policy
+from stateflow.compaction.settings.topic_settings import CleanerSettings, Policy
 
 _WORK = (
     "pass_seconds",

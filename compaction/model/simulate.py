@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, fields
 from stateflow.compaction.model.costs import Costs, Counts
 from stateflow.compaction.model.streams import Update
 from stateflow.compaction.model.workload import BATCH_OVERHEAD_BYTES
-from stateflow.compaction.settings.policy import CleanerSettings, Policy
+from stateflow.compaction.settings.topic_settings import CleanerSettings, Policy
 
 RECORD_OVERHEAD_BYTES = 9
 """Varints and attributes of one record in format v2, for values of 128 to 16,383 bytes."""

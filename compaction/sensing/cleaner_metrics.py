@@ -15,7 +15,7 @@ from stateflow.compaction.model.closed_form import Prediction, predict
 from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.model.workload import Workload
 from stateflow.compaction.sensing.exposition import Sample, canonical, finite, scrape
-from stateflow.compaction.settings.policy import CleanerSettings, Policy
+from stateflow.compaction.settings.topic_settings import CleanerSettings, Policy
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from stateflow.compaction.sensing.record_sizes import RECORD_OVERHEAD_BYTES, Rec
 from stateflow.compaction.sensing.record_sizes import estimate as estimate_bytes
 from stateflow.compaction.sensing.restore_probe import probe_restore
 from stateflow.compaction.sensing.sketch import KeySketch
-from stateflow.compaction.settings.policy import Policy
+from stateflow.compaction.settings.topic_settings import Policy
 from stateflow.errors import PartitionCountChanged
 from stateflow.log.base import Cluster, Reader
 from stateflow.log.reading import read_ranges

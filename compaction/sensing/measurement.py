@@ -9,7 +9,7 @@ import msgspec
 
 from stateflow.compaction.model.workload import Bursts, RestoreRate, Workload
 from stateflow.compaction.sensing.cleaner_metrics import CleanerEstimate
-from stateflow.compaction.settings.policy import CleanerSettings, Policy
+from stateflow.compaction.settings.topic_settings import CleanerSettings, Policy
 from stateflow.errors import ConfigError
 
 

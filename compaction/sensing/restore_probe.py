@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from stateflow.checkpoint.changelog_policy import ChangelogPolicy
 from stateflow.checkpoint.planner import plan_task
 from stateflow.checkpoint.restore import Restoration
-from stateflow.checkpoint.terms import LogTerms
 from stateflow.clock import Clock, SystemClock
 from stateflow.compaction.model.workload import RestoreRate
 from stateflow.log.base import Cluster
@@ -19,7 +19,7 @@ from stateflow.store.resources import RocksResources
 from stateflow.store.rocks import RocksTaskStores
 
 _STORE = "probe"
-_TERMS = LogTerms(accept_cut=True)
+_TERMS = ChangelogPolicy(accept_cut=True)
 """What is read is thrown away: a log that was trimmed is timed as it is."""
 _SPREAD_MIN = 0.1
 """Logs that differ less than this in size tell a rate, but not what part of the time is fixed."""
@@ -55,7 +55,7 @@ def probe_restore(
             try:
                 changelogs = {_STORE: TopicPartition(topic, number)}
                 plan = plan_task(
-                    cluster, task, changelogs, {topic: info.topic_id}, stores, clock, terms=_TERMS
+                    cluster, task, changelogs, {topic: info.topic_id}, stores, clock, log_policy=_TERMS
                 )
                 restoration = Restoration(cluster, plan, stores, clock)
                 try:

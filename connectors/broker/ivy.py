@@ -12,7 +12,7 @@ from xml.sax.saxutils import quoteattr
 
 from stateflow.connectors.broker.java import find_java
 from stateflow.connectors.broker.network import network_arguments
-from stateflow.errors import SetupError
+from stateflow.errors import SetupError, install_command
 
 Coordinates = tuple[str, str, str]
 LANES = 4  # Ivy downloads one file after the other; four side by side take a third of the time
@@ -52,7 +52,7 @@ def ivy_classpath() -> str:
     if len(paths) != 2:
         raise SetupError(
             "The broker's jars are fetched with the Ivy that pyspark carries; pyspark is not installed.",
-            action="Install the extra `stateflow[broker]`.",
+            action=f"Run `{install_command('broker')}`.",
         )
     return os.pathsep.join(paths)
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from stateflow.errors import SetupError
+from stateflow.errors import SetupError, install_command
 
 MAJOR_MIN = 17  # Kafka 4 brokers need 17; so does Spark 4
 _VERSION_LINE = re.compile(r'version "(\d+)')
@@ -49,7 +49,7 @@ def find_java() -> Java:
         refused.append(f"{source}: {executable} is " + (f"version {major}" if major else "not usable"))
     raise SetupError(
         f"No Java {MAJOR_MIN} or newer was found" + (f" ({'; '.join(refused)})." if refused else "."),
-        action="Install the extra `stateflow[broker]` (it brings a runtime), or set JAVA_HOME.",
+        action=f"Run `{install_command('broker')}` (it brings a runtime), or set JAVA_HOME.",
     )
 
 

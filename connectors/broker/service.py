@@ -17,7 +17,14 @@ from stateflow.connectors.broker.distribution import KAFKA_JARS
 from stateflow.connectors.broker.filelock import file_lock
 from stateflow.connectors.broker.places import user_state_dir
 from stateflow.connectors.broker.processes import command_line
-from stateflow.connectors.broker.running import RunningBroker, forget_running, load_running, save_running
+from stateflow.connectors.broker.running import (
+    DEFAULT_NAME,
+    RunningBroker,
+    forget_running,
+    home_of,
+    load_running,
+    save_running,
+)
 from stateflow.errors import SetupError, StillRunning
 
 STOP_SECONDS = 30.0
@@ -27,38 +34,40 @@ START_LOCK_SECONDS = 180.0
 
 @dataclass(frozen=True)
 class BrokerPlan:
-    """What `stateflow up` starts. `data_dir` None keeps the data in the user's folder, unless `ephemeral`."""
+    """What `stateflow up` starts. `data_dir` None keeps the data in the broker's folder, unless `ephemeral`."""
 
     brokers: int = 1
     data_dir: Path | None = None
     ephemeral: bool = False
     port: int = 9092
+    name: str = DEFAULT_NAME
 
     @property
     def kept_dir(self) -> Path | None:
         """Where the data will stay; None when they will not."""
         if self.ephemeral:
             return None
-        return self.data_dir or user_state_dir() / ("kafka" if self.brokers == 1 else f"kafka-{self.brokers}")
+        folder = "kafka" if self.brokers == 1 else f"kafka-{self.brokers}"
+        return self.data_dir or home_of(self.name) / folder
 
 
 def start_detached(plan: BrokerPlan) -> RunningBroker:
     """Start a cluster that goes on when this process ends, and record it. Raises StillRunning, SetupError."""
-    with _starting():
+    with _starting(plan.name):
         cluster = EmbeddedKafka(plan.kept_dir, brokers=plan.brokers, port=plan.port, guarded=False).start()
-        return _record(cluster, owner_pid=None)
+        return _record(cluster, plan.name, owner_pid=None)
 
 
 @contextmanager
 def in_foreground(plan: BrokerPlan) -> Iterator[tuple[RunningBroker, EmbeddedKafka]]:
     """Run a recorded cluster for the time of the block. Raises StillRunning, SetupError."""
-    with _starting():
+    with _starting(plan.name):
         cluster = EmbeddedKafka(plan.kept_dir, brokers=plan.brokers, port=plan.port).start()
-        running = _record(cluster, owner_pid=os.getpid())
+        running = _record(cluster, plan.name, owner_pid=os.getpid())
     try:
         yield running, cluster
     finally:
-        forget_running()
+        forget_running(plan.name)
         cluster.stop()
 
 
@@ -86,18 +95,19 @@ def take_down(running: RunningBroker) -> None:
     _signal(running.live_pids, signal.SIGKILL)
     if running.ephemeral:
         shutil.rmtree(running.data_dir, ignore_errors=True)
-    forget_running()
+    forget_running(running.name)
 
 
 @contextmanager
-def _starting() -> Iterator[None]:
-    """Let one start at a time look whether a broker runs and record its own."""
+def _starting(name: str) -> Iterator[None]:
+    """Let one start at a time look whether the broker of that name runs and record its own."""
     with file_lock(user_state_dir() / "up.lock", timeout_seconds=START_LOCK_SECONDS):
-        running = load_running()
+        running = load_running(name)
         if running is not None and running.live_pids:
+            option = "" if name == DEFAULT_NAME else f" --name {name}"
             raise StillRunning(
                 f"A broker already runs at {running.bootstrap}, with its data in {running.data_dir}.",
-                action="Use it, or end it with `stateflow down`.",
+                action=f"Use it, end it with `stateflow down{option}`, or start another one with --name.",
                 bootstrap=running.bootstrap,
             )
         if running is not None and running.ephemeral:
@@ -105,8 +115,9 @@ def _starting() -> Iterator[None]:
         yield
 
 
-def _record(cluster: EmbeddedKafka, *, owner_pid: int | None) -> RunningBroker:
+def _record(cluster: EmbeddedKafka, name: str, *, owner_pid: int | None) -> RunningBroker:
     running = RunningBroker(
+        name=name,
         bootstrap=cluster.bootstrap,
         version=KAFKA_JARS.version,
         pids=cluster.pids,

@@ -26,7 +26,7 @@ from stateflow.catalog.model import Catalog
 from stateflow.catalog.names import changelog_topic
 from stateflow.log.kafka import connect
 from stateflow.record import OffsetRange, TopicPartition
-from stateflow.runtime.lag import is_drained
+from stateflow.runtime.worker.lag import is_drained
 
 APP = "examples/flights/app.py:app"
 APP_ID = "flights"
@@ -178,7 +178,7 @@ class Walk:
                 ("ranges equal", f"{sum(map(is_equal, found['audit']))}"),
                 ("moving", f"{found['seconds_moving']:.1f} s"),
                 ("auditing", f"{found['seconds_auditing']:.1f} s"),
-                ("predicted", f"{found['seconds_predicted']:.1f} s"),
+                ("predicted", "{seconds_low:.0f} to {seconds_high:.0f} s".format(**found["predicted"])),
             ]
             step.sentence = (
                 f"A Spark job moved {found['keys_total']:,} keys from {found['partitions_from']} to "

@@ -10,15 +10,18 @@ from __future__ import annotations
 import logging
 import random
 import time
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
 from stateflow.catalog.compatibility import additions, check_transition
-from stateflow.catalog.encoding import CatalogItem, decode_catalog, encode_item
+from stateflow.catalog.encoding import CatalogItem, decode_entry, encode_item
 from stateflow.catalog.model import Catalog, GenerationEntry
 from stateflow.catalog.names import control_topic
+from stateflow.catalog.records import Found, History, Stored, sort_records
 from stateflow.errors import (
+    CatalogIncompatible,
     CatalogMissing,
     GenerationUnfinished,
     PartitionCountChanged,
@@ -37,6 +40,9 @@ _PAUSE_SECONDS = 0.2
 _PAUSE_SECONDS_MAX = 10.0
 _STALL_SECONDS_MAX = 30.0
 
+_HISTORY_MAX = 20
+"""Records of a key that are remembered, to find one that can be read before those that cannot."""
+
 CONTROL_CONFIG = {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"}
 
 Decision = Callable[[Catalog | None], Sequence[CatalogItem]]
@@ -53,6 +59,8 @@ class ControlTopic:
         self._partition = TopicPartition(control_topic(app), 0)
         self._replication = replication
         self._pause = pause
+        self._warned: set[int] = set()
+        """Offsets of bad records that were told of."""
 
     @property
     def topic(self) -> str:
@@ -60,17 +68,55 @@ class ControlTopic:
         return self._partition.topic
 
     def read(self) -> Catalog | None:
-        """The catalog as it stands; None when there is no control topic or nothing on it.
+        """The catalog as it stands; None when there is no control topic or no catalog on it.
 
-        Raises ``CatalogIncompatible`` for one of a newer format, or that cannot be read.
+        Bad records of what the application can do without are passed over, with a warning. Raises
+        ``CatalogIncompatible`` for a newer format, or where an entry that is needed cannot be read.
         """
-        if self.topic not in self._cluster.describe([self.topic]):
-            return None
-        return decode_catalog(self._app, self._read_values())
+        return self.find().whole()
 
     def load(self) -> Catalog:
         """The catalog as it stands; raises ``CatalogMissing`` when there is none."""
         return self._required(self.read())
+
+    def load_topics(self) -> Catalog:
+        """The catalog, perhaps without stages and stores that cannot be read: the topics of all generations are in it.
+
+        For those who need no more. Raises ``CatalogMissing``, and ``CatalogIncompatible`` when even these are unknown.
+        """
+        return self._required(self.find().without_details())
+
+    def find(self, *, warn: bool = True) -> Found:
+        """What is on the topic, bad and unknown records included. Raises ``CatalogIncompatible`` for a newer format."""
+        if self.topic not in self._cluster.describe([self.topic]):
+            return Found(self._app, None)
+        found = sort_records(self._app, self._read_history())
+        for bad in found.bad:
+            if warn and not bad.is_needed and bad.offset not in self._warned:
+                self._warned.add(bad.offset)
+                _LOG.warning(
+                    "A record of %s, partition 0, is passed over: %s. See `stateflow repair --app %s`.",
+                    self.topic,
+                    bad,
+                    self._app,
+                )
+        return found
+
+    def put(self, decide: Callable[[Found], Mapping[bytes, bytes | None]]) -> None:
+        """Write records as they are, all or none, made of what is there: for repairs alone."""
+        writer = self._cluster.writer(self.topic)
+        try:
+            records = decide(
+                self.find(warn=False)
+            )  # after the fence: nobody before us can change it any more
+            if records:
+                writer.begin()
+                for key, value in records.items():
+                    writer.send(self.topic, key, value, partition=0)
+                writer.commit()
+        finally:
+            writer.close()
+        settled_ranges(self._cluster, [self._partition])
 
     def ensure(self, expected: Catalog) -> Catalog:
         """Compare the code's expectation with the catalog, add what is new, and return the whole.
@@ -146,11 +192,10 @@ class ControlTopic:
         writer = self._cluster.writer(self.topic)
         try:
             current = self.read()  # after the fence: nobody before us can change it any more
-            entries = decide(current)
-            if entries:
+            records = [self._encoded(entry) for entry in decide(current)]
+            if records:
                 writer.begin()
-                for entry in entries:
-                    key, value = encode_item(entry)
+                for key, value in records:
                     writer.send(self.topic, key, value, partition=0)
                 if offsets:
                     writer.send_offsets(offsets, self._app, None)
@@ -159,6 +204,20 @@ class ControlTopic:
             writer.close()
         settled_ranges(self._cluster, [self._partition])  # so that we read what we have just written
         return self._required(self.read())
+
+    def _encoded(self, entry: CatalogItem) -> tuple[bytes, bytes | None]:
+        key, value = encode_item(entry)
+        try:
+            if value is not None:
+                decode_entry(self._app, key, value)
+        except ValueError as error:
+            raise CatalogIncompatible(
+                f"the catalog entry {key.decode()!r} of {self._app!r} would not be read: {error}.",
+                action="nothing was written; correct the name, number or location that it holds.",
+                app=self._app,
+                key=key,
+            ) from error
+        return key, value
 
     def _create(self) -> None:
         info = self._cluster.describe([self.topic]).get(self.topic)
@@ -174,13 +233,14 @@ class ControlTopic:
                 partitions=info.partitions,
             )
 
-    def _read_values(self) -> dict[bytes, bytes | None]:
-        """Newest value of every key, up to the end as it is now."""
-        newest: dict[bytes, bytes | None] = {}
+    def _read_history(self) -> History:
+        """The newest records of every key, up to the end as it is now."""
+        found: defaultdict[bytes, deque[Stored]] = defaultdict(lambda: deque(maxlen=_HISTORY_MAX))
         log = self._cluster.ranges([self._partition])[self._partition]
         for batch in read_range(self._cluster, self._partition, log, stall_seconds_max=_STALL_SECONDS_MAX):
-            newest.update(zip(batch.keys, batch.values, strict=True))
-        return newest
+            for key, value, offset in zip(batch.keys, batch.values, batch.offsets, strict=True):
+                found[key].append(Stored(offset, value))
+        return {key: list(stored) for key, stored in found.items()}
 
     def _required(self, catalog: Catalog | None) -> Catalog:
         if catalog is None:

@@ -206,6 +206,9 @@ class SavepointEntry(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int
 
 
+CatalogEntry = AppEntry | StageEntry | StoreEntry | GenerationEntry | CutEntry | SavepointEntry
+
+
 class Catalog(msgspec.Struct, frozen=True, kw_only=True):
     """Everything on the control topic of one application at one moment."""
 

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
+from stateflow.record import is_topic_name
+
+SAVEPOINT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
+"""What a savepoint may be called."""
+
 
 def _generation_suffix(generation: int) -> str:
     return f"-g{generation}" if generation else ""
@@ -35,3 +42,9 @@ def transactional_id(app: str, generation: int, task: str) -> str:
 def members_topic(app: str) -> str:
     """``<app>-members``: one partition, compacted and short-lived: who runs what, and how warm the copies are."""
     return f"{app}-members"
+
+
+def is_own_topic(app: str, topic: str) -> bool:
+    """True for a name that a changelog or repartition topic of the application may have."""
+    inner = re.fullmatch(rf"{re.escape(app)}-(.+)-(changelog|repartition)(-g[1-9][0-9]*)?", topic)
+    return inner is not None and is_topic_name(topic)

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
-
-Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
-"""An older form of an entry, as JSON says it, made into the present one."""
 
 
 def upgraded_stage(entry: dict[str, Any]) -> dict[str, Any]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from stateflow.catalog.encoding import CUT_KEY, decode_cut
+import logging
+
+from stateflow.catalog.encoding import CUT_KEY, decode_entry
 from stateflow.catalog.model import CutEntry
 from stateflow.catalog.names import control_topic
 from stateflow.log.base import Cluster
 from stateflow.record import TopicPartition
+
+_LOG = logging.getLogger(__name__)
 
 _READ_RECORDS_MAX = 1_000
 
@@ -34,11 +38,27 @@ class CutWatch:
         )
 
     def poll(self) -> None:
-        """Take in what has been written since; never waits. Raises ``CatalogIncompatible``."""
+        """Take in what has been written since; never waits. A record that is no cut is passed over, with a warning."""
         for batch in self._reader.read(_READ_RECORDS_MAX, 0):
-            for key, value in zip(batch.keys, batch.values, strict=True):
+            for key, value, offset in zip(batch.keys, batch.values, batch.offsets, strict=True):
                 if key == CUT_KEY and value is not None:
-                    self.newest = decode_cut(self._app, value)
+                    self._take(value, offset)
+
+    def _take(self, value: bytes, offset: int) -> None:
+        try:
+            entry = decode_entry(self._app, CUT_KEY, value)
+        except ValueError as error:
+            _LOG.warning(
+                "A record of %s, partition 0, is passed over: %r at offset %d (%s). See `stateflow repair --app %s`.",
+                control_topic(self._app),
+                CUT_KEY.decode(),
+                offset,
+                error,
+                self._app,
+            )
+            return
+        assert isinstance(entry, CutEntry), "no other entry has this key"
+        self.newest = entry
 
     def close(self) -> None:
         """Stop reading."""

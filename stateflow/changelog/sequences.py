@@ -2,7 +2,7 @@
 
 A *sequence* is what one commit wrote to a changelog partition: its changes, then a commit record. Only the
 fenced owner of a task appends to its changelogs, one sequence after the other, so a record belongs to the
-sequence whose commit record comes next, and records behind the newest commit record are a *dangling tail*:
+sequence whose commit record comes next, and records behind the newest commit record are a *uncommitted suffix*:
 the visible part of a commit that never was. ``docs/exactly-once.md`` has the protocol and the argument.
 
 A partition without any commit record was written by something else (another program, version 0.1 with at-least-once):
@@ -77,16 +77,16 @@ def tail_of(rows: Rows, offset_next: int) -> Tail:
 
 
 @dataclass(frozen=True, slots=True)
-class Resolution:
+class CommittedEnd:
     """What a new owner of a task finds decided in its changelogs, and what it has to set right.
 
-    ``restore_next``: per changelog, the offset up to which records count. ``void_keys``: per changelog, keys
+    ``restore_next``: per changelog, the offset up to which records count. ``orphaned_keys``: per changelog, keys
     whose newest visible records do not count; their true values must be written again before anything else.
     """
 
     last: CommitRecord | None
     restore_next: Mapping[str, int]
-    void_keys: Mapping[str, frozenset[bytes]] = field(default_factory=dict)
+    orphaned_keys: Mapping[str, frozenset[bytes]] = field(default_factory=dict)
     is_torn: bool = False
     by_marker: bool = False
     """True where ``last`` is older than what counts, so that it says nothing of the input."""
@@ -102,7 +102,7 @@ class Resolution:
         return self.last.sequence if self.last else -1
 
 
-def resolve(tails: Mapping[str, Tail]) -> Resolution:
+def resolve(tails: Mapping[str, Tail]) -> CommittedEnd:
     """Decide about all changelogs of one task together.
 
     The newest commit record of any of them is the task's last commit: it was sent only after every change and
@@ -115,7 +115,7 @@ def resolve(tails: Mapping[str, Tail]) -> Resolution:
         default=None,
     )
     restore_next: dict[str, int] = {}
-    void_keys: dict[str, frozenset[bytes]] = {}
+    orphaned_keys: dict[str, frozenset[bytes]] = {}
     is_torn = False
     for name, tail in tails.items():
         is_behind = tail.last is not None and last is not None and tail.last.sequence < last.sequence
@@ -123,9 +123,9 @@ def resolve(tails: Mapping[str, Tail]) -> Resolution:
         is_void = bool(tail.keys) and not is_behind
         restore_next[name] = tail.decided_next if is_void else tail.offset_next
         if is_void:
-            void_keys[name] = tail.keys
+            orphaned_keys[name] = tail.keys
         is_torn = is_torn or is_behind or bool(tail.keys)
-    return Resolution(last, restore_next, void_keys, is_torn)
+    return CommittedEnd(last, restore_next, orphaned_keys, is_torn)
 
 
 class SequenceFilter:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from stateflow.checkpoint.choosing import plan_with_images
+from stateflow.checkpoint.image_selection import plan_with_images
 from stateflow.checkpoint.jobs import RestoreJob
 from stateflow.checkpoint.planner import Action, StorePlan, TaskPlan
 from stateflow.clock import Clock

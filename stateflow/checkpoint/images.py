@@ -23,11 +23,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from stateflow.checkpoint.manifest import ImageFile, ImageStore, Manifest, UploadMode
+from stateflow.checkpoint.manifest import MANIFEST_BYTES_MAX, ImageFile, ImageStore, Manifest, UploadMode
 from stateflow.checkpoint.objects import ObjectStore, sync_directory
 from stateflow.clock import Clock
 from stateflow.errors import Interrupted, StateCorrupt
 from stateflow.failpoints import reach
+from stateflow.record import is_topic_name
 
 _LOG = logging.getLogger(__name__)
 
@@ -68,6 +69,11 @@ class TaskImages:
         self._objects = objects
         self._clock = clock
         self._identity = (app, generation, task)
+        if not (is_topic_name(app) and is_topic_name(task)):  # they become names of objects
+            raise StateCorrupt(
+                f"{app!r} or {task!r} cannot be the name of an application and of a task of it.",
+                action="something else wrote to the control topic: see `stateflow repair`.",
+            )
         self._folder = f"{app}/g{generation}/{task}"
 
     @property
@@ -147,8 +153,7 @@ class TaskImages:
 
     def load(self, name: str) -> Manifest:
         """One manifest, checked. Raises ``StateCorrupt``, also when it is of another task."""
-        with self._objects.open(name) as source:
-            manifest = Manifest.decode(source.read(), name)
+        manifest = Manifest.decode(self._read(name), name)
         if (manifest.app, manifest.generation, manifest.task) != self._identity:
             raise StateCorrupt(
                 f"the image {name} belongs to {manifest.app} g{manifest.generation} {manifest.task}.",
@@ -285,9 +290,8 @@ class TaskImages:
 
     def _is_safe(self, name: str, sizes: Mapping[str, int]) -> bool:
         try:
-            with self._objects.open(self._mark(name)) as source:
-                if source.read() != self._digest(name):
-                    return False
+            if self._read(self._mark(name)) != self._digest(name):
+                return False
             manifest = self.load(name)
         except (FileNotFoundError, StateCorrupt) as error:
             _LOG.warning("The image %s is not safe: %s", name, error)
@@ -310,8 +314,15 @@ class TaskImages:
         return problems
 
     def _digest(self, name: str) -> bytes:
+        return hashlib.sha256(self._read(name)).hexdigest().encode()
+
+    def _read(self, name: str) -> bytes:
+        """A manifest or a mark, or somewhat more than any has: what is larger is never read whole."""
         with self._objects.open(name) as source:
-            return hashlib.sha256(source.read()).hexdigest().encode()
+            content = bytearray()  # piece by piece: one read of so many bytes would allocate them all at once
+            while len(content) <= MANIFEST_BYTES_MAX and (chunk := source.read(_CHUNK_BYTES)):
+                content += chunk
+            return bytes(content)
 
     def _mark(self, name: str) -> str:
         return f"{self._folder}/safe/{self.created_ms(name):020d}"

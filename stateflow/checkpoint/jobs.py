@@ -11,9 +11,9 @@ from tempfile import TemporaryDirectory
 from stateflow.catalog.model import Catalog
 from stateflow.catalog.names import changelog_topic, task_id
 from stateflow.changelog.sequences import resolve
+from stateflow.checkpoint.changelog_policy import WHOLE_LOGS, ChangelogPolicy
 from stateflow.checkpoint.planner import TaskPlan, plan_task
 from stateflow.checkpoint.tails import read_tails
-from stateflow.checkpoint.terms import WHOLE_LOGS, LogTerms
 from stateflow.clock import Clock
 from stateflow.errors import StateCorrupt
 from stateflow.log.base import Cluster
@@ -35,7 +35,7 @@ class RestoreJob:
     topic_ids: dict[str, str]
     images: str | None = None
     """Location of images that may shorten the restore."""
-    terms: LogTerms = WHOLE_LOGS
+    log_policy: ChangelogPolicy = WHOLE_LOGS
     """What the catalog says about the changelogs."""
     """Whether commit records decide up to where the changelogs count, and not Kafka's marker alone."""
     ends: Mapping[str, int] | None = None
@@ -53,7 +53,7 @@ def jobs_of(
 
     Without ``images`` the place counts that the catalog names, if it does.
     """
-    terms = LogTerms.of(catalog)
+    log_policy = ChangelogPolicy.of(catalog)
     app, generation = catalog.app.app, catalog.active.generation
     ids = catalog.active.topic_ids
     jobs = []
@@ -73,8 +73,8 @@ def jobs_of(
                     directory=task_directory(state_dir, app, cluster_id, generation, task),
                     changelogs={store: TopicPartition(topic, partition) for store, topic in topics.items()},
                     topic_ids={topic: ids[topic] for topic in topics.values()},
-                    images=terms.images(images),
-                    terms=terms,
+                    images=log_policy.images(images),
+                    log_policy=log_policy,
                 )
             )
     return jobs
@@ -107,7 +107,7 @@ def plan_of(
         clock,
         ends=decided_ends(cluster, job, clock) if ends is None else ends,
         held=held,
-        terms=job.terms,
+        log_policy=job.log_policy,
     )
 
 

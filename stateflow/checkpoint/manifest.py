@@ -16,6 +16,8 @@ UploadMode = Literal["full", "delta"]
 """``delta``: files that the image before has are not sent again. ``full``: every image has all its files for itself."""
 FILES_MAX = 100_000
 FILE_BYTES_MAX = 64 << 30
+MANIFEST_BYTES_MAX = 32 << 20
+"""``FILES_MAX`` files take 20 MB. What is larger is refused unread: a reader must not fill its memory with it."""
 # What a RocksDB checkpoint consists of. Nothing else is ever written to disk from an image.
 FILE_NAME = re.compile(
     r"CURRENT|IDENTITY|MANIFEST-\d{1,20}|OPTIONS-\d{1,20}|\d{1,20}\.(sst|blob)|rocksdict-config\.json"
@@ -71,9 +73,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def decode(cls, data: bytes, where: str) -> Manifest:
         """Read and check a manifest. Raises ``StateCorrupt`` for anything an honest writer would not have written."""
+        if len(data) > MANIFEST_BYTES_MAX:
+            raise _refused(where, f"it is larger than {MANIFEST_BYTES_MAX} bytes")
         try:
             manifest = msgspec.json.decode(data, type=cls)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise _refused(where, f"it cannot be read ({error})") from error
         if manifest.format != FORMAT_VERSION:
             raise _refused(where, f"its format is {manifest.format}, this version reads {FORMAT_VERSION}")

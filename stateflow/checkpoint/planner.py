@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from stateflow.checkpoint.terms import LogTerms
+from stateflow.checkpoint.changelog_policy import ChangelogPolicy
 from stateflow.clock import Clock, SystemClock
 from stateflow.errors import ChangelogTrimmed, TopicMissing, TopicRecreated
 from stateflow.log.base import Cluster
@@ -45,7 +45,7 @@ class StoreFacts:
     """From when on deletions are kept for ``tombstones_kept_ms``; before, it was ``tombstones_before_ms``."""
     tombstones_before_ms: int = _DELETE_RETENTION_MS_DEFAULT
     accept_cut: bool = False
-    """See ``LogTerms``."""
+    """See ``ChangelogPolicy``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class StorePlan:
     """When the content that is built upon was all that the log said; ``planned_ms`` for an empty one."""
     tombstones_kept_ms: int
     accept_cut: bool = False
-    """See ``LogTerms``."""
+    """See ``ChangelogPolicy``."""
 
     @property
     def from_empty(self) -> bool:
@@ -100,17 +100,17 @@ def plan_task(
     *,
     ends: Mapping[str, int] | None = None,
     held: str = "the local state",
-    terms: LogTerms | None = None,
+    log_policy: ChangelogPolicy | None = None,
 ) -> TaskPlan:
     """The plan of one task. ``topic_ids`` are the ids that the catalog recorded, by topic.
 
     ``ends`` is, by store, the offset up to which the changelog counts, where that is not its last stable offset;
-    ``held`` is what reasons call the content of ``stores``; ``terms`` is what the catalog says about the logs.
+    ``held`` is what reasons call the content of ``stores``; ``log_policy`` is what the catalog says about the logs.
     Raises ``TopicMissing``, ``TopicRecreated`` when a changelog is not the one that was recorded, and
     ``ChangelogTrimmed`` when a store must be built from a log that is not whole.
     """
-    terms = terms or LogTerms()
-    trim = terms.trim
+    log_policy = log_policy or ChangelogPolicy()
+    trim = log_policy.trim
     now_ms = (clock or SystemClock()).now_ms()
     topics = cluster.describe(changelog.topic for changelog in changelogs.values())
     ranges = cluster.ranges(changelog for changelog in changelogs.values() if changelog.topic in topics)
@@ -138,7 +138,7 @@ def plan_task(
                 tombstones_before_ms=_DELETE_RETENTION_MS_DEFAULT
                 if trim is None
                 else trim.tombstones_before_ms,
-                accept_cut=terms.accept_cut,
+                accept_cut=log_policy.accept_cut,
             )
         )
     return TaskPlan(task, plan_stores(facts))

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import sys
+from collections import deque
 from dataclasses import dataclass
 from typing import TextIO
 
 _BAR_CELLS = 24
 _LINE_INTERVAL_SECONDS = 5.0
 _DRAW_INTERVAL_SECONDS = 0.1
+WORTH_SHOWING_SECONDS = 1.0
+"""What is done sooner needs no progress bar."""
+_BASIS_SECONDS = 2.0
+"""Work must have been seen for so long before the time that is left can be told."""
+_WINDOW_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,21 +43,42 @@ class Progress:
         return self.slots_total - self.slots_done
 
     @property
-    def slots_per_second(self) -> float:
-        """Mean rate so far; 0 before anything was done."""
-        return self.slots_done / self.seconds if self.seconds > 0 else 0.0
-
-    @property
     def records_per_second(self) -> float:
         """Records read per second so far; 0 before anything was read."""
         return self.records_total / self.seconds if self.seconds > 0 else 0.0
 
+
+class Pace:
+    """The rate of the last seconds of some work, counted from the first of it that was seen done.
+
+    What comes before that, connecting and waiting for the first answer, says nothing about the rest: a mean over it
+    told hours at the beginning of a restore of seconds. Not thread-safe.
+    """
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, int]] = deque()
+        """Seconds and what was done then, at each moment when it had become more; the oldest begins the window."""
+        self._now_seconds = 0.0
+
+    def observe(self, seconds: float, done: int) -> None:
+        """Note how much is done; ``seconds`` of any clock that only goes on."""
+        self._now_seconds = seconds
+        if done > 0 and (not self._seen or done > self._seen[-1][1]):
+            self._seen.append((seconds, done))
+        while len(self._seen) > 2 and self._seen[1][0] <= seconds - _WINDOW_SECONDS:
+            self._seen.popleft()
+
     @property
-    def eta_seconds(self) -> float | None:
-        """Time that the rest takes at the mean rate; None before there is a rate."""
-        if not self.slots_remaining:
-            return 0.0
-        return self.slots_remaining / self.slots_per_second if self.slots_per_second else None
+    def per_second(self) -> float | None:
+        """The rate; None before there is a basis for one."""
+        if len(self._seen) < 2 or self._now_seconds - self._seen[0][0] < _BASIS_SECONDS:
+            return None
+        return (self._seen[-1][1] - self._seen[0][1]) / (self._now_seconds - self._seen[0][0])
+
+    def eta_seconds(self, remaining: int) -> float | None:
+        """Time that the rest takes at this rate; None before there is one."""
+        rate = self.per_second
+        return 0.0 if not remaining else None if rate is None else remaining / rate
 
 
 def combined(name: str, parts: list[Progress], seconds: float) -> Progress:
@@ -66,46 +93,55 @@ def combined(name: str, parts: list[Progress], seconds: float) -> Progress:
     )
 
 
-def render(progress: Progress) -> str:
-    """One line: bar, percent, slots, rate, time left."""
+def render(progress: Progress, eta_seconds: float | None = None) -> str:
+    """One line: bar, percent, slots, rate, and the time left where that is known."""
     filled = int(progress.fraction * _BAR_CELLS)
     bar = "█" * filled + "·" * (_BAR_CELLS - filled)
-    eta = "–" if progress.eta_seconds is None else _duration(progress.eta_seconds)
+    eta = "" if eta_seconds is None or not progress.slots_remaining else f"  ETA {_duration(eta_seconds)}"
     return (
         f"{progress.name} [{bar}] {progress.fraction:4.0%}  {progress.slots_done:,}/{progress.slots_total:,}"
         " offsets"
-        f"  {progress.records_per_second:,.0f} rec/s  {progress.bytes_total / 1e6:,.1f} MB  ETA {eta}"
+        f"  {progress.records_per_second:,.0f} rec/s  {progress.bytes_total / 1e6:,.1f} MB{eta}"
     )
 
 
 class ProgressBar:
     """Draws progress on one line of a terminal; elsewhere writes a plain line every few seconds.
 
-    The caller's own rhythm is the clock: ``update`` looks at ``Progress.seconds`` and draws when it is time.
+    The caller's own rhythm is the clock: ``update`` looks at ``Progress.seconds`` and draws when it is time. What is
+    done within a second is not shown at all.
     """
 
     def __init__(self, out: TextIO | None = None) -> None:
         self._out = out or sys.stderr
         self._is_terminal = self._out.isatty()
         self._drawn_seconds: float | None = None
+        self._pace = Pace()
         self._width = 0
 
     def update(self, progress: Progress) -> None:
         """Show progress, unless that was done a moment ago."""
+        self._pace.observe(progress.seconds, progress.slots_done)
+        if progress.seconds < WORTH_SHOWING_SECONDS or not progress.slots_total:
+            return
         interval = _DRAW_INTERVAL_SECONDS if self._is_terminal else _LINE_INTERVAL_SECONDS
         if self._drawn_seconds is None or progress.seconds - self._drawn_seconds >= interval:
             self._drawn_seconds = progress.seconds
             self._draw(progress)
 
     def finish(self, progress: Progress) -> None:
-        """Show where it ended, and leave the line."""
+        """Show where it ended, where the way there was shown or took its time, and leave the line."""
+        if self._drawn_seconds is None and (
+            progress.seconds < WORTH_SHOWING_SECONDS or not progress.slots_total
+        ):
+            return
         self._draw(progress)
         if self._is_terminal:
             self._out.write("\n")
             self._out.flush()
 
     def _draw(self, progress: Progress) -> None:
-        line = render(progress)
+        line = render(progress, self._pace.eta_seconds(progress.slots_remaining))
         if self._is_terminal:
             self._out.write("\r" + line.ljust(self._width))
             self._width = len(line)

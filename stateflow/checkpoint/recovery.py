@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from stateflow.checkpoint.choosing import install_best
+from stateflow.checkpoint.image_selection import install_best
 from stateflow.checkpoint.jobs import RestoreJob, plan_of
 from stateflow.checkpoint.planner import TaskPlan
 from stateflow.checkpoint.progress import Progress, combined

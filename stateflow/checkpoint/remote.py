@@ -17,7 +17,8 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO, cast
 
 from stateflow.checkpoint.objects import ObjectInfo
-from stateflow.errors import ConfigError, SetupError
+from stateflow.errors import ConfigError, SetupError, install_command
+from stateflow.redaction import redacted_text, shown
 
 _RENAMING = ("hdfs", "local", "file")
 """Arrow's names of file systems in which a rename puts a whole file in its place."""
@@ -32,15 +33,15 @@ class ArrowObjects:
             self._fs, self._root = fs.FileSystem.from_uri(location)
         except (ValueError, OSError) as error:
             raise ConfigError(
-                f"images cannot be kept at {_without_query(location)}: {error}.",
+                f"images cannot be kept at {shown(location)}: {redacted_text(str(error))}.",
                 action="check the URI, and that credentials are in the environment.",
             ) from error
-        self._location = _without_query(location)
+        self._location = shown(location)
         self._fs_module = fs
 
     @property
     def location(self) -> str:
-        """The URI without its query, which may hold what should not be shown."""
+        """The URI, with stars for what should not be shown."""
         return self._location
 
     def put(self, name: str, source: BinaryIO) -> None:
@@ -98,10 +99,6 @@ def _arrow() -> Any:
     except ImportError as error:
         raise SetupError(
             "images in an object store need pyarrow, which is not installed.",
-            action="install the extra `stateflow[images]`, or keep images in a directory.",
+            action=f"{install_command('images')}, or keep images in a directory.",
         ) from error
     return fs
-
-
-def _without_query(location: str) -> str:
-    return location.partition("?")[0]

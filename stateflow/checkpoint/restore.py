@@ -26,11 +26,15 @@ from stateflow.clock import Clock, SystemClock
 from stateflow.errors import BrokerUnreachable, OffsetOutOfRange
 from stateflow.failpoints import reach
 from stateflow.log.base import Cluster, Reader
+from stateflow.memory import ENTRY_BYTES, memory_shares
 from stateflow.record import OffsetRange, RecordBatch, TopicPartition
 from stateflow.store.base import Change, StorePosition, TaskStores
 
 _LOG = logging.getLogger(__name__)
 
+_SHARES = memory_shares()
+_PENDING_ENTRY_BYTES = ENTRY_BYTES + 100
+"""An entry that is pending, and its place in the sorted run that is made of them to write it."""
 _RESERVED_AFTER = RESERVED_KEY_PREFIX[:-1] + bytes([RESERVED_KEY_PREFIX[-1] + 1])
 
 
@@ -39,9 +43,9 @@ class RestoreSettings:
     """Limits of one restore."""
 
     epoch_records_max: int = 500_000
-    """Records read before what is pending is written."""
-    epoch_bytes_max: int = 96 << 20
-    """Bytes of keys and values read before what is pending is written."""
+    """Records of one store read before what is pending of it is written."""
+    epoch_bytes_max: int = _SHARES.restore_bytes_each(1) // 2
+    """What is pending of all stores together may take in memory: before it is more, the largest is written."""
     load_entries_min: int = 20_000
     """Epochs of a replay with at least so many keys are written as a sorted file."""
     read_timeout_seconds: float = 0.2
@@ -138,7 +142,17 @@ class Restoration:
             if not part.done:
                 moved |= part.reach(reader.position(changelog))
                 self._check_age(part)
+        self._write_largest()
         self._check_stall(moved or bool(batches))
+
+    def _write_largest(self) -> None:
+        """Keep what is pending within its bound; what was read last may exceed it for this moment."""
+        parts = self._parts.values()
+        if sum(part.pending_bytes for part in parts) > self._settings.epoch_bytes_max:
+            for part in parts:
+                part.count_pending()
+        while sum(part.pending_bytes for part in parts) > self._settings.epoch_bytes_max:
+            max(parts, key=lambda part: part.pending_bytes).write_pending()
 
     def _open_reader(self) -> Reader:
         for part in self._parts.values():
@@ -229,6 +243,15 @@ class _StoreRestore:
         self._pending_bytes = 0
 
     @property
+    def pending_bytes(self) -> int:
+        """What was read and is not written yet takes at most so much in memory."""
+        return self._pending_bytes + _PENDING_ENTRY_BYTES * len(self._pending)
+
+    def count_pending(self) -> None:
+        """Leave out what later records have replaced, which is counted until then."""
+        self._pending_bytes = _bytes_of(self._pending.keys()) + _bytes_of(self._pending.values())
+
+    @property
     def slots_done(self) -> int:
         """Offset slots covered, those of records not yet written included."""
         covered = OffsetRange(self.plan.offsets.offset_first, self.offset_next).slots
@@ -257,7 +280,7 @@ class _StoreRestore:
         if batch.offsets and batch.offsets[-1] >= self.plan.offsets.offset_next:
             batch = batch.first(bisect_left(batch.offsets, self.plan.offsets.offset_next))
         self._pending.update(zip(batch.keys, batch.values, strict=True))
-        size_bytes = sum(map(len, filter(None, batch.keys))) + sum(map(len, filter(None, batch.values)))
+        size_bytes = _bytes_of(batch.keys) + _bytes_of(batch.values)
         self._pending_records += len(batch)
         self._pending_bytes += size_bytes
         self.records_total += len(batch)
@@ -269,11 +292,7 @@ class _StoreRestore:
         moved = offset_next > self.offset_next
         self.offset_next = max(self.offset_next, offset_next)
         self.done = self.offset_next >= self.plan.offsets.offset_next
-        if (
-            self.done
-            or self._pending_records >= self._settings.epoch_records_max
-            or self._pending_bytes >= self._settings.epoch_bytes_max
-        ):
+        if self.done or self._pending_records >= self._settings.epoch_records_max:
             self._write()
         return moved
 
@@ -299,6 +318,10 @@ class _StoreRestore:
         self._pending = {}
         self._pending_records = 0
         self._pending_bytes = 0
+
+
+def _bytes_of(column: Iterable[bytes | None]) -> int:
+    return sum(map(len, filter(None, column)))
 
 
 def _epoch(newest: dict[bytes | None, bytes | None]) -> list[Change]:

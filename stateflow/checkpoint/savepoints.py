@@ -18,19 +18,17 @@ from typing import Any, TypeVar
 import msgspec
 
 from stateflow.catalog.model import Guarantee, RoutingEntry, StageEntry, StoreEntry
-from stateflow.catalog.names import task_id
+from stateflow.catalog.names import SAVEPOINT_NAME, task_id
 from stateflow.catalog.older import upgraded_stage
 from stateflow.changelog.position import InputPosition, from_metadata
 from stateflow.checkpoint.images import TaskImages
 from stateflow.checkpoint.objects import ObjectStore
 from stateflow.clock import Clock
 from stateflow.errors import SavepointMissing, StateCorrupt
-from stateflow.record import TopicPartition
+from stateflow.record import TopicPartition, is_topic_name
 
 FORMAT_VERSION = 2
 """Format 1, of version 0.1, is read: it had the event time beside each input, and stages with one input."""
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
-_NAME_ON_KAFKA = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _MANIFEST_BYTES_MAX = 256 << 20
 _CHUNK_BYTES = 1 << 20
 
@@ -135,6 +133,10 @@ class SavepointObjects:
 
     def __init__(self, objects: ObjectStore, app: str, name: str, number: int, clock: Clock) -> None:
         self.id = savepoint_id(name, number)
+        if not SAVEPOINT_NAME.fullmatch(name) or not is_topic_name(app):  # they become names of objects
+            raise _refused(
+                self.id, f"it has a name {name!r}, or the application one {app!r}, that none can have"
+            )
         self._objects = objects
         self._app = app
         self._clock = clock
@@ -250,7 +252,7 @@ def find_savepoints(objects: ObjectStore, app: str) -> list[tuple[str, int]]:
     """Name and number of every whole savepoint of an application at a place, oldest first."""
     found = []
     for info in objects.list(f"{app}/savepoints"):
-        match = re.fullmatch(rf".*/({NAME.pattern})\.(\d{{1,18}})/savepoint\.json", info.name)
+        match = re.fullmatch(rf".*/({SAVEPOINT_NAME.pattern})\.(\d{{1,18}})/savepoint\.json", info.name)
         if match:
             found.append((match[1], int(match[2])))
     return sorted(found, key=lambda item: item[1])
@@ -295,7 +297,7 @@ def _checked(found: Savepoint, where: str) -> Savepoint:
     names = [found.app, *stages, *(store.name for store in found.stores), *found.source_ids]
     names += [port.name for stage in found.stages for port in stage.inputs]
     for name in names:
-        if not _NAME_ON_KAFKA.fullmatch(name) or name in (".", ".."):
+        if not is_topic_name(name):
             raise _refused(where, f"it has a name {name!r}, which no topic can have")
     if any(store.stage not in stages for store in found.stores):
         raise _refused(where, "it has a store of no stage")

@@ -56,7 +56,7 @@ class TrimPoint:
         return max(0, self.offset_next - self.log.offset_first)
 
 
-def promised_images(
+def retained_images(
     cluster: Cluster, task: Trimmable, images: TaskImages, promised: int
 ) -> dict[str, Manifest]:
     """The newest ``promised`` images that a restore can begin with, whatever happens to the others, by name.
@@ -84,7 +84,7 @@ def trim_points(
     cluster: Cluster, task: Trimmable, images: TaskImages, promised: int, clock: Clock
 ) -> list[TrimPoint]:
     """How much of each changelog may be deleted now. Raises what reading the log or the images raises."""
-    usable = promised_images(cluster, task, images, promised)
+    usable = retained_images(cluster, task, images, promised)
     points = []
     for store, changelog in task.changelogs.items():
         log = cluster.ranges([changelog])[changelog]

@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from stateflow.catalog.model import Catalog
-from stateflow.checkpoint.choosing import images_of, judged_images
+from stateflow.checkpoint.image_selection import image_candidates, images_of
 from stateflow.checkpoint.images import TaskImages
 from stateflow.checkpoint.jobs import RestoreJob, jobs_of
 from stateflow.checkpoint.locations import open_objects
@@ -107,7 +107,7 @@ def find_base(
         raise trimmed(store, source, log, "the catalog names no place of images")
     images = images_of(job, open_objects(job.images), clock)
     refused = []
-    for found in judged_images(cluster, job, images, clock):
+    for found in image_candidates(cluster, job, images, clock):
         if found.refused is None:
             app, generation = job.directory.identity.app, job.directory.identity.generation
             return Base(job.images, app, generation, job.task, found.name, store)

@@ -9,7 +9,7 @@ from typing import Any
 from stateflow.codec.avro import AvroCodec
 from stateflow.codec.avro_resolution import ResolvingAvro
 from stateflow.codec.base import Codec
-from stateflow.codec.registry import Schemas
+from stateflow.codec.schema_registry import Schemas
 
 _HEAD = struct.Struct(">bI")
 _MAGIC = 0

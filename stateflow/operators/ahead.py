@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from stateflow.errors import ProcessingError
+from stateflow.operators.error_policy import DeadLetter, LatePolicy
 from stateflow.operators.guard import Guard
-from stateflow.operators.policy import DeadLetter, LatePolicy
 from stateflow.operators.rows import without
 from stateflow.operators.step import Environment
 from stateflow.record import RecordBatch

@@ -12,7 +12,7 @@ from typing import Any
 
 from stateflow.changelog.eventual import EventualChangelog
 from stateflow.codec.base import Codec
-from stateflow.codec.covered import COVER_BYTES, cover, covered_next
+from stateflow.codec.offset_stamped import COVER_BYTES, cover, covered_next
 from stateflow.operators.aggregates import Aggregate
 from stateflow.operators.aggregation import Accumulators, Updated
 from stateflow.operators.guard import Guard

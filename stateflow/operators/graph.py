@@ -11,7 +11,7 @@ from stateflow.catalog.model import StoreEntry
 from stateflow.codec.base import Codec
 from stateflow.errors import GraphError
 from stateflow.operators.step import Environment, Step
-from stateflow.operators.topics import Topic
+from stateflow.operators.topic_options import Topic
 from stateflow.state.evolution import Rewriter
 from stateflow.state.index import IndexFor
 from stateflow.state.merging import MergeFor

@@ -9,8 +9,9 @@ from typing import Any
 
 from stateflow.errors import DecodeError, EncodeError, ProcessingError, StateflowError
 from stateflow.operators.context import StageContext
-from stateflow.operators.policy import DeadLetter, Fail, Policy, Retry
+from stateflow.operators.error_policy import DeadLetter, Fail, Policy, Retry
 from stateflow.operators.rows import NO_OFFSET
+from stateflow.operators.user_traceback import user_traceback
 from stateflow.record import Headers, Record, RecordBatch
 
 _MESSAGE_BYTES_MAX = 1000
@@ -170,13 +171,32 @@ class Guard:
         if record is not None:
             fields |= {"topic": record.topic, "partition": record.partition, "offset": record.offset}
             where += f" at {record.topic}[{record.partition}] offset {record.offset}"
+        raised = user_traceback(_own(error))
+        place = "" if raised is None else f" ({raised.place}, in {raised.function})"
+        fields |= {} if raised is None else raised.fields()
         if isinstance(error, (DecodeError, EncodeError)):
-            return type(error)(f"In {where}: {error.message}", action=error.action, **error.fields, **fields)
+            message = f"In {where}: {error.message}"
+            return type(error)(_placed(message, place), action=error.action, **{**error.fields, **fields})
+        if isinstance(error, ProcessingError) and error.__cause__ is not None:
+            what = error.message
+        else:
+            what = f"{type(error).__name__}: {error}"
         return ProcessingError(
-            f"In {where}: {type(error).__name__}: {error}.",
+            f"In {where}: {what}{place}.",
             action="Correct the code or the record, or give the step on_error=Skip() or DeadLetter(topic).",
             **fields,
         )
+
+
+def _own(error: Exception) -> BaseException:
+    """The exception that user code raised, where ours says more about it."""
+    cause = error.__cause__
+    return cause if isinstance(error, ProcessingError) and cause is not None else error
+
+
+def _placed(message: str, place: str) -> str:
+    """The sentence with a place at its end."""
+    return f"{message[:-1]}{place}." if message.endswith(".") else f"{message}{place}"
 
 
 def _append(results: list[Any], function: Callable[[Any], Any], item: Any) -> None:

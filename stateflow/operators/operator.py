@@ -11,7 +11,7 @@ from stateflow.codec.base import Codec
 from stateflow.codec.timer import TimerTime
 from stateflow.errors import GraphError
 from stateflow.operators.context import StageContext
-from stateflow.operators.timing import due_ms_of
+from stateflow.operators.timers import due_ms_of
 from stateflow.record import TopicPartition
 from stateflow.state.declare import declared_fields
 from stateflow.state.scope import Scope

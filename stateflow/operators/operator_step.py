@@ -9,7 +9,7 @@ from typing import Any
 from stateflow.changelog.event_time import UNKNOWN_MS
 from stateflow.codec.base import Codec
 from stateflow.errors import ProcessingError, StateflowError
-from stateflow.operators import timing
+from stateflow.operators import timers as timing
 from stateflow.operators.aggregation import with_keys
 from stateflow.operators.context import StageContext
 from stateflow.operators.guard import Guard
@@ -17,7 +17,7 @@ from stateflow.operators.marks import marks_of
 from stateflow.operators.operator import Context, OperatorClass
 from stateflow.operators.rows import NO_OFFSET
 from stateflow.operators.step import Step
-from stateflow.operators.timing import Turn
+from stateflow.operators.timers import Turn
 from stateflow.record import RecordBatch, TopicPartition
 from stateflow.state.declare import StateField
 from stateflow.state.expiry import Expiry
@@ -45,7 +45,8 @@ class OperatorStep(Step):
         self._scope = Scope()
         self._timers: Timers | None = None
         if declared.timers_store is not None:
-            self._timers = Timers(stage.store(declared.timers_store), self._scope, stage.clock)
+            order = stage.store(index_family(declared.timers_store))
+            self._timers = Timers(stage.store(declared.timers_store), order, self._scope, stage.clock)
         self._emitted: list[tuple[Any, int]] = []
         """Values and times that the record or timer at work has emitted."""
         self._context = Context[Any](stage, self._scope, key_codec, self._emitted, self._timers)
@@ -112,7 +113,7 @@ class OperatorStep(Step):
         if not timers.may_be_due(watermark_ms, self._stage.clock.now_ms()):
             return False
         out = RecordBatch(self._of_time, [], [], [], [], marks_ms=[])
-        turn = Turn(self._stage.clock, self._written)
+        turn = Turn(self._stage.clock, self._written, timing.TIMERS_PER_TURN)
         while (due := timers.next_due(watermark_ms)) is not None:
             self._fire(timers, due, watermark_ms, out)
             if turn.is_over():

@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from types import MappingProxyType
 from typing import Any
 
 from stateflow.catalog.model import StoreEntry
 from stateflow.changelog.eventual import Eventual
 from stateflow.codec.base import Codec
-from stateflow.codec.covered import CoveredCodec
 from stateflow.codec.infer import codec_or_none
+from stateflow.codec.offset_stamped import OffsetStampedCodec
 from stateflow.codec.timed import TimedCodec
 from stateflow.codec.windowed import WindowedCodec
 from stateflow.duration import declared_ms
 from stateflow.errors import GraphError
 from stateflow.operators.aggregates import Aggregate
 from stateflow.operators.aggregation import Accumulators, AggregateStep
+from stateflow.operators.error_policy import LatePolicy, Policy, dead_letter_topics
 from stateflow.operators.eventual import EventualAccumulators
 from stateflow.operators.expiring import ExpiringAccumulators
 from stateflow.operators.graph import Graph, Node
 from stateflow.operators.operator import OperatorClass
 from stateflow.operators.operator_step import OperatorStep
-from stateflow.operators.policy import LatePolicy, Policy, dead_letter_topics
 from stateflow.operators.step import Environment, Step
 from stateflow.operators.window_step import WindowAggregateStep, WindowRules
 from stateflow.operators.windows import Emit, Tumbling
+from stateflow.state.due_order import TimersByDue, WindowsByStart
+from stateflow.state.index import IndexFor
 from stateflow.state.merging import value_merge
 
 
@@ -107,7 +111,9 @@ def window_aggregate_node(
             f"The window {spec.name!r} emits on close and has a ttl, but closing drops its state.",
             action="Leave the ttl out, or emit on update.",
         )
-    rules = WindowRules(window, emit, late, retention_ms=max(window.grace_ms, ttl_ms or 0))
+    rules = WindowRules(
+        window, emit, late, retention_ms=max(window.grace_ms, ttl_ms or 0), in_turns=changelog is None
+    )
 
     def make(env: Environment) -> Step:
         guard, store = env.guard(spec.name, spec.on_error), env.context.store(spec.name)
@@ -124,14 +130,15 @@ def window_aggregate_node(
         kind="window",
         layout="window",
         key_codec=parent.key.describe(),
-        value_codec=(codec if changelog is None else CoveredCodec(codec)).describe(),
+        value_codec=(codec if changelog is None else OffsetStampedCodec(codec)).describe(),
         changelog_policy="coalesced" if changelog is None else "eventual",
         window_ms=window.size_ms,
         grace_ms=window.grace_ms,
         retention_ms=rules.retention_ms,
     )
     key = WindowedCodec(parent.key, window.size_ms)
-    return _node(parent, spec, make, entry, key, dead_letter_topics(spec.on_error, late))
+    outputs = dead_letter_topics(spec.on_error, late)
+    return _node(parent, spec, make, entry, key, outputs, {spec.name: WindowsByStart})
 
 
 def operator_node(graph: Graph, parent: Node, operator: OperatorClass, name: str, on_error: Policy) -> Node:
@@ -154,12 +161,21 @@ def operator_node(graph: Graph, parent: Node, operator: OperatorClass, name: str
         value=codec_or_none(operator.output_type, "msgpack"),
         keyed=parent.keyed,
         stores=entries,
-        indexes={field.store: field.made_index for field in operator.fields if field.options.index},
+        indexes=_indexes(operator),
         merges={field.store: merge for field in operator.fields if (merge := field.merge()) is not None},
         rewriters={field.store: field.rewriter for field in operator.fields if field.kind.evolves},
         outputs=dead_letter_topics(on_error),
         has_effect=True,
     )
+
+
+def _indexes(operator: OperatorClass) -> dict[str, IndexFor]:
+    indexes: dict[str, IndexFor] = {
+        field.store: field.made_index for field in operator.fields if field.options.index
+    }
+    if operator.timers_store is not None:
+        indexes[operator.timers_store] = TimersByDue
+    return indexes
 
 
 def _node(
@@ -169,6 +185,7 @@ def _node(
     entry: StoreEntry,
     key: Codec[Any],
     outputs: tuple[str, ...],
+    indexes: Mapping[str, IndexFor] = MappingProxyType({}),
 ) -> Node:
     merge = spec.aggregate.merge
     return Node(
@@ -180,6 +197,7 @@ def _node(
         value=codec_or_none(spec.aggregate.result_type, "msgpack"),
         keyed="routing" if key is parent.key else "derived",
         stores=(entry,),
+        indexes=indexes,
         merges={} if merge is None else {entry.name: lambda _: value_merge(spec.aggregate.codec(), merge)},
         outputs=outputs,
         has_effect=True,

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from stateflow.changelog.event_time import UNKNOWN_MS
 from stateflow.operators.context import StageContext
+from stateflow.operators.error_policy import Policy
 from stateflow.operators.guard import Guard, Origin
-from stateflow.operators.policy import Policy
 from stateflow.record import RecordBatch
 
 

@@ -15,12 +15,12 @@ from stateflow.codec.windowed import Windowed
 from stateflow.errors import GraphError
 from stateflow.operators import aggregates
 from stateflow.operators.aggregates import Aggregate
+from stateflow.operators.error_policy import Fail, LatePolicy, Policy, Skip
 from stateflow.operators.fields import Pick
 from stateflow.operators.functional import operator_of
 from stateflow.operators.graph import Graph, Node
 from stateflow.operators.late_step import late_node
 from stateflow.operators.operator import Operator, OperatorClass
-from stateflow.operators.policy import Fail, LatePolicy, Policy, Skip
 from stateflow.operators.stateful import Stateful, aggregate_node, operator_node, window_aggregate_node
 from stateflow.operators.stateless import (
     ArmStep,
@@ -32,7 +32,7 @@ from stateflow.operators.stateless import (
     PeekStep,
 )
 from stateflow.operators.step import Step
-from stateflow.operators.topics import Topic
+from stateflow.operators.topic_options import Topic
 from stateflow.operators.verbs import rekey_nodes, sink_node, verb_node
 from stateflow.operators.windows import Emit, Tumbling, check_window
 

@@ -12,14 +12,14 @@ from stateflow.codec.structured import Plain
 from stateflow.codec.windowed import WindowedCodec, can_stand_for
 from stateflow.errors import GraphError
 from stateflow.operators.ahead import AheadLimit
-from stateflow.operators.edges import RekeyStep, SinkStep, key_converter
+from stateflow.operators.error_policy import LatePolicy, Policy, Skip, check_late_policy, dead_letter_topics
 from stateflow.operators.fields import Pick, picker
 from stateflow.operators.graph import Graph, Keyed, Node
 from stateflow.operators.guard import Guard
-from stateflow.operators.policy import LatePolicy, Policy, Skip, check_late_policy, dead_letter_topics
+from stateflow.operators.rekey_and_sinks import RekeyStep, SinkStep, key_converter
 from stateflow.operators.sources import ReadStep, SourceStep
 from stateflow.operators.step import Environment, Step
-from stateflow.operators.topics import Topic
+from stateflow.operators.topic_options import Topic
 
 SKIP = Skip()
 

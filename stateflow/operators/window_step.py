@@ -4,6 +4,9 @@ A window takes the records before which event time had not reached its end plus 
 is closed when the task's event time has got there. Emitting on update, its state is kept until end plus the longer of
 grace and ttl, to be looked at; emitting on close, the result is sent and the state deleted in the same commit, so a
 window is never sent twice.
+
+However many windows are due at once, they close in turns, by start and then by key, with commits between. One that is
+due and has not had its turn takes no record any more: what is late does not depend on turns.
 """
 
 from __future__ import annotations
@@ -12,20 +15,23 @@ from dataclasses import dataclass
 
 from stateflow.changelog.event_time import UNKNOWN_MS
 from stateflow.errors import ProcessingError
+from stateflow.operators import timers as timing
 from stateflow.operators.aggregation import Accumulators, result_rows, with_keys
 from stateflow.operators.context import StageContext
+from stateflow.operators.error_policy import DeadLetter, LatePolicy
 from stateflow.operators.guard import Guard
 from stateflow.operators.lateness import Lateness
 from stateflow.operators.marks import marks_of
-from stateflow.operators.policy import DeadLetter, LatePolicy
 from stateflow.operators.rows import derived, without
 from stateflow.operators.step import Step
-from stateflow.operators.windows import Emit, Tumbling, WindowIndex
+from stateflow.operators.timers import Turn
+from stateflow.operators.windows import Emit, Tumbling
 from stateflow.record import RecordBatch
+from stateflow.state.due_order import Due, WindowOrder
 from stateflow.state.layout import window_suffix
+from stateflow.store.derived import index_family
 
 _SEQUENCE_BYTES = 4  # a store key is the result's key followed by a sequence number
-_CLOSED_PER_BATCH = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +43,8 @@ class WindowRules:
     late: LatePolicy
     retention_ms: int
     """State is deleted so long after a window's end."""
+    in_turns: bool = True
+    """False to close all that is due before the next commit."""
 
 
 class WindowAggregateStep(Step):
@@ -51,7 +59,9 @@ class WindowAggregateStep(Step):
         self._accumulators = accumulators
         self._context = context
         self._guard = guard
-        self._index = WindowIndex(accumulators.store)
+        order = context.store(index_family(name))
+        self._order = WindowOrder(order)
+        self._written = (accumulators.store, order)
         self._lateness = Lateness(rules.window, context.watermark_ms)
 
     def process(self, batch: RecordBatch) -> None:
@@ -64,9 +74,8 @@ class WindowAggregateStep(Step):
         suffixes = {start: window_suffix(start) for start in set(starts_ms)}
         store_keys = [key + suffixes[start] for key, start in zip(batch.keys, starts_ms, strict=True)]
         updated = self._accumulators.fold(store_keys, batch)
-        for row, store_key, is_new in zip(updated.rows, updated.store_keys, updated.is_new, strict=True):
-            if is_new:
-                self._index.add(starts_ms[row], store_key)
+        opened = zip(updated.rows, updated.store_keys, updated.is_new, strict=True)
+        self._order.add((starts_ms[row], store_key) for row, store_key, is_new in opened if is_new)
         if self._rules.emit == "on_update":
             keys = [store_key[:-_SEQUENCE_BYTES] for store_key in updated.store_keys]
             rows = result_rows(batch, updated.rows, keys, updated.results)
@@ -74,17 +83,18 @@ class WindowAggregateStep(Step):
             rows.timestamps_ms, rows.marks_ms = [starts_ms[row] for row in updated.rows], None
             self.forward(rows)
 
-    def advance(self, watermark_ms: int) -> None:
-        """Close, and drop what is past retention."""
+    def advance(self, watermark_ms: int) -> bool:
+        """Close, and drop what is past retention, a bounded number; True when more are due."""
         self._lateness.reached_ms = watermark_ms
         due_ms = watermark_ms - self._rules.window.size_ms - self._rules.retention_ms
-        if due_ms < 0:
-            return
-        store = self._accumulators.store
-        for start_ms, store_keys in self._index.take_until(due_ms):
-            if self._rules.emit == "on_close":
-                self._send(start_ms, store_keys)
-            store.put_many([(key, None) for key in store_keys])
+        if due_ms < 0 or not self._order.may_be_due(due_ms):
+            return False
+        turn = Turn(self._context.clock, self._written, timing.WINDOWS_PER_TURN)
+        while windows := self._order.take_until(due_ms, timing.WINDOWS_PER_CHUNK):
+            self._close(windows)
+            if turn.is_over(len(windows)) and self._rules.in_turns:
+                break
+        return self._order.may_be_due(due_ms)
 
     @property
     def is_timed(self) -> bool:
@@ -93,22 +103,23 @@ class WindowAggregateStep(Step):
 
     def pending_until_ms(self) -> int:
         """When the last window takes no more records."""
-        last_ms = self._index.last_start_ms()
+        last_ms = self._order.last_start_ms()
         return (
             UNKNOWN_MS
             if last_ms is None
             else last_ms + self._rules.window.size_ms + self._rules.window.grace_ms
         )
 
-    def _send(self, start_ms: int, store_keys: list[bytes]) -> None:
-        for first in range(0, len(store_keys), _CLOSED_PER_BATCH):
-            chunk = store_keys[first : first + _CLOSED_PER_BATCH]
-            found = self._accumulators.store.get_many(chunk)
-            live = [(key, data) for key, data in zip(chunk, found, strict=True) if data is not None]
-            results = [self._accumulators.result(data) for _, data in live]
-            keys = [key[:-_SEQUENCE_BYTES] for key, _ in live]
-            timestamps_ms = [start_ms] * len(live)
+    def _close(self, windows: list[Due]) -> None:
+        store_keys = [store_key for _, store_key in windows]
+        if self._rules.emit == "on_close":
+            found = self._accumulators.store.get_many(store_keys)
+            live = [(*window, data) for window, data in zip(windows, found, strict=True) if data is not None]
+            results = [self._accumulators.result(data) for _, _, data in live]
+            keys = [store_key[:-_SEQUENCE_BYTES] for _, store_key, _ in live]
+            timestamps_ms = [start_ms for start_ms, _, _ in live]
             self.forward(derived(self._name, self._context.partition, timestamps_ms, keys, results))
+        self._accumulators.store.put_many([(store_key, None) for store_key in store_keys])
 
     def _in_time(self, batch: RecordBatch) -> RecordBatch:
         """The records that have a time and whose window still took them."""

@@ -16,6 +16,15 @@ class WorkerSettings(WorkerOptions):
     """
 
     poll_timeout_seconds: float = 0.1
+    slice_records_first: int = 1
+    slice_records_max: int = 512
+    """Records that are processed without a look at the clock: before it is known how long they take, and at most.
+
+    A step that turns slow in the middle of a slice is noticed at its end: 512 records are 10 s at 20 ms each. Every
+    slice costs 50 to 220 µs beside its records: in slices of 512 instead of 10,000 a map takes 1.04 times as long, a
+    count 0.9 times, a re-key step 1.6 times, all without reading and sending; of a re-keyed count as a whole that is
+    4 %. Slices of 256 would cost it 7 %, slices of 1,000 2 %.
+    """
     restore_records_per_step: int = 20_000
     standby_records_per_slice: int = 5_000
     standby_slice_seconds: float = 0.05

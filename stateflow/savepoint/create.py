@@ -24,14 +24,14 @@ import msgspec
 from stateflow.catalog.control import ControlTopic, refuse_unfinished
 from stateflow.catalog.encoding import CatalogItem
 from stateflow.catalog.model import Catalog, CutEntry, SavepointEntry
-from stateflow.catalog.names import task_id
-from stateflow.checkpoint.locations import open_objects
-from stateflow.checkpoint.savepoints import NAME, SavedQueue, SavedTask, Savepoint, SavepointObjects
+from stateflow.catalog.names import SAVEPOINT_NAME, task_id
+from stateflow.checkpoint.locations import NO_LOCATIONS, AllowedLocations, open_objects, written_down
+from stateflow.checkpoint.savepoints import SavedQueue, SavedTask, Savepoint, SavepointObjects
 from stateflow.clock import Clock
 from stateflow.errors import ConfigError, SavepointFailed, StateCorrupt, StateflowError, StillRunning
 from stateflow.failpoints import reach
 from stateflow.log.base import Cluster
-from stateflow.runtime.cuts import abort_cut
+from stateflow.runtime.snapshots.cuts import abort_cut
 from stateflow.savepoint.inflight import collect_queues
 from stateflow.savepoint.stopped import stopped_parts
 from stateflow.scale.generation import load_catalog, refuse_beside_query
@@ -53,6 +53,8 @@ class CreateSettings:
     """How long the tasks of a running application may take for their parts."""
     state_dir: Path | None = None
     """Where a stopped application's state may be on this machine; what is not there is read from the changelogs."""
+    allowed: AllowedLocations = NO_LOCATIONS
+    """Where parts of a savepoint that came to nothing may be removed, besides the place of the new one."""
 
 
 def create(
@@ -105,7 +107,7 @@ def create(
 
 def check_creatable(cluster: Cluster, app: str, name: str) -> Catalog:
     """The catalog, if a savepoint of that name may be made now; changes nothing. Raises what ``create`` raises."""
-    if not NAME.fullmatch(name):
+    if not SAVEPOINT_NAME.fullmatch(name):
         raise ConfigError(
             f"{name!r} cannot be the name of a savepoint.",
             action="take letters, digits, - and _, at most 100.",
@@ -162,7 +164,7 @@ def _open_cut(
             CutEntry(
                 number=1 if last is None else last.number + 1,
                 savepoint=name,
-                location=location,
+                location=written_down(location),
                 generation=current.active.generation,
                 state="open",
                 requested_ms=now_ms,
@@ -174,7 +176,7 @@ def _open_cut(
         if before.state == "open" and now_ms > before.deadline_ms:
             abort_cut(control, before.number, "whoever asked for it has not ended it in time")
         if before.state != "open" or now_ms > before.deadline_ms:
-            _remove_leftovers(catalog, before, clock)
+            _remove_leftovers(catalog, before, settings.allowed.and_also(location), clock)
     reach("savepoint.before_open")
     opened = control.change(decide).cut
     assert opened is not None, "the cut was written a moment ago"
@@ -187,8 +189,13 @@ def _is_listed(catalog: Catalog, cut: CutEntry) -> bool:
     return listed is not None and listed.number == cut.number
 
 
-def _remove_leftovers(catalog: Catalog, cut: CutEntry, clock: Clock) -> None:
-    saved = SavepointObjects(open_objects(cut.location), catalog.app.app, cut.savepoint, cut.number, clock)
+def _remove_leftovers(catalog: Catalog, cut: CutEntry, allowed: AllowedLocations, clock: Clock) -> None:
+    try:
+        place = allowed.resolve(cut.location)
+    except ConfigError as error:
+        _LOG.warning("What may be left of the savepoint %r is not removed: %s", cut.savepoint, error)
+        return
+    saved = SavepointObjects(open_objects(place), catalog.app.app, cut.savepoint, cut.number, clock)
     try:
         saved.delete(saved.image_tasks(), grace_ms=_GRACE_MS)
     except OSError as error:
@@ -308,7 +315,7 @@ def _list(control: ControlTopic, entry: CutEntry, savepoint: Savepoint, location
     listed = SavepointEntry(
         name=savepoint.name,
         number=savepoint.number,
-        location=location,
+        location=written_down(location),
         generation=savepoint.generation,
         created_ms=savepoint.created_ms,
         tasks=len(savepoint.tasks),

@@ -7,7 +7,7 @@ attempt fences the first.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -19,11 +19,12 @@ from stateflow.checkpoint.savepoints import SavedQueue, SavedTask, SavepointObje
 from stateflow.clock import Clock
 from stateflow.errors import AuditFailed, SavepointMissing, StateCorrupt
 from stateflow.failpoints import reach
-from stateflow.log.base import Cluster, Committed
+from stateflow.log.base import Cluster, Committed, Writer
 from stateflow.log.reading import read_range
 from stateflow.log.settling import settled_ranges
 from stateflow.record import Record, TopicPartition
 from stateflow.scale.audit import Tally, entry_hash
+from stateflow.scale.committed_chunks import committed_chunks
 from stateflow.scale.reading import live_state
 from stateflow.store.directory import Identity, TaskDirectory
 from stateflow.store.resources import RocksResources
@@ -105,7 +106,7 @@ def fill_queue(
         except FileNotFoundError as error:
             raise _incomplete(saved, f"{queue.step}-{queue.partition}") from error
         topic, partition = target.partition
-        _fill(cluster, target, read_records(file, topic, partition))
+        _fill(cluster, target, lambda: read_records(file, topic, partition))
         before = _tally((record.key, record.value) for record in read_records(file, topic, partition))
     log = settled_ranges(cluster, [target.partition])[target.partition]
     after = _tally(
@@ -118,10 +119,11 @@ def fill_queue(
 
 def _fill_store(cluster: Cluster, stores: RocksTaskStores, store: str, target: FillTarget) -> RangeAudit:
     topic, partition = target.partition
-    rows = (
-        Record(topic, partition, index, 0, key, value)
-        for index, (key, value) in enumerate(stores.reader(store).scan())
-    )
+
+    def rows() -> Iterator[Record]:
+        for index, (key, value) in enumerate(stores.reader(store).scan()):
+            yield Record(topic, partition, index, 0, key, value)
+
     _fill(cluster, target, rows)
     before = _tally(stores.reader(store).scan())
     log = settled_ranges(cluster, [target.partition])[target.partition]
@@ -129,12 +131,13 @@ def _fill_store(cluster: Cluster, stores: RocksTaskStores, store: str, target: F
     return _compared(store, target, before, after)
 
 
-def _fill(cluster: Cluster, target: FillTarget, rows: Iterator[Record]) -> None:
-    writer = cluster.writer(target.transactional_id)  # from here on, no older attempt can write
-    try:
+def _fill(cluster: Cluster, target: FillTarget, rows: Callable[[], Iterator[Record]]) -> None:
+    """Write what is not written yet of ``rows``, which come in the same order each time."""
+
+    def write(writer: Writer) -> Iterator[int]:
         done = _done(cluster, target)
-        rows = islice(rows, done, None)
-        while chunk := list(islice(rows, target.chunk_records_max)):
+        rest = islice(rows(), done, None)
+        while chunk := list(islice(rest, target.chunk_records_max)):
             writer.begin()
             writer.send_many(
                 target.partition.topic,
@@ -149,8 +152,10 @@ def _fill(cluster: Cluster, target: FillTarget, rows: Iterator[Record]) -> None:
             reach("refill.before_commit")
             writer.commit()
             reach("refill.after_commit")
-    finally:
-        writer.close()
+            yield done
+
+    for _ in committed_chunks(cluster, target.transactional_id, write):
+        pass
 
 
 def _done(cluster: Cluster, target: FillTarget) -> int:

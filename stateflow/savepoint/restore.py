@@ -31,9 +31,9 @@ from stateflow.errors import GenerationUnfinished
 from stateflow.failpoints import reach
 from stateflow.log.base import Cluster
 from stateflow.record import TopicPartition
-from stateflow.runtime.cuts import abort_cut
-from stateflow.runtime.lag import stage_changelogs
-from stateflow.runtime.prepare import own_topics
+from stateflow.runtime.snapshots.cuts import abort_cut
+from stateflow.runtime.worker.lag import stage_changelogs
+from stateflow.runtime.worker.prepare import own_topics
 from stateflow.savepoint.beginning import begin, next_generation, planned_catalog, resumable
 from stateflow.savepoint.fill import FillTarget, fill_queue, fill_task, total_audit
 from stateflow.savepoint.matching import Match, SourcePolicy, match, source_positions

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from stateflow.catalog.model import Catalog
 from stateflow.catalog.names import task_id
 from stateflow.changelog.position import InputPosition
-from stateflow.checkpoint.imaging import CUT_FOLDER, take_checkpoint_in
+from stateflow.checkpoint.image_making import CUT_FOLDER, take_checkpoint_in
 from stateflow.checkpoint.jobs import RestoreJob, has_database, jobs_of
 from stateflow.checkpoint.recovery import run_job
 from stateflow.checkpoint.savepoints import SavedImage, SavedTask, SavepointObjects
@@ -19,7 +19,7 @@ from stateflow.errors import SavepointFailed
 from stateflow.log.base import Cluster
 from stateflow.log.settling import settled_ranges
 from stateflow.record import OffsetRange, TopicPartition
-from stateflow.runtime.cuts import publish_image, saved_task
+from stateflow.runtime.snapshots.cuts import publish_image, saved_task
 from stateflow.scale.decided import decided_positions, refuse_pending_replays, refuse_torn_commits
 from stateflow.scale.generation import fence_tasks, refuse_while_running
 from stateflow.store.directory import TaskDirectory

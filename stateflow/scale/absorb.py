@@ -26,11 +26,12 @@ from stateflow.errors import (
     OldGenerationWritten,
     StillRunning,
 )
-from stateflow.log.base import Cluster
+from stateflow.log.base import Cluster, Writer
 from stateflow.log.settling import settled_ranges
 from stateflow.record import OffsetRange, TopicPartition
-from stateflow.runtime.lag import application_lag
+from stateflow.runtime.worker.lag import application_lag
 from stateflow.scale.audit import HASH_MODULUS, AuditResult, Tally, entry_hash
+from stateflow.scale.committed_chunks import committed_chunks
 from stateflow.scale.decided import refuse_torn_commits
 from stateflow.scale.generation import fence_tasks, load_catalog, preparing, refuse_while_running
 from stateflow.scale.keyed import Sources, paired_states
@@ -94,28 +95,51 @@ def merge_partition(cluster: Cluster, job: MergeJob) -> MoveResult:
 
     Raises ``MergeUndefined``, ``StateBoundExceeded``, ``ProducerFenced`` when a newer attempt has taken over.
     """
-    merge = StateMerge(job.store, job.merge)
     group = progress_group(job.app, job.generation)
-    writer = cluster.writer(f"{group}-merge-{job.target.topic}-{job.target.partition}")
-    read = written = chunks = 0
-    try:
-        pairs = (pair for pair in job.pairs(cluster) if pair[2])
-        while chunk := list(islice(pairs, CHUNK_KEYS)):
-            rows: dict[bytes, bytes | None] = {}
-            for key, ours, theirs in chunk:
-                merged = merge.merge(key, ours, theirs)
-                rows |= dict.fromkeys(ours.keys() - merged.keys())
-                rows |= merged
-                read += len(ours) + len(theirs)
+    transactional_id = f"{group}-merge-{job.target.topic}-{job.target.partition}"
+    merged = _merged_chunks(cluster, job)
+    unwritten: list[_Merged] = []
+
+    def write(writer: Writer) -> Iterator[_Merged]:
+        while True:
+            if not unwritten:
+                unwritten.extend(islice(merged, 1))
+            if not unwritten:
+                return
+            rows = unwritten[0].rows
             writer.begin()
             writer.send_many(
                 job.target.topic, list(rows), list(rows.values()), partitions=job.target.partition
             )
             writer.commit()
-            written, chunks = written + len(rows), chunks + 1
-    finally:
-        writer.close()
+            yield unwritten.pop()
+
+    read = written = chunks = 0
+    for chunk in committed_chunks(cluster, transactional_id, write):
+        read, written, chunks = read + chunk.records_read, written + len(chunk.rows), chunks + 1
     return MoveResult(job.target, read, written, chunks, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Merged:
+    """What one transaction writes: newest values, and None for keys that are no more."""
+
+    rows: dict[bytes, bytes | None]
+    records_read: int
+
+
+def _merged_chunks(cluster: Cluster, job: MergeJob) -> Iterator[_Merged]:
+    merge = StateMerge(job.store, job.merge)
+    pairs = (pair for pair in job.pairs(cluster) if pair[2])
+    while chunk := list(islice(pairs, CHUNK_KEYS)):
+        rows: dict[bytes, bytes | None] = {}
+        read = 0
+        for key, ours, theirs in chunk:
+            found = merge.merge(key, ours, theirs)
+            rows |= dict.fromkeys(ours.keys() - found.keys())
+            rows |= found
+            read += len(ours) + len(theirs)
+        yield _Merged(rows, read)
 
 
 def expected_tally(cluster: Cluster, job: MergeJob) -> AuditResult:

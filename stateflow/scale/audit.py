@@ -1,7 +1,8 @@
 """Proof that a repartition kept everything: key counts and order-independent hashes, from the topics alone.
 
 Both sides of the comparison are read back from the log, never taken from what the moving job believes it
-wrote. The hash of a set of entries is the sum of the entries' 64-bit BLAKE2b digests modulo 2^64 (the
+wrote; and which partition owns a key is worked out as running tasks do it (``placement.py``), not as the mover did.
+The hash of a set of entries is the sum of the entries' 64-bit BLAKE2b digests modulo 2^64 (the
 multiset hash "AdHash" of Bellare and Micciancio, 1997), so neither order nor the way keys are spread over
 tasks matters.
 """
@@ -11,17 +12,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import islice
 
 from stateflow.catalog.model import KeyLayout, RangeAudit, RoutingEntry
 from stateflow.checkpoint.whole import Base
 from stateflow.log.base import Cluster
 from stateflow.log.reading import read_range
 from stateflow.record import OffsetRange, TopicPartition
-from stateflow.routing import RoutingTable
-from stateflow.scale.layout import routing_keys
-from stateflow.scale.reading import live_state
+from stateflow.scale.placement import Placement
+from stateflow.scale.reading import STATE_BYTES_MAX, live_state
 
 HASH_MODULUS = 1 << 64
+_ROWS = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +39,8 @@ class AuditJob:
     routing: RoutingEntry
     """The new table: entries are summed by the partition that it gives them."""
     keys_max: int = 2_000_000
+    bytes_max: int = STATE_BYTES_MAX
+    """What of a changelog's entries may be in memory at a time."""
     base: Base | None = None
     """The image that a trimmed changelog begins with; ``offsets`` has a slot for it."""
 
@@ -75,11 +79,12 @@ def entry_hash(key: bytes, value: bytes | None) -> int:
 
 def audit_partition(cluster: Cluster, job: AuditJob) -> AuditResult:
     """Sum up one partition by new partition; reads ``job.offsets`` and nothing else."""
-    routing = RoutingTable.from_entry(job.routing)
-    tallies = [Tally()] * routing.partitions
+    placement = Placement(job.layout, job.routing)
+    partitions = placement.partitions
+    tallies = [Tally()] * partitions
     for keys, values in _entries(cluster, job):
-        owners = routing.partitions_of(routing_keys(job.layout, keys))
-        counts, sums = [0] * routing.partitions, [0] * routing.partitions
+        owners = placement.owners(keys)
+        counts, sums = [0] * partitions, [0] * partitions
         for key, value, owner in zip(keys, values, owners, strict=True):
             counts[owner] += 1
             sums[owner] += entry_hash(key, value)
@@ -98,8 +103,13 @@ def _entries(cluster: Cluster, job: AuditJob) -> Iterable[tuple[list[bytes], lis
             ]
             yield [key for key, _ in rows], [value for _, value in rows]
         return
-    for state in live_state(cluster, job.source, job.offsets, keys_max=job.keys_max, base=job.base):
-        yield list(state.keys()), list(state.values())
+    states = live_state(
+        cluster, job.source, job.offsets, keys_max=job.keys_max, bytes_max=job.bytes_max, base=job.base
+    )
+    for state in states:
+        entries = iter(state.items())
+        while rows := list(islice(entries, _ROWS)):
+            yield [key for key, _ in rows], [value for _, value in rows]
 
 
 def compare(before: Sequence[AuditResult], after: Sequence[AuditResult]) -> tuple[RangeAudit, ...]:

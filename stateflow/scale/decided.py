@@ -13,13 +13,13 @@ from collections.abc import Mapping
 from stateflow.catalog.model import Catalog
 from stateflow.catalog.names import changelog_topic, task_id
 from stateflow.changelog.position import InputPosition
-from stateflow.changelog.sequences import Resolution
+from stateflow.changelog.sequences import CommittedEnd
 from stateflow.checkpoint.tails import read_tails
 from stateflow.errors import ChangelogTrimmed, CommitTorn, ReplayPending
 from stateflow.log.base import Cluster, Committed
 from stateflow.record import TopicPartition
-from stateflow.runtime.lag import stage_changelogs, stage_inputs
-from stateflow.runtime.takeover import recovery_point, resolved
+from stateflow.runtime.opening.takeover import recovery_point, resolved
+from stateflow.runtime.worker.lag import stage_changelogs, stage_inputs
 
 
 def refuse_torn_commits(cluster: Cluster, catalog: Catalog) -> None:
@@ -89,8 +89,8 @@ def decided_positions(cluster: Cluster, catalog: Catalog, stage: str) -> dict[in
     positions = {}
     for partition in range(catalog.partitions(stage)):
         own = [source for source in sources if source.partition == partition]
-        resolution = resolution_of(cluster, catalog, stage, partition, committed)
-        positions[partition] = recovery_point(own, resolution, committed)
+        committed_end = resolution_of(cluster, catalog, stage, partition, committed)
+        positions[partition] = recovery_point(own, committed_end, committed)
     return positions
 
 
@@ -100,11 +100,11 @@ def resolution_of(
     stage: str,
     partition: int,
     committed: Mapping[TopicPartition, Committed] | None = None,
-) -> Resolution:
+) -> CommittedEnd:
     """What is decided in the changelogs of one task. ``committed`` are the group's offsets, if they were asked for."""
     changelogs = stage_changelogs(catalog, stage, partition, catalog.changelog_generation(stage))
     if not changelogs:
-        return Resolution(None, {})
+        return CommittedEnd(None, {})
     if committed is None:
         sources = [source for source in stage_inputs(catalog, stage) if source.partition == partition]
         committed = cluster.committed(catalog.app.app, sources, stable=False)

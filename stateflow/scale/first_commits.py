@@ -18,7 +18,7 @@ from stateflow.changelog.position import InputPosition, to_metadata
 from stateflow.log.base import Cluster, Committed
 from stateflow.log.settling import settled_ranges
 from stateflow.record import TopicPartition
-from stateflow.runtime.lag import stage_changelogs
+from stateflow.runtime.worker.lag import stage_changelogs
 
 
 @dataclass(frozen=True, slots=True)

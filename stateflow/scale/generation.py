@@ -20,7 +20,7 @@ from stateflow.clock import Clock
 from stateflow.errors import CatalogMissing, ConfigError, GenerationUnfinished, StillRunning
 from stateflow.log.base import Cluster, TopicSpec
 from stateflow.routing import RoutingTable
-from stateflow.runtime.alternating import AlternatingWriter
+from stateflow.runtime.task.rotating_producer import RotatingProducer
 from stateflow.scale.repartition import progress_group
 from stateflow.scale.scope import moved_topics, rekeyed_topics
 
@@ -254,7 +254,7 @@ def fence_tasks(cluster: Cluster, catalog: Catalog) -> None:
     ]
     with ThreadPoolExecutor(FENCE_LANES, thread_name_prefix="fence") as pool:
         # Both ids of a task: whether its workers were paranoid is not known here.
-        for _ in pool.map(lambda name: AlternatingWriter(cluster, name).close(), ids):
+        for _ in pool.map(lambda name: RotatingProducer(cluster, name).close(), ids):
             pass
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from stateflow.catalog.model import Catalog, RoutingEntry
 from stateflow.checkpoint.whole import Base, find_base, with_base_slot
@@ -14,15 +16,12 @@ from stateflow.record import OffsetRange, TopicPartition
 from stateflow.scale.audit import AuditJob, audit_partition
 from stateflow.scale.decided import decided_positions
 from stateflow.scale.generation import preparing
+from stateflow.scale.prediction import Prediction, Run, Work, predict, relevant_runs
 from stateflow.scale.scope import MovedTopic, moved_topics
 
-MOVE_SLOTS_PER_SECOND = 100_000
-"""One lane reading, routing, writing and committing; see docs/spark.md for how it was measured."""
-AUDIT_SLOTS_PER_SECOND = 250_000
-"""One lane reading and hashing."""
-FIXED_SECONDS = 4.0
-"""Creating topics, fencing tasks, the first transactions."""
 SAMPLE_SLOTS = 5_000
+PROBE_SLOTS_MIN, PROBE_SLOTS_MAX = 5_000, 50_000
+"""Fewer say nothing of a rate; so many take less than a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +50,8 @@ class Plan:
     resumes: bool
     """True when an earlier attempt left this generation unfinished."""
     partitions: tuple[PlannedPartition, ...]
-    seconds_predicted: float
+    work: Work
+    prediction: Prediction
 
     @property
     def slots_total(self) -> int:
@@ -70,10 +70,12 @@ def make_plan(
     routing: RoutingEntry,
     *,
     lanes: int,
+    engine: str = "local",
+    past: Sequence[Run] = (),
     count_keys: bool = False,
     clock: Clock | None = None,
 ) -> Plan:
-    """Look at the topics of the active generation; changes nothing.
+    """Look at the topics of the active generation; changes nothing. ``past`` is what was made on this machine before.
 
     Raises ``GraphError`` when the application has nothing to repartition or has state bound to a source
     topic, and ``ChangelogTrimmed`` when a changelog was deleted before images and none of these can be used.
@@ -83,30 +85,51 @@ def make_plan(
     unfinished = preparing(catalog)
     resumes = unfinished is not None and unfinished.routing == routing
     rows = []
-    for topic in moved_topics(catalog):
+    topics = moved_topics(catalog)
+    probes: list[AuditJob] = []
+    for topic in topics:
         sources = topic.partitions(catalog, generation)
         for source, offsets in source_ranges(cluster, catalog, topic, sources, stable=False).items():
             base = base_of(cluster, catalog, topic, source, offsets, watch)
-            keys = _count(cluster, topic, source, offsets, routing, base) if count_keys else None
+            job = _audit_job(topic, source, offsets, routing, base)
+            keys = _count(cluster, job) if count_keys else None
+            if base is None:
+                probes.append(job)
             rows.append(
                 PlannedPartition(topic.name, source, offsets, _estimate(cluster, source, offsets), keys)
             )
-    slots = sum(row.offsets.slots for row in rows)
+    work = Work(
+        engine=engine,
+        lanes=lanes,
+        moves=len(rows),
+        audits=len(rows) + len(topics) * routing.partitions,
+        slots=sum(row.offsets.slots for row in rows),
+    )
+    app = catalog.app.app
+    probed = None if relevant_runs(engine, app, past) else probed_slots_per_second(cluster, probes)
     return Plan(
-        app=catalog.app.app,
+        app=app,
         generation_from=generation,
         generation_to=max(catalog.generations) + (0 if resumes else 1),
         routing_from=catalog.active.routing,
         routing_to=routing,
         resumes=resumes,
         partitions=tuple(rows),
-        seconds_predicted=predict_seconds(slots, min(lanes, max(1, len(rows)))),
+        work=work,
+        prediction=predict(work, app, past, probed),
     )
 
 
-def predict_seconds(slots: int, lanes: int) -> float:
-    """Move once, then read both sides for the audit."""
-    return FIXED_SECONDS + (slots / MOVE_SLOTS_PER_SECOND + 2 * slots / AUDIT_SLOTS_PER_SECOND) / lanes
+def probed_slots_per_second(cluster: Cluster, jobs: Sequence[AuditJob]) -> float | None:
+    """How fast the beginning of the longest partition is read and summed up here; None when all are short."""
+    longest = max(jobs, key=lambda job: job.offsets.slots, default=None)
+    if longest is None or longest.offsets.slots < PROBE_SLOTS_MIN:
+        return None
+    log = longest.offsets
+    part = OffsetRange(log.offset_first, min(log.offset_next, log.offset_first + PROBE_SLOTS_MAX))
+    started_at = time.monotonic()
+    audit_partition(cluster, replace(longest, offsets=part))
+    return part.slots / max(time.monotonic() - started_at, 1e-6)
 
 
 def source_ranges(
@@ -157,15 +180,14 @@ def _estimate(cluster: Cluster, source: TopicPartition, offsets: OffsetRange) ->
     return round(size_bytes / records * offsets.slots) if records else 0
 
 
-def _count(
-    cluster: Cluster,
+def _audit_job(
     topic: MovedTopic,
     source: TopicPartition,
     offsets: OffsetRange,
     routing: RoutingEntry,
     base: Base | None,
-) -> int:
-    job = AuditJob(
+) -> AuditJob:
+    return AuditJob(
         store=topic.name,
         source=source,
         offsets=with_base_slot(offsets, base),
@@ -173,4 +195,7 @@ def _count(
         routing=routing,
         base=base,
     )
+
+
+def _count(cluster: Cluster, job: AuditJob) -> int:
     return sum(tally.keys for tally in audit_partition(cluster, job).tallies)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 
+from stateflow.checkpoint.progress import WORTH_SHOWING_SECONDS, Pace
 from stateflow.log.base import Cluster
 from stateflow.scale.repartition import MoveJob
 
@@ -21,20 +22,20 @@ class Progress:
     slots_done: int
     slots_total: int
     seconds: float
+    eta_seconds: float | None = None
+    """Time left, where there is a basis to tell it by."""
 
     @property
     def rate(self) -> float:
         """Slots per second so far."""
         return self.slots_done / self.seconds if self.seconds > 0 else 0.0
 
-    @property
-    def eta_seconds(self) -> float | None:
-        """Seconds left at this rate; None before the first chunk."""
-        return (self.slots_total - self.slots_done) / self.rate if self.rate > 0 else None
-
 
 class ProgressWatch:
-    """Polls the committed offsets of a move from the side, in a ``with`` block around it."""
+    """Polls the committed offsets of a move from the side, in a ``with`` block around it.
+
+    Nothing is reported of a move without work, or one that is done within a second.
+    """
 
     def __init__(
         self, cluster: Cluster, jobs: Sequence[MoveJob], report: Callable[[Progress], None] | None
@@ -46,6 +47,7 @@ class ProgressWatch:
         self._thread = threading.Thread(target=self._run, name="repartition-progress", daemon=True)
         self._started_at = time.monotonic()
         self._slots_before = 0
+        self._pace = Pace()
 
     def __enter__(self) -> ProgressWatch:
         """Begin to poll; nothing happens without someone to report to."""
@@ -62,17 +64,24 @@ class ProgressWatch:
         if self._report is not None and self._jobs:
             self._thread.join()
             if error is None:
-                self._report(self._progress())
+                self._tell()
 
     def _run(self) -> None:
         while not self._stopped.wait(POLL_SECONDS):
-            assert self._report is not None, "started only with someone to report to"
-            self._report(self._progress())
+            self._tell()
+
+    def _tell(self) -> None:
+        assert self._report is not None, "started only with someone to report to"
+        progress = self._progress()
+        if progress.slots_total and progress.seconds >= WORTH_SHOWING_SECONDS:
+            self._report(progress)
 
     def _progress(self) -> Progress:
         total = sum(job.offsets.slots for job in self._jobs) - self._slots_before
         done = self._slots_committed() - self._slots_before
-        return Progress(done, total, time.monotonic() - self._started_at)
+        seconds = time.monotonic() - self._started_at
+        self._pace.observe(seconds, done)
+        return Progress(done, total, seconds, self._pace.eta_seconds(total - done))
 
     def _slots_committed(self) -> int:
         # Unstable on purpose: an open transaction of a killed attempt must not hold up a progress bar.

@@ -9,7 +9,6 @@ committed chunk.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -17,17 +16,12 @@ from dataclasses import dataclass, field
 from stateflow.catalog.model import KeyLayout, RoutingEntry
 from stateflow.changelog.format import is_reserved
 from stateflow.checkpoint.whole import Base, read_whole
-from stateflow.errors import TransactionAborted
 from stateflow.log.base import Cluster, Committed, Writer
 from stateflow.log.reading import read_range
 from stateflow.record import Headers, OffsetRange, RecordBatch, TopicPartition
 from stateflow.routing import RoutingTable
+from stateflow.scale.committed_chunks import committed_chunks
 from stateflow.scale.layout import routing_keys
-
-_LOG = logging.getLogger(__name__)
-
-ABORTED_CHUNKS_MAX = 5
-"""Transactions in a row that the broker may abort before the task gives up (Spark then starts it again)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,29 +98,22 @@ def fixed_range(progress: Committed) -> OffsetRange:
 def move_partition(cluster: Cluster, job: MoveJob) -> MoveResult:
     """Move what is not yet moved of one partition; on return all of ``job.offsets`` is.
 
-    A transaction that is aborted is done again by a new writer: the old one may refuse whatever comes next, as after
-    an EndTxn that was sent twice. Nothing is ever doubled.
+    A transaction that is aborted is done again by a new writer. Nothing is ever doubled.
 
     Raises ``ProducerFenced`` when a newer attempt has taken over, ``OffsetOutOfRange`` when the source lost
     records meanwhile, ``TransactionAborted`` after several aborted chunks in a row.
     """
     started_at = time.monotonic()
-    read = written = chunks = aborted = 0
-    while True:
-        writer = cluster.writer(job.transactional_id)  # from here on, no older attempt can write
-        try:
-            for chunk in _chunks(cluster, job, _committed_position(cluster, job)):
-                _write_chunk(writer, job, chunk)
-                aborted = 0
-                read, written, chunks = read + chunk.records_read, written + len(chunk.keys), chunks + 1
-            return MoveResult(job.source, read, written, chunks, time.monotonic() - started_at)
-        except TransactionAborted as error:
-            aborted += 1
-            if aborted >= ABORTED_CHUNKS_MAX:
-                raise
-            _LOG.warning("Moving %s goes on with a new writer: %s", job.source, error.message)
-        finally:
-            writer.close()
+    read = written = chunks = 0
+
+    def write(writer: Writer) -> Iterator[_Chunk]:
+        for chunk in _chunks(cluster, job, _committed_position(cluster, job)):
+            _write_chunk(writer, job, chunk)
+            yield chunk
+
+    for chunk in committed_chunks(cluster, job.transactional_id, write):
+        read, written, chunks = read + chunk.records_read, written + len(chunk.keys), chunks + 1
+    return MoveResult(job.source, read, written, chunks, time.monotonic() - started_at)
 
 
 def _committed_position(cluster: Cluster, job: MoveJob) -> int:

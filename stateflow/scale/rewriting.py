@@ -24,11 +24,11 @@ from stateflow.log.base import Cluster
 from stateflow.log.settling import settled_ranges
 from stateflow.operators.topology import Topology
 from stateflow.record import TopicPartition
-from stateflow.runtime.memberless import MemberlessGroup
-from stateflow.runtime.opening import Opener, StoreOpener
+from stateflow.runtime.opening.opening import Opener, StoreOpener
 from stateflow.runtime.settings import WorkerSettings
-from stateflow.runtime.task import Task
-from stateflow.runtime.wiring import TaskWiring, Wiring
+from stateflow.runtime.task.task import Task
+from stateflow.runtime.task.wiring import TaskWiring, Wiring
+from stateflow.runtime.worker.standalone_group import MemberlessGroup
 from stateflow.scale.generation import await_stopped
 from stateflow.scale.reading import live_state
 from stateflow.state.evolution import present_number, schema_number_of, without_migrated

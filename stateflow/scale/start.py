@@ -13,8 +13,10 @@ A crash between any two steps is repaired by starting again; until step 6 everyt
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+
+import msgspec
 
 from stateflow.catalog.control import ControlTopic
 from stateflow.catalog.model import Catalog, GenerationEntry, RangeAudit, RoutingEntry
@@ -27,7 +29,8 @@ from stateflow.log.base import Cluster, Committed
 from stateflow.log.reading import read_range
 from stateflow.log.settling import settled_ranges
 from stateflow.record import OffsetRange, TopicPartition
-from stateflow.runtime.cuts import abort_cut
+from stateflow.runtime.snapshots.cuts import abort_cut
+from stateflow.runtime.task.wiring import routing_of
 from stateflow.scale.absorb import (
     Absorption,
     MergeJob,
@@ -53,6 +56,7 @@ from stateflow.scale.generation import (
     refuse_while_running,
 )
 from stateflow.scale.plan import base_of, make_plan, source_ranges
+from stateflow.scale.prediction import Prediction, Run, Work, phase_seconds
 from stateflow.scale.progress import Progress, ProgressWatch
 from stateflow.scale.repartition import MoveJob, fixed_range, move_partition, progress_group
 from stateflow.scale.scope import MovedTopic, moved_topics
@@ -86,10 +90,25 @@ class Outcome:
     unread_total: int
     """Records in the new repartition topics that no task has processed yet."""
     audit: tuple[RangeAudit, ...]
-    seconds_predicted: float
+    work: Work
+    prediction: Prediction
+    seconds_starting: float
+    """Of the engine, before this began: Spark's session."""
     seconds_moving: float
     seconds_auditing: float
     seconds_total: float
+    """With the engine's start."""
+
+    def run(self, clock: Clock) -> Run:
+        """The same as experience for the next prediction."""
+        preparing = self.seconds_total - self.seconds_starting - self.seconds_moving - self.seconds_auditing
+        seconds = {
+            "starting": self.seconds_starting,
+            "preparing": preparing,
+            "moving": self.seconds_moving,
+            "auditing": self.seconds_auditing,
+        }
+        return Run(app=self.app, at_ms=clock.now_ms(), work=self.work, seconds=phase_seconds(seconds))
 
     @property
     def records_per_second(self) -> float:
@@ -107,13 +126,15 @@ def start(
     settings: ScaleSettings | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     absorption: Absorption | None = None,
+    past: Sequence[Run] = (),
+    seconds_starting: float = 0.0,
 ) -> Outcome:
     """Repartition all of an application's re-keyed state and unread records; resumes an unfinished attempt.
 
     With ``absorption`` the routing stays, and after step 3 another application's state is merged in. Raises
     ``StillRunning``, ``GenerationUnfinished``, ``GraphError``, ``ConfigError`` before anything is moved, and
     ``MergeUndefined``, ``AuditFailed`` or ``OldGenerationWritten`` after; the old generation is active until this
-    returns.
+    returns. ``past`` is what was made on this machine before, ``seconds_starting`` what the engine took to be there.
     """
     settings = settings or ScaleSettings()
     started_at = time.monotonic()
@@ -127,7 +148,9 @@ def start(
     if theirs is not None:
         refuse_trimmed_logs(cluster, catalog)
         refuse_trimmed_logs(cluster, theirs)
-    plan = make_plan(cluster, catalog, routing, lanes=engine.lanes, clock=clock)
+    plan = make_plan(
+        cluster, catalog, routing, lanes=engine.lanes, engine=engine.name, past=past, clock=clock
+    )
     catalog, entry = begin(cluster, catalog, routing, clock, absorbs)
     refuse_while_running(
         cluster, app
@@ -170,10 +193,12 @@ def start(
         keys_total=sum(row.keys_after for row in audit if row.store not in queues),
         unread_total=sum(row.keys_after for row in audit if row.store in queues),
         audit=audit,
-        seconds_predicted=plan.seconds_predicted,
+        work=plan.work,
+        prediction=plan.prediction,
+        seconds_starting=seconds_starting,
         seconds_moving=auditing_at - moving_at,
         seconds_auditing=audited_at - auditing_at,
-        seconds_total=time.monotonic() - started_at,
+        seconds_total=seconds_starting + time.monotonic() - started_at,
     )
 
 
@@ -242,6 +267,7 @@ def _audit(
 ) -> tuple[RangeAudit, ...]:
     """Sum up both sides; raises ``AuditFailed`` when they differ anywhere."""
     merged = {merge.target.topic for merge in merges}
+    entry = _as_workers_will_read_it(cluster, catalog.app.app, entry)
     before = [
         _audit_job(topic, entry, move.source, move.offsets, settings, move.base)
         for topic in moved_topics(catalog)
@@ -270,6 +296,21 @@ def _audit(
             unequal=[(row.store, row.partition) for row in unequal],
         )
     return rows
+
+
+def _as_workers_will_read_it(cluster: Cluster, app: str, entry: GenerationEntry) -> GenerationEntry:
+    """The generation with the routing that workers will take from the catalog, whatever the mover was given."""
+    kept = load_catalog(cluster, app)
+    active = msgspec.structs.replace(kept.generations[entry.generation], state="active")
+    routing = routing_of(msgspec.structs.replace(kept, generations={entry.generation: active})).entry()
+    if routing.partitions != entry.partitions:
+        raise AuditFailed(
+            f"the catalog gives generation {entry.generation} {routing.partitions} partitions; keys were moved to"
+            f" {entry.partitions}.",
+            action="the catalog was changed meanwhile: run `stateflow scale abort`, then start again.",
+            generation=entry.generation,
+        )
+    return msgspec.structs.replace(entry, routing=routing)
 
 
 def _audit_job(

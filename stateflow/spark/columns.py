@@ -12,7 +12,7 @@ import pyarrow as pa
 from stateflow.catalog.evolution import split_codec
 from stateflow.catalog.model import KeyLayout, SchemaEntry, StoreKind
 from stateflow.checkpoint.whole import Base
-from stateflow.codec.describe import from_description
+from stateflow.codec.table import from_description
 from stateflow.codec.timed import NEVER_MS
 from stateflow.log.base import Cluster
 from stateflow.record import OffsetRange, TopicPartition

@@ -8,7 +8,7 @@ stack trace.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from stateflow import errors
@@ -40,11 +40,21 @@ class Failure:
     kind: str
     message: str
     action: str
+    fields: dict[str, object] = field(default_factory=dict)
+    """Those that travel: text and numbers."""
+
+    @classmethod
+    def of(cls, error: StateflowError) -> Failure:
+        """An error as it travels."""
+        fields: dict[str, object] = {
+            name: value for name, value in error.fields.items() if isinstance(value, str | int | float)
+        }
+        return cls(type(error).__name__, error.message, error.action, fields)
 
     def to_error(self) -> StateflowError:
         """The error again, with its class."""
         kind = getattr(errors, self.kind, StateflowError)
-        return cast(StateflowError, kind(self.message, action=self.action))
+        return cast(StateflowError, kind(self.message, action=self.action, **self.fields))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +73,7 @@ class JobTask:
         except WORTH_ANOTHER_ATTEMPT:
             raise
         except StateflowError as error:
-            yield Failure(type(error).__name__, error.message, error.action)
+            yield Failure.of(error)
         finally:
             cluster.close()
 

@@ -4,9 +4,11 @@
 stores.
 2. Read each input from the committed offset to the target, and process it. An offset committed at or behind
 the target means that an earlier attempt at this epoch came so far: only the rest is done, or nothing.
-3. Commit outputs, changelog and offsets in one Kafka transaction; then RocksDB. Close.
+3. Commit as a local worker does, at every commit interval: outputs, changelog and offsets in one Kafka transaction;
+then RocksDB. At the target commit once more, and close.
 
-So a micro-batch that Spark runs twice, on whichever executor, counts once.
+So a micro-batch that Spark runs twice, on whichever executor, counts once, and an attempt that ends in the middle of a
+long range leaves what it has committed: the next one goes on there.
 """
 
 from __future__ import annotations
@@ -19,11 +21,12 @@ from stateflow.clock import Clock
 from stateflow.log.base import Cluster
 from stateflow.log.reading import read_range
 from stateflow.record import OffsetRange, TopicPartition
-from stateflow.runtime.memberless import MemberlessGroup
-from stateflow.runtime.opening import Opener, StoreOpener
+from stateflow.runtime.opening.opening import Opener, StoreOpener
 from stateflow.runtime.settings import WorkerSettings
-from stateflow.runtime.task import Task
-from stateflow.runtime.wiring import TaskWiring
+from stateflow.runtime.task.task import Task
+from stateflow.runtime.task.wiring import TaskWiring
+from stateflow.runtime.worker.slices import SliceSize, turn_seconds
+from stateflow.runtime.worker.standalone_group import MemberlessGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +105,14 @@ def run_epoch(
         silent = [source for source in todo.idle if opened.starts[source] >= todo.targets[source]]
         for source in silent:  # before the records of the others: they need not wait
             task.become_idle(source)
+        commits = _Commits(task, group, settings, clock)
         for source, offset_first in opened.starts.items():
-            _process(cluster, task, group, OffsetRange(offset_first, todo.targets[source]), source, settings)
+            _process(cluster, task, OffsetRange(offset_first, todo.targets[source]), source, commits)
         for source in todo.idle:
             task.become_idle(source)
         for source in todo.ended:
             task.end_input(source)
-        _commit_with_what_is_due(task, group, settings)
+        _commit_with_what_is_due(task, group, commits)
     except BaseException:
         task.abandon()
         raise
@@ -124,13 +128,31 @@ def run_epoch(
     )
 
 
-def _commit_with_what_is_due(task: Task, group: MemberlessGroup, settings: WorkerSettings) -> None:
+class _Commits:
+    """When a task commits before its targets are reached."""
+
+    def __init__(self, task: Task, group: MemberlessGroup, settings: WorkerSettings, clock: Clock) -> None:
+        self.settings = settings
+        self.clock = clock
+        self._task = task
+        self._group = group
+        self._committed_seconds = clock.monotonic_seconds()
+
+    def turn(self) -> None:
+        """Commit if the interval is over, or if more has changed than should wait."""
+        waited_seconds = self.clock.monotonic_seconds() - self._committed_seconds
+        is_due = waited_seconds >= self.settings.commit_interval_seconds
+        if is_due or self._task.is_full(self.settings.task_dirty_bytes_max):
+            self._task.commit(self._group)
+            self._committed_seconds = self.clock.monotonic_seconds()
+
+
+def _commit_with_what_is_due(task: Task, group: MemberlessGroup, commits: _Commits) -> None:
     """The end of the epoch: timers that its input or the clock made due fire, in slices, and all is committed."""
-    task.tend()
-    while task.has_due:
-        if task.is_full(settings.dirty_bytes_max):
-            task.commit(group)
-        task.tend()
+    task.advance_time()
+    while task.has_pending_timers:
+        commits.turn()
+        task.advance_time()
     task.commit(group, complete=True)  # the next micro-batch opens the task anew, and would replay
 
 
@@ -146,17 +168,18 @@ def _is_done(cluster: Cluster, wiring: TaskWiring, todo: EpochRange) -> bool:
 
 
 def _process(
-    cluster: Cluster,
-    task: Task,
-    group: MemberlessGroup,
-    offsets: OffsetRange,
-    source: TopicPartition,
-    settings: WorkerSettings,
+    cluster: Cluster, task: Task, offsets: OffsetRange, source: TopicPartition, commits: _Commits
 ) -> None:
+    slices, seconds, clock = SliceSize(commits.settings), turn_seconds(commits.settings), commits.clock
     for batch in read_range(cluster, source, offsets):
-        task.process(batch)
-        if task.is_full(settings.dirty_bytes_max):
-            task.commit(group)
+        first = 0
+        while first < len(batch):
+            part = batch.rows(first, min(len(batch), first + slices.fitting(seconds)))
+            begun_seconds = clock.monotonic_seconds()
+            task.process(part)
+            slices.took(len(part), clock.monotonic_seconds() - begun_seconds)
+            commits.turn()
+            first += len(part)
     task.reached(source, offsets.offset_next)
 
 

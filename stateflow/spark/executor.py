@@ -12,9 +12,9 @@ from stateflow.catalog.model import Catalog
 from stateflow.clock import SystemClock
 from stateflow.errors import StateflowError
 from stateflow.operators.topology import Topology
-from stateflow.runtime.launch import rocks_opener
 from stateflow.runtime.settings import WorkerSettings
-from stateflow.runtime.wiring import Wiring
+from stateflow.runtime.task.wiring import Wiring
+from stateflow.runtime.worker.launch import rocks_opener
 from stateflow.spark.connection import Connection
 from stateflow.spark.engine import WORTH_ANOTHER_ATTEMPT, Failure
 from stateflow.spark.epoch import EpochRange, EpochResult, run_epoch
@@ -41,7 +41,9 @@ class PipelineTask:
             except WORTH_ANOTHER_ATTEMPT:
                 raise
             except StateflowError as error:
-                yield Failure(type(error).__name__, error.message, error.action)
+                if error.is_retriable:
+                    raise
+                yield Failure.of(error)
 
     def _run(self, row: Any) -> EpochResult:
         process = _process_for(self)
@@ -58,7 +60,7 @@ class _Process:
         self.run_id = task.run_id
         self.cluster = task.connection.open()
         self.wiring = Wiring(task.load(), task.catalog)
-        self.resources = RocksResources()
+        self.resources = RocksResources.within(task.settings.memory)
 
 
 _kept: list[_Process] = []

@@ -21,17 +21,17 @@ from typing import TYPE_CHECKING, Any
 from stateflow.catalog.control import ControlTopic
 from stateflow.catalog.model import Guarantee
 from stateflow.clock import Clock, SystemClock
-from stateflow.errors import JobFailed, StateflowError
+from stateflow.errors import BrokerUnreachable, JobFailed, StateflowError
 from stateflow.log.base import Cluster
 from stateflow.operators.topology import Topology
 from stateflow.record import TopicPartition
-from stateflow.runtime.cuts import abort_cut
-from stateflow.runtime.lag import is_drained, source_ends
-from stateflow.runtime.launch import stopped_by_signals
-from stateflow.runtime.prepare import prepare
-from stateflow.runtime.purge import Purge
 from stateflow.runtime.settings import WorkerSettings
-from stateflow.runtime.wiring import TaskWiring, Wiring
+from stateflow.runtime.snapshots.cuts import abort_cut
+from stateflow.runtime.task.wiring import TaskWiring, Wiring
+from stateflow.runtime.worker.lag import is_drained, source_ends
+from stateflow.runtime.worker.launch import stopped_by_signals
+from stateflow.runtime.worker.prepare import prepare
+from stateflow.runtime.worker.purge import Purge
 from stateflow.scale.generation import await_stopped
 from stateflow.spark.connection import Connection
 from stateflow.spark.engine import Failure, last_line
@@ -39,6 +39,7 @@ from stateflow.spark.epoch import EpochResult
 from stateflow.spark.executor import PipelineTask
 from stateflow.spark.presence import presence
 from stateflow.spark.session import SparkSettings, spark_session
+from stateflow.spark.transient import Restarts, cause_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -132,7 +133,7 @@ def run_spark(
             run = _Run(cluster, wiring, pipeline, connection, worker, clock)
             with _checkpoint(settings) as checkpoint:
                 ends = source_ends(cluster, wiring.catalog) if end_of_input else None
-                run.follow(run.started(session, settings, checkpoint, ends), until_idle=until_idle)
+                run.follow(lambda: run.started(session, settings, checkpoint, ends), until_idle=until_idle)
             return run.totals
     finally:
         cluster.close()
@@ -214,16 +215,22 @@ class _Run:
             .start()
         )
 
-    def follow(self, query: StreamingQuery, *, until_idle: bool) -> None:
-        """Wait for the end of the query; raises what ended it.
+    def follow(self, start: Callable[[], StreamingQuery], *, until_idle: bool) -> None:
+        """Wait for the end of the query; raises what ended it. A failure that passes by itself starts it again.
 
         That the end was reached is seen once and for all: what comes later, a stage that fell silent and says so
         if nothing else, is for the next run.
         """
-        drained = False
+        drained, restarts = False, Restarts(self._progress)
         with stopped_by_signals(self._stopping.set) as signalled:
-            while not drained and query.isActive and not self._stopping.wait(_POLL_SECONDS):
-                drained = until_idle and self._has_drained()
+            query = start()
+            while not drained and not self._stopping.wait(_POLL_SECONDS):
+                if query.isActive:
+                    drained = until_idle and self._has_drained()
+                elif not self._may_restart(query, restarts):
+                    break
+                else:
+                    query = start()
         self._stopping.set()  # no further micro-batch does anything
         _let_finish(query)
         failure = query.exception()
@@ -240,6 +247,26 @@ class _Run:
                 "the query ended before its input was processed, and Spark gives no reason.",
                 action="start again: every task goes on from its committed offset.",
             )
+
+    def _may_restart(self, query: StreamingQuery, restarts: Restarts) -> bool:
+        """After a query has ended: True, and a pause later, when it failed for a cause that passes by itself."""
+        failure = query.exception()
+        cause = None if failure is None or self._error is not None else cause_of(failure)
+        pause_seconds = None if cause is None else restarts.pause_seconds()
+        if pause_seconds is None:
+            return False
+        _LOG.warning("The query failed and begins again in %.0f s: %s", pause_seconds, cause)
+        self._done_total = self._begun_total  # the micro-batch that failed is run again
+        return not self._stopping.wait(pause_seconds)
+
+    def _progress(self) -> object:
+        """What is committed so far of all input."""
+        sources = [source for task in self._wiring.tasks() for source in task.inputs]
+        try:
+            return self._cluster.committed(self._wiring.topology.app, sources, stable=False)
+        except BrokerUnreachable as error:
+            _LOG.warning("Cannot see what was committed: %s", error.message)
+            return None
 
     def _has_drained(self) -> bool:
         """All input is processed in all stages, every task with timers was looked at, and nothing happened meanwhile.

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stateflow.errors import SetupError
+from stateflow.errors import SetupError, install_command
 from stateflow.spark.jvm import spark_java_home
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def require_pyspark() -> None:
     if missing:
         raise SetupError(
             f"Spark jobs need {' and '.join(missing)}, which this Python does not have.",
-            action="pip install 'stateflow[spark]', or use `--engine local` where there is one.",
+            action=f"{install_command('spark')}, or use `--engine local` where there is one.",
             missing=missing,
         )
 

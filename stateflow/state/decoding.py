@@ -9,7 +9,7 @@ from typing import Any
 
 from stateflow.catalog.model import StoreEntry
 from stateflow.codec.base import Codec
-from stateflow.codec.describe import from_description
+from stateflow.codec.table import from_description
 from stateflow.codec.timed import NEVER_MS, Expiring, Timed
 from stateflow.errors import ConfigError, EncodeError
 from stateflow.state.evolution import schemas_of, tool_codec

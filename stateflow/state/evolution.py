@@ -12,9 +12,9 @@ from stateflow.catalog.model import SchemaEntry, StoreEntry
 from stateflow.codec.avro import AvroCodec
 from stateflow.codec.avro_resolution import ResolvingAvro
 from stateflow.codec.base import Codec
-from stateflow.codec.describe import from_description
 from stateflow.codec.evolving import FIRST_NUMBER, EvolvingCodec, ValueReader, opened
 from stateflow.codec.optional import OptionalCodec
+from stateflow.codec.table import from_description
 from stateflow.codec.timed import TIME_BYTES, TIMES_BYTES, ExpiringCodec, TimedCodec
 from stateflow.errors import DecodeError
 from stateflow.state.layout import split_prefixed

@@ -11,8 +11,6 @@ to live; a larger one at most ten times, as if there were no index.
 
 from __future__ import annotations
 
-from itertools import islice
-
 from stateflow.codec.timed import (
     NEVER_MS,
     TIME_BYTES,
@@ -141,7 +139,7 @@ class Expiry:
         self._until = None
 
     def _go_on(self, cursor: bytes, watermark_ms: int) -> None:
-        entries = list(islice(self._store.scan(cursor, self._until), ENTRIES_PER_STEP))
+        entries = self._store.range(cursor, self._until, ENTRIES_PER_STEP)
         expired = [key for key, stored in entries if self._is_expired(key, stored, watermark_ms)]
         self._store.put_many([(key, None) for key in expired])
         if len(entries) == ENTRIES_PER_STEP:

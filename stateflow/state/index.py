@@ -13,7 +13,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from types import CodeType
-from typing import Any
+from typing import Any, Protocol
 
 from stateflow.catalog.model import StoreEntry
 from stateflow.codec.base import Codec
@@ -31,8 +31,34 @@ _ENTRIES_PER_STEP = 100_000
 _PICKED_MANY = (list, tuple, set, frozenset)
 
 
+class DerivedIndex(Protocol):
+    """What is kept in order beside a store, in a derived family of its own."""
+
+    @property
+    def store(self) -> str:
+        """The store that it follows from."""
+        ...
+
+    @property
+    def family(self) -> str:
+        """Where its entries are."""
+        ...
+
+    @property
+    def mark(self) -> StorePosition:
+        """What stands among the positions while it is up to date. Another one has the index made anew."""
+        ...
+
+    def entries(self, store_key: bytes, stored: bytes | None) -> set[bytes]:
+        """What it holds for one entry of the store."""
+        ...
+
+
 class StateIndex:
-    """The indexes of one store. ``written`` is the fingerprint of what they were, or would be, made with."""
+    """Implements ``DerivedIndex``: the secondary indexes of one store.
+
+    ``written`` is the fingerprint of what they were, or would be, made with.
+    """
 
     def __init__(
         self, store: str, picks: Mapping[str, Pick], codec: Codec[Any], times_bytes: int, written: str
@@ -81,8 +107,8 @@ class StateIndex:
             ) from error
 
 
-IndexFor = Callable[[StoreEntry], StateIndex]
-"""The indexes over a store that the catalog describes so."""
+IndexFor = Callable[[StoreEntry], DerivedIndex]
+"""The index over a store that the catalog describes so."""
 
 
 def lookup_prefix(name: str, value: Any) -> bytes:
@@ -100,6 +126,7 @@ class IndexedStore:
         self.get = base.get
         self.get_many = base.get_many
         self.scan = base.scan
+        self.range = base.range
 
     @property
     def dirty_bytes(self) -> int:
@@ -137,7 +164,7 @@ class IndexedStore:
             self._derived.put(new, b"")
 
 
-def bring_up(stores: TaskStores, index: StateIndex, cancelled: Callable[[], bool]) -> int:
+def bring_up(stores: TaskStores, index: DerivedIndex, cancelled: Callable[[], bool]) -> int:
     """Make the indexes of one store what its content says; returns the entries read, 0 where they were.
 
     Raises ``Interrupted`` soon after ``cancelled`` turns true; a part that was made is made again.

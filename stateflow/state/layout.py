@@ -69,6 +69,11 @@ def split_prefixed(store_key: bytes) -> tuple[bytes, bytes]:
     return store_key[_LENGTH_BYTES:rest_at], store_key[rest_at:]
 
 
+def prefix_bytes(store_key: bytes) -> int:
+    """How long the prefix of a prefixed store key is: the rest begins there."""
+    return _LENGTH_BYTES + int(_LENGTH.unpack_from(store_key)[0])
+
+
 def index_bytes(index: int) -> bytes:
     """A list index as the rest of a prefixed key: uint64 big-endian, so that byte order is list order."""
     return _INDEX.pack(index)

@@ -1,15 +1,16 @@
 """The soonest entries of something larger: keys by the time at which they fall due, in bounded memory.
 
-A derived index, never logged. It may hold entries that are no longer true, so whoever takes one out compares it
+Never logged. It may hold entries that are no longer true, so whoever takes one out compares it
 with the store; but it never lacks an entry that comes before its horizon. Putting a time off therefore costs
 nothing: the earlier entry stays, and is put right when it comes up.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 
-ENTRIES_MAX = 50_000
+ENTRIES_MAX = 10_000
 _STALE_MIN = 1_024
 
 
@@ -72,9 +73,20 @@ class Soonest:
         self._horizon = None
         self._heap, self._due_ms = [], {}
 
-    def see_until(self, horizon_ms: int) -> None:
-        """What falls due then or later may be missing."""
-        self._end_at((horizon_ms, b""))
+    def refill(self, entries: Sequence[tuple[int, bytes]], horizon: tuple[int, bytes] | None) -> None:
+        """Hold these, in their order, in the place of what there was: all that come before ``horizon``."""
+        self._horizon = horizon
+        self._heap = list(entries)  # sorted, so a heap
+        self._due_ms = {key: due_ms for due_ms, key in reversed(entries)}
+
+    @property
+    def horizon(self) -> tuple[int, bytes] | None:
+        """Every entry before this one is here; None: all are."""
+        return self._horizon
+
+    def noted_ms(self, key: bytes) -> int | None:
+        """The time that is noted of a key; None where it lies beyond the horizon, or there is none."""
+        return self._due_ms.get(key)
 
     def _end_at(self, horizon: tuple[int, bytes]) -> None:
         self._horizon = horizon if self._horizon is None else min(self._horizon, horizon)

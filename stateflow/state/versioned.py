@@ -158,7 +158,7 @@ class HistoryExpiry:
         if self._cursor is None and not self._begins_pass(watermark_ms):
             return
         horizon_ms = watermark_ms - (self._retention.history_ms or 0)
-        entries = list(islice(self._store.scan(self._cursor or b""), ENTRIES_PER_STEP))
+        entries = self._store.range(self._cursor or b"", None, ENTRIES_PER_STEP)
         doomed = [key for key, data in entries if self._is_over(key, data, horizon_ms)]
         if doomed:
             self._store.put_many([(key, None) for key in doomed])

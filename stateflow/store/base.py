@@ -106,6 +106,10 @@ class StateStore(StoreReader, Protocol):
         """Keys and values changed since the last commit."""
         ...
 
+    def range(self, first: bytes, after: bytes | None, limit: int) -> list[tuple[bytes, bytes]]:
+        """The first entries that ``scan`` would give, ``limit`` at most; costs no more than these."""
+        ...
+
     def put(self, key: bytes, value: bytes) -> None:
         """Set a key; visible at once to this task, logged and durable with the next commit."""
         ...

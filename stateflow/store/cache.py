@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
-_ENTRY_BYTES: Final = 200
-"""What an entry costs beside its key and value: two bytes objects and a dict slot, about."""
+from stateflow.memory import ENTRY_BYTES
 
 
 class Missing:
@@ -24,6 +23,12 @@ class ReadCache:
         self.size_bytes = 0
         self._entries: dict[bytes, bytes | None] = {}
         self._bytes_max = bytes_max
+
+    def limit(self, bytes_max: int) -> None:
+        """From now on hold at most so much; what is too much goes at once."""
+        self._bytes_max = bytes_max
+        if self.size_bytes > bytes_max:
+            self._make_room()
 
     def get(self, key: bytes) -> Known:
         """The value, None for a key known to be absent, or ``MISSING``."""
@@ -47,6 +52,13 @@ class ReadCache:
         if self.size_bytes > self._bytes_max:
             self._make_room()
 
+    def forget_many(self, keys: Iterable[bytes]) -> None:
+        """Know nothing of these keys any more."""
+        for key in keys:
+            known: Known = self._entries.pop(key, MISSING)
+            if not isinstance(known, Missing):
+                self.size_bytes -= _size(key, known)
+
     def _make_room(self) -> None:
         """Drop the oldest entries until a quarter of the room is free, so that this runs seldom."""
         target_bytes = self._bytes_max * 3 // 4
@@ -57,4 +69,4 @@ class ReadCache:
 
 
 def _size(key: bytes, value: bytes | None) -> int:
-    return _ENTRY_BYTES + len(key) + (0 if value is None else len(value))
+    return ENTRY_BYTES + len(key) + (0 if value is None else len(value))

@@ -2,20 +2,27 @@
 
 ``identity.json`` says which application, cluster, generation and task the directory belongs to; it is written
 before the database is created and compared at every open. Bytes: ``docs/formats.md``.
+
+State is what users' records say, so directories are for their owner alone (0700), whatever the umask is.
 """
 
 from __future__ import annotations
 
 import errno
 import json
+import logging
 import os
 import shutil
+import stat
 import uuid
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from stateflow.errors import ConfigError, DiskFull, StateflowError, StateForeign
+from stateflow.errors import ConfigError, DiskFull, StateCorrupt, StateflowError, StateForeign
+from stateflow.record import is_topic_name
+
+_LOG = logging.getLogger(__name__)
 
 FORMAT_VERSION = 1
 IDENTITY_FILE = "identity.json"
@@ -23,6 +30,7 @@ DATABASE_FOLDER = "db"
 DISK_FILE = "disk"
 DAMAGED_FILE = "DAMAGED"
 _ASIDE_SUFFIX = ".damaged"
+_PRIVATE = 0o700
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -57,7 +65,8 @@ class TaskDirectory:
     def claim(self) -> None:
         """Create the directory if needed and make sure that it is this task's.
 
-        The first to write the identity wins. Raises ``StateForeign`` for anybody else's directory, ``DiskFull``,
+        The first to write the identity wins. What exists already with wider rights is narrowed to its owner, or warned
+        of where this user may not. Raises ``StateForeign`` for anybody else's directory, ``DiskFull``,
         and ``ConfigError`` where no directory can be.
         """
         try:
@@ -66,13 +75,22 @@ class TaskDirectory:
             raise _unusable(self.path, error) from error
 
     def _claim(self) -> None:
-        self.path.mkdir(parents=True, exist_ok=True)
+        make_private(self.path)
         file = self.path / IDENTITY_FILE
         if not file.exists():
             if self.database.exists():
                 raise _foreign(self.path, "it holds a database but no identity.json")
             write_once(file, json.dumps(asdict(self.identity), indent=1))
         self.check(read_identity(self.path))
+        for directory in self._levels():
+            _narrow(directory)
+
+    def _levels(self) -> Iterator[Path]:
+        """The task's directory and those above it that hold nothing but the application's state."""
+        yield self.path
+        generation, app = self.path.parent, self.path.parent.parent
+        if (generation.name, app.name) == (f"g{self.identity.generation}", self.identity.app):
+            yield from (generation, app)
 
     def check(self, found: Identity) -> None:
         """Raise ``StateForeign``, naming every field that differs."""
@@ -101,7 +119,12 @@ class TaskDirectory:
 def task_directory(
     state_dir: Path | str, app: str, cluster_id: str, generation: int, task: str
 ) -> TaskDirectory:
-    """The directory of a task below ``state_dir``; nothing is created."""
+    """The directory of a task below ``state_dir``; nothing is created. Raises ``StateCorrupt`` for what is no name."""
+    if not (is_topic_name(app) and is_topic_name(task)):  # so that no name leaves ``state_dir``
+        raise StateCorrupt(
+            f"{app!r} or {task!r} cannot be the name of an application and of a task of it.",
+            action="something else wrote to the control topic: see `stateflow repair`.",
+        )
     path = Path(state_dir) / app / f"g{generation}" / task
     return TaskDirectory(path, Identity(app, cluster_id, generation, task))
 
@@ -128,9 +151,34 @@ def disk_id(state_dir: Path, app: str) -> str:
     """What tells one application's state directory from any other; written when it is first asked for."""
     file = state_dir / app / DISK_FILE
     if not file.exists():
-        file.parent.mkdir(parents=True, exist_ok=True)
+        make_private(file.parent)
         write_once(file, uuid.uuid4().hex)
     return file.read_text().strip()
+
+
+def make_private(directory: Path) -> None:
+    """Create a directory, and those above it that are missing, for this user alone; existing ones stay as they are."""
+    if not directory.is_dir():
+        if directory.parent != directory:
+            make_private(directory.parent)
+        directory.mkdir(mode=_PRIVATE, exist_ok=True)
+
+
+def _narrow(directory: Path) -> None:
+    """Take the rights of others off a directory that is ours; a warning where that is not allowed."""
+    mode = stat.S_IMODE(directory.stat().st_mode)
+    if mode & ~_PRIVATE == 0:
+        return
+    try:
+        directory.chmod(_PRIVATE)
+        _LOG.info("Others than its owner could enter %s (%o): they no longer can.", directory, mode)
+    except OSError as error:
+        _LOG.warning(
+            "Others than its owner may enter %s (%o), which holds state, and this user cannot change that (%s).",
+            directory,
+            mode,
+            error.strerror,
+        )
 
 
 def write_once(file: Path, text: str) -> None:

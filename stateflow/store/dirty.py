@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
+from itertools import islice, takewhile
 
+from stateflow.memory import ENTRY_BYTES
 from stateflow.store.base import Change, StoreReader
 from stateflow.store.cache import MISSING, Known, Missing, ReadCache
 from stateflow.store.ordered import OrderedKeys
@@ -34,6 +36,15 @@ class DirtyStore:
     def is_dirty(self) -> bool:
         """True when anything was changed since the last commit."""
         return bool(self._dirty)
+
+    @property
+    def held_bytes(self) -> int:
+        """What the changes take in memory: ``dirty_bytes``, and what each entry costs beside."""
+        return self.dirty_bytes + ENTRY_BYTES * len(self._dirty)
+
+    def limit_cache(self, bytes_max: int) -> None:
+        """From now on the read cache holds at most so much."""
+        self._cache.limit(bytes_max)
 
     # --- reading --------------------------------------------------------------------------------------
 
@@ -70,10 +81,25 @@ class DirtyStore:
         committed = self._reader.scan(first, after)
         if not self._dirty:
             return committed
+        changed = self._ordered().between(first, after)
+        return merge(committed, [(key, self._dirty[key]) for key in changed]) if changed else committed
+
+    def range(self, first: bytes, after: bytes | None, limit: int) -> list[tuple[bytes, bytes]]:
+        """The first entries that ``scan`` would give, ``limit`` at most.
+
+        A scan takes all changed keys of its range at once, to stand still while they change; this takes as many as it
+        needs.
+        """
+        committed = self._reader.scan(first, after)
+        if not self._dirty:
+            return list(islice(committed, limit))
+        changed = takewhile(lambda key: after is None or key < after, self._ordered().from_key(first))
+        return list(islice(merge(committed, ((key, self._dirty[key]) for key in changed)), limit))
+
+    def _ordered(self) -> OrderedKeys:
         if self._order is None:
             self._order = OrderedKeys(self._dirty)
-        changed = self._order.between(first, after)
-        return merge(committed, [(key, self._dirty[key]) for key in changed]) if changed else committed
+        return self._order
 
     # --- writing --------------------------------------------------------------------------------------
 
@@ -155,9 +181,15 @@ class DirtyStore:
         return [(key, dirty[key]) for key in sorted(dirty)]
 
     def committed(self) -> None:
-        """The epoch is on disk: its values stay readable from the cache, the dirty map is empty."""
+        """The epoch is on disk: its values stay readable from the cache, the dirty map is empty.
+
+        What was deleted is not remembered: windows that were closed and timers that have fired would fill the cache.
+        """
         assert self._undo is None, "a commit inside an undo scope"
-        self._cache.put_many(list(self._dirty.keys()), list(self._dirty.values()))
+        written = {key: value for key, value in self._dirty.items() if value is not None}
+        self._cache.put_many(list(written.keys()), list(written.values()))
+        if len(written) < len(self._dirty):
+            self._cache.forget_many(key for key, value in self._dirty.items() if value is None)
         self.clear()
 
     def clear(self) -> None:
@@ -169,26 +201,26 @@ class DirtyStore:
 
 
 def merge(
-    committed: Iterator[tuple[bytes, bytes]], changed: Sequence[Change]
+    committed: Iterator[tuple[bytes, bytes]], changed: Iterable[Change]
 ) -> Iterator[tuple[bytes, bytes]]:
     """Two sorted runs as one; a changed key hides the committed one, a deletion hides it altogether."""
-    index, count = 0, len(changed)
-    for key, value in committed:
-        while index < count and changed[index][0] < key:
-            new_key, new_value = changed[index]
-            index += 1
-            if new_value is not None:
-                yield new_key, new_value
-        if index < count and changed[index][0] == key:
-            new_value = changed[index][1]
-            index += 1
-            if new_value is not None:
-                yield key, new_value
+    newer = iter(changed)
+    upcoming = next(newer, None)
+    for entry in committed:
+        while upcoming is not None and upcoming[0] < entry[0]:
+            if upcoming[1] is not None:
+                yield upcoming[0], upcoming[1]
+            upcoming = next(newer, None)
+        if upcoming is not None and upcoming[0] == entry[0]:
+            if upcoming[1] is not None:
+                yield upcoming[0], upcoming[1]
+            upcoming = next(newer, None)
         else:
-            yield key, value
-    for new_key, new_value in changed[index:]:
-        if new_value is not None:
-            yield new_key, new_value
+            yield entry
+    while upcoming is not None:
+        if upcoming[1] is not None:
+            yield upcoming[0], upcoming[1]
+        upcoming = next(newer, None)
 
 
 def _size(key: bytes, value: bytes | None) -> int:

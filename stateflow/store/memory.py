@@ -18,11 +18,13 @@ from stateflow.store.rocks import RocksTaskStores
 
 
 class MemoryReader:
-    """Committed content of one store; a scan goes over a snapshot taken when it is asked for."""
+    """Committed content of one store; a scan goes over the content of when it was asked for."""
 
     def __init__(self) -> None:
         self.entries: dict[bytes, bytes] = {}
         self._sorted_keys: list[bytes] | None = None
+        self._is_lent = False
+        """True when a scan may go over these very entries: then a change makes others."""
 
     def get(self, key: bytes) -> bytes | None:
         """The value, or None."""
@@ -36,13 +38,16 @@ class MemoryReader:
         """Entries with ``first`` ≤ key < ``after``, in byte order."""
         if self._sorted_keys is None:
             self._sorted_keys = sorted(self.entries)
-        keys = self._sorted_keys
-        chosen = keys[bisect_left(keys, first) : None if after is None else bisect_left(keys, after)]
-        return iter([(key, self.entries[key]) for key in chosen])
+        keys, entries = self._sorted_keys, self.entries
+        self._is_lent = True
+        chosen = range(bisect_left(keys, first), len(keys) if after is None else bisect_left(keys, after))
+        return ((keys[place], entries[keys[place]]) for place in chosen)
 
     def change(self, changes: Iterable[Change]) -> None:
         """Set and delete keys."""
         self._sorted_keys = None
+        if self._is_lent:
+            self.entries, self._is_lent = dict(self.entries), False
         for key, value in changes:
             if value is None:
                 self.entries.pop(key, None)
@@ -52,7 +57,7 @@ class MemoryReader:
     def clear(self) -> None:
         """Drop everything."""
         self._sorted_keys = None
-        self.entries.clear()
+        self.entries, self._is_lent = {}, False
 
 
 class MemoryTaskStores:

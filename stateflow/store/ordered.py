@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 _CHUNK_KEYS = 1_000
 
@@ -61,3 +61,10 @@ class OrderedKeys:
                 bisect_left(chunk, first) : len(chunk) if after is None else bisect_left(chunk, after)
             ]
         return found
+
+    def from_key(self, first: bytes) -> Iterator[bytes]:
+        """The keys at or after ``first``, in order; to be read before any is added or discarded."""
+        for place in range(bisect_left(self._lasts, first), len(self._chunks)):
+            chunk = self._chunks[place]
+            for index in range(bisect_left(chunk, first), len(chunk)):
+                yield chunk[index]

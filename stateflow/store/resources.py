@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
 from rocksdict import BlockBasedOptions, Cache, DBCompressionType, Options, WriteBufferManager
 
-DEFAULT_CACHE_BYTES = 128 << 20
-DEFAULT_WRITE_BUFFER_BYTES = 64 << 20
+from stateflow.errors import DiskFull
+from stateflow.memory import MemoryShares, memory_shares
+
+_SHARES = memory_shares()
+DEFAULT_CACHE_BYTES = _SHARES.block_cache_bytes
+DEFAULT_WRITE_BUFFER_BYTES = _SHARES.memtables_bytes
 _FAMILY_WRITE_BUFFER_BYTES = 32 << 20
 _BLOOM_BITS_PER_KEY = 10
 _ARENA_BLOCK_BYTES = 4 << 10
@@ -14,6 +21,15 @@ own choice is 1 MiB. With 128 KiB the memtables of 180 tasks × 4 families use t
 followed by a flush; with 4 KiB, its least, 2,500 such tasks fit, and large epochs are written as fast."""
 DEFAULT_DISK_RESERVE_BYTES = 64 << 20
 _INFO_LOG_BYTES = 1 << 20
+_OPTIONS_FILE = """[Version]
+  rocksdb_version=9.0.0
+  options_file_version=1.1
+[DBOptions]
+[CFOptions "default"]
+  uncache_aggressiveness=500
+[TableOptions/BlockBasedTable "default"]
+"""
+_RAW_MODE = '{"raw_mode":true,"prefix_extractors":{}}'
 
 
 class RocksResources:
@@ -39,6 +55,14 @@ class RocksResources:
         self._table.set_cache_index_and_filter_blocks(True)
         self._table.set_pin_l0_filter_and_index_blocks_in_cache(True)
 
+        self.options = _family_options(self)
+        self.secondary_options = _family_options(self, secondary=True)
+
+    @classmethod
+    def within(cls, shares: MemoryShares) -> RocksResources:
+        """What the databases of one process share, in their shares of its memory."""
+        return cls(shares.block_cache_bytes, shares.memtables_bytes)
+
     @property
     def table(self) -> BlockBasedOptions:
         """Options of table files: the shared cache, bloom filters."""
@@ -46,11 +70,12 @@ class RocksResources:
 
 
 def family_options(resources: RocksResources, *, secondary: bool = False) -> Options:
-    """Options for one column family (and, for the first, the database). RocksDB keeps none of them by itself.
+    """Options for one column family (and, for the first, the database). RocksDB keeps none of them by itself."""
+    return resources.secondary_options if secondary else resources.options
 
-    Raw mode always: otherwise keys and values would be unpickled, which runs code out of the database.
-    """
-    options = Options(raw_mode=True)
+
+def _family_options(resources: RocksResources, *, secondary: bool = False) -> Options:
+    options = _uncaching_options()
     options.create_if_missing(not secondary)
     options.create_missing_column_families(not secondary)
     options.set_atomic_flush(True)
@@ -66,4 +91,27 @@ def family_options(resources: RocksResources, *, secondary: bool = False) -> Opt
     options.set_stats_dump_period_sec(0)
     if secondary:
         options.set_max_open_files(-1)  # a secondary keeps files that the primary deletes readable
+    return options
+
+
+def _uncaching_options() -> Options:
+    """RocksDB's defaults, and that blocks of a file leave the cache with the file.
+
+    By default they stay until others need the room: with each flush and compaction the cache then grows up to its
+    bound, however little state there is. ``uncache_aggressiveness`` has no setter here, but can be read from a file.
+
+    Raw mode always: otherwise keys and values would be unpickled, which runs code out of the database. Raises
+    ``DiskFull`` when the folder for temporary files takes no file.
+    """
+    try:
+        with TemporaryDirectory(prefix="stateflow-options-") as folder:
+            (Path(folder) / "OPTIONS-000001").write_text(_OPTIONS_FILE, encoding="ascii")
+            (Path(folder) / "rocksdict-config.json").write_text(_RAW_MODE, encoding="ascii")
+            _, families = Options.load_latest(folder, ignore_unknown_options=True)
+    except OSError as error:
+        raise DiskFull(
+            f"no temporary file can be written: {error.strerror or error}.",
+            action="free space in the folder for temporary files, or name another one with TMPDIR.",
+        ) from error
+    options: Options = families["default"]
     return options

@@ -6,6 +6,8 @@ import weakref
 
 from rocksdict import Rdict, RdictIter, ReadOptions
 
+_FIRST_CHUNK_ENTRIES = 8
+"""Whoever looks for one entry should not pay for many."""
 _CHUNK_ENTRIES = 512
 
 
@@ -24,6 +26,7 @@ class Cursor:
         # whatever comes to lie there, and the scan ends early without an error.
         self._options = options
         self._iterator.seek(first)
+        self._chunk_entries = _FIRST_CHUNK_ENTRIES
 
     def next_chunk(self) -> list[tuple[bytes, bytes]]:
         """The next entries, none at the end. Raises RocksDB's error where data is damaged."""
@@ -31,10 +34,11 @@ class Cursor:
         assert iterator is not None, "the store was closed, or the scan ended, while it was still being read"
         chunk: list[tuple[bytes, bytes]] = []
         valid, key, value, following = iterator.valid, iterator.key, iterator.value, iterator.next
-        while len(chunk) < _CHUNK_ENTRIES and valid():
+        entries_max, self._chunk_entries = self._chunk_entries, min(4 * self._chunk_entries, _CHUNK_ENTRIES)
+        while len(chunk) < entries_max and valid():
             chunk.append((key(), value()))
             following()
-        if len(chunk) < _CHUNK_ENTRIES:
+        if len(chunk) < entries_max:
             iterator.status()  # not valid: the end, or an error that only this call tells
         return chunk
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from stateflow.connectors.broker import EmbeddedKafka
 from stateflow.connectors.broker.features import finalized_features
-from stateflow.errors import BrokerUnreachable, ConfigError, SetupError
+from stateflow.errors import BrokerUnreachable, ConfigError, SetupError, install_command
 
 VARIABLE = "STATEFLOW_TEST_BROKER"
 DOCKER_IMAGE = "apache/kafka:4.3.1"
@@ -70,7 +70,7 @@ def _docker_broker() -> Iterator[str]:
         from testcontainers.core.container import DockerContainer
     except ImportError as error:
         raise SetupError(
-            "A broker in Docker needs testcontainers.", action="Install the extra `stateflow[docker]`."
+            "A broker in Docker needs testcontainers.", action=f"Run `{install_command('docker')}`."
         ) from error
     port = _free_port()
     try:

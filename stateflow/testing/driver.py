@@ -17,6 +17,7 @@ from stateflow.catalog.model import RoutingEntry
 from stateflow.catalog.names import task_id
 from stateflow.changelog.event_time import Announced
 from stateflow.changelog.format import WATERMARK_HEADER
+from stateflow.checkpoint.locations import AllowedLocations
 from stateflow.checkpoint.savepoints import Savepoint
 from stateflow.clock import ManualClock
 from stateflow.codec import from_description
@@ -25,16 +26,16 @@ from stateflow.log.memory import MemoryCluster
 from stateflow.log.reading import read_topic
 from stateflow.partitioner import partition_of
 from stateflow.record import Record
-from stateflow.runtime.cuts import Cuts
-from stateflow.runtime.inline import InlineExecutor
-from stateflow.runtime.lag import is_drained, source_ends
-from stateflow.runtime.prepare import expected_catalog, prepare
+from stateflow.runtime.opening.inline import InlineExecutor
 from stateflow.runtime.settings import WorkerSettings
-from stateflow.runtime.task import Task
-from stateflow.runtime.wiring import TaskWiring, Wiring
-from stateflow.runtime.worker import Worker
+from stateflow.runtime.snapshots.cuts import Cuts
+from stateflow.runtime.task.task import Task
+from stateflow.runtime.task.wiring import TaskWiring, Wiring
+from stateflow.runtime.worker.lag import is_drained, source_ends
+from stateflow.runtime.worker.prepare import expected_catalog, prepare
+from stateflow.runtime.worker.worker import Worker
 from stateflow.savepoint.create import create
-from stateflow.savepoint.kept import find_listed, open_listed
+from stateflow.savepoint.lookup import find_listed, open_listed
 from stateflow.savepoint.restore import restore
 from stateflow.scale.absorb import Absorption
 from stateflow.scale.engine import InProcess
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
     from stateflow.app import App, Topic
 
 _STEPS_MAX = 10_000
+_SLICE_RECORDS = 10_000
+"""Whatever a poll brings is processed at once, so that what a test sees does not depend on speed."""
 _EPOCH_2024_MS = 1_704_067_200_000
 
 
@@ -250,7 +253,8 @@ class TestDriver:
         self.stop()
         self.cluster.end_sessions(self._topology.app)
         catalog = ControlTopic(self.cluster, self._topology.app).load()
-        saved = open_listed(find_listed(catalog, name), self._topology.app, self.clock)
+        allowed = AllowedLocations([self._place])
+        saved = open_listed(find_listed(catalog, name), self._topology.app, self.clock, allowed)
         savepoint, guarantee = saved.load(), self._app.options.guarantee
         expected = expected_catalog(
             self.cluster, self._topology, guarantee, savepoint.routing.partitions, self.clock
@@ -294,6 +298,8 @@ class TestDriver:
             state_dir=Path("in-memory"),
             commit_interval_seconds=0,
             poll_timeout_seconds=0,
+            slice_records_first=_SLICE_RECORDS,
+            slice_records_max=_SLICE_RECORDS,
             restore_threads=0,
             flush_interval_seconds=0,
             member="driver",
@@ -305,6 +311,7 @@ class TestDriver:
             self._topology.app,
             self.clock,
             lambda task: Path(self._scratch.name) / "checkpoints" / task.id,
+            AllowedLocations([self._place]),
             poll_seconds=0,
             uploads=InlineExecutor(),
         )

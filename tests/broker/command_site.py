@@ -167,16 +167,16 @@ class Process:
     def until(self, text: str, times: int = 1) -> None:
         """Wait until it has said something so often."""
         wait_until(
-            lambda: self.said.count(text) >= times, lambda: f"{text!r} in:\n{self.said}", self._still_runs
+            lambda: self.said.count(text) >= times, lambda: f"{text!r} in:\n{self.said}", self.still_runs
         )
 
     def send(self, number: signal.Signals) -> None:
         """Send a signal to this process alone."""
         self._process.send_signal(number)
 
-    def ended(self) -> int:
+    def ended(self, seconds: float = _END_SECONDS) -> int:
         """Wait for its end; returns the exit code (negative for a signal)."""
-        return self._process.wait(_END_SECONDS)
+        return self._process.wait(seconds)
 
     def children(self) -> list[int]:
         """Process ids of its child processes."""
@@ -189,7 +189,8 @@ class Process:
                 os.kill(pid, signal.SIGKILL)
         self._process.wait(_END_SECONDS)
 
-    def _still_runs(self) -> None:
+    def still_runs(self) -> None:
+        """Fail when it has ended."""
         assert self._process.poll() is None, f"it ended with {self._process.returncode}:\n{self.said}"
 
 

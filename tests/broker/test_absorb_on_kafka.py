@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from stateflow.cli.scale import command
 from stateflow.errors import MergeUndefined
+from stateflow.lab.applications.written import WrittenApp
 from stateflow.log.base import Committed
 from stateflow.log.kafka import KafkaCluster
 from stateflow.record import TopicPartition
@@ -18,7 +19,6 @@ from stateflow.routing import RoutingTable
 from stateflow.scale import generation as generations
 from stateflow.state.layout import index_bytes, prefixed_key, window_key
 from stateflow.testing.broker import TestBroker
-from stateflow.testing.written import WrittenApp
 
 pytestmark = pytest.mark.broker
 

@@ -51,6 +51,10 @@ def test_code_that_raises_names_step_record_and_cause(site: Site) -> None:
     assert "LookupError: no thirteens here" in ended.error["message"]
     assert ended.error["fields"]["offset"] == 1
     assert "on_error" in ended.error["action"]
+    assert "digits.py:" in ended.error["fields"]["raised_at"]
+    shown = ended.error["fields"]["traceback"].splitlines()
+    assert [line.rpartition(", ")[2] for line in shown if line.startswith("  File")] == ["in last_digit"]
+    assert shown[-1] == "LookupError: no thirteens here"
 
 
 def test_input_that_retention_removed_is_not_skipped_in_silence(site: Site) -> None:

@@ -78,6 +78,20 @@ def test_one_worker_s_error_ends_all_with_its_code(site: Site) -> None:
         worker.close()
 
 
+def test_a_worker_shows_where_the_application_raised(site: Site) -> None:
+    site.topic("in", "out")
+    site.set(DIGITS_CHANGE="raises")
+    site.feed([13])
+    worker = site.begin("run", site.digits, "--workers", "2")
+    try:
+        assert worker.ended() == 22, worker.said
+        assert 'raise LookupError("no thirteens here")' in worker.said
+        assert "in last_digit" in worker.said
+        assert "guard.py" not in worker.said
+    finally:
+        worker.close()
+
+
 def test_workers_do_not_outlive_a_killed_supervisor(site: Site) -> None:
     site.topic("in", "out")
     site.feed([1])

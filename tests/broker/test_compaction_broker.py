@@ -25,9 +25,9 @@ from stateflow.compaction import (
     rollback,
     settle,
 )
-from stateflow.compaction.control.apply import change, refusals
-from stateflow.compaction.experiment.calibrate import VALUE_BYTES, calibration_cells
-from stateflow.compaction.experiment.cell import run_cell
+from stateflow.compaction.calibration.calibrate import VALUE_BYTES, calibration_cells
+from stateflow.compaction.calibration.cell import run_cell
+from stateflow.compaction.control.change import change, refusals
 from stateflow.compaction.sensing.broker_cpu import broker_cpu
 from stateflow.compaction.sensing.measure import local_broker
 from stateflow.compaction.sensing.restore_probe import probe_restore

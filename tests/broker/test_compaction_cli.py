@@ -10,7 +10,18 @@ from pathlib import Path
 
 import pytest
 
+from stateflow.catalog.control import ControlTopic
+from stateflow.catalog.model import (
+    AppEntry,
+    Catalog,
+    GenerationEntry,
+    InputEntry,
+    RoutingEntry,
+    StageEntry,
+    StoreEntry,
+)
 from stateflow.catalog.names import changelog_topic, control_topic
+from stateflow.codec.scalar import Integer, String
 from stateflow.compaction import ClusterAdmin
 from stateflow.errors import (
     ConfigError,
@@ -29,21 +40,48 @@ pytestmark = pytest.mark.broker
 
 @pytest.fixture
 def app(broker: TestBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """An application's two changelogs, filled, and its control topic."""
+    """An application's two changelogs, filled, and its catalog."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     cluster, name = connect(broker.bootstrap), f"shop{uuid.uuid4().hex[:6]}"
-    topics = [changelog_topic(name, "totals"), changelog_topic(name, "recent"), control_topic(name)]
+    stores = ["totals", "recent"]
+    topics = [changelog_topic(name, store) for store in stores]
     config = {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"}
-    cluster.create([TopicSpec(topic, 1, 1, config) for topic in topics])
+    created = cluster.create([TopicSpec(topic, 1, 1, config) for topic in topics])
+    ids = {topic: info.topic_id for topic, info in created.items()}
+    ControlTopic(cluster, name).ensure(catalog_of(name, stores, ids))
     writer, source = cluster.writer(), random.Random(1)
-    for topic in topics[:2]:
+    for topic in topics:
         for _ in range(4000):
             writer.send(topic, b"k%03d" % source.randrange(200), source.randbytes(300), partition=0)
     writer.commit()
     writer.close()
     yield name
-    cluster.delete(topics)
+    cluster.delete([*topics, control_topic(name)])
     cluster.close()
+
+
+def catalog_of(app: str, stores: list[str], topic_ids: dict[str, str]) -> Catalog:
+    """One stage behind a source, with a store of plain numbers per changelog."""
+    text, number = String.describe(), Integer.describe()
+    return Catalog(
+        app=AppEntry(app=app, guarantee="exactly-once"),
+        stages={"main": StageEntry(name="main", inputs=(InputEntry(name=f"{app}-in"),), source_partitions=1)},
+        stores={
+            store: StoreEntry(
+                name=store, stage="main", kind="value", layout="plain", key_codec=text, value_codec=number
+            )
+            for store in stores
+        },
+        generations={
+            0: GenerationEntry(
+                generation=0,
+                state="active",
+                routing=RoutingEntry(kind="modulo", partitions=1),
+                topic_ids=topic_ids,
+                activated_ms=1,
+            )
+        },
+    )
 
 
 def test_measure_recommend_apply_and_rollback(

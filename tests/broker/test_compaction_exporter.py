@@ -19,7 +19,7 @@ from stateflow.log.kafka import connect
 from stateflow.testing.broker import TestBroker
 
 pytestmark = pytest.mark.broker
-RECORDED = Path(__file__).parents[1] / "unit" / "expositions"
+RECORDED = Path(__file__).parents[1] / "unit" / "compaction" / "expositions"
 
 
 class Exporter(ThreadingHTTPServer):

@@ -29,7 +29,7 @@ from stateflow.compaction import (
     recommend_allowed,
     settle,
 )
-from stateflow.compaction.control.apply import change, rollback
+from stateflow.compaction.control.change import change, rollback
 from stateflow.errors import ConfigError
 from stateflow.log.base import TopicSpec
 from stateflow.log.kafka import KafkaCluster, connect

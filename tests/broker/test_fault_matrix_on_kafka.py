@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from stateflow.lab.faults.matrix.case import Result
+from stateflow.lab.faults.matrix.fork_server import ForkServer
+from stateflow.lab.faults.matrix.plan import full_plan, only
+from stateflow.lab.faults.matrix.run import run_matrix
 from stateflow.testing.broker import TestBroker
-from stateflow.testing.faults.matrix import run_matrix
-from stateflow.testing.faults.matrix_case import Result
-from stateflow.testing.faults.matrix_nursery import Nursery
-from stateflow.testing.faults.matrix_plan import full_plan, only
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
@@ -46,14 +46,14 @@ def test_a_sample_of_the_matrix_loses_nothing_and_repeats_nothing(broker: TestBr
 
 
 def test_a_nursery_kills_its_children_when_it_closes_even_stopped_ones(tmp_path: Path) -> None:
-    with Nursery() as nursery:
+    with ForkServer() as fork_server:
         log = tmp_path / "log"
-        pids = [nursery.start(["up", "--help"], {}, tmp_path, log) for _ in range(2)]
-        wait_until(lambda: nursery.state(pids[0]).code is not None, "the end of the command")
-        assert nursery.state(pids[0]).code == 0
-        hung = nursery.start(["study", "faults", "--brokers", "127.0.0.1:1"], {}, tmp_path, log)
-        nursery.signal(hung, signal.SIGSTOP)
-        wait_until(lambda: nursery.state(hung).stopped, "the command to be stopped")
+        pids = [fork_server.start(["up", "--help"], {}, tmp_path, log) for _ in range(2)]
+        wait_until(lambda: fork_server.state(pids[0]).code is not None, "the end of the command")
+        assert fork_server.state(pids[0]).code == 0
+        hung = fork_server.start(["study", "faults", "--brokers", "127.0.0.1:1"], {}, tmp_path, log)
+        fork_server.signal(hung, signal.SIGSTOP)
+        wait_until(lambda: fork_server.state(hung).stopped, "the command to be stopped")
     with pytest.raises(ProcessLookupError):
         os.kill(hung, 0)
     assert "Usage" in log.read_text()

@@ -13,8 +13,8 @@ from stateflow.errors import ProducerFenced
 from stateflow.log.base import TopicSpec
 from stateflow.log.kafka import KafkaCluster, connect
 from stateflow.log.kafka.end_watch import STATISTICS_INTERVAL_MS
+from stateflow.log.kafka.endtxn_guard import EndTxnGuard
 from stateflow.log.kafka.housekeeping import INTERVAL_SECONDS
-from stateflow.log.kafka.patient import PatientWriter
 from stateflow.record import TopicPartition
 from stateflow.testing.broker import TestBroker
 
@@ -46,7 +46,7 @@ def until(condition: Callable[[], bool]) -> None:
         pause.wait(0.1)
 
 
-def taken_total(writer: PatientWriter) -> int:
+def taken_total(writer: EndTxnGuard) -> int:
     return writer._watch._taken_total
 
 
@@ -55,10 +55,10 @@ def test_statistics_of_idle_writers_do_not_pile_up(own: KafkaCluster) -> None:
     topic, before = f"idle-{uuid.uuid4().hex[:8]}", len(housekeepers())
     own.create([TopicSpec(topic, WRITERS)])
     with ExitStack() as stack:
-        writers: list[PatientWriter] = []
+        writers: list[EndTxnGuard] = []
         for number in range(WRITERS):
             writer = own.writer(f"{topic}-{number}")
-            assert isinstance(writer, PatientWriter)
+            assert isinstance(writer, EndTxnGuard)
             stack.callback(writer.close)
             writers.append(writer)
             commit_one(writer, topic, number)
@@ -87,7 +87,7 @@ def test_what_is_met_between_calls_is_raised_by_the_next(own: KafkaCluster) -> N
     topic = f"idle-{uuid.uuid4().hex[:8]}"
     own.create([TopicSpec(topic, 1)])
     fenced = own.writer(topic)
-    assert isinstance(fenced, PatientWriter)
+    assert isinstance(fenced, EndTxnGuard)
     fenced.begin()
     own.writer(topic).close()  # its successor
     fenced.send(
@@ -108,7 +108,7 @@ def test_a_writer_that_was_forgotten_is_served_no_more(own: KafkaCluster) -> Non
     until(lambda: len(housekeepers()) <= before)
 
 
-def commit_one(writer: PatientWriter, topic: str, partition: int) -> None:
+def commit_one(writer: EndTxnGuard, topic: str, partition: int) -> None:
     writer.begin()
     writer.send(topic, b"k", b"v", partition=partition)
     writer.commit()

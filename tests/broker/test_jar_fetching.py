@@ -96,7 +96,7 @@ def test_a_wrong_hash_keeps_nothing(repository: Path, tmp_path: Path) -> None:
 def test_a_missing_artifact_is_named_with_its_cause(repository: Path, tmp_path: Path) -> None:
     present = publish(repository, "org.one", "present", "1.0", b"here")
     absent = {**present, "artifact": "absent"}
-    with pytest.raises(SetupError, match=r"absent-1\.0\.jar: not downloaded") as caught:
+    with pytest.raises(SetupError, match=r"absent-1\.0\.jar: not there") as caught:
         fetch(lock_of(tmp_path, [present, absent]))
     assert "org.one#absent;1.0" in caught.value.message
     assert not list((tmp_path / "cache").rglob("*.jar"))
@@ -107,6 +107,12 @@ def test_a_damaged_cache_is_fetched_again(repository: Path, tmp_path: Path) -> N
     jar = fetch(jar_set) / "part-1.0.jar"
     jar.write_bytes(b"cut")
     assert not jar_set.is_cached()
+    assert (fetch(jar_set) / "part-1.0.jar").read_bytes() == b"whole"
+
+
+def test_a_jar_altered_in_the_cache_is_fetched_again(repository: Path, tmp_path: Path) -> None:
+    jar_set = lock_of(tmp_path, [publish(repository, "org.one", "part", "1.0", b"whole")])
+    (fetch(jar_set) / "part-1.0.jar").write_bytes(b"other")
     assert (fetch(jar_set) / "part-1.0.jar").read_bytes() == b"whole"
 
 

@@ -8,11 +8,11 @@ from contextlib import closing
 import pytest
 
 from stateflow.errors import TransactionAborted
+from stateflow.lab.network.faults import Action, Fault
+from stateflow.lab.network.proxy import KafkaProxy
 from stateflow.log.base import TopicSpec
 from stateflow.log.kafka.cluster import KafkaCluster
 from stateflow.testing.broker import TestBroker
-from stateflow.testing.proxy import KafkaProxy
-from stateflow.testing.proxy_faults import Action, Fault
 
 pytestmark = pytest.mark.broker
 

@@ -19,19 +19,19 @@ import pytest
 import stateflow as sf
 from stateflow.clock import SystemClock
 from stateflow.errors import TransactionAborted
+from stateflow.lab.network.faults import END_TXN, Action, Caught, Fault
+from stateflow.lab.network.proxy import KafkaProxy
 from stateflow.log.base import TopicSpec
 from stateflow.log.forwarding import ForwardingWriter
 from stateflow.log.kafka.cluster import KafkaCluster
 from stateflow.record import TopicPartition
-from stateflow.runtime.lag import is_drained
-from stateflow.runtime.prepare import prepare
 from stateflow.runtime.settings import WorkerSettings
-from stateflow.runtime.wiring import TaskWiring
-from stateflow.runtime.worker import Worker
+from stateflow.runtime.task.wiring import TaskWiring
+from stateflow.runtime.worker.lag import is_drained
+from stateflow.runtime.worker.prepare import prepare
+from stateflow.runtime.worker.worker import Worker
 from stateflow.store.memory import MemoryTaskStores
 from stateflow.testing.broker import TestBroker
-from stateflow.testing.proxy import KafkaProxy
-from stateflow.testing.proxy_faults import END_TXN, Action, Caught, Fault
 
 pytestmark = pytest.mark.broker
 

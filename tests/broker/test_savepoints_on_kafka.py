@@ -75,7 +75,7 @@ def test_two_workers_under_load_are_cut_and_go_on_elsewhere(site: Site, tmp_path
     site.topic("in", partitions=2)
     site.topic("out")
     site.cluster.create([TopicSpec(f"{other}-out", 1)])
-    site.set(TALLIES_APP=site.name, TALLIES_SOURCE=f"{site.name}-in")
+    site.set(TALLIES_APP=site.name, TALLIES_SOURCE=f"{site.name}-in", STATEFLOW_SAVEPOINTS=place)
     load = Load(site, f"{site.name}-in")
     workers = site.begin("run", TALLIES, "--workers", "2")
     try:

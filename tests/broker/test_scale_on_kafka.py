@@ -8,14 +8,20 @@ import signal
 import subprocess
 import sys
 import uuid
+from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from stateflow.catalog.names import changelog_topic
+from stateflow.checkpoint.images import TaskImages
+from stateflow.checkpoint.locations import open_objects
+from stateflow.cli.main import run
 from stateflow.cli.scale import command
 from stateflow.clock import SystemClock
 from stateflow.errors import GenerationUnfinished, StillRunning
+from stateflow.lab.applications.written import STEP, STORES, WrittenApp
 from stateflow.log.kafka import KafkaCluster
 from stateflow.record import TopicPartition
 from stateflow.routing import RoutingTable
@@ -25,7 +31,6 @@ from stateflow.scale.repartition import progress_group
 from stateflow.scale.start import ScaleSettings, start
 from stateflow.state.layout import index_bytes, prefixed_key, routing_key, window_key
 from stateflow.testing.broker import TestBroker
-from stateflow.testing.written import STEP, STORES, WrittenApp
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
@@ -146,6 +151,39 @@ def test_the_command_line(cluster: KafkaCluster, broker: TestBroker) -> None:
     assert len(deleted) == len(STORES) + 1
     assert not set(deleted) & set(cluster.list_topics())
     assert scale("finalize", "--yes") == "Nothing to delete.\n"
+
+
+def test_images_of_before_are_named_and_removed_and_the_run_is_remembered(
+    cluster: KafkaCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    app = written(cluster, 2)
+    monkeypatch.setenv("STATEFLOW_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("STATEFLOW_IMAGES", str(tmp_path / "images"))
+    (tmp_path / "checkpoint").mkdir()
+    (tmp_path / "checkpoint" / "CURRENT").write_text("MANIFEST-000001\n")
+    images = TaskImages(open_objects(str(tmp_path / "images")), app.app, 0, "by-0", SystemClock())
+    images.publish(tmp_path / "checkpoint", {}, {})
+
+    def told(*arguments: str) -> tuple[dict[str, Any], str]:
+        given = [*arguments, "--app", app.app, "--brokers", cluster.bootstrap, "--json"]
+        assert run(given) in (0, 50), "doctor may miss something on this machine"
+        out, err = capfd.readouterr()
+        return json.loads(out), err
+
+    change = ("--partitions", "3", "--engine", "local")
+    planned, _ = told("scale", "plan", *change)
+    assert planned["images_left_behind"]["images"] == 1
+    assert planned["predicted"]["seconds_low"] < planned["predicted"]["seconds_high"]
+    _, said = told("scale", "start", *change)
+    assert "1 image (16 B) at" in said
+    (check,) = [check for check in told("doctor")[0]["checks"] if check["name"] == "images"]
+    assert "1 image (16 B) of generation 0 cannot be used" in check["detail"]
+    listed, _ = told("checkpoint", "list")
+    assert (listed["images"], [row["generation"] for row in listed["outdated"]]) == ([], [0])
+    assert sum(row["images"] for row in told("checkpoint", "gc", "--grace", "0s")[0]["removed"]) == 1
+    assert told("checkpoint", "list")[0]["outdated"] == []
+    again, _ = told("scale", "plan", "--partitions", "2", "--engine", "local")
+    assert again["predicted"]["rests_on"] == f"the last repartition of {app.app} on this machine"
 
 
 class Listener:

@@ -38,7 +38,7 @@ def stateflow(environment: dict[str, str], *arguments: str, code: int = 0) -> di
 
 
 def test_a_detached_broker_outlives_its_shell_and_keeps_its_data(environment: dict[str, str]) -> None:
-    assert stateflow(environment, "status") == {"running": False}
+    assert stateflow(environment, "status") == {"running": False, "others": []}
     planned = stateflow(environment, "up", "--dry-run")
     assert planned["dry_run"] is True
     assert not Path(environment["STATEFLOW_HOME"]).exists()
@@ -83,7 +83,7 @@ def test_a_broker_in_the_foreground_ends_in_order(environment: dict[str, str], h
     else:
         stateflow(environment, "down")
     assert process.wait(60) == 0
-    assert stateflow(environment, "status") == {"running": False}
+    assert stateflow(environment, "status") == {"running": False, "others": []}
     assert all(command_line(pid) is None for pid in started["pids"])
     assert not Path(started["data_dir"]).exists()
 
@@ -101,3 +101,23 @@ def test_a_dead_broker_is_reported_and_replaced(environment: dict[str, str]) -> 
         assert not Path(first["data_dir"]).exists()
     finally:
         stateflow(environment, "down")
+
+
+def test_brokers_of_several_names_run_side_by_side(environment: dict[str, str]) -> None:
+    started = {
+        name: stateflow(environment, "up", "--detach", "--ephemeral", "--port", "0", "--name", name)
+        for name in ("default", "blue")
+    }
+    try:
+        assert started["blue"]["bootstrap"] != started["default"]["bootstrap"]
+        status = stateflow(environment, "status")
+        assert (status["name"], [it["name"] for it in status["others"]]) == ("default", ["blue"])
+        assert stateflow(environment, "status", "--name", "blue")["features"]["transaction.version"] == 2
+        assert stateflow(environment, "down")["stopped"] == started["default"]["bootstrap"]
+        assert stateflow(environment, "status", "--name", "blue")["running"] is True
+        assert stateflow({**environment, "STATEFLOW_UP": "blue"}, "status")["name"] == "blue"
+    finally:
+        stateflow(environment, "down")
+        stopped = stateflow(environment, "down", "--name", "blue")
+    assert stopped["stopped"] == started["blue"]["bootstrap"]
+    assert not Path(started["blue"]["data_dir"]).exists()

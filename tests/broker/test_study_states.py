@@ -7,7 +7,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from stateflow.cli.study_states import command
+from stateflow.lab.commands.states import command
 from stateflow.testing.broker import TestBroker
 
 pytestmark = pytest.mark.broker

@@ -16,9 +16,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from stateflow.lab.network.faults import END_TXN, Action, Fault
+from stateflow.lab.network.proxy import KafkaProxy
 from stateflow.testing.broker import TestBroker
-from stateflow.testing.proxy import KafkaProxy
-from stateflow.testing.proxy_faults import END_TXN, Action, Fault
 
 pytestmark = pytest.mark.broker
 

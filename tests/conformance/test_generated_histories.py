@@ -7,10 +7,10 @@ import uuid
 import pytest
 
 from stateflow.clock import ManualClock
+from stateflow.lab.faults.equivalence import STEPS, compare, log_history
 from stateflow.log.kafka import KafkaCluster, KafkaOptions
 from stateflow.log.memory import MemoryCluster
 from stateflow.testing.broker import TestBroker
-from stateflow.testing.faults.equivalence import STEPS, compare, log_history
 
 KAFKA_SEEDS = range(8)
 

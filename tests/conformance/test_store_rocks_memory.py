@@ -36,3 +36,18 @@ def test_many_small_stores_share_the_bound_on_memtables_without_flushing(tmp_pat
     assert used_bytes <= DEFAULT_WRITE_BUFFER_BYTES * tasks * 4 // 4000, (
         "1,000 tasks of 4 families fit as well"
     )
+
+
+def test_blocks_of_files_that_are_gone_leave_the_cache(tmp_path: Path) -> None:
+    """State that is written and read again and again takes as much cache as it has blocks, whatever is flushed."""
+    resources = RocksResources()
+    stores = RocksTaskStores.open(place(tmp_path), ("a",), resources)
+    rows = [(b"%06d" % number, b"v" * 100) for number in range(1_000)]
+    used_bytes = []
+    for offset in range(150):
+        stores.apply({"a": rows}, {"a": StorePosition("t", offset + 1)})
+        stores.flush()
+        assert len(list(stores.reader("a").scan())) == len(rows)
+        used_bytes.append(resources.cache.get_usage())
+    stores.close()
+    assert max(used_bytes) < 20 * 1_000 * 150, "a few files' worth, not 150"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from stateflow.checkpoint.image_making import CHECKPOINT_FOLDER, create_image, take_checkpoint
 from stateflow.checkpoint.images import TaskImages
-from stateflow.checkpoint.imaging import CHECKPOINT_FOLDER, create_image, take_checkpoint
 from stateflow.checkpoint.objects import DirectoryObjects
 from stateflow.clock import ManualClock, SystemClock
 from stateflow.errors import StateForeign

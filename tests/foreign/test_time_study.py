@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 
 from stateflow.cli.main import run
-from stateflow.testing.time import oracle
-from stateflow.testing.time.report import TimeReport
-from stateflow.testing.time.running import run_study
-from stateflow.testing.time.streams import KafkaStreams, prepare
-from stateflow.testing.time.study import QUICK_LOGS, case_of, run_case
+from stateflow.lab.time import oracle
+from stateflow.lab.time.report import TimeReport
+from stateflow.lab.time.running import run_study
+from stateflow.lab.time.streams import KafkaStreams, prepare
+from stateflow.lab.time.study import QUICK_LOGS, case_of, run_case
+
+pytestmark = pytest.mark.slow
 
 SEED = 12
 LOGS_COMPARED_MIN = 1_000
@@ -52,7 +54,6 @@ def test_what_differs_is_told(streams: KafkaStreams, monkeypatch: pytest.MonkeyP
     assert any("Kafka Streams" in line for line in report.failed)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_a_thousand_logs_are_equal() -> None:
     report = run_study(SEED, range(QUICK_LOGS))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stateflow.codec.describe import from_description
 from stateflow.codec.scalar import String
+from stateflow.codec.table import from_description
 from stateflow.codec.timer import EncodedTimer, Timer
 from stateflow.errors import DecodeError
 from stateflow.state.layout import prefixed_key, routing_key

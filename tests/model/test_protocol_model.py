@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from stateflow.testing.protocol_model import Faults, Outcome, Protocol, explore
+from stateflow.lab.protocol.model import Faults, Outcome, Protocol, explore
+
+pytestmark = pytest.mark.slow
 
 MARKER_ONLY = Protocol(commit_records=False, rewrites=False)
 DEFENDED = Protocol(new_epoch_after_retry=True)

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from stateflow.clock import SystemClock
-from stateflow.runtime.supervisor import Supervisor, WorkerFailed
+from stateflow.runtime.worker.supervisor import Supervisor, WorkerFailed
 from tests.waiting import wait_until
 
 CHILD = """
 import sys, threading
 from pathlib import Path
-from stateflow.runtime.supervisor import stop_with_parent
+from stateflow.runtime.worker.supervisor import stop_with_parent
 stopped = threading.Event()
 stop_with_parent(stopped.set)
 Path(sys.argv[1]).write_text("started")
@@ -79,6 +79,68 @@ if not Path(sys.argv[1] + ".fenced").exists():
     assert (tmp_path / "w0").read_text() == "stopped cleanly"
 
 
+class FastClock(SystemClock):
+    """Time that flies: pauses that grow to minutes are over within seconds."""
+
+    def monotonic_seconds(self) -> float:
+        return 20 * super().monotonic_seconds()
+
+
+def failing_at_first(times: int, how: str) -> str:
+    """A worker that ends ``how`` at its first starts."""
+    return f"""
+import os, signal, sys
+from pathlib import Path
+failed = Path(sys.argv[1] + ".failed")
+count = int(failed.read_text()) if failed.exists() else 0
+if count < {times}:
+    failed.write_text(str(count + 1))
+    {how}
+{CHILD}"""
+
+
+def test_a_worker_that_meets_no_broker_is_started_again_until_it_does(tmp_path: Path) -> None:
+    """More often than a crash would be borne, and the others are not disturbed."""
+    waiting = failing_at_first(8, "sys.exit(10)")
+    supervisor = Supervisor(
+        lambda name: [sys.executable, "-c", waiting if name == "w1" else CHILD, str(tmp_path / name)],
+        2,
+        FastClock(),
+    )
+    undisturbed = supervisor.pids["w0"]
+    thread = running(supervisor)
+    wait_until(lambda: says(tmp_path / "w1", "started"), "the ninth start")
+    assert supervisor.pids["w0"] == undisturbed
+    supervisor.stop()
+    thread.join(20)
+    assert [(tmp_path / name).read_text() for name in ("w0", "w1")] == ["stopped cleanly"] * 2
+
+
+@pytest.mark.parametrize(
+    "how", ["raise KeyError('a bug')", "sys.exit(0)", "os.kill(os.getpid(), signal.SIGKILL)"]
+)
+def test_an_unforeseen_end_is_borne_a_few_times(tmp_path: Path, how: str) -> None:
+    supervisor = Supervisor(command(tmp_path, failing_at_first(3, how)), 1, FastClock())
+    thread = running(supervisor)
+    wait_until(lambda: says(tmp_path / "w0", "started"), "the fourth start")
+    supervisor.stop()
+    thread.join(20)
+
+
+def test_a_worker_that_meets_a_bug_at_each_start_is_given_up(tmp_path: Path) -> None:
+    with pytest.raises(WorkerFailed, match=r"exit code 1, 6 times within 120 s"):
+        Supervisor(command(tmp_path, "raise KeyError('a bug')"), 1, SystemClock()).run()
+
+
+def test_a_worker_that_waits_to_be_started_is_not_waited_for_at_the_end(tmp_path: Path) -> None:
+    supervisor = Supervisor(command(tmp_path, "import sys; sys.exit(10)"), 1, SystemClock(), hears_quiet=True)
+    thread = running(supervisor)
+    wait_until(lambda: supervisor.quiet() == [], "its end")
+    supervisor.stop()
+    thread.join(20)
+    assert not thread.is_alive()
+
+
 def test_a_worker_that_ends_with_an_error_ends_all(tmp_path: Path) -> None:
     failing = "import sys; sys.exit(22)"
     supervisor = Supervisor(
@@ -102,7 +164,7 @@ def test_workers_stop_when_the_supervisor_is_killed(tmp_path: Path) -> None:
         f"""
         import sys
         from stateflow.clock import SystemClock
-        from stateflow.runtime.supervisor import Supervisor
+        from stateflow.runtime.worker.supervisor import Supervisor
         child = {CHILD!r}
         Supervisor(lambda name: [sys.executable, "-c", child, {str(tmp_path)!r} + "/" + name], 1, SystemClock()).run()
         """
@@ -117,7 +179,7 @@ def test_workers_stop_when_the_supervisor_is_killed(tmp_path: Path) -> None:
 def test_a_worker_that_watches_its_parent_ends_with_its_own_exit_code(tmp_path: Path) -> None:
     """The thread that waits for the parent's end must not be in the way of the interpreter's."""
     failing = (
-        "import sys\nfrom stateflow.runtime.supervisor import stop_with_parent\n"
+        "import sys\nfrom stateflow.runtime.worker.supervisor import stop_with_parent\n"
         "stop_with_parent(lambda: None)\nsys.exit(20)"
     )
     with pytest.raises(WorkerFailed) as raised:

@@ -11,7 +11,7 @@ from stateflow.compaction.model.streams import Stream
 from stateflow.compaction.model.workload import RestoreRate
 from stateflow.compaction.sensing.measurement import Measurement
 from stateflow.compaction.settings.knobs import check, knobs_for
-from stateflow.compaction.settings.policy import CleanerSettings, Policy
+from stateflow.compaction.settings.topic_settings import CleanerSettings, Policy
 from stateflow.log.base import Cluster
 from stateflow.record import OffsetRange, TopicPartition
 

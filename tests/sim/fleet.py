@@ -19,15 +19,15 @@ from stateflow.errors import StateLocked
 from stateflow.failpoints import handled
 from stateflow.log.base import TopicSpec
 from stateflow.log.memory import MemoryCluster
-from stateflow.runtime.lag import is_drained
-from stateflow.runtime.prepare import prepare
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.standby.copies import StandbyCopies
-from stateflow.runtime.standby.kept import KeptState
 from stateflow.runtime.standby.placing import Place, Placing
-from stateflow.runtime.standby.records import Placement, create_board
+from stateflow.runtime.standby.records import Placement, create_membership_topic
+from stateflow.runtime.standby.unassigned_stores import KeptState
 from stateflow.runtime.standby.worker import PlacedWorker
-from stateflow.runtime.wiring import TaskWiring
+from stateflow.runtime.task.wiring import TaskWiring
+from stateflow.runtime.worker.lag import is_drained
+from stateflow.runtime.worker.prepare import prepare
 from stateflow.store.base import Change, StorePosition
 from stateflow.store.memory import MemoryReader, MemoryTaskStores
 from tests.sim.counting import APP, OUTPUT, SOURCE, STORE, number_of, topology
@@ -193,7 +193,7 @@ class Fleet:
         self.cluster = MemoryCluster(clock=self.clock, session_timeout_ms=SESSION_MS)
         self.cluster.create([TopicSpec(SOURCE, 2), TopicSpec(OUTPUT, 3)])
         self.wiring = prepare(self.cluster, topology(), guarantee, partitions, self.clock)
-        create_board(self.cluster, APP, 1)
+        create_membership_topic(self.cluster, APP, 1)
         self.nodes: dict[str, Node] = {}
         self.disks: dict[str, Disk] = {}
         self.fed: list[bytes] = []
@@ -288,7 +288,7 @@ class Fleet:
     @property
     def placement(self) -> Placement | None:
         """What the first living node has read."""
-        return self.alive[0].placing._exchange.board.placement
+        return self.alive[0].placing._exchange.membership.placement
 
     def where(self) -> dict[str, object]:
         """Who runs and copies what, for messages."""

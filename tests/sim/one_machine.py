@@ -12,11 +12,11 @@ from stateflow.log.base import TopicSpec
 from stateflow.log.memory import MemoryCluster
 from stateflow.operators.topology import Topology
 from stateflow.record import Record, TopicPartition
-from stateflow.runtime.lag import is_drained
-from stateflow.runtime.prepare import prepare
 from stateflow.runtime.settings import WorkerSettings
-from stateflow.runtime.wiring import TaskWiring
-from stateflow.runtime.worker import Worker
+from stateflow.runtime.task.wiring import TaskWiring
+from stateflow.runtime.worker.lag import is_drained
+from stateflow.runtime.worker.prepare import prepare
+from stateflow.runtime.worker.worker import Worker
 from stateflow.store.memory import MemoryTaskStores
 from tests.sim.crashing import STORE_CALLS, CrashingCluster, CrashPlan, Watched
 
@@ -26,6 +26,7 @@ SETTINGS = WorkerSettings(
     commit_interval_seconds=0,
     poll_records_max=7,
     poll_timeout_seconds=0,
+    slice_records_first=7,
     restore_threads=0,
     flush_interval_seconds=0,
     member="w0",

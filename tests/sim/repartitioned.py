@@ -8,12 +8,12 @@ from typing import Any
 
 from stateflow.catalog.model import RoutingEntry
 from stateflow.clock import ManualClock
+from stateflow.lab.applications.written import STORES, WrittenApp
 from stateflow.log.base import Cluster
 from stateflow.routing import RoutingTable
 from stateflow.scale.engine import InProcess
 from stateflow.scale.start import Outcome, ScaleSettings, start
 from stateflow.state.layout import index_bytes, prefixed_key, routing_key, window_key
-from stateflow.testing.written import STORES, WrittenApp
 
 SMALL_CHUNKS = ScaleSettings(chunk_records_max=7, audit_keys_max=50)
 HEADERS = (("trace", b"abc"),)

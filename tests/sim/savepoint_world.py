@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 
 from stateflow.catalog.control import ControlTopic
 from stateflow.catalog.model import Guarantee, StoreEntry
+from stateflow.checkpoint.locations import AllowedLocations
 from stateflow.checkpoint.objects import DirectoryObjects
 from stateflow.checkpoint.queues import read_records
 from stateflow.checkpoint.savepoints import Savepoint, SavepointObjects
@@ -25,13 +26,13 @@ from stateflow.log.memory import MemoryCluster
 from stateflow.operators.context import StageContext
 from stateflow.operators.topology import Input, Stage, Topology
 from stateflow.record import RecordBatch
-from stateflow.runtime.cuts import Cuts
-from stateflow.runtime.inline import InlineExecutor
-from stateflow.runtime.lag import is_drained
-from stateflow.runtime.prepare import expected_catalog, prepare
+from stateflow.runtime.opening.inline import InlineExecutor
 from stateflow.runtime.settings import WorkerSettings
-from stateflow.runtime.wiring import TaskWiring, Wiring
-from stateflow.runtime.worker import Worker
+from stateflow.runtime.snapshots.cuts import Cuts
+from stateflow.runtime.task.wiring import TaskWiring, Wiring
+from stateflow.runtime.worker.lag import is_drained
+from stateflow.runtime.worker.prepare import expected_catalog, prepare
+from stateflow.runtime.worker.worker import Worker
 from stateflow.savepoint.create import CreateSettings, create
 from stateflow.savepoint.restore import Restored, RestoreSettings, restore
 from stateflow.store.directory import Identity, TaskDirectory
@@ -170,7 +171,13 @@ class World:
                 member=name,
             )
             cuts = Cuts(
-                self.cluster, app, self.clock, self._folder(name), poll_seconds=0.03, uploads=InlineExecutor()
+                self.cluster,
+                app,
+                self.clock,
+                self._folder(name),
+                AllowedLocations([str(self.place)]),
+                poll_seconds=0.03,
+                uploads=InlineExecutor(),
             )
             worker = Worker(self.cluster, wiring, self._open_stores, settings, self.clock, cuts=cuts)
             self.workers[name] = worker, cuts

@@ -57,6 +57,7 @@ def two_sides(ours: int = 3, theirs: int = 2) -> tuple[Side, Side]:
     return one, Side("two", theirs, beside=one.driver)
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(BATCH, BATCH, BATCH, st.integers(1, 4), st.integers(1, 4))
 def test_both_together_are_what_the_types_say(

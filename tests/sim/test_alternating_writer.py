@@ -11,7 +11,7 @@ from stateflow.errors import ProducerFenced
 from stateflow.log.base import TopicSpec, Writer
 from stateflow.log.memory import MemoryCluster
 from stateflow.record import TopicPartition
-from stateflow.runtime.alternating import AlternatingWriter
+from stateflow.runtime.task.rotating_producer import RotatingProducer
 
 PLACE = TopicPartition("log", 0)
 
@@ -63,7 +63,7 @@ def values(cluster: CountingCluster) -> list[bytes]:
 
 
 def test_every_transaction_has_a_new_producer(cluster: CountingCluster) -> None:
-    writer = AlternatingWriter(cluster, "task")  # type: ignore[arg-type]  # a memory cluster that counts
+    writer = RotatingProducer(cluster, "task")  # type: ignore[arg-type]  # a memory cluster that counts
     for number in range(5):
         commit(writer, b"%d" % number)
     writer.close()
@@ -73,13 +73,13 @@ def test_every_transaction_has_a_new_producer(cluster: CountingCluster) -> None:
 
 @pytest.mark.parametrize("commits", [0, 1, 2, 3])
 def test_a_successor_fences_whichever_producer_is_next(cluster: CountingCluster, commits: int) -> None:
-    zombie = AlternatingWriter(cluster, "task")  # type: ignore[arg-type]
+    zombie = RotatingProducer(cluster, "task")  # type: ignore[arg-type]
     for number in range(commits):
         commit(zombie, b"%d" % number)
     cluster.wait_for_opened(commits + 2)
     zombie.begin()
     zombie.send("log", b"k", b"never", partition=0)
-    successor = AlternatingWriter(cluster, "task")  # type: ignore[arg-type]
+    successor = RotatingProducer(cluster, "task")  # type: ignore[arg-type]
     with pytest.raises(ProducerFenced):
         commit_rest(zombie)
     commit(successor, b"next")
@@ -94,7 +94,7 @@ def commit_rest(writer: Writer) -> None:
 
 
 def test_an_aborted_transaction_leaves_nothing(cluster: CountingCluster) -> None:
-    writer = AlternatingWriter(cluster, "task")  # type: ignore[arg-type]
+    writer = RotatingProducer(cluster, "task")  # type: ignore[arg-type]
     writer.begin()
     writer.send("log", b"k", b"aborted", partition=0)
     writer.abort()

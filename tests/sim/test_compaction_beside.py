@@ -20,7 +20,7 @@ from stateflow.compaction.control.watch import Decision
 from stateflow.compaction.model.streams import RateStep, Stream
 from stateflow.compaction.model.workload import RestoreRate
 from stateflow.compaction.sensing.measurement import Measurement
-from stateflow.compaction.settings.policy import Policy
+from stateflow.compaction.settings.topic_settings import Policy
 from stateflow.errors import BrokerUnreachable
 from tests.sim.compaction_topic import SimulatedTopic, cluster_of, measurement
 

@@ -17,7 +17,7 @@ from stateflow.compaction.model.simulate import Simulation
 from stateflow.compaction.model.streams import TOMBSTONE_BYTES, RateStep, Stream
 from stateflow.compaction.model.workload import Bursts
 from stateflow.compaction.sensing.measurement import Measurement
-from stateflow.compaction.settings.policy import Policy
+from stateflow.compaction.settings.topic_settings import Policy
 from stateflow.errors import BrokerRefused, BrokerUnreachable
 from tests.sim.compaction_topic import (
     BUDGET,
@@ -28,6 +28,8 @@ from tests.sim.compaction_topic import (
     cluster_of,
     measurement,
 )
+
+pytestmark = pytest.mark.slow
 
 
 def watch(

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import stateflow as sf
-from stateflow.operators.timing import TIMERS_PER_TURN
-from stateflow.runtime.draining import Drain, Quiet, QuietHere, QuietPipe, QuietReader
+from stateflow.operators.timers import TIMERS_PER_TURN
+from stateflow.runtime.event_time.draining import Drain, Quiet, QuietHere, QuietPipe, QuietReader
 from stateflow.testing import TestDriver
 
 KEYS = 2 * TIMERS_PER_TURN + 100

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import stateflow as sf
-from stateflow.operators.timing import TIMERS_PER_TURN
-from stateflow.runtime.lag import source_ends
+from stateflow.operators.timers import TIMERS_PER_TURN
+from stateflow.runtime.worker.lag import source_ends
 from stateflow.testing import TestDriver
 
 T0 = 1_704_067_200_000

@@ -25,6 +25,8 @@ from stateflow.testing.driver import TestDriver
 from tests.sim.crashing import Crash, CrashPlan
 from tests.sim.one_machine import OneMachine
 
+pytestmark = pytest.mark.slow
+
 MINUTE_MS = 60_000
 BASE_MS = 1_704_067_200_000
 TICK = "tick"

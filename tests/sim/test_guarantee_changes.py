@@ -13,12 +13,12 @@ import pytest
 from stateflow.catalog.control import ControlTopic
 from stateflow.catalog.model import Guarantee
 from stateflow.errors import ProducerFenced
-from stateflow.runtime.alternating import AlternatingWriter
-from stateflow.runtime.inline import InlineExecutor
-from stateflow.runtime.opening import OpenedTask, Opener
-from stateflow.runtime.prepare import prepare
+from stateflow.runtime.opening.inline import InlineExecutor
+from stateflow.runtime.opening.opening import OpenedTask, Opener
 from stateflow.runtime.settings import WorkerSettings
-from stateflow.runtime.wiring import TaskWiring
+from stateflow.runtime.task.rotating_producer import RotatingProducer
+from stateflow.runtime.task.wiring import TaskWiring
+from stateflow.runtime.worker.prepare import prepare
 from stateflow.store.memory import MemoryTaskStores
 from tests.sim.counting import STORE, topology
 from tests.sim.crashing import Crash, CrashPlan
@@ -120,7 +120,7 @@ def test_a_worker_in_another_commit_mode_fences_the_one_before() -> None:
     wiring = world.wiring.task(world.wiring.topology.stage("number"), 0)
     paranoid = replace(world.settings, commit_mode="paranoid")
     opened(world, wiring, paranoid).task.abandon()  # it has told the catalog that there are two ids
-    zombie = AlternatingWriter(world.cluster, wiring.transactional_id, InlineExecutor())
+    zombie = RotatingProducer(world.cluster, wiring.transactional_id, InlineExecutor())
     place = wiring.changelogs[STORE]
     zombie.begin()
     zombie.send(place.topic, b"k", b"1", partition=place.partition)

@@ -10,8 +10,8 @@ import pytest
 
 import stateflow as sf
 from stateflow.record import TopicPartition
-from stateflow.runtime.draining import Drain, Quiet
-from stateflow.runtime.held_back import HeldBack, held_back
+from stateflow.runtime.event_time.draining import Drain, Quiet
+from stateflow.runtime.event_time.held_back import HeldBack, held_back
 from stateflow.testing import TestDriver
 
 T0 = 1_704_067_200_000

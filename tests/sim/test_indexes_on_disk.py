@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stateflow.runtime.wiring import TaskWiring
+from stateflow.runtime.task.wiring import TaskWiring
 from stateflow.store.directory import task_directory
 from stateflow.store.rocks import RocksResources, RocksTaskStores
 from stateflow.testing.driver import TestDriver

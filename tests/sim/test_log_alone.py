@@ -10,7 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stateflow.cli.main import run
-from stateflow.testing.time.study import run_cases
+from stateflow.lab.time.study import run_cases
+
+pytestmark = pytest.mark.slow
 
 
 @given(seed=st.integers(0, 1_000_000), number=st.integers(0, 6))

@@ -8,8 +8,8 @@ import pytest
 
 from stateflow.catalog.model import Guarantee, RoutingEntry
 from stateflow.errors import GenerationUnfinished
-from stateflow.runtime.prepare import prepare
-from stateflow.runtime.worker import Worker
+from stateflow.runtime.worker.prepare import prepare
+from stateflow.runtime.worker.worker import Worker
 from stateflow.scale.engine import InProcess
 from stateflow.scale.generation import begin, load_catalog
 from stateflow.scale.start import start

@@ -17,6 +17,8 @@ from stateflow.savepoint.beginning import abort_restore
 from tests.sim.savepoint_world import World
 from tests.sim.test_savepoints import running, words
 
+pytestmark = pytest.mark.slow
+
 
 class Killed(BaseException):
     """The process is gone: nothing handles it."""

@@ -9,9 +9,10 @@ import pytest
 
 from stateflow.catalog.control import ControlTopic
 from stateflow.catalog.model import Guarantee
+from stateflow.checkpoint.locations import AllowedLocations
 from stateflow.errors import SavepointFailed, SavepointMissing, StillRunning
 from stateflow.failpoints import handled
-from stateflow.savepoint import kept
+from stateflow.savepoint import lookup as kept
 from tests.sim.savepoint_world import World
 
 WORDS = b"to be or not to be that is the question whether tis nobler in the mind to suffer".split()
@@ -38,6 +39,31 @@ def test_a_cut_through_a_running_application_is_exact(quick_path: Path, seed: in
     world = running(quick_path, seed)
     savepoint = world.create()
     assert world.contents(savepoint) == world.expected(world.vector(savepoint))
+    world.run()
+    assert world.state() == world.expected()
+    world.stop()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_cut_through_workers_that_have_read_more_than_they_processed(quick_path: Path, seed: int) -> None:
+    """Every slice takes 20 ms, which is more than a turn of these workers may."""
+    waited: list[int] = []
+
+    def at(point: str) -> None:
+        if point == "process.after_operators":
+            world.clock.advance(ms=20)
+        elif point == "cut.after_place":
+            waited.extend(len(worker._intake) for worker, _ in world.workers.values())
+
+    world = World(quick_path, seed)
+    world.feed(words(200, seed))
+    with handled(at):
+        world.begin("w0", "w1")
+        for _ in range(10 + seed):
+            world.turn()
+        savepoint = world.create()
+        assert any(waited), "no input waited at any place"
+        assert world.contents(savepoint) == world.expected(world.vector(savepoint))
     world.run()
     assert world.state() == world.expected()
     world.stop()
@@ -96,7 +122,8 @@ def test_two_savepoints_share_nothing_that_deleting_one_takes_from_the_other(qui
     world.run()
     second = world.create("second")
     assert (first.number, second.number) == (1, 2)
-    kept.delete(world.cluster, "chain", "first", world.clock, grace_ms=0)
+    allowed = AllowedLocations([str(world.place)])
+    kept.delete(world.cluster, "chain", "first", world.clock, allowed, grace_ms=0)
     assert list(ControlTopic(world.cluster, "chain").load().savepoints) == ["second"]
     with pytest.raises(SavepointMissing):
         world.saved(first).load()
@@ -118,9 +145,9 @@ def test_collecting_images_spares_savepoints(quick_path: Path) -> None:
 
 def test_a_task_that_cannot_publish_gives_the_savepoint_up_and_nothing_of_it_stays(quick_path: Path) -> None:
     world = running(quick_path, 7)
-    world.place.parent.mkdir(exist_ok=True)
-    (quick_path / "chain-blocked").write_text("a file where a folder should be")
-    world.place = quick_path / "chain-blocked"
+    world.place.mkdir(exist_ok=True)
+    world.place /= "blocked"
+    world.place.write_text("a file where a folder should be")
     with pytest.raises(SavepointFailed, match="could not publish its part"):
         world.create()
     world.run()

@@ -13,16 +13,19 @@ import pytest
 
 from stateflow.clock import ManualClock
 from stateflow.errors import ProducerFenced, TransactionAborted
+from stateflow.lab.applications.written import STEP, STORES, WrittenApp
 from stateflow.log.base import Appended, Cluster, TopicSpec, Writer
 from stateflow.log.forwarding import ForwardingWriter
 from stateflow.log.memory import MemoryCluster
 from stateflow.log.outgoing import Outgoing
 from stateflow.record import OffsetRange, TopicPartition
 from stateflow.routing import RoutingTable
+from stateflow.scale.committed_chunks import ABORTED_CHUNKS_MAX
 from stateflow.scale.engine import InProcess
-from stateflow.scale.repartition import ABORTED_CHUNKS_MAX, MoveJob, move_partition
+from stateflow.scale.repartition import MoveJob, move_partition
 from stateflow.scale.start import ScaleSettings, start
-from stateflow.testing.written import STEP, STORES, WrittenApp
+
+pytestmark = pytest.mark.slow
 
 STEPS = ("after begin", "after send", "after offsets", "before commit", "after commit")
 AFTER = RoutingTable.modulo(5)
@@ -178,7 +181,7 @@ def test_a_chunk_that_the_broker_aborts_is_done_again_at_once(cluster: MemoryClu
 
 @dataclass
 class SuspectCluster(FaultyCluster):
-    """Each writer commits once. Its EndTxn was sent twice, so it refuses whatever comes next, as ``PatientWriter``."""
+    """Each writer commits once. Its EndTxn was sent twice, so it refuses whatever comes next, as ``EndTxnGuard``."""
 
     def writer(self, transactional_id: str | None = None) -> Writer:
         writer = super().writer(transactional_id)

@@ -6,13 +6,15 @@ import pytest
 
 from stateflow.catalog.names import changelog_topic, repartition_topic
 from stateflow.clock import ManualClock
+from stateflow.lab.applications.written import STEP, STORES, WrittenApp
 from stateflow.log.memory import MemoryCluster
 from stateflow.routing import RoutingTable
 from stateflow.scale import generation as generations
+from stateflow.scale import progress
 from stateflow.scale.engine import InProcess
 from stateflow.scale.plan import make_plan
+from stateflow.scale.progress import Progress
 from stateflow.scale.start import start
-from stateflow.testing.written import STEP, STORES, WrittenApp
 from tests.sim.repartitioned import assert_everything_kept, run, written
 
 CHANGES = [
@@ -124,8 +126,52 @@ def test_the_plan_names_what_moves_and_changes_nothing(cluster: MemoryCluster) -
     assert keys == {**{store: len(state) for store, state in app.expected.items()}, f"{STEP}-repartition": 51}
     assert plan.slots_total >= 900
     assert plan.bytes_total > 5_000
-    assert plan.seconds_predicted > 0
+    assert 0 < plan.prediction.total.low < plan.prediction.total.high
+    assert (plan.work.moves, plan.work.slots) == (len(plan.partitions), plan.slots_total)
+    assert plan.work.audits == (4 + 6) * (len(STORES) + 1)
     assert cluster.list_topics() == topics
 
 
+def test_a_move_of_less_than_a_second_is_not_worth_a_bar(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(cluster, RoutingTable.modulo(4))
+    seen: list[Progress] = []
+    engine = InProcess(cluster)
+    start(cluster, "shop", RoutingTable.modulo(6).entry(), engine, ManualClock(), on_progress=seen.append)
+    assert all(row.seconds >= 1 for row in seen)
+    monkeypatch.setattr(progress, "WORTH_SHOWING_SECONDS", 0.0)
+    start(cluster, "shop", RoutingTable.modulo(4).entry(), engine, ManualClock(), on_progress=seen.append)
+    assert seen[-1].slots_done == seen[-1].slots_total > 300
+    assert seen[-1].eta_seconds == 0.0
+
+
 # --- refusals -------------------------------------------------------------------------------------------
+
+
+# --- predictions ----------------------------------------------------------------------------------------
+
+
+def test_a_run_is_experience_for_the_next_prediction(cluster: MemoryCluster) -> None:
+    written(cluster, RoutingTable.modulo(4))
+    clock, engine = ManualClock(), InProcess(cluster)
+    outcome = start(
+        cluster, "shop", RoutingTable.modulo(6).entry(), engine, clock, seconds_starting=5.0, past=()
+    )
+    run_made = outcome.run(clock)
+    assert "general figures" in outcome.prediction.rests_on
+    assert outcome.seconds_total > 5.0
+    assert run_made.seconds["starting"] == 5.0
+    assert sum(run_made.seconds.values()) == pytest.approx(outcome.seconds_total, abs=0.01)
+    assert run_made.work == outcome.work
+    catalog = generations.load_catalog(cluster, "shop")
+    plan = make_plan(cluster, catalog, RoutingTable.modulo(4).entry(), lanes=1, past=[run_made])
+    assert plan.prediction.rests_on == "the last repartition of shop on this machine"
+
+
+def test_a_long_log_is_probed_where_nothing_is_known(cluster: MemoryCluster) -> None:
+    app = written(cluster, RoutingTable.modulo(4))
+    app.write_state("totals", [(f"key-{number % 50}".encode(), b"value") for number in range(30_000)])
+    catalog = generations.load_catalog(cluster, "shop")
+    routing = RoutingTable.modulo(6).entry()
+    assert "a probe just now" in make_plan(cluster, catalog, routing, lanes=1).prediction.rests_on

@@ -17,6 +17,7 @@ from stateflow.errors import (
     GraphError,
     StillRunning,
 )
+from stateflow.lab.applications.written import STEP, STORES, WrittenApp
 from stateflow.log.base import Cluster, TopicSpec
 from stateflow.log.memory import MemoryCluster
 from stateflow.record import TopicPartition
@@ -24,7 +25,6 @@ from stateflow.routing import RoutingTable
 from stateflow.scale import generation as generations
 from stateflow.scale.engine import InProcess
 from stateflow.scale.repartition import move_partition
-from stateflow.testing.written import STEP, STORES, WrittenApp
 from tests.sim.repartitioned import assert_everything_kept, run, written
 
 

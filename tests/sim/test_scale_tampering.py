@@ -16,6 +16,7 @@ from stateflow.errors import (
     OldGenerationWritten,
     ProducerFenced,
 )
+from stateflow.lab.applications.written import STEP, WrittenApp
 from stateflow.log.base import Cluster
 from stateflow.log.memory import MemoryCluster
 from stateflow.routing import RoutingTable
@@ -23,7 +24,6 @@ from stateflow.scale import generation as generations
 from stateflow.scale.engine import InProcess
 from stateflow.scale.repartition import move_partition
 from stateflow.state.layout import routing_key
-from stateflow.testing.written import STEP, WrittenApp
 from tests.sim.repartitioned import assert_everything_kept, run, written
 
 

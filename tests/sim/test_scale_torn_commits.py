@@ -9,13 +9,13 @@ from stateflow.changelog.commit_record import COMMIT_KEY, CommitRecord
 from stateflow.changelog.event_time import EventTime, PortTime
 from stateflow.changelog.position import InputPosition
 from stateflow.errors import CommitTorn, ProducerFenced
+from stateflow.lab.applications.written import SOURCE_PARTITIONS, STEP, STORES
 from stateflow.log.base import Cluster
 from stateflow.log.memory import MemoryCluster
 from stateflow.record import TopicPartition
 from stateflow.routing import RoutingTable
-from stateflow.runtime.alternating import AlternatingWriter
+from stateflow.runtime.task.rotating_producer import RotatingProducer
 from stateflow.scale import generation as generations
-from stateflow.testing.written import SOURCE_PARTITIONS, STEP, STORES
 from tests.sim.repartitioned import assert_everything_kept, run, written
 
 BEFORE, AFTER = RoutingTable.modulo(4), RoutingTable.modulo(6)
@@ -61,7 +61,7 @@ def test_a_torn_commit_is_refused_before_anything_is_begun(cluster: MemoryCluste
 
 def test_a_paranoid_worker_is_fenced_under_both_its_ids(cluster: MemoryCluster) -> None:
     app = written(cluster, BEFORE)
-    zombie = AlternatingWriter(cluster, transactional_id("shop", 0, task_id(STEP, 1)))
+    zombie = RotatingProducer(cluster, transactional_id("shop", 0, task_id(STEP, 1)))
     zombie.begin()
     zombie.commit()
     zombie.begin()  # now under its second id

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from stateflow.testing.faults.history import PROFILES, Profile, generate
-from stateflow.testing.faults.oracle import Finding
-from stateflow.testing.faults.simulate import SimulationReport, replay, run, simulate
+from stateflow.lab.faults.simulation.history import PROFILES, Profile, generate
+from stateflow.lab.faults.simulation.oracle import Finding
+from stateflow.lab.faults.simulation.simulate import SimulationReport, replay, run, simulate
+
+pytestmark = pytest.mark.slow
 
 
 def told(report: SimulationReport) -> str:
@@ -57,7 +59,7 @@ def test_processes_count_what_one_does() -> None:
 def test_no_process_outlives_the_one_that_asked() -> None:
     """The pool's processes hold the pipe open: it ends when the last of them has."""
     program = (
-        "from stateflow.testing.faults.simulate import simulate\n"
+        "from stateflow.lab.faults.simulation.simulate import simulate\n"
         "simulate(range(100_000), processes=2, on_progress=lambda _: print('on its way', flush=True))\n"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as started:

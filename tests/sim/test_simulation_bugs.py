@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from stateflow.checkpoint import planner
-from stateflow.testing.faults.history import generate
-from stateflow.testing.faults.planted import BUGS, PlantedBug, bug_named, hunt, planted
-from stateflow.testing.faults.simulate import quiet, replay, run
+from stateflow.lab.faults.planted.bugs import BUGS, PlantedBug, bug_named, hunt, planted
+from stateflow.lab.faults.simulation.history import generate
+from stateflow.lab.faults.simulation.simulate import quiet, replay, run
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=[bug.name for bug in BUGS])

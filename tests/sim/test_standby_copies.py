@@ -20,7 +20,7 @@ from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.standby import copy as copy_module
 from stateflow.runtime.standby.copies import StandbyCopies
 from stateflow.runtime.standby.records import CopyReport
-from stateflow.runtime.wiring import TaskWiring
+from stateflow.runtime.task.wiring import TaskWiring
 from tests.sim.counting import STORE
 from tests.sim.fleet import Disk, Fleet, OpenStores
 

@@ -14,6 +14,8 @@ from stateflow.failpoints import POINTS
 from tests.sim.fleet import SESSION_MS, Fleet, crashing, crashing_turn
 from tests.sim.test_standby_fleet import WORDS, assert_copies_are_equal, assert_exactly_once
 
+pytestmark = pytest.mark.slow
+
 PHASES = ("standby", "placing", "open", "takeover", "restore", "commit", "handover", "flush")
 POINTS_HERE = [point for point in POINTS if point.partition(".")[0] in PHASES]
 SEEDS = [*range(12), 124, 217]  # the last two: two workers opened a task under decisions of different age

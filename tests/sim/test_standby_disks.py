@@ -15,13 +15,18 @@ from stateflow.errors import StillRunning
 from stateflow.log.base import TopicSpec
 from stateflow.log.memory import MemoryCluster
 from stateflow.record import TopicPartition
-from stateflow.runtime.launch import rocks_opener
-from stateflow.runtime.prepare import prepare
 from stateflow.runtime.settings import WorkerSettings
-from stateflow.runtime.standby.kept import DiskCleaner, KeptState, directory_of, disk_looker
 from stateflow.runtime.standby.mixing import refuse_mixed
-from stateflow.runtime.standby.records import MemberRecord, board_partition, create_board, encode_member
-from stateflow.runtime.wiring import TaskWiring, Wiring
+from stateflow.runtime.standby.records import (
+    MemberRecord,
+    create_membership_topic,
+    encode_member,
+    membership_partition,
+)
+from stateflow.runtime.standby.unassigned_stores import DiskCleaner, KeptState, directory_of, disk_looker
+from stateflow.runtime.task.wiring import TaskWiring, Wiring
+from stateflow.runtime.worker.launch import rocks_opener
+from stateflow.runtime.worker.prepare import prepare
 from stateflow.store.base import StorePosition
 from stateflow.store.directory import disk_id
 from stateflow.store.rocks import RocksResources, RocksTaskStores
@@ -178,10 +183,10 @@ def test_workers_of_the_other_kind_are_refused(machine: Machine, placed: bool) -
     refuse_mixed(machine.cluster, APP, placed=placed)
     member = machine.cluster.group_consumer(APP, [SOURCE], Listener())
     if not placed:
-        create_board(machine.cluster, APP, 1)
+        create_membership_topic(machine.cluster, APP, 1)
         record = MemberRecord(name="w", member_id=member.member_id, host="h", pid=1, disk="d", generation=0)
         writer = machine.cluster.writer()
-        writer.send(board_partition(APP).topic, *encode_member(record), partition=0)
+        writer.send(membership_partition(APP).topic, *encode_member(record), partition=0)
         writer.commit()
     refuse_mixed(machine.cluster, APP, placed=not placed)
     with pytest.raises(StillRunning, match="standby copies"):

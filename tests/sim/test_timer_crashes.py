@@ -11,10 +11,12 @@ import pytest
 import stateflow as sf
 from stateflow.failpoints import handled
 from stateflow.log.base import TopicSpec
-from stateflow.operators import timing
+from stateflow.operators import timers as timing
 from stateflow.testing.driver import TestDriver
 from tests.sim.crashing import Crash, CrashPlan
 from tests.sim.one_machine import OneMachine
+
+pytestmark = pytest.mark.slow
 
 SECOND = timedelta(seconds=1)
 KEYS = [f"k{number}" for number in range(5)]

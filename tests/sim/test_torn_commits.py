@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
+from stateflow.lab.faults.simulation.tearing import TornWriter
 from stateflow.log.memory.writer import MemoryWriter
 from stateflow.record import TopicPartition
-from stateflow.testing.faults.tearing import TornWriter
 from tests.sim.crashing import Crash, CrashPlan
 from tests.sim.test_worker_crashes import WORDS, World, local_state, logged_state, numbers_by_word
+
+pytestmark = pytest.mark.slow
 
 NO_SURVIVOR_NEEDED = 10_000
 

@@ -9,9 +9,9 @@ from stateflow.changelog.sequences import resolve
 from stateflow.checkpoint.tails import read_tails
 from stateflow.errors import TransactionAborted
 from stateflow.record import TopicPartition
-from stateflow.runtime.opening import Opener
+from stateflow.runtime.opening.opening import Opener
 from stateflow.runtime.settings import WorkerSettings
-from stateflow.runtime.wiring import TaskWiring
+from stateflow.runtime.task.wiring import TaskWiring
 from stateflow.scale.reading import live_state
 from stateflow.spark.table import store_snapshot
 from stateflow.store.memory import MemoryTaskStores

@@ -13,9 +13,9 @@ from stateflow.catalog.names import members_topic
 from stateflow.cli.workers import command, standby_facts
 from stateflow.errors import BrokerUnreachable
 from stateflow.log.base import Cluster
-from stateflow.runtime.standby.mixing import read_board, refuse_mixed
-from stateflow.runtime.standby.records import Board, board_partition
-from stateflow.runtime.untimely_news import UntimelyNews
+from stateflow.runtime.event_time.untimely_news import UntimelyNews
+from stateflow.runtime.standby.mixing import read_membership, refuse_mixed
+from stateflow.runtime.standby.records import MembershipTopic, membership_partition
 from stateflow.testing import TestDriver
 
 T0 = 1_704_067_200_000
@@ -74,7 +74,7 @@ def test_what_has_not_changed_is_said_again_before_the_topic_forgets() -> None:
 
     def told() -> int:
         news.turn(met(driver))
-        place = board_partition("shop")
+        place = membership_partition("shop")
         return driver.cluster.ranges([place])[place].offset_next
 
     assert told() == 1
@@ -123,8 +123,8 @@ def test_a_cluster_that_takes_no_news_does_not_stop_a_worker(caplog: pytest.LogC
 
 
 def test_a_report_of_another_format_is_passed_over() -> None:
-    board = Board()
-    board.take(b"untimely/late/orders-0/per-minute", b'{"task": 5}')
-    assert board.untimely == {}
+    membership = MembershipTopic()
+    membership.take(b"untimely/late/orders-0/per-minute", b'{"task": 5}')
+    assert membership.untimely == {}
     driver, _ = counting()
-    assert read_board(driver.cluster, "shop") is None
+    assert read_membership(driver.cluster, "shop") is None

@@ -18,6 +18,8 @@ from tests.sim.counting import OUTPUT, SOURCE, STORE, number_of, topology
 from tests.sim.crashing import Crash, CrashPlan
 from tests.sim.one_machine import OneMachine
 
+pytestmark = pytest.mark.slow
+
 WORDS = b"to be or not to be that is the question to be or".split() * 3
 
 

@@ -12,9 +12,9 @@ import pytest
 from stateflow.errors import BrokerRefused, BrokerUnreachable, DiskFull, StateflowError
 from stateflow.log.forwarding import ForwardingWriter
 from stateflow.record import TopicPartition
-from stateflow.runtime.purge import RETRY_SECONDS_MAX, RETRY_SECONDS_MIN
-from stateflow.runtime.task import Task
-from stateflow.runtime.worker import Worker
+from stateflow.runtime.task.task import Task
+from stateflow.runtime.worker.purge import RETRY_SECONDS_MAX, RETRY_SECONDS_MIN
+from stateflow.runtime.worker.worker import Worker
 from tests.sim.counting import OUTPUT, STORE
 from tests.sim.crashing import CrashPlan
 from tests.sim.test_worker_crashes import WORDS, World, assert_exactly_once

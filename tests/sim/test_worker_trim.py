@@ -21,7 +21,7 @@ from stateflow.errors import ChangelogTrimmed
 from stateflow.failpoints import POINTS, handled
 from stateflow.log.reading import read_range
 from stateflow.record import OffsetRange, TopicPartition
-from stateflow.runtime.trim_policy import TRIMMED_CONFIG
+from stateflow.runtime.snapshots.trim_policy import TRIMMED_CONFIG
 from stateflow.store.resources import RocksResources
 from tests.sim.counting import APP, STORE
 from tests.sim.crashing import Crash

@@ -11,9 +11,9 @@ from stateflow import failpoints
 from stateflow.catalog.model import Guarantee
 from stateflow.errors import StateflowError
 from stateflow.log.base import GroupMetadata
-from stateflow.runtime.opening import OpenedTask, Opener
+from stateflow.runtime.opening.opening import OpenedTask, Opener
 from stateflow.runtime.settings import WorkerSettings
-from stateflow.runtime.wiring import TaskWiring
+from stateflow.runtime.task.wiring import TaskWiring
 from stateflow.store.memory import MemoryTaskStores
 from tests.sim.counting import STORE
 from tests.sim.crashing import CrashPlan

@@ -11,19 +11,19 @@ import pytest
 
 from stateflow.catalog.model import Guarantee
 from stateflow.clock import ManualClock
+from stateflow.lab.applications.words import Words, topology
 from stateflow.log.base import Appended, Cluster, Writer
 from stateflow.log.memory import MemoryCluster
 from stateflow.record import TopicPartition
-from stateflow.runtime.lag import is_drained
-from stateflow.runtime.launch import rocks_opener
-from stateflow.runtime.prepare import prepare
 from stateflow.runtime.settings import WorkerSettings
-from stateflow.runtime.wiring import Wiring
+from stateflow.runtime.task.wiring import Wiring
+from stateflow.runtime.worker.lag import is_drained
+from stateflow.runtime.worker.launch import rocks_opener
+from stateflow.runtime.worker.prepare import prepare
 from stateflow.spark.connection import Connection
 from stateflow.spark.epoch import EpochRange, EpochResult, run_epoch
 from stateflow.spark.ranges import RangeOptions, RangePlanner, TaskInputs
 from stateflow.store.rocks import RocksResources
-from stateflow.testing.words import Words, topology
 
 PARTITIONS = 3
 TOPOLOGY = topology("words")
@@ -69,7 +69,9 @@ class DyingCluster:
 class Query:
     """What Spark does: plans micro-batches and runs each row, with the state directories of one machine."""
 
-    def __init__(self, cluster: MemoryCluster, folder: Path, guarantee: Guarantee = "exactly-once") -> None:
+    def __init__(
+        self, cluster: MemoryCluster, folder: Path, guarantee: Guarantee = "exactly-once", slots: int = 40
+    ) -> None:
         self.cluster = cluster
         self.folder = folder
         self.clock = ManualClock(1_000_000)
@@ -82,7 +84,7 @@ class Query:
             connection=Connection("memory"),
             group="words",
             tasks=tasks,
-            slots_per_batch_max=40,
+            slots_per_batch_max=slots,
             idle_seconds=5,
             from_end=False,
         )

@@ -9,10 +9,10 @@ from stateflow.clock import ManualClock
 from stateflow.log.base import TopicSpec
 from stateflow.log.memory import MemoryCluster
 from stateflow.log.reading import read_topic
-from stateflow.runtime.lag import source_ends
-from stateflow.runtime.launch import rocks_opener
-from stateflow.runtime.prepare import prepare
 from stateflow.runtime.settings import WorkerSettings
+from stateflow.runtime.worker.lag import source_ends
+from stateflow.runtime.worker.launch import rocks_opener
+from stateflow.runtime.worker.prepare import prepare
 from stateflow.spark.connection import Connection
 from stateflow.spark.epoch import EpochRange, run_epoch
 from stateflow.spark.ranges import RangeOptions, RangePlanner, TaskInputs, offset_key

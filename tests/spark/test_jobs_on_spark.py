@@ -20,11 +20,13 @@ from pyspark import cloudpickle
 from stateflow.catalog.names import changelog_topic
 from stateflow.clock import SystemClock
 from stateflow.errors import ConfigError, OffsetOutOfRange
+from stateflow.lab.applications.written import STORES, WrittenApp
 from stateflow.log.base import Cluster, TopicSpec
 from stateflow.log.kafka import KafkaCluster
 from stateflow.record import OffsetRange, TopicPartition
 from stateflow.routing import RoutingTable
 from stateflow.scale import generation as generations
+from stateflow.scale import progress
 from stateflow.scale.progress import Progress
 from stateflow.scale.repartition import MoveJob, MoveResult, move_partition
 from stateflow.scale.start import ScaleSettings, start
@@ -37,7 +39,6 @@ from stateflow.spark.submit import Submission, template
 from stateflow.spark.table import snapshot_frame, store_snapshot, topic_snapshot
 from stateflow.state.layout import index_bytes, prefixed_key, routing_key, window_key
 from stateflow.testing.broker import TestBroker
-from stateflow.testing.written import STORES, WrittenApp
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -97,8 +98,9 @@ def assert_everything_kept(app: WrittenApp, generation: int, routing: RoutingTab
 
 
 def test_repartition_keeps_everything(
-    cluster: KafkaCluster, broker: TestBroker, session: SparkSession
+    cluster: KafkaCluster, broker: TestBroker, session: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(progress, "WORTH_SHOWING_SECONDS", 0.0)
     app = written(cluster, 4)
     engine = SparkEngine(session, Connection(broker.bootstrap))
     seen: list[Progress] = []

@@ -18,14 +18,15 @@ from pyspark import cloudpickle
 
 from stateflow.clock import SystemClock
 from stateflow.errors import ProcessingError, StillRunning
+from stateflow.lab.applications.words import Count, Words, topology
 from stateflow.log.kafka import KafkaCluster
 from stateflow.operators.context import StageContext
 from stateflow.operators.topology import Stage, Topology
 from stateflow.record import RecordBatch
 from stateflow.routing import RoutingTable
-from stateflow.runtime.launch import run_worker
-from stateflow.runtime.prepare import prepare
 from stateflow.runtime.settings import WorkerSettings
+from stateflow.runtime.worker.launch import run_worker
+from stateflow.runtime.worker.prepare import prepare
 from stateflow.scale.engine import InProcess
 from stateflow.scale.start import start
 from stateflow.spark.connection import Connection
@@ -33,7 +34,6 @@ from stateflow.spark.presence import presence
 from stateflow.spark.runner import Pipeline, PipelineSettings, PipelineTotals, run_spark
 from stateflow.spark.session import spark_session
 from stateflow.testing.broker import TestBroker
-from stateflow.testing.words import Count, Words, topology
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from stateflow.changelog.format import TOUCH_KEY
-from stateflow.codec.describe import from_description
 from stateflow.codec.evolving import enveloped
 from stateflow.codec.scalar import String
+from stateflow.codec.table import from_description
 from stateflow.codec.timed import NEVER_MS, stamp, stamp_both
 from stateflow.codec.timer import EncodedTimer, Timer
 from stateflow.errors import DecodeError, TopicMissing

@@ -60,8 +60,18 @@ def test_what_names_no_application_is_refused(script: Path, target: str, why: st
 
 def test_an_import_that_fails_inside_the_application_names_the_place(script: Path) -> None:
     script.write_text("import absent_dependency\n")
-    with pytest.raises(ConfigError, match=r"absent_dependency.*flow\.py, line 1"):
+    with pytest.raises(ConfigError, match=r"absent_dependency.*flow\.py:1\)"):
         load("flow:app")
+
+
+def test_what_a_module_raises_is_shown_by_its_own_frames(script: Path) -> None:
+    (script.parent / "neighbour.py").write_text("def out():\n    return [][1]\n\nOUT = out()\n")
+    with pytest.raises(ConfigError, match=r"IndexError: .*neighbour\.py:2\)") as caught:
+        load("flow.py:app")
+    shown = [
+        line.split(", ")[1:] for line in str(caught.value.fields["traceback"]).splitlines() if "File" in line
+    ]
+    assert shown == [["line 2", "in <module>"], ["line 4", "in <module>"], ["line 2", "in out"]]
 
 
 def test_main_names_the_application_to_the_command_line(script: Path) -> None:

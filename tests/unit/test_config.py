@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stateflow.config import AppOptions, redacted, resolve
+from stateflow.config import AppOptions, resolve
 from stateflow.errors import ConfigError
 
 SECRET = "canary-hunter2"
@@ -64,22 +64,19 @@ def test_client_settings_are_brought_together_and_handed_on(here: Path) -> None:
     assert SECRET not in repr(settings.options) + repr(settings.shown())
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "sasl.password",
-        "ssl.key.password",
-        "sasl.jaas.config",
-        "sasl.oauthbearer.client.secret",
-        "ssl.key.pem",
-    ],
-)
-def test_secrets_are_known_by_name(name: str) -> None:
-    assert redacted(name, SECRET) == "********"
+def test_credentials_in_the_place_of_images_are_not_shown() -> None:
+    for place in (f"s3://me:{SECRET}@bucket/images", f"s3://bucket/images?secret_key={SECRET}"):
+        settings = resolve("shop", AppOptions(images=place), {}, {})
+        (images,) = [setting for setting in settings.shown() if setting.name == "images"]
+        assert SECRET not in repr(settings.shown())
+        assert "bucket/images" in images.value
 
 
-def test_plain_client_settings_are_shown() -> None:
-    assert redacted("client.id", "me") == "me"
+def test_a_refused_value_is_named_without_its_credentials(tmp_path: Path) -> None:
+    (tmp_path / "named.toml").write_text(f'images = ["s3://me:{SECRET}@bucket/images"]')
+    with pytest.raises(ConfigError, match="images") as caught:
+        resolve("shop", AppOptions(), {}, {"STATEFLOW_CONFIG": str(tmp_path / "named.toml")})
+    assert SECRET not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ import pytest
 import stateflow as sf
 from stateflow.duration import declared_ms, whole_ms
 from stateflow.errors import GraphError, ProcessingError
+from stateflow.lab.applications.stage import StageBench
 from stateflow.state.declare import declared_fields
-from stateflow.testing.context import StageBench
 
 FRACTION = timedelta(milliseconds=1, microseconds=500)
 EXACT = timedelta(days=400, milliseconds=7)

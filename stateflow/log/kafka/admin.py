@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-import logging
+import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import TypeVar
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from stateflow.clock import Clock
 from stateflow.errors import BrokerUnreachable, StateflowError
+from stateflow.log.kafka.client_log import client_log
+from stateflow.log.kafka.coordinator import Coordinators
 from stateflow.log.kafka.failures import error_of, is_passing, refused_settings, typed
 from stateflow.log.kafka.settings import Settings
 
 T = TypeVar("T")
-client_log = logging.getLogger("stateflow.log.kafka.client")
-"""Where librdkafka's own lines go."""
-
 _PAUSE_SECONDS = 0.05
+_STALE = (KafkaError.FENCED_LEADER_EPOCH, KafkaError.NOT_LEADER_FOR_PARTITION)
+"""What a client answers for minutes that does not look again who leads, as after a broker's restart."""
+_REPLACE_SECONDS = 10.0
+"""A client is not replaced sooner than this after it was made."""
 
 
 class Admin:
@@ -29,10 +33,35 @@ class Admin:
         self.bootstrap = bootstrap
         self.clock = clock
         self.timeout_seconds = timeout_seconds
+        self._settings = settings
+        self._lock = threading.Lock()
+        self.coordinators = Coordinators(settings)
+        """To be asked before any request about a group."""
+        self._replaced: deque[tuple[float, AdminClient]] = deque()
+        self.client = self._made()
+        self._made_seconds = clock.monotonic_seconds()
+
+    def _made(self) -> AdminClient:
         try:
-            self.client = AdminClient(settings, logger=client_log)
+            return AdminClient(self._settings, logger=client_log)
         except KafkaException as raised:
-            raise refused_settings(error_of(raised), settings) from raised
+            raise refused_settings(error_of(raised), self._settings) from raised
+
+    def _replace(self) -> None:
+        """Use another client from here on: one that has lost all brokers may know what was so before, for ever.
+
+        librdkafka 2.16 then asks for coordinators through a connection that it has given up, or leaders of an epoch
+        that is over. The old client is kept until no
+        request can be on its way in it any more, as those would be left without an answer.
+        """
+        now_seconds = self.clock.monotonic_seconds()
+        with self._lock:
+            if now_seconds - self._made_seconds < _REPLACE_SECONDS:
+                return
+            self._replaced.append((now_seconds, self.client))
+            while self._replaced[0][0] < now_seconds - 2 * self.timeout_seconds:
+                self._replaced.popleft()
+            self.client, self._made_seconds = self._made(), now_seconds
 
     def call(self, doing: str, request: Callable[[float], T], timeout_seconds: float | None = None) -> T:
         """The result of a request, which is given the seconds left. Failures come out typed."""
@@ -44,7 +73,10 @@ class Admin:
                 return request(left_seconds)
             except KafkaException as raised:
                 error = error_of(raised)
-                if not is_passing(error) or self.clock.monotonic_seconds() >= deadline:
+                is_late = self.clock.monotonic_seconds() >= deadline
+                if error.code() in _STALE or (is_late and is_passing(error)):
+                    self._replace()
+                if is_late or not is_passing(error):
                     raise typed(error, doing, self.bootstrap) from raised
             time.sleep(_PAUSE_SECONDS)
 

@@ -13,9 +13,9 @@ from stateflow.log.base import Committed, GroupListener, TopicInfo, TopicSpec
 from stateflow.log.kafka.admin import Admin
 from stateflow.log.kafka.consumer import KafkaGroupConsumer
 from stateflow.log.kafka.end_watch import EndWatch
+from stateflow.log.kafka.endtxn_guard import EndTxnGuard
 from stateflow.log.kafka.housekeeping import Housekeeping
 from stateflow.log.kafka.offsets import Offsets
-from stateflow.log.kafka.patient import PatientWriter
 from stateflow.log.kafka.reader import KafkaReader
 from stateflow.log.kafka.settings import (
     KafkaOptions,
@@ -134,11 +134,12 @@ class KafkaCluster:
             self._options.unreachable_seconds,
         )
 
-    def writer(self, transactional_id: str | None = None) -> KafkaWriter | PatientWriter:
+    def writer(self, transactional_id: str | None = None) -> KafkaWriter | EndTxnGuard:
         """A new writer. With a transactional id, every older writer of that id is fenced on return."""
         watch = EndWatch()
+        beside = self._housekeeping.served_total
         writer = KafkaWriter(
-            writer_settings(self.bootstrap, self._settings, self._options, transactional_id),
+            writer_settings(self.bootstrap, self._settings, self._options, transactional_id, beside),
             self._admin,
             self._topics,
             self._outsider_metadata,
@@ -146,7 +147,7 @@ class KafkaCluster:
         )
         if transactional_id is None:
             return writer
-        return PatientWriter(writer, watch, self._admin.clock, self._housekeeping)
+        return EndTxnGuard(writer, watch, self._admin.clock, self._housekeeping)
 
     def group_consumer(
         self,

@@ -15,13 +15,14 @@ from confluent_kafka import TopicPartition as ClientPartition
 
 from stateflow.errors import MembershipLost, StateflowError
 from stateflow.log.base import Committed, GroupListener, GroupMetadata
-from stateflow.log.kafka.admin import Admin, client_log
+from stateflow.log.kafka.admin import Admin
+from stateflow.log.kafka.client_log import client_log
 from stateflow.log.kafka.failures import error_of, is_membership, is_passing, typed
 from stateflow.log.kafka.fetching import Fetching, started
 from stateflow.log.kafka.leaving import hear_out, leave
 from stateflow.log.kafka.offsets import Offsets, client_offsets
-from stateflow.log.kafka.orphans import OrphanWatch
 from stateflow.log.kafka.settings import Settings
+from stateflow.log.kafka.unowned_partitions import UnownedPartitionMonitor
 from stateflow.record import RecordBatch, TopicPartition
 
 _CLOSE_SECONDS_MAX = 15.0
@@ -60,7 +61,7 @@ class KafkaGroupConsumer:
             on_lost=lambda _, partitions: self._released(_places(partitions), listener.on_lost),
         )
         is_static = "group.instance.id" in settings
-        self._orphans = OrphanWatch(admin, settings, topics) if is_static else None
+        self._orphans = UnownedPartitionMonitor(admin, settings, topics) if is_static else None
 
     def poll(self, max_records: int, timeout_seconds: float) -> list[RecordBatch]:
         """Serve the group and read. Raises what the listener raised, and ``MembershipLost`` when replaced."""

@@ -124,11 +124,18 @@ def refused_settings(error: KafkaError, settings: Mapping[str, object]) -> Confi
 
 
 def aborted(error: KafkaError, doing: str, transactional_id: str | None) -> StateflowError:
-    """Our error for a transaction that had to be aborted: to be tried again, unless it would fail each time."""
+    """Our error for a transaction that had to be aborted: to be tried again, unless it would fail each time.
+
+    Its field ``passing`` tells that it was for lack of an answer: the transaction itself may be in order.
+    """
     said = f"The transaction was aborted while {doing} ({error.name()}: {error.str()})."
     if error.code() not in _FOR_GOOD:
         return TransactionAborted(
-            said, action="read the input again from the committed offsets.", transactional_id=transactional_id
+            said,
+            action="read the input again from the committed offsets.",
+            transactional_id=transactional_id,
+            code=error.name(),
+            passing=is_passing(error),
         )
     return BrokerRefused(
         said,

@@ -10,7 +10,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 
 from stateflow.clock import Clock
 from stateflow.errors import BrokerUnreachable, StateflowError
-from stateflow.log.kafka.admin import client_log
+from stateflow.log.kafka.client_log import client_log
 from stateflow.log.kafka.failures import error_of, is_passing
 from stateflow.record import RecordBatch, TopicPartition
 
@@ -120,12 +120,16 @@ class Fetching:
             self._failures.append(failure)
 
     def _check_outage(self, consumer: Consumer) -> None:
-        """After a long silence of all brokers ask once more, and give up if there is still no answer."""
+        """After a long silence of all brokers ask once more, and say if there is still no answer.
+
+        Whoever goes on reading is told again after as long a time: what was fetched before stays, and so do positions.
+        """
         if self._down_since is None:
             return
         if self._clock.monotonic_seconds() - self._down_since < self._unreachable_seconds:
             return
         if not answers(consumer):
+            self._down_since = self._clock.monotonic_seconds()
             raise BrokerUnreachable(
                 f"No broker at {self._bootstrap} answered for {self._unreachable_seconds:g} s.",
                 action="check that the brokers are running and can be reached from here.",

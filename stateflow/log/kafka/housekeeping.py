@@ -41,6 +41,12 @@ class Housekeeping:
                 self._is_running = True
                 threading.Thread(target=self._run, name="kafka-housekeeping", daemon=True).start()
 
+    @property
+    def served_total(self) -> int:
+        """How many there are now."""
+        with self._lock:
+            return len(self._served)
+
     def remove(self, served: Served) -> None:
         """Serve it no more."""
         with self._lock:

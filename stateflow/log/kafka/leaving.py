@@ -12,7 +12,7 @@ from collections.abc import Callable
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from stateflow.clock import Clock
-from stateflow.log.kafka.admin import client_log
+from stateflow.log.kafka.client_log import client_log
 
 _SETTLE_SECONDS_MAX = 5.0
 _LOOK_SECONDS = 0.02

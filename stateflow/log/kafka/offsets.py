@@ -8,7 +8,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaE
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
-from stateflow.errors import OffsetOutOfRange, OffsetsPending, StillRunning
+from stateflow.errors import BrokerUnreachable, OffsetOutOfRange, OffsetsPending, StillRunning
 from stateflow.log.base import Committed
 from stateflow.log.kafka.admin import Admin
 from stateflow.log.kafka.failures import error_of
@@ -16,6 +16,8 @@ from stateflow.record import OffsetRange, TopicPartition
 
 _EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+_TRIM_SECONDS_MAX = 5.0
+"""Trimming is done on poll threads too, and can be done another time."""
 
 
 class Offsets:
@@ -70,11 +72,14 @@ class Offsets:
                     ) from raised
 
         if offsets:
-            self._admin.call(f"trimming {_names(offsets)}", request)
+            self._admin.call(f"trimming {_names(offsets)}", request, _TRIM_SECONDS_MAX)
 
     def out_of_range(self, partition: TopicPartition, offset: int) -> OffsetOutOfRange:
-        """The error for an offset outside a log, with the log's ends as they are now."""
-        low, high = self.ranges([partition])[partition]
+        """The error for an offset outside a log, with the log's ends as they are now; −1 where nobody tells them."""
+        try:
+            low, high = self.ranges([partition])[partition]
+        except BrokerUnreachable:  # what is known already is not to be lost with what is not
+            low = high = -1
         return OffsetOutOfRange(
             f"Offset {offset} is not in the log of {partition}, which holds {low} to {high}.",
             action="restore from the start of the log, or from an image within it.",
@@ -96,9 +101,7 @@ class Offsets:
         found: list[ClientPartition] = []
 
         def request(left_seconds: float) -> list[ClientPartition]:
-            # librdkafka crashes the process when this request meets a coordinator that is still being made, as on a
-            # new broker (its issue 5040). A description finds the coordinator first, and fails as one should.
-            self._members(group, left_seconds)
+            self._admin.coordinators.ask(group, left_seconds)
             (future,) = self._admin.client.list_consumer_group_offsets(
                 [ConsumerGroupTopicPartitions(group, wanted)],
                 require_stable=stable,
@@ -121,6 +124,7 @@ class Offsets:
         """Set a group's offsets from outside. Raises ``StillRunning`` when it has members."""
 
         def request(left_seconds: float) -> None:
+            self._admin.coordinators.ask(group, left_seconds)
             (future,) = self._admin.client.alter_consumer_group_offsets(
                 [ConsumerGroupTopicPartitions(group, client_offsets(offsets))], request_timeout=left_seconds
             ).values()
@@ -143,6 +147,7 @@ class Offsets:
         return self._admin.call(f"describing group {group!r}", lambda left: self._members(group, left))
 
     def _members(self, group: str, left_seconds: float) -> list[str]:
+        self._admin.coordinators.ask(group, left_seconds)
         (future,) = self._admin.client.describe_consumer_groups(
             [group], request_timeout=left_seconds
         ).values()

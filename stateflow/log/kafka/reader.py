@@ -8,7 +8,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from stateflow.clock import Clock
 from stateflow.errors import StateflowError
-from stateflow.log.kafka.admin import client_log
+from stateflow.log.kafka.client_log import client_log
 from stateflow.log.kafka.failures import is_passing, typed
 from stateflow.log.kafka.fetching import Fetching, started
 from stateflow.log.kafka.offsets import Offsets

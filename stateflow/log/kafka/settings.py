@@ -11,9 +11,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from stateflow.errors import ConfigError
-from stateflow.log.kafka.end_watch import STATISTICS_INTERVAL_MS
+from stateflow.log.kafka.end_watch import STATISTICS_INTERVAL_MS, interval_beside, interval_within
+from stateflow.memory import QUEUED_RECORD_BYTES, SENT_RECORD_BYTES, MemoryShares, memory_shares
 
 Settings = dict[str, Any]
+
+_RECORD_BYTES_MAX = 64 << 20
+_FETCH_BYTES_MIN, _FETCH_BYTES_MAX = 1 << 20, 16 << 20
+_SHARES = memory_shares()
+_RESTORES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +28,11 @@ class KafkaOptions:
 
     ``request_timeout_seconds`` bounds every administrative call; ``unreachable_seconds`` is how long a reader or
     group member bears a cluster that does not answer before it raises ``BrokerUnreachable``. An open transaction
-    whose writer died holds readers back for ``transaction_timeout_ms``. ``queued_kbytes`` bounds what a reader
-    fetches ahead, over all its partitions.
+    whose writer died holds readers back for ``transaction_timeout_ms``.
+
+    ``member_queue_bytes`` and ``reader_queue_bytes`` bound what a member of a group, or a reader, fetches ahead over
+    all its partitions, ``writer_queue_bytes`` what waits in a producer. A transactional writer waits for two statistics
+    of its client, ``statistics_ms`` apart, between the end of a transaction and what it sends next (``end_watch.py``).
     """
 
     request_timeout_seconds: float = 30.0
@@ -33,10 +42,31 @@ class KafkaOptions:
     heartbeat_interval_ms: int = 3_000
     max_poll_interval_ms: int = 300_000
     linger_ms: int = 10
-    queued_kbytes: int = 65_536
+    member_queue_bytes: int = _SHARES.input_bytes // 2
+    reader_queue_bytes: int = _SHARES.restore_bytes_each(_RESTORES) // 2
+    writer_queue_bytes: int = _SHARES.output_bytes
+    statistics_ms: int = STATISTICS_INTERVAL_MS
     missing_topic_after_ms: int = 3_000
 
+    @classmethod
+    def within(
+        cls, shares: MemoryShares, restores: int = _RESTORES, commit_interval_seconds: float = 0.0
+    ) -> KafkaOptions:
+        """Clients whose queues keep to their shares of a process's memory, for whoever commits so often."""
+        return cls(
+            member_queue_bytes=shares.input_bytes // 2,  # the worker keeps as much that it has read
+            reader_queue_bytes=shares.restore_bytes_each(restores) // 2,
+            writer_queue_bytes=shares.output_bytes,
+            statistics_ms=interval_within(commit_interval_seconds),
+        )
 
+
+_RECOVERY: Mapping[str, object] = {
+    # “rebootstrap”, the default since 2.10, forgets all brokers when none answers, again and again. In 2.16 requests to
+    # coordinators then go to a broker that is no more, for ever, and connections are tried without a pause. Brokers
+    # that are kept are found again by their names. Only if all come back under other names, it takes a new client.
+    "metadata.recovery.strategy": "none",
+}
 _READING: Mapping[str, object] = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
@@ -80,26 +110,38 @@ def _without(settings: Mapping[str, object], names: tuple[str, ...]) -> Settings
 
 def admin_settings(bootstrap: str, settings: Mapping[str, object]) -> Settings:
     """For the administrative client."""
-    return {**_without(settings, _PRODUCER_ONLY), "bootstrap.servers": bootstrap}
+    return {**_RECOVERY, **_without(settings, _PRODUCER_ONLY), "bootstrap.servers": bootstrap}
 
 
 def reader_settings(bootstrap: str, settings: Mapping[str, object], options: KafkaOptions) -> Settings:
     """For a reader by assignment. The group id is required by the library and never used."""
     return {
+        **_RECOVERY,
         # A full local queue is looked at again after this pause; the default of 1 s costs a bulk reader 85 %.
         "fetch.queue.backoff.ms": 5,
         # The end of a partition is told with the first empty answer: the default lets every short read last 0.5 s.
         "fetch.wait.max.ms": 50,
-        "queued.min.messages": 1_000_000,
-        "queued.max.messages.kbytes": options.queued_kbytes,
-        "fetch.max.bytes": 16_777_216,
-        "max.partition.fetch.bytes": 8_388_608,
-        "fetch.message.max.bytes": 8_388_608,
+        **_queue(options.reader_queue_bytes),
         "topic.metadata.propagation.max.ms": options.missing_topic_after_ms,
         **_without(settings, _PRODUCER_ONLY),
         **_READING,
         "bootstrap.servers": bootstrap,
         "group.id": "stateflow-reader",
+    }
+
+
+def _queue(queue_bytes: int) -> Settings:
+    """What a consumer fetches ahead: half for contents, half for what the client adds to each record.
+
+    It stops fetching when either is reached. A fetch that is under way may bring a part more: compressed, so that
+    bound is smaller.
+    """
+    fetch_bytes = min(_FETCH_BYTES_MAX, max(_FETCH_BYTES_MIN, queue_bytes // 8))
+    return {
+        "queued.max.messages.kbytes": queue_bytes // 2 // 1024,
+        "queued.min.messages": queue_bytes // 2 // QUEUED_RECORD_BYTES,
+        "fetch.max.bytes": fetch_bytes,
+        "max.partition.fetch.bytes": fetch_bytes // 2,
     }
 
 
@@ -110,6 +152,7 @@ def member_settings(
     session_timeout_ms = settings.get("session.timeout.ms", options.session_timeout_ms)
     made = {
         **reader_settings(bootstrap, settings, options),
+        **{name: settings.get(name, own) for name, own in _queue(options.member_queue_bytes).items()},
         **_GROUP,
         "fetch.wait.max.ms": settings.get("fetch.wait.max.ms", 500),
         "group.id": group,
@@ -125,18 +168,23 @@ def member_settings(
 
 
 def writer_settings(
-    bootstrap: str, settings: Mapping[str, object], options: KafkaOptions, transactional_id: str | None
+    bootstrap: str,
+    settings: Mapping[str, object],
+    options: KafkaOptions,
+    transactional_id: str | None,
+    writers: int = 0,
 ) -> Settings:
-    """For a producer; with a transactional id, a transactional one."""
+    """For a producer; with a transactional id, a transactional one, beside so many others in this process."""
     made = {
+        **_RECOVERY,
         "compression.type": "lz4",
         "linger.ms": options.linger_ms,
         "batch.size": 1_000_000,
         # How large a record may be is the topic's to say: what could be read must be fit to be sent on. The client's
-        # own default is below the broker's.
-        "message.max.bytes": 64 << 20,
-        "queue.buffering.max.messages": 500_000,
-        "queue.buffering.max.kbytes": 262_144,
+        # own default is below the broker's, and a record that is larger than the queue would never find room in it.
+        "message.max.bytes": _RECORD_BYTES_MAX,
+        "queue.buffering.max.messages": max(10_000, options.writer_queue_bytes // SENT_RECORD_BYTES),
+        "queue.buffering.max.kbytes": max(_RECORD_BYTES_MAX, options.writer_queue_bytes) // 1024 + 1,
         "topic.metadata.propagation.max.ms": options.missing_topic_after_ms,
         **settings,
         **_WRITING,
@@ -144,7 +192,7 @@ def writer_settings(
     }
     if transactional_id is not None:
         made["transactional.id"] = transactional_id
-        made["statistics.interval.ms"] = STATISTICS_INTERVAL_MS
+        made["statistics.interval.ms"] = interval_beside(options.statistics_ms, writers)
         timeout_ms = settings.get("transaction.timeout.ms", options.transaction_timeout_ms)
         made["transaction.timeout.ms"] = timeout_ms
         # Records must not outlive their transaction, and the default of 5 minutes is refused beside less.

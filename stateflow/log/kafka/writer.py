@@ -23,7 +23,8 @@ from stateflow.errors import (
 )
 from stateflow.failpoints import reach
 from stateflow.log.base import Appended, Committed, GroupMetadata
-from stateflow.log.kafka.admin import Admin, client_log
+from stateflow.log.kafka.admin import Admin
+from stateflow.log.kafka.client_log import client_log
 from stateflow.log.kafka.failures import aborted, ended_elsewhere, error_of, is_fenced, typed
 from stateflow.log.kafka.offsets import client_offsets
 from stateflow.log.kafka.settings import Settings
@@ -33,6 +34,8 @@ from stateflow.record import TopicPartition
 
 _QUEUE_FULL_POLL_SECONDS = 0.05
 _SERVE_EVERY = 10_000  # records between two looks at the delivery reports
+_ABORT_SECONDS_MAX = 5.0
+"""An abort that gets no answer by then is left to the next producer of the id, which begins with it."""
 
 
 class KafkaWriter(Sender):
@@ -189,7 +192,7 @@ class KafkaWriter(Sender):
             return
         self._in_transaction = False
         try:
-            self._admin.call("aborting a transaction", self._producer.abort_transaction)
+            self._admin.call("aborting a transaction", self._producer.abort_transaction, _ABORT_SECONDS_MAX)
         except BrokerUnreachable:
             raise
         except StateflowError as failure:

@@ -20,10 +20,11 @@ from stateflow.clock import Clock
 from stateflow.errors import Interrupted, OffsetOutOfRange, StateflowError
 from stateflow.failpoints import reach
 from stateflow.log.base import Cluster, Reader
+from stateflow.memory import memory_shares
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.standby.copy import StandbyCopy
 from stateflow.runtime.standby.records import CopyReport
-from stateflow.runtime.wiring import TaskWiring
+from stateflow.runtime.task.wiring import TaskWiring
 from stateflow.store.base import TaskStores
 
 _LOG = logging.getLogger(__name__)
@@ -62,6 +63,7 @@ class StandbyCopies(Generic[S]):
         self._open_stores = open_stores
         self._settings = settings
         self._clock = clock
+        self._bytes_max = memory_shares(settings.memory_bytes, standby=True).standby_bytes
         self._changed = threading.Condition()
         self._slots: dict[str, _Slot[S]] = {}
         self._reader: Reader | None = None
@@ -181,7 +183,7 @@ class StandbyCopies(Generic[S]):
         copy = None
         try:  # without the lock: an image may be fetched, and others are promoted meanwhile
             stores = self._open_stores(slot.wiring, slot.cancelled.is_set)
-            copy = StandbyCopy(self._cluster, slot.wiring, stores, self._clock)
+            copy = StandbyCopy(self._cluster, slot.wiring, stores, self._clock, self._bytes_max // 2)
             reach("standby.after_open")
         except Interrupted:
             _LOG.debug("Task %s: its standby copy is not wanted any more.", slot.wiring.id)
@@ -272,6 +274,14 @@ class StandbyCopies(Generic[S]):
             self._guarded(slot, lambda copy: copy.look(ends, ids))
             if slot.copy is None or not slot.copy.follows:
                 self._read_anew()
+        self._give_way()
+
+    def _give_way(self) -> None:
+        """When all copies together hold back too much, the one that holds most is filled again."""
+        held = [slot.copy for slot in self._following() if slot.copy is not None]
+        while sum(copy.held_bytes for copy in held) > self._bytes_max // 2:
+            max(held, key=lambda copy: copy.held_bytes).refill()
+            self._read_anew()
 
     def _overtaken(self, error: OffsetOutOfRange) -> None:
         """The beginning of a changelog moved past its copy: it is planned anew."""

@@ -23,19 +23,17 @@ from stateflow.clock import Clock, ManualClock
 from stateflow.errors import TopicRecreated
 from stateflow.failpoints import reach
 from stateflow.log.base import Cluster, Reader
+from stateflow.memory import ENTRY_BYTES
 from stateflow.record import OffsetRange, RecordBatch, TopicPartition
 from stateflow.runtime.standby.records import CopyReport
-from stateflow.runtime.wiring import TaskWiring
+from stateflow.runtime.task.wiring import TaskWiring
 from stateflow.store.base import StorePosition, TaskStores
 
 _LOG = logging.getLogger(__name__)
 
-_FILLING = RestoreSettings(epoch_records_max=100_000, epoch_bytes_max=32 << 20, read_timeout_seconds=0.1)
-"""Smaller epochs than a task's own restore takes: nobody waits for a copy, and others share its process."""
-
 REFILL_SLOTS = 200_000
 """A copy that is further behind is filled again, in large epochs; this also bounds what it holds back."""
-HELD_BYTES_MAX = 128 << 20
+FILLING_BYTES_MAX = 32 << 20
 _RESTAMP_MS = 60_000
 
 S = TypeVar("S", bound=TaskStores)
@@ -47,7 +45,18 @@ class StandbyCopy(Generic[S]):
     ``stores`` belongs to the copy until :meth:`release` hands it over or :meth:`close` closes it.
     """
 
-    def __init__(self, cluster: Cluster, wiring: TaskWiring, stores: S, clock: Clock) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        wiring: TaskWiring,
+        stores: S,
+        clock: Clock,
+        filling_bytes_max: int = FILLING_BYTES_MAX,
+    ) -> None:
+        # Smaller epochs than a task's own restore takes: nobody waits for a copy, and others share its process.
+        self._filling = RestoreSettings(
+            epoch_records_max=100_000, epoch_bytes_max=filling_bytes_max, read_timeout_seconds=0.1
+        )
         self.wiring = wiring
         self._cluster = cluster
         self._stores = stores
@@ -69,6 +78,11 @@ class StandbyCopy(Generic[S]):
     def positions(self) -> dict[TopicPartition, int]:
         """Where reading each changelog goes on."""
         return {changelog: store.read_next for changelog, store in self._followed.items()}
+
+    @property
+    def held_bytes(self) -> int:
+        """What was read and waits for its commit record takes in memory."""
+        return sum(store.held_bytes for store in self._followed.values())
 
     @property
     def lag_slots(self) -> int | None:
@@ -120,7 +134,7 @@ class StandbyCopy(Generic[S]):
             looked,
             ends=ends,
             held="the standby copy",
-            terms=self.wiring.terms,
+            log_policy=self.wiring.log_policy,
         )
         _LOG.info(
             "Task %s: a standby copy is filled, %d offset slots (%s).",
@@ -128,7 +142,7 @@ class StandbyCopy(Generic[S]):
             plan.slots,
             "; ".join(f"{store.store}: {store.reason}" for store in plan.stores),
         )
-        return Restoration(self._cluster, plan, self._stores, self._clock, _FILLING)
+        return Restoration(self._cluster, plan, self._stores, self._clock, self._filling)
 
     def _follow(self) -> None:
         self._restoration = None
@@ -177,8 +191,7 @@ class StandbyCopy(Generic[S]):
                 )
             self._ends[changelog] = ends[changelog].offset_next
             store.seen(ends[changelog].offset_next, seen_ms)
-        held_bytes = sum(store.held_bytes for store in self._followed.values())
-        if (self.lag_slots or 0) > REFILL_SLOTS or held_bytes > HELD_BYTES_MAX:
+        if (self.lag_slots or 0) > REFILL_SLOTS:
             self.refill()
 
     def refill(self) -> None:
@@ -233,7 +246,8 @@ class _FollowedStore:
         self.reached(batch.offsets[-1] + 1)
         rows = zip(batch.offsets, batch.keys, batch.values, strict=True)
         self._newest.update(self._filter.feed(rows))
-        self.held_bytes = sum(len(key) + len(value or b"") for key, value in self._filter.held)
+        held = self._filter.held
+        self.held_bytes = sum(ENTRY_BYTES + len(key) + len(value or b"") for key, value in held)
 
     def reached(self, read_next: int) -> None:
         """The reader has come so far: gaps and markers are behind it."""

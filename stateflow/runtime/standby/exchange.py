@@ -6,7 +6,7 @@ import logging
 
 from stateflow.errors import OffsetOutOfRange
 from stateflow.log.base import Cluster, Reader, Writer
-from stateflow.runtime.standby.records import Board, board_partition
+from stateflow.runtime.standby.records import MembershipTopic, membership_partition
 
 _LOG = logging.getLogger(__name__)
 
@@ -17,9 +17,9 @@ class Exchange:
     """The members' topic of one application. Used by one thread; the topic must exist."""
 
     def __init__(self, cluster: Cluster, app: str) -> None:
-        self.board = Board()
+        self.membership = MembershipTopic()
         self._cluster = cluster
-        self._partition = board_partition(app)
+        self._partition = membership_partition(app)
         self._reader: Reader | None = None
         self._writer: Writer | None = None
 
@@ -31,8 +31,7 @@ class Exchange:
     def read(self, timeout_seconds: float) -> bool:
         """Take in what is new; True when something was."""
         if self._reader is None:
-            self._reader = self._cluster.reader()
-            self._read_from_the_start(self._reader)
+            self._reader = self._made_reader()
         try:
             batches = self._reader.read(_READ_RECORDS_MAX, timeout_seconds)
         except OffsetOutOfRange as error:
@@ -41,7 +40,7 @@ class Exchange:
             return False
         for batch in batches:
             for key, value in zip(batch.keys, batch.values, strict=True):
-                self.board.take(key, value)
+                self.membership.take(key, value)
         return bool(batches)
 
     def write(self, key: bytes, value: bytes | None) -> None:
@@ -58,6 +57,15 @@ class Exchange:
             self._reader.close()
         if self._writer is not None:
             self._writer.close()
+
+    def _made_reader(self) -> Reader:
+        reader = self._cluster.reader()
+        try:
+            self._read_from_the_start(reader)
+        except BaseException:
+            reader.close()
+            raise
+        return reader
 
     def _read_from_the_start(self, reader: Reader) -> None:
         log = self._cluster.ranges([self._partition])[self._partition]

@@ -19,8 +19,8 @@ from stateflow.runtime.standby.exchange import Exchange
 from stateflow.runtime.standby.records import (
     MemberRecord,
     Placement,
-    board_partition,
     encode_placement,
+    membership_partition,
     names_by_id,
 )
 
@@ -66,7 +66,7 @@ class Leader:
         self._strangers: dict[str, float] = {}
 
     def turn(self, name: str, *, news: bool) -> None:
-        """Decide again if anything may have changed: ``news`` on the board, or some time has passed."""
+        """Decide again if anything may have changed: ``news`` on the membership topic, or some time has passed."""
         now_seconds = self._clock.monotonic_seconds()
         is_due = self._asked_seconds is None or now_seconds - self._asked_seconds >= _MEMBERS_SECONDS
         if not (news or is_due):
@@ -79,7 +79,7 @@ class Leader:
         live = self._live()
         if not live or self._must_wait(live, now_seconds):
             return
-        before = self._exchange.board.placement
+        before = self._exchange.membership.placement
         if before is not None and before.generation != self._generation:
             before = None
         made = assign(self._shape, live, before)
@@ -99,7 +99,7 @@ class Leader:
     def _take_the_lead(self) -> None:
         if self._writer is None:
             self._writer = self._cluster.writer(placing_id(self._app))
-            place = board_partition(self._app)
+            place = membership_partition(self._app)
             self._known_next = settled_ranges(self._cluster, [place])[place].offset_next
             _LOG.info("This worker places the tasks of %s.", self._app)
 
@@ -107,7 +107,7 @@ class Leader:
         ids = frozenset(self._cluster.group_members(self._app))
         if ids != self._ids:
             self._ids, self._changed_seconds = ids, now_seconds
-        known = names_by_id(self._exchange.board.members)
+        known = names_by_id(self._exchange.membership.members)
         self._strangers = {
             member: self._strangers.get(member, now_seconds) for member in ids if member not in known
         }
@@ -115,7 +115,7 @@ class Leader:
     def _live(self) -> dict[str, MemberRecord]:
         return {
             name: record
-            for name, record in self._exchange.board.members.items()
+            for name, record in self._exchange.membership.members.items()
             if record.member_id in self._ids and record.generation == self._generation
         }
 
@@ -123,7 +123,7 @@ class Leader:
         """Wait for members that have not introduced themselves, and at the very beginning for others to join."""
         if any(now_seconds - seen < _INTRODUCTION_SECONDS for seen in self._strangers.values()):
             return True
-        before = self._exchange.board.placement
+        before = self._exchange.membership.placement
         is_beginning = before is None or not any(live[name].held for name in before.members if name in live)
         return is_beginning and now_seconds - self._changed_seconds < self._settle_seconds
 
@@ -149,7 +149,7 @@ class Leader:
             warmup=made.warmup,
             decided_ms=self._clock.now_ms(),
         )
-        place = board_partition(self._app)
+        place = membership_partition(self._app)
         assert self._writer is not None, "the lead was taken"
         reach("placing.before_decision")
         try:
@@ -173,7 +173,7 @@ class Leader:
             told = set() if before is None else {before.active.get(task, name), *before.former.get(task, ())}
             if before is not None and before.active.get(task) == name:
                 since[task] = before.since.get(task, before.number)
-            members = self._exchange.board.members
+            members = self._exchange.membership.members
             unheard = {other for other in told & ids.keys() - {name} if members[other].followed < since[task]}
             if unheard:
                 former[task] = tuple(sorted(unheard))
@@ -195,7 +195,7 @@ class Leader:
             len(placement.warmup),
             sum(map(len, placement.standby.values())),
         )
-        wished = max(record.standby_replicas for record in self._exchange.board.members.values())
+        wished = max(record.standby_replicas for record in self._exchange.membership.members.values())
         short = sum(len(placement.standby.get(task, ())) < wished for task in self._shape.stateful)
         if short:
             _LOG.warning(

@@ -7,19 +7,19 @@ from stateflow.errors import StillRunning
 from stateflow.log.base import Cluster
 from stateflow.log.settling import settled_ranges
 from stateflow.runtime.standby.exchange import Exchange
-from stateflow.runtime.standby.records import Board, board_partition, names_by_id
+from stateflow.runtime.standby.records import MembershipTopic, membership_partition, names_by_id
 
 _READ_SECONDS = 0.2
 
 
-def read_board(cluster: Cluster, app: str) -> Board | None:
+def read_membership(cluster: Cluster, app: str) -> MembershipTopic | None:
     """What the members of an application last said; None when they never said anything.
 
     Records of members that are gone stay for a while: compare with ``Cluster.group_members``.
     """
     if members_topic(app) not in cluster.describe([members_topic(app)]):
         return None
-    place = board_partition(app)
+    place = membership_partition(app)
     end = settled_ranges(cluster, [place])[place].offset_next
     exchange = Exchange(cluster, app)
     try:
@@ -28,7 +28,7 @@ def read_board(cluster: Cluster, app: str) -> Board | None:
             exchange.read(_READ_SECONDS)
     finally:
         exchange.close()
-    return exchange.board
+    return exchange.membership
 
 
 def refuse_mixed(cluster: Cluster, app: str, *, placed: bool) -> None:
@@ -36,8 +36,8 @@ def refuse_mixed(cluster: Cluster, app: str, *, placed: bool) -> None:
     ids = set(cluster.group_members(app))
     if not ids:
         return
-    board = read_board(cluster, app)
-    known = set() if board is None else ids & names_by_id(board.members).keys()
+    membership = read_membership(cluster, app)
+    known = set() if membership is None else ids & names_by_id(membership.members).keys()
     others = ids - known if placed else known
     if others:
         has = "without" if placed else "with"

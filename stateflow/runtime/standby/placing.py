@@ -21,14 +21,13 @@ from typing import Any
 import msgspec
 
 from stateflow.clock import Clock
-from stateflow.errors import BrokerUnreachable, OffsetsPending
+from stateflow.errors import BrokerUnreachable, StateflowError
 from stateflow.failpoints import reach
 from stateflow.log.base import Cluster
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.standby.assignment import Shape
 from stateflow.runtime.standby.copies import StandbyCopies
 from stateflow.runtime.standby.exchange import Exchange
-from stateflow.runtime.standby.kept import DiskCleaner, KeptState, disk_looker
 from stateflow.runtime.standby.leader import Leader
 from stateflow.runtime.standby.records import (
     CopyReport,
@@ -37,7 +36,8 @@ from stateflow.runtime.standby.records import (
     encode_departure,
     encode_member,
 )
-from stateflow.runtime.wiring import TaskWiring, Wiring
+from stateflow.runtime.standby.unassigned_stores import DiskCleaner, KeptState, disk_looker
+from stateflow.runtime.task.wiring import TaskWiring, Wiring
 from stateflow.store.directory import disk_id
 
 _LOG = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class Desired:
     """What this worker shall run now, by which decision."""
 
     tasks: frozenset[str] = frozenset()
@@ -72,7 +72,7 @@ class Told:
     member_id: str = ""
     running: frozenset[str] = frozenset()
     starting: frozenset[str] = frozenset()
-    leads: bool = False
+    primaries: bool = False
     followed: int = -1
     """The decision that this worker has acted on."""
 
@@ -83,7 +83,7 @@ class Told:
 
 
 class Placing:
-    """One worker's side of it. ``wish``, ``tell`` and ``doubt`` belong to the poll thread, the rest to another."""
+    """One worker's side of it. ``desired``, ``tell`` and ``suspend`` belong to the poll thread, the rest to another."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class Placing:
         )
         self._told = Told()
         self._used_before: frozenset[str] = frozenset()
-        self._wish = Wish()
+        self._desired = Desired()
         self._is_doubted = False
         self._failure: BaseException | None = None
         self._said: tuple[object, ...] = ()
@@ -127,11 +127,11 @@ class Placing:
 
     # --- for the poll thread ------------------------------------------------------------------------
 
-    def wish(self) -> Wish:
+    def desired(self) -> Desired:
         """What this worker shall run now. Raises what ended the turns, if something did."""
         if self._failure is not None:
             raise self._failure
-        return Wish(number=self._wish.number) if self._is_doubted else self._wish
+        return Desired(number=self._desired.number) if self._is_doubted else self._desired
 
     def tell(self, told: Told) -> None:
         """What this worker is and holds at this moment."""
@@ -139,7 +139,7 @@ class Placing:
         self._copies.hold(told.held)
         self._copies.is_restoring = bool(told.starting)
 
-    def doubt(self) -> None:
+    def suspend(self) -> None:
         """This member may have been replaced: want nothing until the group has said otherwise."""
         self._is_doubted = True
 
@@ -155,17 +155,19 @@ class Placing:
             news = self._exchange.read(timeout_seconds)
             told = self._told
             if not told.member_id:
-                self._wish = Wish()
+                self._desired = Desired()
                 return
             self._settle_doubt(told)
             self._follow(told)
             self._say(told)
-            if told.leads:
+            if told.primaries:
                 self._leader.turn(self._name(told), news=news)
             else:
                 self._leader.resign()
-        except (BrokerUnreachable, OffsetsPending) as error:
-            # What was decided stands; the poll thread knows how long to bear an outage.
+        except StateflowError as error:
+            if not error.is_retriable:
+                raise
+            # What was decided stands until the others can be heard again.
             _LOG.warning("Cannot exchange news with the other workers: %s", error)
 
     def close(self) -> None:
@@ -184,22 +186,22 @@ class Placing:
 
     def _settle_doubt(self, told: Told) -> None:
         if self._is_doubted and told.member_id in self._cluster.group_members(self._app):
-            placement = self._exchange.board.placement
+            placement = self._exchange.membership.placement
             if placement is not None and placement.members.get(self._name(told)) == told.member_id:
                 self._is_doubted = False
 
     def _follow(self, told: Told) -> None:
-        placement = self._exchange.board.placement
+        placement = self._exchange.membership.placement
         name = self._name(told)
         if placement is None or placement.generation != self._generation:
-            self._wish = Wish()
+            self._desired = Desired()
             return
         if placement.members.get(name) != told.member_id:
-            self._wish = Wish(number=placement.number)  # a decision from before this member came
+            self._desired = Desired(number=placement.number)  # a decision from before this member came
             return
         others = [
             record
-            for other, record in self._exchange.board.members.items()
+            for other, record in self._exchange.membership.members.items()
             if other != name and placement.members.get(other) == record.member_id
         ]
         active = placement.active_of(name)
@@ -218,7 +220,7 @@ class Placing:
             if task in self._tasks and not self._is_on_disk(task, others)
         }
         self._copies.want(copied, promoted=active)
-        self._wish = Wish(frozenset(free), placement.number)
+        self._desired = Desired(frozenset(free), placement.number)
         self._clean(placement, told)
 
     def _is_on_disk(self, task: str, others: list[MemberRecord]) -> bool:
@@ -291,7 +293,7 @@ class Placing:
         self._cleaned_seconds = now_seconds
         here = [
             name
-            for name, record in self._exchange.board.members.items()
+            for name, record in self._exchange.membership.members.items()
             if record.disk == self._place.disk and placement.members.get(name) == record.member_id
         ]
         wanted = set(told.held).union(

@@ -16,7 +16,7 @@ from stateflow.catalog.names import members_topic
 from stateflow.changelog.format import is_reserved
 from stateflow.log.base import Cluster, TopicSpec
 from stateflow.record import TopicPartition
-from stateflow.runtime.untimely import Untimely
+from stateflow.runtime.event_time.untimely import Untimely
 
 MEMBERS_CONFIG = {
     "cleanup.policy": "compact,delete",
@@ -126,7 +126,7 @@ class UntimelyReport(Untimely, frozen=True, kw_only=True):
 _Form = TypeVar("_Form", MemberRecord, Placement, UntimelyReport)
 
 
-class Board:
+class MembershipTopic:
     """The newest record of each key that was read so far; a record of another format is passed over."""
 
     def __init__(self) -> None:
@@ -147,7 +147,7 @@ class Board:
             else:
                 self.untimely[key] = report
         elif key.startswith(_MEMBER):
-            name = key.removeprefix(_MEMBER).decode()
+            name = key.removeprefix(_MEMBER).decode(errors="replace")
             record = None if value is None else _decoded(value, MemberRecord)
             if record is None:
                 self.members.pop(name, None)
@@ -176,12 +176,12 @@ def encode_untimely(report: UntimelyReport) -> tuple[bytes, bytes]:
     return key, msgspec.json.encode(report)
 
 
-def board_partition(app: str) -> TopicPartition:
+def membership_partition(app: str) -> TopicPartition:
     """Where an application's members write."""
     return TopicPartition(members_topic(app), 0)
 
 
-def create_board(cluster: Cluster, app: str, replication: int) -> None:
+def create_membership_topic(cluster: Cluster, app: str, replication: int) -> None:
     """Create the topic if it is not there."""
     cluster.create([TopicSpec(members_topic(app), 1, replication, MEMBERS_CONFIG)])
 

@@ -14,14 +14,15 @@ from stateflow.clock import Clock
 from stateflow.errors import MembershipLost, ProducerFenced, StateflowError
 from stateflow.log.base import Cluster, GroupConsumer
 from stateflow.record import TopicPartition
-from stateflow.runtime.cuts import Cuts
-from stateflow.runtime.opening import StoreOpener
+from stateflow.runtime.event_time.untimely_news import UntimelyNews
+from stateflow.runtime.opening.opening import StoreOpener
 from stateflow.runtime.settings import WorkerSettings
+from stateflow.runtime.snapshots.cuts import Cuts
 from stateflow.runtime.standby.placing import Placing, Told
-from stateflow.runtime.standby.records import board_partition
-from stateflow.runtime.untimely_news import UntimelyNews
-from stateflow.runtime.wiring import Wiring
-from stateflow.runtime.worker import Worker, WorkerObserver
+from stateflow.runtime.standby.records import membership_partition
+from stateflow.runtime.task.wiring import Wiring
+from stateflow.runtime.worker.observing import WorkerObserver
+from stateflow.runtime.worker.worker import Worker
 
 _LOG = logging.getLogger(__name__)
 
@@ -42,18 +43,18 @@ class PlacedWorker(Worker):
         news: UntimelyNews | None = None,
     ) -> None:
         self._placing = placing
-        self._board = board_partition(wiring.topology.app)
+        self._board = membership_partition(wiring.topology.app)
         self._leads_members = False
         self._member_id = ""
         self._followed = -1
         super().__init__(cluster, wiring, open_stores, settings, clock, observer, cuts=cuts, news=news)
-        self._leads = {
+        self._primaries = {
             task.id: TopicPartition(wiring.lead_topic(task.stage), task.partition) for task in wiring.tasks()
         }
 
     def _join(self, cluster: Cluster) -> GroupConsumer:
         app = self._wiring.topology.app
-        topics = [*sorted(self._lead_topics), members_topic(app)]
+        topics = [*sorted(self._primary_topics), members_topic(app)]
         return cluster.group_consumer(app, topics, self, member=self._settings.member, independent=True)
 
     def step(self) -> None:
@@ -76,7 +77,7 @@ class PlacedWorker(Worker):
     def on_lost(self, partitions: Sequence[TopicPartition]) -> None:  # noqa: ARG002 - all is lost, not only these
         """The group went on without this member: its tasks are others' by now, or will be."""
         self._leads_members = False
-        self._placing.doubt()
+        self._placing.suspend()
         self._drop_all()
 
     # --- inside -------------------------------------------------------------------------------------
@@ -84,16 +85,16 @@ class PlacedWorker(Worker):
     def _follow(self) -> None:
         self._notice_another_life()
         self._tell()
-        wish = self._placing.wish()
-        wanted = {self._leads[task] for task in wish.tasks}
-        opening = set(self._starting.leads())
-        for lead in sorted(opening - wanted):
-            self._starting.cancel(lead)
-        for lead in sorted(self._tasks.keys() - wanted):
-            self._release(lead)
-        for lead in sorted(wanted - self._tasks.keys() - opening):
-            self._open(lead)
-        self._followed = wish.number
+        desired = self._placing.desired()
+        wanted = {self._primaries[task] for task in desired.tasks}
+        opening = set(self._starting.primaries())
+        for primary in sorted(opening - wanted):
+            self._starting.cancel(primary)
+        for primary in sorted(self._tasks.keys() - wanted):
+            self._release(primary)
+        for primary in sorted(wanted - self._tasks.keys() - opening):
+            self._open(primary)
+        self._followed = desired.number
         self._tell()
 
     def _notice_another_life(self) -> None:
@@ -104,7 +105,7 @@ class PlacedWorker(Worker):
         if self._member_id:
             _LOG.warning("The group lost this member; it comes back without tasks.")
             self._leads_members = self._leads_members and bool(member_id)
-            self._placing.doubt()
+            self._placing.suspend()
             self._drop_all()
         self._member_id = member_id
 
@@ -116,14 +117,14 @@ class PlacedWorker(Worker):
 
     def _drop_all(self) -> None:
         self._starting.cancel_all()
-        for lead in list(self._tasks):
-            task = self._tasks[lead].task.wiring.id
+        for primary in list(self._tasks):
+            task = self._tasks[primary].task.wiring.id
             try:
-                self._abandon(lead)
+                self._abandon(primary)
             except ProducerFenced:
                 _LOG.warning("Task %s was taken over by another worker already.", task)
 
-    def _open_again(self, lead: TopicPartition, error: StateflowError) -> None:  # noqa: ARG002 - not now
+    def _open_again(self, primary: TopicPartition, error: StateflowError) -> None:  # noqa: ARG002 - not now
         """Whether it is still this worker's task is looked up with the next step."""
         if isinstance(error, MembershipLost):
-            self._placing.doubt()
+            self._placing.suspend()

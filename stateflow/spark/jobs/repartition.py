@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import asdict
 
@@ -20,7 +21,8 @@ import msgspec
 
 from stateflow.clock import SystemClock
 from stateflow.errors import StateflowError
-from stateflow.scale.generation import await_stopped, check_change, load_catalog, target_routing
+from stateflow.scale.generation import await_stopped, check_change, load_catalog, preparing, target_routing
+from stateflow.scale.past_runs import PastRuns
 from stateflow.scale.progress import Progress
 from stateflow.scale.start import Outcome, start
 from stateflow.spark.connection import Connection
@@ -36,9 +38,22 @@ def repartition(app: str, partitions: int, connection: Connection) -> Outcome:
         routing = target_routing(catalog, partitions=partitions)
         check_change(catalog, routing)
         await_stopped(cluster, app)  # before Spark takes its seconds to start
+        past, resumes, started_at = PastRuns(), preparing(catalog) is not None, time.monotonic()
         with spark_session(SparkSettings(app_name=f"repartition-{app}")) as session:
             engine = SparkEngine(session, connection)
-            return start(cluster, app, routing, engine, SystemClock(), on_progress=print_progress)
+            outcome = start(
+                cluster,
+                app,
+                routing,
+                engine,
+                SystemClock(),
+                on_progress=print_progress,
+                past=past.read(),
+                seconds_starting=time.monotonic() - started_at,
+            )
+        if not resumes:  # part of the work of one that was resumed was done before
+            past.add(outcome.run(SystemClock()))
+        return outcome
     finally:
         cluster.close()
 
@@ -64,8 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except StateflowError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
-    fields = {name: value for name, value in asdict(outcome).items() if name != "audit"}
-    print(json.dumps({**fields, "audit": msgspec.to_builtins(outcome.audit)}))
+    print(json.dumps({name: msgspec.to_builtins(value) for name, value in asdict(outcome).items()}))
     return 0
 
 

@@ -2,12 +2,13 @@
 
 ``DIGITS_APP`` is the application's id; ``DIGITS_ON_ERROR`` the policy for numbers that cannot be decoded;
 ``DIGITS_CHANGE`` one of the ways in which code can differ from the code that left the state; ``DIGITS_TRACE`` a
-file to write every number to that is being processed.
+file to write every number to that is being processed, ``DIGITS_SECONDS`` how long each of them takes.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import stateflow as sf
@@ -15,6 +16,7 @@ import stateflow as sf
 ID = os.environ["DIGITS_APP"]
 CHANGE = os.environ.get("DIGITS_CHANGE", "")
 TRACE = os.environ.get("DIGITS_TRACE", "")
+SECONDS = float(os.environ.get("DIGITS_SECONDS", "0"))
 POLICIES: dict[str, sf.Fail | sf.Skip | sf.DeadLetter] = {
     "fail": sf.Fail(),
     "skip": sf.Skip(),
@@ -25,6 +27,7 @@ POLICY = POLICIES[os.environ.get("DIGITS_ON_ERROR", "fail")]
 
 def last_digit(number: int) -> int:
     """The key: state is kept per digit."""
+    time.sleep(SECONDS)
     if TRACE:
         with Path(TRACE).open("a") as out:
             out.write(f"{number}\n")

@@ -1,0 +1,248 @@
+"""Calibration: a few short runs on a scratch topic, and the costs of this broker fitted to them.
+
+Every run is repeated in the simulator, which counts passes, records, rebuilt batches and bytes; the CPU that the
+cleaner threads used is then divided among these counts by non-negative least squares. One more run keeps the
+cleaner from ever being idle: what is then left of its time is spent waiting for the disk.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import operator
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from stateflow.compaction.calibration.broker_settings import cleaner_settings
+from stateflow.compaction.calibration.cell import Cell, run_cell
+from stateflow.compaction.cluster.admin import ClusterAdmin
+from stateflow.compaction.model.costs import Costs
+from stateflow.compaction.model.simulate import Simulation, SimulationOptions, Work
+from stateflow.compaction.model.streams import RateStep, Stream
+from stateflow.compaction.settings.topic_settings import CleanerSettings, Policy
+from stateflow.errors import StateCorrupt
+from stateflow.log.base import Cluster
+
+PASSES, MIXED = "passes", "mixed"
+BUSY = "never idle"
+"""The run that tells how long the cleaner waits for the disk."""
+VALUE_BYTES = (100, 1000)
+"""Of the records that costs are calibrated with, unless told otherwise."""
+_SMALL_BUFFER_BYTES = 4 << 20
+"""Of one thread: what a pass then costs is hardly the filling of its buffer."""
+_WARM_SECONDS = 3.0
+_UNCERTAINTY_FACTOR_MIN = 1.15
+_SWEEPS = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationRun:
+    """One run: what the cleaner threads used, and what the simulator counted."""
+
+    name: str
+    seconds: float
+    cleaner_seconds: float
+    cleaner_wait_seconds: float
+    """Ready, but without a core."""
+    buffer_bytes: float
+    """Dedupe buffer of one cleaner thread."""
+    pace_seconds: float
+    """How fast the machine was (:mod:`stateflow.compaction.calibration.pace`)."""
+    work: Work
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Fitted costs, the cleaner settings they hold for, and how far each run is off."""
+
+    costs: Costs
+    cleaner: CleanerSettings
+    errors: dict[str, float]
+    """Run → predicted / measured − 1."""
+    runs: tuple[CalibrationRun, ...]
+    """What the costs were fitted to."""
+    pace_seconds: float
+    """How fast the machine was: the costs hold for it."""
+
+
+def calibration_cells(seconds: float, value_bytes: tuple[int, int]) -> list[Cell]:
+    """Runs in which, one after another, another cost dominates; in the last the cleaner is never idle."""
+
+    def cell(name: str, segment_ms: int, stream: Stream) -> Cell:
+        stream = replace(stream, seconds=_WARM_SECONDS + seconds)
+        policy = Policy(segment_ms=segment_ms, segment_index_bytes=65_536, dirty_ratio=0.01)
+        return Cell(name, replace(policy, file_delete_delay_ms=1000), stream, _WARM_SECONDS, 0)
+
+    low, high = value_bytes
+    retained = Stream(state="retain-all", window_seconds=3600)
+    return [
+        cell(PASSES, 200, _uniform(200, 1000, value_bytes)),
+        cell(MIXED, 400, Stream(keys=10_000, rates=_steady(4000), value_bytes=value_bytes)),
+        cell("small records", 400, _uniform(200, 10_000, (8, 8))),
+        cell("large records", 400, _uniform(200, 10_000, (high, high))),
+        cell("records kept", 400, replace(retained, rates=_steady(4000), value_bytes=(low, low))),
+        cell("bytes kept", 400, replace(retained, rates=_steady(3000), value_bytes=(high, high))),
+        cell("batches rebuilt", 400, _uniform(20_000, 4000, value_bytes)),
+        cell(BUSY, 60, replace(_uniform(800, 4000, value_bytes), partitions=4)),
+    ]
+
+
+def _uniform(keys: int, updates_per_second: float, value_bytes: tuple[int, int]) -> Stream:
+    return Stream(keys=keys, rates=_steady(updates_per_second), zipf_exponent=None, value_bytes=value_bytes)
+
+
+def _steady(updates_per_second: float) -> tuple[RateStep, ...]:
+    return (RateStep(0.0, updates_per_second),)
+
+
+def calibrate(
+    cluster: Cluster,
+    admin: ClusterAdmin,
+    sampler_admin: ClusterAdmin,
+    *,
+    seconds: float = 6.0,
+    value_bytes: tuple[int, int] = VALUE_BYTES,
+    vary_buffer: bool = False,
+    progress: Callable[[str], None] = lambda _text: None,
+) -> Calibration:
+    """Fit the costs of a local broker; takes about 90 s and loads one core of it. Other cleaning disturbs it.
+
+    ``value_bytes``, smallest and largest, are those of the records that it is done with. ``vary_buffer`` makes most
+    runs with a small dedupe buffer, and restarts the broker's cleaner threads for it: only then is it known which part
+    of a pass grows with the buffer, and what the rest costs is not lost in it. Raises ``ConfigError`` when the broker's
+    CPU cannot be seen from here.
+    """
+    cleaner = admin.cleaner_settings(next(iter(admin.broker_addresses())))
+    runs = []
+
+    def run(cell: Cell, now: CleanerSettings) -> None:
+        progress(f"calibrating: {cell.name}")
+        result = run_cell(cluster, admin, sampler_admin, cell)
+        options = SimulationOptions(warm_seconds=_WARM_SECONDS)
+        simulation = Simulation(cell.stream.partitions, cell.policy, now, Costs(), options)
+        runs.append(
+            CalibrationRun(
+                cell.name,
+                result.seconds,
+                result.cleaner_cores * result.seconds,
+                result.cleaner_wait_cores * result.seconds,
+                now.dedupe_buffer_bytes / now.threads,
+                result.pace_seconds,
+                simulation.run(cell.stream.updates()).work,
+            )
+        )
+
+    cells = {cell.name: cell for cell in calibration_cells(seconds, value_bytes)}
+    small = replace(cleaner, dedupe_buffer_bytes=_SMALL_BUFFER_BYTES * cleaner.threads)
+    if not vary_buffer or small.dedupe_buffer_bytes > cleaner.dedupe_buffer_bytes / 2:
+        for cell in cells.values():
+            run(cell, cleaner)
+        return fit(runs, cleaner)
+    # What does not depend on the buffer shows best where filling it takes no time.
+    for name in (PASSES, MIXED, BUSY):
+        run(cells[name], cleaner)
+    with cleaner_settings(admin, small):
+        for name in [name for name in cells if name != BUSY]:
+            run(replace(cells[name], name=f"{name}, small buffer"), small)
+    return fit(runs, cleaner)
+
+
+def fit(runs: Sequence[CalibrationRun], cleaner: CleanerSettings) -> Calibration:
+    """The costs that explain the runs best, in relative terms."""
+    base = Costs()
+    fitted = [run for run in runs if run.name != BUSY]
+    pace = statistics.median(run.pace_seconds for run in runs)
+    measured = [
+        max(1e-9, run.cleaner_seconds - base.idle_share * run.seconds) * pace / run.pace_seconds
+        for run in fitted
+    ]
+    rows = [[count / of for count in run.work.counts] for run, of in zip(fitted, measured, strict=True)]
+    buffers = [run.buffer_bytes for run in fitted]
+    if len(set(buffers)) > 1:
+        filled = [row[0] * buffer_bytes for row, buffer_bytes in zip(rows, buffers, strict=True)]
+        rows = [[*row, fill] for row, fill in zip(rows, filled, strict=True)]
+    found = _nonnegative_least_squares(rows, [1.0] * len(rows))
+    per_pass, dirty, dirty_byte, read, rebuild, rebuild_byte, write, *fill = found
+    if fill:
+        fill_per_byte = fill[0]
+    else:  # one buffer alone does not tell which part of a pass grows with it
+        own = min(base.pass_seconds, per_pass)
+        per_pass, fill_per_byte = own, (per_pass - own) / buffers[0]
+    costs = replace(
+        base,
+        pass_seconds=per_pass,
+        fill_seconds_per_byte=fill_per_byte,
+        dirty_seconds_per_record=dirty,
+        dirty_seconds_per_byte=dirty_byte,
+        read_seconds_per_record=read,
+        rebuild_seconds_per_batch=rebuild,
+        rebuild_seconds_per_byte=rebuild_byte,
+        write_seconds_per_byte=write,
+        source="calibrated on this broker",
+    )
+    errors = {
+        run.name: math.fsum(map(operator.mul, row, found)) - 1 for run, row in zip(fitted, rows, strict=True)
+    }
+    spread = math.sqrt(sum(error**2 for error in errors.values()) / len(errors))
+    costs = replace(costs, uncertainty_factor=max(_UNCERTAINTY_FACTOR_MIN, 1 + 2 * spread))
+    for run in [run for run in runs if run.name == BUSY]:
+        costs = replace(costs, sync_seconds=_sync_seconds(run, costs, cleaner))
+    return Calibration(costs, cleaner, errors, tuple(runs), pace)
+
+
+def _sync_seconds(run: CalibrationRun, costs: Costs, cleaner: CleanerSettings) -> float:
+    """Wall time per segment written that is not CPU: what a cleaner that is never idle does not use of its time."""
+    per_segment = costs.cpu_seconds(cleaner, run.work.counts) / max(1, run.work.segments_written)
+    working = run.cleaner_seconds - costs.idle_share * run.seconds
+    resting = cleaner.threads * run.seconds - working - run.cleaner_wait_seconds
+    return max(0.0, per_segment * resting / working)
+
+
+def _nonnegative_least_squares(rows: Sequence[Sequence[float]], wanted: Sequence[float]) -> list[float]:
+    """Least squares with no negative coefficient, by coordinate descent: small, convex, always converges."""
+    width = len(rows[0])
+    scales = [math.sqrt(sum(row[column] ** 2 for row in rows)) or 1.0 for column in range(width)]
+    matrix = [[row[column] / scales[column] for column in range(width)] for row in rows]
+    found = [0.0] * width
+    residual = list(wanted)
+    for _ in range(_SWEEPS):
+        moved = 0.0
+        for column in range(width):
+            gain = sum(row[column] * rest for row, rest in zip(matrix, residual, strict=True))
+            new = max(0.0, found[column] + gain)  # every column has length 1
+            step = new - found[column]
+            found[column] = new
+            residual = [rest - step * row[column] for row, rest in zip(matrix, residual, strict=True)]
+            moved = max(moved, abs(step))
+        if moved < 1e-12:
+            break
+    return [value / scale for value, scale in zip(found, scales, strict=True)]
+
+
+def save(calibration: Calibration, path: Path) -> None:
+    """Write a calibration as JSON, atomically."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(asdict(calibration), indent=1))
+    temporary.replace(path)
+
+
+def load(path: Path, cleaner: CleanerSettings) -> Costs:
+    """The saved costs, or the defaults when there are none for these cleaner settings."""
+    if not path.exists():
+        return Costs()
+    try:
+        saved = msgspec.json.decode(path.read_bytes(), type=Calibration)
+    except msgspec.DecodeError as error:
+        raise StateCorrupt(
+            f"{path} is not a calibration: {error}.", action="Delete it, and calibrate again."
+        ) from error
+    same = (saved.cleaner.threads, saved.cleaner.dedupe_buffer_bytes) == (
+        cleaner.threads,
+        cleaner.dedupe_buffer_bytes,
+    )
+    return saved.costs if same else Costs()

@@ -1,1 +1,0 @@
-"""Runs of made-up load on a live broker: what calibration and the study are made of."""

@@ -1,0 +1,1 @@
+"""Small applications and topics written by hand, which tests and benchmarks run on any log."""

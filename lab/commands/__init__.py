@@ -1,0 +1,1 @@
+"""The studies as commands: `stateflow study <name>` is `lab/commands/<name>.py`."""

@@ -1,0 +1,1 @@
+"""Bugs on purpose, each of which the simulation has to find."""

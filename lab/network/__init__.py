@@ -1,0 +1,1 @@
+"""A proxy between Kafka clients and a broker that spoils chosen requests."""

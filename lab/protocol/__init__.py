@@ -1,0 +1,1 @@
+"""The commit protocol as a model that is searched whole."""

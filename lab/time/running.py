@@ -1,0 +1,73 @@
+"""Running a study in several processes, each with a Java process of its own beside it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from pathlib import Path
+
+from stateflow.errors import SetupError
+from stateflow.lab.pool import end_with_parent
+from stateflow.lab.time.report import TimeReport
+from stateflow.lab.time.streams import KafkaStreams, prepare
+from stateflow.lab.time.study import run_cases
+
+_CHUNK = 25
+_streams: KafkaStreams | None = None
+"""Of a process of the pool: started once, it serves all its chunks and ends with it."""
+
+
+def run_study(
+    seed: int,
+    numbers: Sequence[int],
+    *,
+    processes: int = 2,
+    on_progress: Callable[[TimeReport], None] | None = None,
+) -> TimeReport:
+    """Run the cases of these numbers. Where Java or its jars cannot be had, the report says so."""
+    started = time.monotonic()
+    report = TimeReport()
+    with tempfile.TemporaryDirectory(prefix="stateflow-time-") as folder:
+        command: list[str] | None = None
+        try:
+            command = prepare(Path(folder))
+        except SetupError as error:
+            report.left_out.append(f"Kafka Streams' TopologyTestDriver was not asked: {error}")
+        for part in _parts(seed, numbers, command, processes):
+            report.merge(part)
+            report.seconds = time.monotonic() - started
+            if on_progress is not None:
+                on_progress(report)
+    return report
+
+
+def _parts(
+    seed: int, numbers: Sequence[int], command: list[str] | None, processes: int
+) -> Iterator[TimeReport]:
+    chunks = [numbers[first : first + _CHUNK] for first in range(0, len(numbers), _CHUNK)]
+    if processes == 1 or len(chunks) == 1:
+        streams = KafkaStreams(command) if command else None
+        try:
+            for chunk in chunks:
+                yield run_cases(seed, chunk, streams)
+        finally:
+            if streams is not None:
+                streams.close()
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, context, initializer=_begin, initargs=(command,)) as pool:
+        yield from pool.map(partial(_in_pool, seed), chunks)
+
+
+def _begin(command: list[str] | None) -> None:
+    global _streams
+    end_with_parent()
+    _streams = KafkaStreams(command) if command else None
+
+
+def _in_pool(seed: int, numbers: Sequence[int]) -> TimeReport:
+    return run_cases(seed, numbers, _streams)

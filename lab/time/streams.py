@@ -1,0 +1,107 @@
+"""Kafka Streams' own answers: its TopologyTestDriver in one Java process, asked over stdin and stdout.
+
+The Java program is compiled when it is first needed, by the compiler that is among the jars: a Java runtime without
+one will do. Stores are in memory, so nothing native is loaded.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryFile
+
+from stateflow.connectors.broker.distribution import KAFKA_JARS
+from stateflow.connectors.broker.jars import JarSet, fetch, load_jar_set
+from stateflow.connectors.broker.java import find_java
+from stateflow.errors import SetupError
+from stateflow.lab.time.logs import Row
+from stateflow.lab.time.oracle import Computation, Place, Sequences
+
+TEST_DRIVER_JARS: JarSet = load_jar_set(Path(__file__).parent / "topology-test-driver.json")
+_SOURCE = Path(__file__).parent / "WindowOracle.java"
+_COMPILER = "org.eclipse.jdt.internal.compiler.batch.Main"
+_COMPILE_SECONDS = 120
+_JVM_ARGUMENTS = (
+    "-Xmx256m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
+)
+_STOP_SECONDS = 20.0
+
+
+def prepare(folder: Path) -> list[str]:
+    """The command that runs the program, compiled into ``folder``; fetches the jars that are not in the cache.
+
+    Raises SetupError.
+    """
+    java = find_java()
+    jars = [fetch(each) / jar.file_name for each in (TEST_DRIVER_JARS, KAFKA_JARS) for jar in each.jars]
+    classpath = os.pathsep.join(map(str, jars))
+    command = [str(java.executable), *_JVM_ARGUMENTS, "-cp"]
+    arguments = ["-proc:none", "-warn:none", "-17", "-cp", classpath, "-d", str(folder), str(_SOURCE)]
+    done = subprocess.run(
+        [*command, classpath, _COMPILER, *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=_COMPILE_SECONDS,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise SetupError(
+            f"{_SOURCE.name} could not be compiled: {(done.stdout + done.stderr).strip()[-500:]}",
+            action="Run `stateflow doctor`; if Java is well, report this text.",
+        )
+    return [*command, os.pathsep.join((str(folder), classpath)), _SOURCE.stem]
+
+
+class KafkaStreams:
+    """The running program. It ends with ``close``, and with the process that started it."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._said = TemporaryFile()  # noqa: SIM115 - lives as long as the process that writes to it
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._said, text=True
+        )
+
+    def results(self, wanted: Computation, rows: Sequence[Row]) -> Sequences:
+        """Every result of a log in one source partition, in the order in which it came, by its place."""
+        assert self._process.stdin is not None, "it is a pipe"
+        assert self._process.stdout is not None, "it is a pipe"
+        records = [(row.key, row.value, row.timestamp_ms) for row in rows]
+        try:
+            self._process.stdin.write(json.dumps({**wanted._asdict(), "records": records}) + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise self._failed() from None
+        answer = self._process.stdout.readline()
+        if not answer:
+            raise self._failed()
+        found = Sequences()
+        for key, start_ms, value in json.loads(answer):
+            found.setdefault(Place(key, start_ms), []).append(value)
+        return found
+
+    def close(self) -> None:
+        """End it, and wait until it has ended."""
+        try:
+            self._process.communicate(timeout=_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.communicate()
+        finally:
+            self._said.close()
+
+    def _failed(self) -> SetupError:
+        self._process.wait(_STOP_SECONDS)
+        self._said.seek(0)
+        said = self._said.read().decode(errors="replace").strip()
+        return SetupError(
+            f"Kafka Streams' test driver ended with code {self._process.returncode}: {said[-500:]}",
+            action="Run `stateflow doctor`; if Java is well, report this text.",
+        )

@@ -1,0 +1,85 @@
+"""What an entry of the catalog must keep to, apart from its form: names that are names, numbers that are possible."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stateflow.catalog.model import (
+    AppEntry,
+    CatalogEntry,
+    CutEntry,
+    GenerationEntry,
+    SavepointEntry,
+    StageEntry,
+    StoreEntry,
+)
+from stateflow.catalog.names import SAVEPOINT_NAME, is_own_topic
+from stateflow.record import is_topic_name
+
+_PARTITIONS_MAX = 1_000_000
+_LOCATION_CHARACTERS_MAX = 4_096
+_NUMBER_MAX = 1 << 62
+
+
+def check_entry(app: str, entry: CatalogEntry) -> None:
+    """Raise ``ValueError``, saying why, for an entry that no honest writer wrote into the catalog of ``app``."""
+    problem = next(_problems(app, entry), None)
+    if problem is not None:
+        raise ValueError(problem)
+
+
+def _problems(app: str, entry: CatalogEntry) -> Iterator[str]:
+    match entry:
+        case AppEntry():
+            if entry.app != app:
+                yield f"it is of the application {entry.app!r}"
+            if entry.trim is not None:
+                yield from _bad_location(entry.trim.images)
+        case StageEntry():
+            yield from _bad_names(entry.name, *(port.name for port in entry.inputs))
+            yield from _bad_names(*(port.upstream for port in entry.inputs if port.upstream is not None))
+            if not entry.inputs:
+                yield "it is a stage that reads nothing"
+            if entry.sources and entry.source_partitions is not None:
+                yield from _bad_count(entry.source_partitions)
+        case StoreEntry():
+            yield from _bad_names(entry.name, entry.stage)
+        case GenerationEntry():
+            yield from _bad_generation(app, entry)
+        case CutEntry() | SavepointEntry():
+            yield from _bad_savepoint(entry)
+
+
+def _bad_generation(app: str, entry: GenerationEntry) -> Iterator[str]:
+    if not 0 <= entry.generation <= _NUMBER_MAX or not 0 <= entry.source_generation <= _NUMBER_MAX:
+        yield f"it has the number {entry.generation}"
+    yield from _bad_count(entry.routing.partitions)
+    # Commands delete the topics that are named here: only what can be the application's own may be.
+    others = [topic for topic in entry.topic_ids if not is_own_topic(app, topic)]
+    if others:
+        yield f"it names a topic {others[0]!r}, which is none of {app!r}"
+    if entry.absorbs is not None:
+        yield from _bad_names(entry.absorbs)
+
+
+def _bad_savepoint(entry: CutEntry | SavepointEntry) -> Iterator[str]:
+    name = entry.savepoint if isinstance(entry, CutEntry) else entry.name
+    if not SAVEPOINT_NAME.fullmatch(name):
+        yield f"{name!r} cannot be the name of a savepoint"
+    if not 0 < entry.number <= _NUMBER_MAX:
+        yield f"it has the number {entry.number}"
+    yield from _bad_location(entry.location)
+
+
+def _bad_names(*names: str) -> Iterator[str]:
+    yield from (f"{name!r} is not a name" for name in names if not is_topic_name(name))
+
+
+def _bad_count(partitions: int) -> Iterator[str]:
+    if not 0 < partitions <= _PARTITIONS_MAX:
+        yield f"it has {partitions} partitions"
+
+
+def _bad_location(location: str) -> Iterator[str]:
+    if not location or len(location) > _LOCATION_CHARACTERS_MAX or not location.isprintable():
+        yield "its location is not one"

@@ -1,0 +1,35 @@
+"""What the catalog says about changelogs that the logs themselves do not: the terms by which a restore is planned."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stateflow.catalog.model import Catalog, TrimEntry
+
+
+@dataclass(frozen=True, slots=True)
+class ChangelogPolicy:
+    """How to read a changelog that does not begin at 0, or that keeps deletions longer than it did.
+
+    The beginning of a log moves only when records are deleted, by ``DeleteRecords`` or by age; the cleaner never
+    moves it. So a log that begins at 0 says all there is, and one that begins later does not. Deletion by age is no
+    exception: it goes by the broker's clock, entries expire by event time, which may stand still.
+    """
+
+    trim: TrimEntry | None = None
+    """Set once the application deletes its changelogs before safe images."""
+    accept_cut: bool = False
+    """Take what a log still has for all there is: for measuring how long reading takes, never for state."""
+
+    @classmethod
+    def of(cls, catalog: Catalog) -> ChangelogPolicy:
+        """The terms of an application."""
+        return cls(catalog.app.trim)
+
+    def images(self, chosen: str | None) -> str | None:
+        """Where images are: the place that was chosen, or the one that the catalog names."""
+        return chosen or (self.trim.images if self.trim is not None else None)
+
+
+WHOLE_LOGS = ChangelogPolicy()
+"""The terms of an application whose changelogs were never trimmed."""

@@ -1,0 +1,336 @@
+"""Bringing a task to life: fence, position, restore, build. The order matters.
+
+1. The transactional writer fences every predecessor, so what is committed now is final (``_writer``); and the task must
+   be one of the active generation (``stale_generation``).
+2. The committed input offsets are read, waiting for transactions that still hold them.
+3. The local stores are opened, which needs their directory's lock; an image may be fetched before, if that is shorter
+   (``worker.launch``, ``checkpoint.image_selection``).
+4. The newest commit records tell what the last commit was, and where its input ended (``takeover``).
+5. The changelog tail is applied, up to a target fixed after the fence (``checkpoint.planner``, ``checkpoint.restore``).
+6. What a torn commit left visible is repaired (``takeover``).
+7. The stage is built over the restored stores and their indexes (``state.index``); what an eventual changelog left out
+   is computed again (``replay``).
+
+None of it belongs on a poll thread: it may take as long as the changelog is long.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+
+from stateflow.catalog.control import ControlTopic
+from stateflow.catalog.encoding import CatalogItem
+from stateflow.catalog.model import Catalog
+from stateflow.changelog.position import InputPosition
+from stateflow.changelog.sequences import CommittedEnd
+from stateflow.checkpoint.planner import plan_task
+from stateflow.checkpoint.progress import Progress
+from stateflow.checkpoint.recovery import ATTEMPTS_MAX
+from stateflow.checkpoint.restore import Restoration, RestoreSettings
+from stateflow.checkpoint.tails import read_tails
+from stateflow.clock import Clock
+from stateflow.errors import ChangelogTrimmed, Interrupted, OffsetOutOfRange, TransactionAborted
+from stateflow.failpoints import reach
+from stateflow.log.base import Cluster, Writer
+from stateflow.log.reading import read_range
+from stateflow.record import OffsetRange, RecordBatch, TopicPartition
+from stateflow.runtime.opening.fenced import FencedWriter
+from stateflow.runtime.opening.inline import InlineExecutor
+from stateflow.runtime.opening.replay import replay_of
+from stateflow.runtime.opening.stale_generation import refuse_stale_generation
+from stateflow.runtime.opening.takeover import CommitSequence, recovery_point, repair_torn_commit, resolved
+from stateflow.runtime.settings import WorkerSettings
+from stateflow.runtime.task.rotating_producer import RotatingProducer, second_id
+from stateflow.runtime.task.task import Task
+from stateflow.runtime.task.wiring import TaskWiring
+from stateflow.state.index import DerivedIndex, bring_up
+from stateflow.store.base import TaskStores
+
+_LOG = logging.getLogger(__name__)
+
+_ACCEPT_KEEPING_STATE = (
+    "to accept the gap and keep the state, `stateflow reset APP --to-earliest`: it moves the positions whose"
+    " records are gone, and no others."
+)
+_ACCEPT_WITHOUT_STATE = "the state rests on those records; to begin anew without it, `stateflow reset APP`."
+
+StoreOpener = Callable[[TaskWiring, Callable[[], bool]], TaskStores]
+"""Opens a task's local stores; raises ``Interrupted`` soon after the function turns true, if it takes long at all."""
+
+
+class OpeningObserver(Protocol):
+    """Told how the opening of tasks goes, from whichever thread it runs on."""
+
+    def on_restore(self, task: str, progress: Progress) -> None:
+        """A restore has advanced; called a few times a second at most."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedTask:
+    """A task ready to run, and where each of its inputs goes on."""
+
+    task: Task
+    starts: Mapping[TopicPartition, int]
+
+
+class Opener:
+    """Opens tasks of one application on one cluster. Thread-safe: it keeps nothing between calls."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        open_stores: StoreOpener,
+        settings: WorkerSettings,
+        clock: Clock,
+        observer: OpeningObserver | None = None,
+    ) -> None:
+        self._cluster = cluster
+        self._open_stores = open_stores
+        self._settings = settings
+        self._clock = clock
+        self._observer = observer
+        each_bytes = settings.memory.restore_bytes_each(settings.restore_threads)
+        self._restore_settings = RestoreSettings(epoch_bytes_max=each_bytes // 2)
+
+    def open(self, wiring: TaskWiring, cancelled: Callable[[], bool]) -> OpenedTask:
+        """A restored task. Raises ``Interrupted`` soon after ``cancelled`` turns true, with everything released.
+
+        A transaction that sets a torn commit right may be aborted like any other; then the task is opened anew, with
+        a producer epoch of its own again. Raises ``TransactionAborted`` after several in a row.
+        """
+        for attempt in range(1, ATTEMPTS_MAX + 1):
+            try:
+                return self._open(wiring, cancelled)
+            except TransactionAborted as error:
+                if attempt == ATTEMPTS_MAX or cancelled():
+                    raise
+                _LOG.warning("Task %s is opened again: %s", wiring.id, error.message)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _open(self, wiring: TaskWiring, cancelled: Callable[[], bool]) -> OpenedTask:
+        reach("open.before_fence")
+        writer = self._writer(wiring)  # 1
+        try:
+            reach("open.after_fence")
+            catalog = refuse_stale_generation(self._cluster, wiring)
+            if wiring.is_transactional:
+                self._fence_second_id(wiring, catalog)
+            committed = self._cluster.committed(wiring.group, wiring.inputs)  # 2
+            reach("open.after_offsets")
+            stores = self._open_stores(wiring, cancelled)  # 3
+        except BaseException:
+            writer.close()
+            raise
+        try:
+            reach("open.after_stores")
+            committed_end = resolved(
+                read_tails(self._cluster, wiring.changelogs, self._clock), committed
+            )  # 4
+            reach("open.after_resolve")
+            commit_sequence = CommitSequence.after(committed_end)
+            position = recovery_point(wiring.inputs, committed_end, committed)
+            starts = self._starts(wiring, position)
+            stores = self._restored(wiring, stores, committed_end, cancelled)  # 5
+            reach("open.after_restore")
+            if wiring.changelogs:
+                repair_torn_commit(
+                    wiring, writer, stores, commit_sequence, committed_end, position, committed
+                )  # 6
+            reach("open.before_build")
+            for index in wiring.indexes:
+                self._bring_up(wiring, stores, index, cancelled)
+            task = self._build(wiring, writer, stores, position, commit_sequence)  # 7
+            self._replay(task, position, cancelled)
+            reach("open.after_build")
+            return OpenedTask(task, starts)
+        except BaseException:
+            _release(writer, stores)
+            raise
+
+    def _writer(self, wiring: TaskWiring) -> Writer:
+        if not wiring.is_transactional:
+            return self._cluster.writer()
+        if self._has_two_ids(wiring):
+            pool = None if self._settings.restore_threads else InlineExecutor()
+            return RotatingProducer(self._cluster, wiring.transactional_id, pool)
+        if wiring.guarantee == "exactly-once":
+            return self._cluster.writer(wiring.transactional_id)
+        topics = frozenset(changelog.topic for changelog in wiring.changelogs.values())
+        return FencedWriter(self._cluster, wiring.transactional_id, topics)
+
+    def _has_two_ids(self, wiring: TaskWiring) -> bool:
+        return wiring.guarantee == "exactly-once" and self._settings.commit_mode == "paranoid"
+
+    def _fence_second_id(self, wiring: TaskWiring, catalog: Catalog) -> None:
+        """Commit modes may differ between workers, and a predecessor that hangs may hold either id.
+
+        Whoever uses two ids writes it into the catalog before its first transaction; whoever uses one looks there
+        after it has fenced that one, and fences the other, too.
+        """
+        if self._has_two_ids(wiring):
+            if not catalog.app.two_ids:
+                ControlTopic(self._cluster, wiring.app).change(_with_two_ids)
+        elif catalog.app.two_ids:
+            self._cluster.writer(second_id(wiring.transactional_id)).close()
+
+    def _build(
+        self,
+        wiring: TaskWiring,
+        writer: Writer,
+        stores: TaskStores,
+        position: InputPosition,
+        commit_sequence: CommitSequence,
+    ) -> Task:
+        cache_bytes = self._settings.read_cache_bytes
+        if cache_bytes is None:  # whoever runs it among others divides what there is
+            cache_bytes = self._settings.memory.read_cache_bytes_each(1)
+        return Task(wiring, writer, stores, position, self._clock, cache_bytes, commit_sequence)
+
+    def _bring_up(
+        self, wiring: TaskWiring, stores: TaskStores, index: DerivedIndex, cancelled: Callable[[], bool]
+    ) -> None:
+        began_seconds = self._clock.monotonic_seconds()
+        entries = bring_up(stores, index, cancelled)
+        if entries:
+            seconds = self._clock.monotonic_seconds() - began_seconds
+            _LOG.info(
+                "Task %s: the indexes of %s were made of %d entries in %.1f s.",
+                wiring.id,
+                index.store,
+                entries,
+                seconds,
+            )
+
+    def _replay(self, task: Task, position: InputPosition, cancelled: Callable[[], bool]) -> None:
+        replay = replay_of(task.wiring, position)
+        if replay is not None:
+            batches = _until_cancelled(
+                read_range(self._cluster, replay.source, replay.offsets), task, cancelled
+            )
+            task.replay(replay.offsets, replay.event_time, batches)
+
+    def _starts(self, wiring: TaskWiring, position: InputPosition) -> dict[TopicPartition, int]:
+        ranges = self._cluster.ranges(wiring.inputs)
+        return {
+            source: self._start(wiring, source, position.offsets.get(source), ranges[source])
+            for source in wiring.inputs
+        }
+
+    def _start(
+        self, wiring: TaskWiring, source: TopicPartition, offset_next: int | None, log: OffsetRange
+    ) -> int:
+        if offset_next is None:
+            return log.offset_first if self._settings.start_from == "earliest" else log.offset_next
+        if offset_next < log.offset_first:
+            raise OffsetOutOfRange(
+                f"{source} no longer has the records from offset {offset_next}; it now begins at"
+                f" {log.offset_first}: retention removed input that was never processed.",
+                action="lengthen the topic's retention; "
+                + (
+                    _ACCEPT_WITHOUT_STATE if wiring.is_rekeyed or wiring.changelogs else _ACCEPT_KEEPING_STATE
+                ),
+                topic=source.topic,
+                partition=source.partition,
+                offset=offset_next,
+                low=log.offset_first,
+                high=log.offset_next,
+            )
+        return offset_next
+
+    def _restored(
+        self,
+        wiring: TaskWiring,
+        stores: TaskStores,
+        committed_end: CommittedEnd,
+        cancelled: Callable[[], bool],
+    ) -> TaskStores:
+        """The stores, restored; others than those given when these had to begin with another image.
+
+        The beginning of a changelog may move past its restore, as whoever owned the task trimmed it behind an image.
+        """
+        for attempt in range(1, ATTEMPTS_MAX + 1):
+            try:
+                self._restore(wiring, stores, committed_end, cancelled)
+                return stores
+            except ChangelogTrimmed as error:
+                stores.close()
+                if attempt == ATTEMPTS_MAX:
+                    raise
+                _LOG.warning("Task %s is planned anew, from an image: %s", wiring.id, error.message)
+                stores = self._open_stores(wiring, cancelled)
+            except BaseException:
+                stores.close()
+                raise
+        raise AssertionError("the last attempt returns or raises")
+
+    def _restore(
+        self,
+        wiring: TaskWiring,
+        stores: TaskStores,
+        committed_end: CommittedEnd,
+        cancelled: Callable[[], bool],
+    ) -> None:
+        if not wiring.changelogs:
+            return
+        ends = committed_end.restore_next
+        plan = plan_task(
+            self._cluster,
+            wiring.id,
+            wiring.changelogs,
+            wiring.topic_ids,
+            stores,
+            self._clock,
+            ends=ends,
+            log_policy=wiring.log_policy,
+        )
+        restoration = Restoration(self._cluster, plan, stores, self._clock, self._restore_settings)
+        try:
+            while not restoration.done:
+                _check_cancelled(wiring, cancelled)
+                progress = restoration.step(self._settings.restore_records_per_step)
+                if self._observer is not None:
+                    self._observer.on_restore(wiring.id, progress)
+        finally:
+            restoration.close()
+        done = restoration.progress
+        _LOG.info(
+            "Task %s was restored in %.3f s: %d records read over %d offset slots.",
+            wiring.id,
+            done.seconds,
+            done.records_total,
+            done.slots_total,
+        )
+
+
+def _until_cancelled(
+    batches: Iterator[RecordBatch], task: Task, cancelled: Callable[[], bool]
+) -> Iterator[RecordBatch]:
+    for batch in batches:
+        _check_cancelled(task.wiring, cancelled)
+        yield batch
+
+
+def _check_cancelled(wiring: TaskWiring, cancelled: Callable[[], bool]) -> None:
+    if cancelled():
+        raise Interrupted(
+            f"restoring task {wiring.id} was stopped.",
+            action="nothing; what was restored is kept.",
+        )
+
+
+def _with_two_ids(catalog: Catalog | None) -> list[CatalogItem]:
+    assert catalog is not None, "it was read before the task was opened"
+    return [] if catalog.app.two_ids else [msgspec.structs.replace(catalog.app, two_ids=True)]
+
+
+def _release(writer: Writer, stores: TaskStores) -> None:
+    try:
+        writer.close()
+    finally:
+        stores.close()

@@ -1,0 +1,211 @@
+"""The task as its operators see it: stores to read and write, topics to send to, event time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+
+from stateflow.catalog.model import StoreEntry
+from stateflow.changelog.cut import mark_header
+from stateflow.changelog.event_time import UNKNOWN_MS
+from stateflow.changelog.eventual import Eventual, EventualChangelog
+from stateflow.changelog.position import Moment
+from stateflow.clock import Clock
+from stateflow.codec.offset_stamped import log_id
+from stateflow.log.base import Writer
+from stateflow.operators.marks import mark_headers
+from stateflow.record import Headers, TopicPartition
+from stateflow.runtime.event_time.untimely import Kind, UntimelyRecords
+from stateflow.runtime.event_time.watermarks import Watermarks
+from stateflow.runtime.task.undo import UndoScope
+from stateflow.runtime.task.wiring import TaskWiring
+from stateflow.store.dirty import DirtyStore
+
+_DEFAULT_PARTITIONER = -1
+
+
+class TaskContext:
+    """Implements ``operators.context.StageContext`` on a writer and dirty maps.
+
+    Sends go straight into the task's open transaction, so memory stays bounded by the client's own queue; only
+    inside ``undoable`` are they held back until the record has succeeded.
+    """
+
+    def __init__(
+        self,
+        wiring: TaskWiring,
+        writer: Writer,
+        stores: Mapping[str, DirtyStore],
+        watermarks: Watermarks,
+        clock: Clock,
+    ) -> None:
+        self.partition = wiring.partition
+        self.clock = clock
+        self.stores = stores
+        self.counters: Counter[str] = Counter()
+        self.untimely = UntimelyRecords(wiring.id, clock)
+        self.has_sent = False
+        self.part_mark_ms = UNKNOWN_MS
+        self.others_ms = UNKNOWN_MS
+        self.is_muted = False
+        """While input is replayed to compute state again: its outputs and counts were given before."""
+        self.eventual_changelogs: dict[str, EventualChangelog] = {}
+        self.cut_number: int | None = None
+        """The cut behind which everything is that is re-keyed now."""
+        self._wiring = wiring
+        self._ports = {
+            source.topic: port.name for source, port in zip(wiring.inputs, wiring.ports, strict=True)
+        }
+        self._writer = writer
+        self._watermarks = watermarks
+        self._undo = UndoScope(stores)
+        self._part_first = 0
+        self._moment: Moment | None = None
+
+    @property
+    def watermark_ms(self) -> int:
+        """Event time up to which input is complete."""
+        return self._watermarks.value_ms
+
+    @property
+    def held_bytes(self) -> int:
+        """What the changes since the last commit take in memory."""
+        return sum(store.held_bytes for store in self.stores.values())
+
+    def limit_cache(self, bytes_max: int) -> None:
+        """From now on the read caches of the stores hold at most so much together; indexes have none."""
+        names = [store.name for store in self._wiring.stage.stores]
+        for name in names:
+            self.stores[name].limit_cache(bytes_max // len(names))
+
+    def port(self, topic: str) -> str:
+        """The input that a topic is read as; KeyError is a bug in the wiring."""
+        return self._ports[topic]
+
+    def store(self, name: str) -> DirtyStore:
+        """The stage's own store; KeyError is a bug in the graph."""
+        return self.stores[name]
+
+    def eventual(self, store: str, policy: Eventual) -> EventualChangelog:
+        """The eventual changelog of a store, in this task's generation."""
+        topic_id = self._wiring.topic_ids[self._wiring.changelogs[store].topic]
+        changelog = EventualChangelog(policy, log_id(topic_id), self._moment_now)
+        self.eventual_changelogs[store] = changelog
+        return changelog
+
+    def begin_part(self, offset_first: int) -> None:
+        """The next records begin here; event time stands still while they are processed."""
+        self._part_first, self._moment = offset_first, None
+
+    def _moment_now(self) -> Moment:
+        if self._moment is None:
+            self._moment = Moment(self._part_first, self._watermarks.event_time())
+        return self._moment
+
+    def entry(self, name: str) -> StoreEntry:
+        """The stage's own store of that name as the catalog has it."""
+        return self._wiring.entries[name]
+
+    def undoable(self) -> AbstractContextManager[None]:
+        """One record's scope: an exception takes back its writes and drops its sends."""
+        return self._undo.open()
+
+    def send_many(
+        self,
+        topic: str,
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        timestamps_ms: Sequence[int],
+    ) -> None:
+        """Produce to an output topic, partitioned as Kafka's own producers do."""
+        self._produce(
+            lambda: self._writer.send_many(
+                topic, keys, values, partitions=_DEFAULT_PARTITIONER, timestamps_ms=timestamps_ms
+            )
+        )
+
+    def send(
+        self, topic: str, key: bytes | None, value: bytes | None, timestamp_ms: int, headers: Headers = ()
+    ) -> None:
+        """Produce one record with headers."""
+        self._produce(
+            lambda: self._writer.send(
+                topic,
+                key,
+                value,
+                partition=_DEFAULT_PARTITIONER,
+                timestamp_ms=timestamp_ms,
+                headers=headers,
+            )
+        )
+
+    def rekey_many(
+        self,
+        name: str,
+        keys: Sequence[bytes],
+        values: Sequence[bytes | None],
+        timestamps_ms: Sequence[int],
+        marks_ms: Sequence[int] | None = None,
+    ) -> None:
+        """Route records by the generation's table into the step's repartition topic."""
+        rekey = self._wiring.rekeys[name]
+        partitions = rekey.routing.partitions_of(keys)
+        headers = self._headers(timestamps_ms, marks_ms)
+        self._produce(
+            lambda: self._writer.send_many(
+                rekey.topic, keys, values, partitions=partitions, timestamps_ms=timestamps_ms, headers=headers
+            )
+        )
+
+    def _headers(
+        self, timestamps_ms: Sequence[int], marks_ms: Sequence[int] | None
+    ) -> Sequence[Headers] | None:
+        """The cut that records are behind, and how far event time had come with them; None for neither."""
+        of_all = () if self.cut_number is None else mark_header(self.cut_number)
+        if marks_ms is None:
+            return [of_all] * len(timestamps_ms) if of_all else None
+        return [(*of_all, *own) for own in mark_headers(marks_ms, timestamps_ms)]
+
+    def count(self, metric: str, amount: int = 1) -> None:
+        """Add to one of the task's counters."""
+        if not self.is_muted:
+            self.counters[metric] += amount
+
+    def late(self, step: str, source: TopicPartition, offset: int, timestamp_ms: int, mark_ms: int) -> None:
+        """Count a record that came too late for a window of ``step``, and warn of it once in a while."""
+        self.count("late_records_total")
+        if not self.is_muted:
+            self.untimely.note("late", step, source, offset, timestamp_ms, mark_ms)
+
+    def ahead(
+        self,
+        stream: str,
+        source: TopicPartition,
+        offset: int,
+        timestamp_ms: int,
+        reference_ms: int,
+        *,
+        refused: bool,
+    ) -> None:
+        """Count a record that is ahead of time, and warn of it once in a while."""
+        self.count("ahead_records_total" if refused else "time_jumps_total")
+        if not self.is_muted:
+            kind: Kind = "ahead" if refused else "jump"
+            self.untimely.note(kind, stream, source, offset, timestamp_ms, reference_ms)
+
+    def begin_once(self) -> None:
+        """Open the transaction of this epoch with its first write."""
+        if not self.has_sent:
+            self._writer.begin()
+            self.has_sent = True
+
+    def _produce(self, send: Callable[[], None]) -> None:
+        if self.is_muted:
+            return
+
+        def begun_send() -> None:  # begun when it is sent: what was held back may be the epoch's first write
+            self.begin_once()
+            send()
+
+        self._undo.do(begun_send)

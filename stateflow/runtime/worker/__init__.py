@@ -1,0 +1,1 @@
+"""The process around tasks: preparing topics, the poll loop, lag, purging, the supervisor of several workers."""

@@ -1,0 +1,176 @@
+"""What a worker has read and not processed yet.
+
+The group's position is behind the last record that was read; a task's is behind the last that it has processed. What
+lies between waits here, bounded in records, and goes without a trace when its task is taken away: whoever runs the
+task next reads it again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+
+from stateflow.log.base import GroupConsumer
+from stateflow.record import RecordBatch, TopicPartition
+from stateflow.runtime.settings import WorkerSettings
+from stateflow.runtime.worker.slices import SliceSize
+
+_WAITING_SECONDS_MAX = 5.0
+"""More work than this is not kept waiting: see ``Intake.end_turn``."""
+
+
+class Intake:
+    """Reads the started inputs of a group member and hands their records out in slices, in order.
+
+    At most ``poll_records_max`` records wait, and no more are read while their keys and values fill half of the memory
+    for input; the other half is the client's.
+    """
+
+    def __init__(self, group: GroupConsumer, settings: WorkerSettings) -> None:
+        self._group = group
+        self._settings = settings
+        self._bytes_max = settings.memory.input_bytes // 2
+        self._started: dict[TopicPartition, SliceSize] = {}
+        self._waiting: dict[TopicPartition, _Queue] = {}
+        self._held: dict[TopicPartition, int] = {}
+        """Inputs that are not read on for now, and where their reading goes on."""
+
+    def __len__(self) -> int:
+        """Records that wait."""
+        return sum(len(queue) for queue in self._waiting.values())
+
+    def start(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Read these inputs, from here."""
+        self._started.update((source, SliceSize(self._settings)) for source in offsets)
+        self._group.start(offsets)
+
+    def stop(self, sources: Iterable[TopicPartition]) -> None:
+        """Stop reading, and forget what waits; unknown inputs are ignored."""
+        gone = list(sources)
+        for source in gone:
+            self._started.pop(source, None)
+            self._waiting.pop(source, None)
+            self._held.pop(source, None)
+        self._group.stop(gone)
+
+    def poll(self, timeout_seconds: float) -> None:
+        """Serve the group and read what there is room for, waiting only while nothing waits here."""
+        room = max(1, self._settings.poll_records_max - len(self))
+        if sum(queue.size_bytes for queue in self._waiting.values()) >= self._bytes_max:
+            room = 1  # the group wants to be served nevertheless
+        for batch in self._group.poll(room, 0.0 if self._waiting else timeout_seconds):
+            # Of an input that was stopped meanwhile another worker, or a later life of the task, reads it again.
+            if len(batch) and batch.source in self._started and batch.source not in self._held:
+                self._waiting.setdefault(batch.source, _Queue()).append(batch)
+
+    def position(self, source: TopicPartition) -> int:
+        """The next offset of an input to be handed out: all before it was, or has no record."""
+        if source in self._waiting:
+            return self._waiting[source].offset_first
+        return self._group.position(source)
+
+    @property
+    def first(self) -> TopicPartition | None:
+        """The input that ``take`` takes from; None while nothing waits."""
+        return next(iter(self._waiting), None)
+
+    @property
+    def sources(self) -> Iterable[TopicPartition]:
+        """Inputs of which records wait."""
+        return self._waiting.keys()
+
+    def take(self, seconds: float) -> RecordBatch:
+        """The next records of the ``first`` input: as many as fit into a time, at least one."""
+        source, queue = next(iter(self._waiting.items()))
+        batch = queue.take(self._started[source].fitting(seconds))
+        if not len(queue):
+            del self._waiting[source]
+            if source in self._held:
+                self._group.start({source: self._held.pop(source)})
+        return batch
+
+    def took(self, batch: RecordBatch, seconds: float) -> None:
+        """A slice was processed, in so long."""
+        if len(batch) and batch.source in self._started:
+            self._started[batch.source].took(len(batch), seconds)
+
+    def end_turn(self) -> None:
+        """Let another input be the first in the next turn, and give back what would wait for long.
+
+        The client library tells of a rebalance only behind all the records that it has fetched ahead, which at 20 ms
+        each may be hours. An input that takes long is therefore not read on until what is kept of it is processed:
+        that drops what was fetched, and makes room for the inputs of other tasks.
+        """
+        if not self._waiting:
+            return
+        first = next(iter(self._waiting))
+        self._waiting[first] = self._waiting.pop(first)
+        seconds = {
+            source: len(queue) * self._started[source].seconds_per_record
+            for source, queue in self._waiting.items()
+        }
+        if sum(seconds.values()) <= _WAITING_SECONDS_MAX:
+            return
+        share_seconds = _WAITING_SECONDS_MAX / len(seconds)
+        slow = [source for source in seconds if seconds[source] > share_seconds]
+        for source in slow:
+            queue = self._waiting[source]
+            read_next = self._held[source] if source in self._held else self._group.position(source)
+            kept = max(1, int(len(queue) * share_seconds / seconds[source]))
+            self._held[source] = queue.keep(kept, read_next)
+        self._group.stop(slow)
+
+
+class _Queue:
+    """Records of one input, in order, as the batches in which they were read."""
+
+    def __init__(self) -> None:
+        self._batches: deque[RecordBatch] = deque()
+        self._taken = 0
+        """Rows of the first batch that are gone."""
+        self._records = 0
+        self.size_bytes = 0
+        """Of keys and values, those included that were taken from the first batch."""
+
+    def __len__(self) -> int:
+        return self._records
+
+    @property
+    def offset_first(self) -> int:
+        """Offset of the next record."""
+        return self._batches[0].offsets[self._taken]
+
+    def append(self, batch: RecordBatch) -> None:
+        """Behind what is there."""
+        self._batches.append(batch)
+        self._records += len(batch)
+        self.size_bytes += _size(batch)
+
+    def take(self, records_max: int) -> RecordBatch:
+        """The next records, at most those that were read together."""
+        batch, first = self._batches[0], self._taken
+        after = min(len(batch), first + records_max)
+        self._records -= after - first
+        self._taken = after
+        if after == len(batch):
+            self.size_bytes -= _size(self._batches.popleft())
+            self._taken = 0
+        return batch if after - first == len(batch) else batch.rows(first, after)
+
+    def keep(self, records_max: int, read_next: int) -> int:
+        """Drop all but the first records; where to read on, ``read_next`` if nothing was dropped."""
+        while self._records > records_max:
+            batch = self._batches.pop()
+            first = 0 if self._batches else self._taken
+            dropped = min(self._records - records_max, len(batch) - first)
+            read_next = batch.offsets[-dropped]
+            self._records -= dropped
+            if dropped < len(batch) - first:
+                self._batches.append(batch.rows(first, len(batch) - dropped))
+                self._taken = 0 if len(self._batches) == 1 else self._taken
+        self.size_bytes = sum(map(_size, self._batches))
+        return read_next
+
+
+def _size(batch: RecordBatch) -> int:
+    return sum(map(len, filter(None, batch.keys))) + sum(map(len, filter(None, batch.values)))

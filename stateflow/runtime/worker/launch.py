@@ -1,0 +1,179 @@
+"""One worker process: connect, prepare, run until told to stop."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import FrameType
+
+from stateflow.checkpoint.image_making import CUT_FOLDER
+from stateflow.checkpoint.image_selection import install_best
+from stateflow.checkpoint.jobs import RestoreJob
+from stateflow.checkpoint.locations import AllowedLocations, open_objects
+from stateflow.clock import Clock, SystemClock
+from stateflow.errors import Interrupted
+from stateflow.log.base import Cluster
+from stateflow.runtime.event_time.draining import Drain, QuietHere, QuietPipe, watching_drain
+from stateflow.runtime.event_time.untimely_news import UntimelyNews
+from stateflow.runtime.opening.opening import StoreOpener
+from stateflow.runtime.settings import WorkerSettings
+from stateflow.runtime.snapshots.cuts import CutFolder, Cuts
+from stateflow.runtime.snapshots.imaging import Imaging
+from stateflow.runtime.standby.copies import StandbyCopies
+from stateflow.runtime.standby.placing import placing_on_disk
+from stateflow.runtime.standby.threads import beside
+from stateflow.runtime.standby.worker import PlacedWorker
+from stateflow.runtime.task.wiring import TaskWiring, Wiring
+from stateflow.runtime.worker.lag import source_ends
+from stateflow.runtime.worker.observing import WorkerObserver
+from stateflow.runtime.worker.supervisor import stop_with_parent
+from stateflow.runtime.worker.worker import Worker
+from stateflow.store.directory import task_directory
+from stateflow.store.rocks import RocksResources, RocksTaskStores
+
+_LOG = logging.getLogger(__name__)
+
+
+def rocks_opener(
+    cluster: Cluster, settings: WorkerSettings, resources: RocksResources, clock: Clock | None = None
+) -> Callable[[TaskWiring, Callable[[], bool]], RocksTaskStores]:
+    """Opens each task's RocksDB below the state directory; all share one cache and one write buffer.
+
+    Where images are kept, a task whose whole changelog would have to be read is given the best image first.
+    """
+    watch = clock or SystemClock()
+
+    def open_stores(wiring: TaskWiring, cancelled: Callable[[], bool]) -> RocksTaskStores:
+        place = task_directory(
+            settings.state_dir, wiring.app, cluster.cluster_id, wiring.generation, wiring.id
+        )
+        images = wiring.log_policy.images(settings.images)
+        if images is not None and wiring.changelogs:
+            job = RestoreJob(
+                wiring.id,
+                place,
+                dict(wiring.changelogs),
+                dict(wiring.topic_ids),
+                log_policy=wiring.log_policy,
+            )
+            install_best(cluster, job, images, watch, cancelled)
+        return RocksTaskStores.open(place, [store.name for store in wiring.stage.stores], resources, watch)
+
+    return open_stores
+
+
+def cut_folder(cluster: Cluster, settings: WorkerSettings) -> CutFolder:
+    """Beside each task's database, so that checkpoints for savepoints are made of hard links."""
+
+    def folder(wiring: TaskWiring) -> Path:
+        place = task_directory(
+            settings.state_dir, wiring.app, cluster.cluster_id, wiring.generation, wiring.id
+        )
+        return place.path / CUT_FOLDER
+
+    return folder
+
+
+def run_worker(
+    cluster: Cluster,
+    wiring: Wiring,
+    settings: WorkerSettings,
+    *,
+    observer: WorkerObserver | None = None,
+    until_drained: bool = False,
+    with_parent: bool = False,
+    quiet_to: int | None = None,
+    end_of_input: bool = False,
+    clock: Clock | None = None,
+) -> None:
+    """Run one worker in this thread until SIGINT, SIGTERM or, if asked for, the end of the input.
+
+    ``with_parent`` stops it, too, when the supervisor that started it closes its pipe or dies, and ``quiet_to`` is the
+    pipe through which it tells the supervisor when it has nothing left to do. With ``end_of_input`` the input ends
+    where it ends now: what waits for event time fires and closes once all before that is processed. Whatever stops it,
+    it commits and closes; errors are raised after everything is closed. Raises ``Interrupted`` when a signal came
+    before the end of the input that was asked for.
+    """
+    with ExitStack() as stack:
+        worker = _made(cluster, wiring, settings, observer, clock or SystemClock(), stack)
+        if with_parent:
+            stop_with_parent(worker.stop)
+        signalled = stack.enter_context(stopped_by_signals(worker.stop))
+        if end_of_input:
+            worker.end_input(source_ends(cluster, wiring.catalog))
+        if quiet_to is not None:
+            worker.quiet_listener = QuietPipe(quiet_to)
+        if until_drained:
+            worker.quiet_listener = here = QuietHere()
+            drain = Drain(cluster, wiring, here.last, are_all=False)
+            stack.enter_context(watching_drain(drain, worker.stop))
+        worker.run()
+    if until_drained:
+        check_not_interrupted(signalled)
+
+
+def _made(
+    cluster: Cluster,
+    wiring: Wiring,
+    settings: WorkerSettings,
+    observer: WorkerObserver | None,
+    clock: Clock,
+    stack: ExitStack,
+) -> Worker:
+    """The worker, with what runs beside it until ``stack`` is left."""
+    open_rocks = rocks_opener(cluster, settings, RocksResources.within(settings.memory), clock)
+    copies = StandbyCopies(cluster, open_rocks, settings, clock) if settings.standby_replicas else None
+    open_rocks = open_rocks if copies is None else copies.opener()
+    open_stores: StoreOpener = open_rocks
+    if settings.images is not None and settings.image_mode != "continuous":
+        imaging = stack.enter_context(Imaging(cluster, open_objects(settings.images), settings, clock))
+        open_stores = imaging.opener(open_rocks)
+    allowed = AllowedLocations(settings.places)
+    cuts = Cuts(cluster, wiring.topology.app, clock, cut_folder(cluster, settings), allowed)
+    stack.enter_context(cuts)
+    name = settings.member or f"{socket.gethostname()}-{os.getpid()}"
+    news = UntimelyNews(cluster, wiring.topology.app, name, clock)
+    if copies is None:
+        return Worker(cluster, wiring, open_stores, settings, clock, observer, cuts=cuts, news=news)
+    placing = placing_on_disk(cluster, wiring, settings, copies, clock)
+    worker = PlacedWorker(
+        cluster, wiring, open_stores, settings, clock, placing, observer, cuts=cuts, news=news
+    )
+    stack.enter_context(beside(placing, copies))
+    return worker
+
+
+@contextmanager
+def stopped_by_signals(stop: Callable[[], None]) -> Iterator[threading.Event]:
+    """SIGINT and SIGTERM call ``stop`` inside this scope and set the event; the handlers before it are put back."""
+    signalled = threading.Event()
+
+    def on_signal(number: int, _frame: FrameType | None) -> None:
+        _LOG.info("%s: committing and closing.", signal.Signals(number).name)
+        signalled.set()
+        stop()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield signalled  # only the main thread may set handlers; whoever runs us elsewhere stops us by other means
+        return
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield signalled
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def check_not_interrupted(signalled: threading.Event) -> None:
+    """Raise ``Interrupted`` when a signal ended what should have gone on to the end of the input."""
+    if signalled.is_set():
+        raise Interrupted(
+            "Stopped before all input was processed; everything that was done is committed.",
+            action="start it again to go on.",
+        )

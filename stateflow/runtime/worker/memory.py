@@ -1,0 +1,71 @@
+"""What the running tasks of a worker hold together: changed state and read caches, each within its share."""
+
+from __future__ import annotations
+
+import logging
+
+from stateflow.config import WorkerOptions
+from stateflow.memory import TASK_BYTES
+from stateflow.record import TopicPartition
+from stateflow.runtime.task.task import Task
+
+_LOG = logging.getLogger(__name__)
+
+
+class TaskMemory:
+    """Says which task has to commit early, and divides the read caches. Used by the poll thread alone."""
+
+    def __init__(self, settings: WorkerOptions) -> None:
+        self._shares = settings.memory
+        self._task_dirty_bytes_max = settings.task_dirty_bytes_max
+        self._cache_bytes = settings.read_cache_bytes
+        self._tasks: dict[TopicPartition, Task] = {}
+        self._held: dict[TopicPartition, int] = {}
+        self._held_bytes = 0
+        self._has_warned = False
+
+    @property
+    def held_bytes(self) -> int:
+        """Changed state of all tasks, as of when each was last looked at."""
+        return self._held_bytes
+
+    def begin(self, primary: TopicPartition, task: Task) -> None:
+        """A task runs from now on: all caches become smaller."""
+        self._tasks[primary] = task
+        if len(self._tasks) > self._shares.tasks_max and not self._has_warned:
+            self._has_warned = True
+            _LOG.warning(
+                "More than %d tasks run in this process. Each takes about %d MiB by itself, idle, which memory_bytes"
+                " (%d MiB) does not provide for: raise it, or run more workers.",
+                self._shares.tasks_max,
+                TASK_BYTES >> 20,
+                self._shares.limit_bytes >> 20,
+            )
+        self._divide()
+
+    def end(self, primary: TopicPartition) -> None:
+        """A task runs no more; what it leaves is for the others."""
+        self._held_bytes -= self._held.pop(primary, 0)
+        if self._tasks.pop(primary, None) is not None:
+            self._divide()
+
+    def note(self, primary: TopicPartition) -> None:
+        """Look at what a task holds now."""
+        held_bytes = self._tasks[primary].context.held_bytes
+        self._held_bytes += held_bytes - self._held.get(primary, 0)
+        self._held[primary] = held_bytes
+
+    def is_full(self, primary: TopicPartition) -> bool:
+        """True when a task should commit early: it holds too much, or all do and none holds more."""
+        self.note(primary)
+        if self._tasks[primary].is_full(self._task_dirty_bytes_max):
+            return True
+        if self._held_bytes <= self._shares.dirty_bytes:
+            return False
+        return self._held[primary] == max(self._held.values())
+
+    def _divide(self) -> None:
+        if self._cache_bytes is None:
+            each_bytes = self._shares.read_cache_bytes_each(len(self._tasks))
+            for task in self._tasks.values():
+                task.context.limit_cache(each_bytes)

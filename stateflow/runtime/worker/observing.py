@@ -1,0 +1,46 @@
+"""Who is told what happens to the tasks of a worker: one observer, or several."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from stateflow.checkpoint.progress import Progress
+
+
+class WorkerObserver(Protocol):
+    """Told what happens to tasks. ``on_restore`` is called from other threads than the rest."""
+
+    def on_restore(self, task: str, progress: Progress) -> None:
+        """A restore has advanced."""
+        ...
+
+    def on_running(self, task: str) -> None:
+        """A task is restored and reads its input."""
+        ...
+
+    def on_released(self, task: str) -> None:
+        """A task was committed, or abandoned, and closed."""
+        ...
+
+
+class Observers:
+    """Implements ``WorkerObserver``: tells each of them, in order."""
+
+    def __init__(self, observers: Sequence[WorkerObserver]) -> None:
+        self._observers = tuple(observers)
+
+    def on_restore(self, task: str, progress: Progress) -> None:
+        """A restore has advanced."""
+        for observer in self._observers:
+            observer.on_restore(task, progress)
+
+    def on_running(self, task: str) -> None:
+        """A task is restored and reads its input."""
+        for observer in self._observers:
+            observer.on_running(task)
+
+    def on_released(self, task: str) -> None:
+        """A task was committed, or abandoned, and closed."""
+        for observer in self._observers:
+            observer.on_released(task)

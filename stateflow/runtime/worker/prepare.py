@@ -1,0 +1,216 @@
+"""Before the first record: topics that must exist, the catalog compared or written, topics of our own created."""
+
+from __future__ import annotations
+
+import logging
+
+from msgspec import structs
+
+from stateflow.catalog.control import ControlTopic
+from stateflow.catalog.model import (
+    AppEntry,
+    Catalog,
+    GenerationEntry,
+    Guarantee,
+    InputEntry,
+    RoutingEntry,
+    StageEntry,
+)
+from stateflow.catalog.names import changelog_topic, repartition_topic
+from stateflow.clock import Clock, SystemClock
+from stateflow.errors import PartitionCountChanged, TopicMissing, TopicRecreated
+from stateflow.failpoints import reach
+from stateflow.log.base import Cluster, TopicInfo, TopicSpec
+from stateflow.operators.topology import Stage, Topology
+from stateflow.runtime.snapshots.trim_policy import TRIMMED_CONFIG, expected_trim, hold_terms
+from stateflow.runtime.task.wiring import Wiring
+
+_LOG = logging.getLogger(__name__)
+
+CHANGELOG_CONFIG = {
+    "cleanup.policy": "compact",
+    # Segments roll by record time: wall-clock times keep rolling steady whatever event time does.
+    "message.timestamp.type": "LogAppendTime",
+}
+REPARTITION_CONFIG = {
+    "cleanup.policy": "delete",
+    # Records carry event time, which may be years ago: only DeleteRecords behind the committed offset removes them.
+    "retention.ms": "-1",
+    "message.timestamp.type": "CreateTime",
+    # A segment per jump of event time would be a segment per record: roll by size alone.
+    "segment.ms": str(10 * 365 * 24 * 3600 * 1000),
+    "segment.bytes": str(64 << 20),
+}
+
+
+def prepare(
+    cluster: Cluster,
+    topology: Topology,
+    guarantee: Guarantee,
+    partitions: int,
+    clock: Clock,
+    replication: int = 1,
+    *,
+    trim_to: str | None = None,
+) -> Wiring:
+    """Check and create what the application needs on the cluster; safe to run from several workers at once.
+
+    ``partitions`` is the count of generation 0; once a catalog exists, the active generation's count stands.
+    ``trim_to`` is where the images are that changelogs are deleted before, if that is the policy.
+    Raises ``TopicMissing``, ``PartitionCountChanged``, ``TopicRecreated``, ``CatalogIncompatible`` or
+    ``GenerationUnfinished``; nothing has been changed then, except that topics may have been created.
+    """
+    sources = _check_topics(cluster, topology)
+    control = ControlTopic(cluster, topology.app)
+    reach("startup.before_catalog")
+    expected = _expected(topology, guarantee, partitions, sources, clock)
+    if trim_to is not None:
+        trim = expected_trim(cluster, control.read(), trim_to)
+        expected = structs.replace(expected, app=structs.replace(expected.app, trim=trim))
+    catalog = control.ensure(expected)
+    if catalog.active.partitions != partitions:
+        _LOG.info(
+            "The application asks for %d partitions, generation %d has %d: the generation stands.",
+            partitions,
+            catalog.active.generation,
+            catalog.active.partitions,
+        )
+    catalog = _with_topics(cluster, control, catalog, replication)
+    return Wiring(topology, hold_terms(cluster, control, catalog, clock))
+
+
+def _check_topics(cluster: Cluster, topology: Topology) -> dict[str, TopicInfo]:
+    sources = {topic for stage in topology.stages for topic in stage.sources}
+    outputs = {topic for stage in topology.stages for topic in stage.outputs}
+    found = cluster.describe(sources | outputs)
+    missing = sorted((sources | outputs) - found.keys())
+    if missing:
+        raise TopicMissing(
+            f"the application {topology.app!r} names topics that do not exist: {', '.join(missing)}.",
+            action="create them, for example with `stateflow topics apply APP`, or correct their names.",
+            topics=missing,
+        )
+    for stage in topology.stages:
+        _check_copartitioned(stage, found)
+    return {topic: found[topic] for topic in sources}
+
+
+def _check_copartitioned(stage: Stage, found: dict[str, TopicInfo]) -> None:
+    counts = {topic: found[topic].partitions for topic in stage.sources}
+    if len(set(counts.values())) > 1:
+        raise PartitionCountChanged(
+            f"the sources of stage {stage.name!r} must have equally many partitions and have {counts}.",
+            action="put key_by(…) behind the sources, so that the application's own routing joins them.",
+            stage=stage.name,
+            partitions=counts,
+        )
+
+
+def _expected(
+    topology: Topology, guarantee: Guarantee, partitions: int, sources: dict[str, TopicInfo], clock: Clock
+) -> Catalog:
+    stages = {
+        stage.name: StageEntry(
+            name=stage.name,
+            inputs=tuple(InputEntry(name=port.name, upstream=port.upstream) for port in stage.inputs),
+            source_partitions=sources[stage.sources[0]].partitions if stage.sources else None,
+            source_ids={topic: sources[topic].topic_id for topic in stage.sources},
+        )
+        for stage in topology.stages
+    }
+    first = GenerationEntry(
+        generation=0,
+        state="active",
+        routing=RoutingEntry(kind="modulo", partitions=partitions),
+        created_ms=clock.now_ms(),
+        activated_ms=clock.now_ms(),
+    )
+    return Catalog(
+        app=AppEntry(app=topology.app, guarantee=guarantee),
+        stages=stages,
+        stores={store.name: store for store in topology.stores},
+        generations={0: first},
+    )
+
+
+def expected_catalog(
+    cluster: Cluster, topology: Topology, guarantee: Guarantee, partitions: int, clock: Clock
+) -> Catalog:
+    """What the catalog of a first start would be. Raises ``TopicMissing`` and ``PartitionCountChanged``."""
+    return _expected(topology, guarantee, partitions, _check_topics(cluster, topology), clock)
+
+
+def own_topics(catalog: Catalog, replication: int) -> list[TopicSpec]:
+    """The changelog and repartition topics of the active generation."""
+    app, generation = catalog.app.app, catalog.active.generation
+    changelog_config = (
+        CHANGELOG_CONFIG if catalog.app.trim is None else {**CHANGELOG_CONFIG, **TRIMMED_CONFIG}
+    )
+    specs = []
+    for stage in catalog.stages.values():
+        own_generation = catalog.changelog_generation(stage.name)
+        partitions = catalog.partitions(stage.name)
+        for store in (store for store in catalog.stores.values() if store.stage == stage.name):
+            topic = changelog_topic(app, store.name, own_generation)
+            specs.append(TopicSpec(topic, partitions, replication, changelog_config))
+        for step in stage.rekeys:
+            topic = repartition_topic(app, step.name, generation)
+            specs.append(TopicSpec(topic, partitions, replication, REPARTITION_CONFIG))
+    return specs
+
+
+def missing_topics(cluster: Cluster, topology: Topology, partitions: int) -> list[str]:
+    """Topics that ``prepare`` would create now; nothing is changed. Raises what ``prepare`` would raise first."""
+    sources = _check_topics(cluster, topology)
+    control = ControlTopic(cluster, topology.app)
+    catalog = control.read() or _expected(topology, "exactly-once", partitions, sources, SystemClock())
+    names = [control.topic, *(spec.name for spec in own_topics(catalog, 1))]
+    return sorted(set(names) - cluster.describe(names).keys())
+
+
+def _with_topics(cluster: Cluster, control: ControlTopic, catalog: Catalog, replication: int) -> Catalog:
+    specs = own_topics(catalog, replication)
+    recorded = catalog.active.topic_ids
+    found = cluster.describe({spec.name for spec in specs} | recorded.keys())
+    _check_recorded(recorded, found)
+    reach("startup.before_topics")
+    absent = [spec for spec in specs if spec.name not in found]
+    if absent:
+        found.update(cluster.create(absent))
+    for spec in specs:
+        _check_partitions(spec, found[spec.name])
+    ids = {**recorded, **{name: info.topic_id for name, info in found.items()}}
+    if ids == recorded:
+        return catalog
+    reach("startup.before_topic_ids")
+    return control.record_topics(catalog.active.generation, ids)
+
+
+def _check_recorded(recorded: dict[str, str], found: dict[str, TopicInfo]) -> None:
+    for name, topic_id in recorded.items():
+        if name in found and found[name].topic_id != topic_id:
+            raise TopicRecreated(
+                f"{name} was deleted and created again (topic id {found[name].topic_id}, the catalog says {topic_id}):"
+                " what it held is gone from the log.",
+                action="if that was meant, run `stateflow reset APP` to begin anew; otherwise restore the topic's data"
+                " before starting.",
+                topic=name,
+            )
+    gone = sorted(recorded.keys() - found.keys())
+    if gone:
+        raise TopicMissing(
+            f"topics of this application were deleted: {', '.join(gone)}.",
+            action="if that was meant, run `stateflow reset APP` to begin anew; otherwise restore them from a backup.",
+            topics=gone,
+        )
+
+
+def _check_partitions(spec: TopicSpec, info: TopicInfo) -> None:
+    if info.partitions != spec.partitions:
+        raise PartitionCountChanged(
+            f"{spec.name} has {info.partitions} partitions, the active generation needs {spec.partitions}.",
+            action="never alter this topic's partition count by hand; use `stateflow scale start` and, to begin anew,"
+            " `stateflow reset`.",
+            topic=spec.name,
+            partitions=info.partitions,
+        )

@@ -1,1 +1,0 @@
-"""Faults on purpose: simulated histories, planted bugs, and a memory log that is compared with Kafka."""

@@ -1,0 +1,103 @@
+"""A broker that is away for longer than every time-out of its clients: nobody ends, nothing is lost or twice."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import uuid
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from stateflow.connectors.broker import EmbeddedKafka
+from tests.broker.command_site import Process, Site
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.broker
+
+OUTAGE_SECONDS = 95.0
+"""Longer than any client waits for anything: requests 30 s, transactions and silence 60 s."""
+NUMBERS = list(range(600))
+AT_FIRST = 100
+END_SECONDS = 180.0
+
+
+@pytest.fixture
+def kafka() -> Iterator[EmbeddedKafka]:
+    with EmbeddedKafka(overrides={"broker.session.timeout.ms": 30_000}) as kafka:
+        yield kafka
+
+
+@pytest.fixture
+def site(
+    kafka: EmbeddedKafka,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Iterator[Site]:
+    """An application at which every number takes a while."""
+    made = Site(kafka.bootstrap, tmp_path, f"t{uuid.uuid4().hex[:8]}", monkeypatch, capsys)
+    made.set(DIGITS_SECONDS="0.02", STATEFLOW_CLIENT__TRANSACTION_TIMEOUT_MS="20000")
+    made.topic("in", "out")
+    made.feed(NUMBERS[:AT_FIRST])
+    yield made
+    made.cluster.close()
+
+
+def stopped(kafka: EmbeddedKafka) -> Callable[[], None]:
+    """End the broker in order; the answer starts it again on its data."""
+    kafka.nodes[0].stop()
+    return lambda: kafka.restart_node(1)
+
+
+def silent(kafka: EmbeddedKafka) -> Callable[[], None]:
+    """Let the broker hang: connections stay open, and nothing is answered; the answer lets it go on."""
+    pid = kafka.pids[0]
+    os.kill(pid, signal.SIGSTOP)
+    return lambda: os.kill(pid, signal.SIGCONT)
+
+
+def assert_counted_once(site: Site) -> None:
+    """Counts only grow, and end where they should: how many of them are written depends on what was read at once."""
+    found: dict[int, list[int]] = defaultdict(list)
+    for record in site.records("out"):
+        assert record.key is not None
+        assert record.value is not None
+        found[int.from_bytes(record.key, "big")].append(int(record.value))
+    expected = Counter(number % 10 for number in NUMBERS)
+    assert {digit: counts[-1] for digit, counts in found.items()} == expected
+    assert all(counts == sorted(set(counts)) for counts in found.values()), found
+
+
+@pytest.mark.parametrize("goes_away", [stopped, silent])
+def test_a_drain_bears_a_broker_that_is_away(
+    kafka: EmbeddedKafka, site: Site, goes_away: Callable[[EmbeddedKafka], Callable[[], None]]
+) -> None:
+    run = site.begin("run", site.digits, "--workers", "2", "--until-drained")
+    try:
+        wait_until(lambda: len(site.records("out")) > 0, lambda: f"the first count in:\n{run.said}")
+        site.feed(NUMBERS[AT_FIRST:])  # at which they work for some seconds
+        workers = sorted(run.children())
+        come_back = goes_away(kafka)
+        be_away(run)
+        assert sorted(run.children()) == workers, run.said[-8_000:]
+        come_back()
+        assert run.ended(END_SECONDS) == 0, run.said[-8_000:]
+    finally:
+        run.close()
+    assert_counted_once(site)
+
+
+def be_away(run: Process) -> None:
+    """Let the time of the outage pass; the command does not end in it."""
+    until = time.monotonic() + OUTAGE_SECONDS
+    wait_until(
+        lambda: time.monotonic() >= until,
+        "its end",
+        run.still_runs,
+        seconds=2 * OUTAGE_SECONDS,
+        every_seconds=1.0,
+    )

@@ -1,0 +1,168 @@
+"""The shape of the code: small modules, short functions, telling names, tests that test, documents that
+are true.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import statistics
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+SOURCE_FOLDERS = ("stateflow", "connectors", "compaction", "cli", "lab")
+LINES_MAX = 400
+MEDIAN_FUNCTION_LINES_MAX = 10
+LONG_FUNCTION_LINES_MAX = 45  # the 95th percentile
+VAGUE_NAMES = {"util", "utils", "helper", "helpers", "common", "manager", "managers", "misc", "base_utils"}
+DOCUMENTED_FOLDERS = (*SOURCE_FOLDERS, "tests", "docs", "examples", "tools", "docker", "benchmarks")
+CHECKING_CALL = re.compile(r"^_?(assert|check|expect|verify|require|compare|raises|fail|run_state_machine)")
+
+
+def sources() -> list[Path]:
+    """Every module of the package, each once (not through the links)."""
+    found = []
+    for top in SOURCE_FOLDERS:
+        for path in sorted((ROOT / top).rglob("*.py")):
+            parts = path.relative_to(ROOT).parts
+            if not (parts[0] == "stateflow" and parts[1] in SOURCE_FOLDERS):
+                found.append(path)
+    return found
+
+
+def suite() -> list[Path]:
+    return sorted((ROOT / "tests").rglob("*.py"))
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+def body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines of a function's body, its docstring left out."""
+    first, *rest = function.body
+    is_docstring = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+    start = rest[0] if is_docstring and rest else first
+    return (function.end_lineno or 0) - start.lineno + 1
+
+
+def test_no_module_is_long() -> None:
+    scripts = [ROOT / "dev.py", *(ROOT / "tools").rglob("*.py"), *(ROOT / "examples").rglob("*.py")]
+    lengths = {path: len(path.read_text().splitlines()) for path in [*sources(), *suite(), *scripts]}
+    too_long = {str(path.relative_to(ROOT)): lines for path, lines in lengths.items() if lines > LINES_MAX}
+    assert not too_long
+
+
+def test_no_module_has_a_vague_name() -> None:
+    vague = [path for path in sources() if {path.stem, path.parent.name} & VAGUE_NAMES]
+    assert not vague
+
+
+def test_functions_are_short(record_property: Callable[[str, object], None]) -> None:
+    lengths = sorted(body_lines(function) for path in sources() for function in functions(parsed(path)))
+    median, long = statistics.median(lengths), lengths[int(len(lengths) * 0.95)]
+    print(f"{len(lengths)} functions: median {median} lines, 95th percentile {long}, longest {lengths[-1]}")
+    record_property("median_function_lines", median)
+    assert median <= MEDIAN_FUNCTION_LINES_MAX
+    assert long <= LONG_FUNCTION_LINES_MAX
+
+
+def test_test_files_have_different_names_and_no_package() -> None:
+    names = [path.name for path in suite() if path.name != "conftest.py"]
+    assert len(set(names)) == len(names)
+    assert "__init__.py" not in names
+
+
+def test_folders_of_unit_tests_are_named_for_packages() -> None:
+    """Tests of the modules at the top of the package, and no others, stand at the top."""
+    packages = {path.parent.name for path in (ROOT / "stateflow").glob("*/__init__.py")}
+    places = {path.parent for path in (ROOT / "tests" / "unit").rglob("test_*.py")}
+    folders = {str(place.relative_to(ROOT / "tests" / "unit")) for place in places}
+    assert folders - {"."} <= packages | {"checkout", "examples"}
+    assert packages - {"testing"} <= folders
+
+
+def test_every_test_tests() -> None:
+    shared = checkers(parsed(ROOT / "tests" / "waiting.py"))
+    empty = [
+        f"{path.relative_to(ROOT)}::{function.name}"
+        for path in suite()
+        if path.name.startswith("test_")
+        for function in functions(parsed(path))
+        if function.name.startswith("test_") and not is_checking(function, shared | checkers(parsed(path)))
+    ]
+    assert not empty
+
+
+def checkers(tree: ast.Module) -> set[str]:
+    """Functions of a test module that assert something, which its tests may call instead of asserting."""
+    return {function.name for function in functions(tree) if is_checking(function, set())}
+
+
+def is_checking(function: ast.FunctionDef | ast.AsyncFunctionDef, known: set[str]) -> bool:
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assert):
+            return True
+        if isinstance(node, ast.Call):
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            if CHECKING_CALL.match(name) or name in known:
+                return True
+    return False
+
+
+def test_nothing_is_pickled() -> None:
+    for path in sources():
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names = [alias.name for alias in node.names] + [getattr(node, "module", "") or ""]
+                assert not {"pickle", "cloudpickle", "dill"} & set(names), path
+
+
+def test_no_error_is_dropped_without_a_reason() -> None:
+    """A handler that does nothing says in a comment why nothing is right."""
+    for path in sources():
+        lines = path.read_text().splitlines()
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.ExceptHandler) and isinstance(node.body[0], ast.Pass | ast.Continue):
+                written = lines[node.lineno - 1 : node.body[0].lineno]
+                assert any("#" in line for line in written), f"{path}:{node.lineno}"
+
+
+def documents() -> list[Path]:
+    return [
+        path
+        for path in [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *(ROOT / "docs").rglob("*.md")]
+        if path.exists()
+    ]
+
+
+def named_paths(text: str) -> set[str]:
+    """What a document puts between backticks, or links to, that looks like a path of this repository."""
+    quoted = re.findall(r"`([^`\s]+)`", text) + re.findall(r"\]\(([^)\s#]+)[^)]*\)", text)
+    roots = "|".join(DOCUMENTED_FOLDERS)
+    return {path for path in quoted if re.fullmatch(rf"({roots})/[\w./*-]*", path)}
+
+
+def test_paths_named_in_documents_exist() -> None:
+    missing = [
+        f"{document.relative_to(ROOT)}: {path}"
+        for document in documents()
+        for path in sorted(named_paths(document.read_text()))
+        if not list(ROOT.glob(path.rstrip("/")))
+    ]
+    assert not missing
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    for document in documents():
+        for target in re.findall(r"\]\(([^)\s#:]+)(?:#[^)]*)?\)", document.read_text()):
+            assert (document.parent / target).exists(), f"{document.relative_to(ROOT)}: {target}"

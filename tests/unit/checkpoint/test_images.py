@@ -1,0 +1,154 @@
+"""Images: published whole, sent incrementally, verified, refused when tampered with, collected from what is live."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from stateflow.checkpoint.images import TaskImages
+from stateflow.checkpoint.manifest import MANIFEST_BYTES_MAX, ImageStore, Manifest
+from stateflow.checkpoint.objects import DirectoryObjects
+from stateflow.clock import ManualClock, SystemClock
+from stateflow.errors import StateCorrupt
+
+STORES = {"count": ImageStore(changelog="app-count-changelog", topic_id="id", offset_next=7, applied_ms=1)}
+INPUTS = {"words[0]": 12}
+
+
+def checkpoint(folder: Path, **files: bytes) -> Path:
+    folder.mkdir()
+    for name, content in {"CURRENT": b"MANIFEST-000001\n", **files}.items():
+        (folder / name.replace("sst", ".sst").replace("_", "")).write_bytes(content)
+    return folder
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(SystemClock().now_ms())
+
+
+@pytest.fixture
+def images(tmp_path: Path, clock: ManualClock) -> TaskImages:
+    return TaskImages(DirectoryObjects(tmp_path / "objects"), "app", 0, "1-0", clock)
+
+
+def test_an_image_comes_back_byte_for_byte(images: TaskImages, tmp_path: Path) -> None:
+    source = checkpoint(tmp_path / "cp", _000007sst=b"seven")
+    published = images.publish(source, STORES, INPUTS)
+    images.fetch(images.load(images.names()[0]), tmp_path / "task")
+    assert {p.name: p.read_bytes() for p in (tmp_path / "task").iterdir()} == {
+        "CURRENT": b"MANIFEST-000001\n",
+        "000007.sst": b"seven",
+    }
+    assert published.manifest.stores == STORES
+    assert published.manifest.inputs == INPUTS
+
+
+def test_the_next_image_sends_only_what_is_new(
+    images: TaskImages, tmp_path: Path, clock: ManualClock
+) -> None:
+    images.publish(checkpoint(tmp_path / "one", _000007sst=b"seven"), STORES, INPUTS)
+    clock.advance(seconds=1)
+    second = images.publish(
+        checkpoint(tmp_path / "two", _000007sst=b"seven", _000008sst=b"eight!"), STORES, INPUTS
+    )
+    assert (second.files_uploaded_total, second.bytes_uploaded_total) == (1, 6)
+    assert images.names()[0] == second.name
+
+
+def test_a_damaged_or_missing_file_is_found_without_restoring(images: TaskImages, tmp_path: Path) -> None:
+    manifest = images.publish(checkpoint(tmp_path / "cp", _000007sst=b"seven"), STORES, INPUTS).manifest
+    assert images.verify(manifest) == []
+    digest = {file.name: file.sha256 for file in manifest.files}
+    folder = tmp_path / "objects" / "app/g0/1-0/files"
+    (folder / digest["000007.sst"]).write_bytes(b"seveN")
+    (folder / digest["CURRENT"]).unlink()
+    assert images.verify(manifest) == ["000007.sst: damaged", "CURRENT: missing"] or images.verify(
+        manifest
+    ) == [
+        "CURRENT: missing",
+        "000007.sst: damaged",
+    ]
+
+
+def test_fetching_a_damaged_image_leaves_nothing(images: TaskImages, tmp_path: Path) -> None:
+    manifest = images.publish(checkpoint(tmp_path / "cp", _000007sst=b"seven"), STORES, INPUTS).manifest
+    for file in (tmp_path / "objects/app/g0/1-0/files").iterdir():
+        file.write_bytes(file.read_bytes() + b"more")
+    with pytest.raises(StateCorrupt, match="damaged"):
+        images.fetch(manifest, tmp_path / "task")
+    assert not [p for p in tmp_path.iterdir() if "task" in p.name]
+
+
+@pytest.mark.parametrize(
+    "name", ["../evil", "/etc/passwd", "sub/000001.sst", "LOCK.sh", "000001.sst\x00", "C:\\CURRENT"]
+)
+def test_a_manifest_may_only_name_checkpoint_files(images: TaskImages, tmp_path: Path, name: str) -> None:
+    manifest = images.publish(checkpoint(tmp_path / "cp"), STORES, INPUTS).manifest
+    fields = json.loads(manifest.encode())
+    fields["files"][0]["name"] = name
+    with pytest.raises(StateCorrupt, match="refused"):
+        Manifest.decode(json.dumps(fields).encode(), "m")
+
+
+def test_an_unknown_format_and_another_task_are_refused(images: TaskImages, tmp_path: Path) -> None:
+    published = images.publish(checkpoint(tmp_path / "cp"), STORES, INPUTS)
+    fields = json.loads(published.manifest.encode())
+    with pytest.raises(StateCorrupt, match="format is 2"):
+        Manifest.decode(json.dumps({**fields, "format": 2}).encode(), "m")
+    foreign = json.dumps({**fields, "task": "1-1"}).encode()
+    DirectoryObjects(tmp_path / "objects").put(published.name, io.BytesIO(foreign))
+    with pytest.raises(StateCorrupt, match="belongs to app g0 1-1"):
+        images.load(published.name)
+
+
+def test_a_manifest_without_end_is_refused_before_it_is_read(tmp_path: Path, clock: ManualClock) -> None:
+    place = tmp_path / "objects"
+    images = TaskImages(DirectoryObjects(place), "app", 0, "task-0", clock)
+    name = images.publish(checkpoint(tmp_path / "c", CURRENT=b"x"), {}, {}).name
+    with (place / name).open("r+b") as manifest:
+        manifest.truncate(MANIFEST_BYTES_MAX + 2)  # sparse: it takes no disk
+    with pytest.raises(StateCorrupt, match=f"larger than {MANIFEST_BYTES_MAX} bytes"):
+        images.load(name)
+    assert images.safe_names() == []
+
+
+def test_collection_keeps_what_a_remaining_image_names(
+    images: TaskImages, tmp_path: Path, clock: ManualClock
+) -> None:
+    images.publish(checkpoint(tmp_path / "one", _000001sst=b"shared", _000002sst=b"old"), STORES, INPUTS)
+    clock.advance(seconds=60)
+    kept = images.publish(
+        checkpoint(tmp_path / "two", _000001sst=b"shared", _000003sst=b"new"), STORES, INPUTS
+    )
+    clock.advance(seconds=3600)
+    planned = images.collect(keep=1, grace_ms=1000, dry_run=True)
+    assert len(images.names()) == 2, "a dry run removes nothing"
+    done = images.collect(keep=1, grace_ms=1000)
+    assert done == planned
+    assert len(done.files) == 1
+    assert images.names() == [kept.name]
+    assert images.verify(kept.manifest) == []
+
+
+def test_collection_leaves_an_upload_under_way_alone(
+    images: TaskImages, tmp_path: Path, clock: ManualClock
+) -> None:
+    images.publish(checkpoint(tmp_path / "one"), STORES, INPUTS)
+    DirectoryObjects(tmp_path / "objects").put(
+        "app/g0/1-0/files/" + "a" * 64, io.BytesIO(b"not published yet")
+    )
+    clock.advance(seconds=1)
+    assert images.collect(keep=1, grace_ms=3_600_000).files == ()
+
+
+def test_listing_goes_on_when_somebody_deletes_meanwhile(tmp_path: Path) -> None:
+    objects = DirectoryObjects(tmp_path)
+    for name in ("a", "b", "c"):
+        objects.put(f"files/{name}", io.BytesIO(b"x"))
+    listing = objects.list("files")
+    first = next(listing).name
+    gone, kept = sorted({"files/a", "files/b", "files/c"} - {first})
+    objects.delete(gone)
+    assert [info.name for info in listing] == [kept]

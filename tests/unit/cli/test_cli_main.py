@@ -1,0 +1,103 @@
+"""The command line's frame: nouns found, errors turned into sentences and exit codes."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+import click
+import pytest
+
+from stateflow.cli import main as frame
+from stateflow.cli.output import human_bytes
+from stateflow.errors import StateflowError, TopicMissing
+
+CLI = Path(__file__).resolve().parents[3] / "cli"
+
+
+def raising(error: BaseException) -> click.Command:
+    def callback() -> NoReturn:
+        raise error
+
+    return click.Command(
+        "failing", params=[click.Option(["--json"], is_flag=True, expose_value=False)], callback=callback
+    )
+
+
+def test_an_error_is_a_sentence_on_stderr_and_an_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    command = raising(TopicMissing("There is no topic `a`.", action="Create it.", topic="a"))
+    assert frame.run([], command) == 11
+    shown = capsys.readouterr()
+    assert shown.err == "error: There is no topic `a`. What to do: Create it.\n"
+    assert shown.out == ""
+
+
+def test_with_json_the_error_is_an_object_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+    command = raising(TopicMissing("There is no topic `a`.", action="Create it.", topic=Path("a")))
+    assert frame.run(["--json"], command) == 11
+    shown = capsys.readouterr()
+    assert json.loads(shown.out) == {
+        "error": "TopicMissing",
+        "message": "There is no topic `a`.",
+        "action": "Create it.",
+        "exit_code": 11,
+        "fields": {"topic": "a"},
+    }
+    assert shown.err == ""
+
+
+def test_ctrl_c_is_130(capsys: pytest.CaptureFixture[str]) -> None:
+    command = raising(KeyboardInterrupt())
+    assert frame.run([], command) == 130
+    assert "Stopped by the user" in capsys.readouterr().err
+
+
+def test_a_bug_keeps_its_traceback() -> None:
+    command = raising(AssertionError("a bug"))
+    with pytest.raises(AssertionError, match="a bug"):
+        frame.run([], command)
+
+
+@pytest.mark.parametrize("arguments", [["no-such-noun"], ["--no-such-option"], ["up", "--port", "seventy"]])
+def test_a_mistyped_command_line_is_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert frame.run(arguments) == 2
+    assert "--help`." in capsys.readouterr().err
+    assert frame.run([*arguments, "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["exit_code"] == 2
+
+
+def test_every_noun_file_offers_a_command_with_help() -> None:
+    present = [noun for noun in frame.NOUNS if (CLI / f"{noun}.py").exists()]
+    assert {"up", "down", "status", "doctor"} <= set(present)
+    for noun in present:
+        command = importlib.import_module(f"stateflow.cli.{noun}").command
+        assert isinstance(command, click.Command)
+        assert command.help, noun
+
+
+def test_help_imports_no_noun() -> None:
+    script = (
+        "import sys; from stateflow.cli.main import run; run(['--help']);"
+        "loaded = [m for m in sys.modules if m.startswith('stateflow.cli.')];"
+        "sys.exit(loaded != ['stateflow.cli.main'])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "doctor" in done.stdout
+
+
+def test_exit_codes_are_not_reused_for_usage() -> None:
+    assert frame.USAGE_EXIT_CODE == 2
+    assert StateflowError.exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (37 << 20, "37 MiB"), (3 << 40, "3.0 TiB")],
+)
+def test_sizes_for_people(size: int, text: str) -> None:
+    assert human_bytes(size) == text

@@ -1,0 +1,79 @@
+"""How long a reader bears brokers that do not answer, and that it can be used again afterwards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from stateflow.clock import ManualClock
+from stateflow.errors import BrokerUnreachable
+from stateflow.log.kafka.fetching import Fetching
+from stateflow.log.kafka.offsets import Offsets
+from stateflow.record import TopicPartition
+
+UNREACHABLE_SECONDS = 60.0
+PLACE = TopicPartition("t", 0)
+
+
+class Silent:
+    """A client that has nothing to read, and whose brokers answer or do not."""
+
+    def __init__(self) -> None:
+        self.answers = False
+        self.asked = 0
+
+    def consume(self, _count: int, _timeout: float) -> list[Any]:
+        return []
+
+    def list_topics(self, **_options: object) -> None:
+        self.asked += 1
+        if not self.answers:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+
+def away() -> tuple[Fetching, ManualClock, Silent]:
+    """A reader whose client has lost all brokers."""
+    clock = ManualClock()
+    fetching = Fetching(clock, "b:1", UNREACHABLE_SECONDS, lambda *_: None)
+    fetching.positions[PLACE] = 7
+    fetching.broker_event(KafkaError(KafkaError._ALL_BROKERS_DOWN))
+    return fetching, clock, Silent()
+
+
+def raised_seconds(fetching: Fetching, clock: ManualClock, client: Any, seconds: int) -> list[float]:
+    """When it was said that nobody answers, reading once a second."""
+    found = []
+    for _ in range(seconds):
+        try:
+            assert fetching.consume(client, 10, 0) == []
+        except BrokerUnreachable:
+            found.append(clock.monotonic_seconds())
+        clock.advance(seconds=1)
+    return found
+
+
+def test_an_outage_is_told_once_in_a_while_and_costs_no_position() -> None:
+    fetching, clock, client = away()
+    assert raised_seconds(fetching, clock, client, 200) == [60, 120, 180]
+    assert client.asked == 3, "asking takes seconds, and holds up whoever reads"
+    assert fetching.positions == {PLACE: 7}
+
+
+def test_brokers_that_answer_again_are_no_outage() -> None:
+    fetching, clock, client = away()
+    assert raised_seconds(fetching, clock, client, 61) == [60]
+    client.answers = True
+    assert raised_seconds(fetching, clock, client, 200) == []
+
+
+def test_an_offset_that_is_gone_is_told_though_nobody_tells_where_the_log_begins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def unreachable(*_: object) -> None:
+        raise BrokerUnreachable("no answer.", action="wait.")
+
+    monkeypatch.setattr(Offsets, "ranges", unreachable)
+    error = Offsets(None).out_of_range(PLACE, 7)  # type: ignore[arg-type]
+    assert (error.fields["offset"], error.fields["low"]) == (7, -1)

@@ -1,0 +1,125 @@
+"""When a run on Spark counts as over. The query is played; the application and its log are real."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from stateflow.clock import SystemClock
+from stateflow.errors import JobFailed
+from stateflow.lab.applications.words import Words, topology
+from stateflow.log.memory import MemoryCluster
+from stateflow.runtime.settings import WorkerSettings
+from stateflow.runtime.worker.prepare import prepare
+from stateflow.spark.connection import Connection
+from stateflow.spark.runner import Pipeline, _Run
+from stateflow.spark.transient import FAILURES_MAX, Restarts, cause_of
+
+
+class PlayedQuery:
+    """A query that is told what happens while the run waits for its last micro-batch."""
+
+    def __init__(
+        self,
+        *,
+        active: bool = True,
+        meanwhile: Callable[[], object] = lambda: None,
+        failure: str | None = None,
+    ) -> None:
+        self.isActive = active
+        self._failure = None if failure is None else RuntimeError(failure)
+        self._meanwhile = meanwhile
+
+    @property
+    def status(self) -> dict[str, Any]:
+        self._meanwhile()
+        return {"isTriggerActive": False}
+
+    def exception(self) -> Exception | None:
+        """What Spark says of its end."""
+        return self._failure
+
+    def stop(self) -> None:
+        self.isActive = False
+
+
+def follow(words: Words, folder: Path, *queries: PlayedQuery) -> int:
+    """Follow queries, one after the other as each has failed; how many were started."""
+    graph, clock = topology(words.app), SystemClock()
+    wiring = prepare(words.cluster, graph, "exactly-once", 2, clock)
+    pipeline = Pipeline(
+        topology=graph, guarantee="exactly-once", partitions=2, load=lambda: topology(words.app)
+    )
+    worker = WorkerSettings(state_dir=folder)
+    run = _Run(words.cluster, wiring, pipeline, Connection("nowhere:1"), worker, clock)
+    waiting = list(queries)
+    run._stopping.wait = lambda timeout=None: run._stopping.is_set()  # type: ignore[method-assign]
+    run.follow(lambda: cast("Any", waiting.pop(0)), until_idle=True)
+    return len(queries) - len(waiting)
+
+
+@pytest.fixture
+def words() -> Words:
+    return Words.create(MemoryCluster(), "words")
+
+
+def test_what_comes_after_the_end_was_reached_is_for_the_next_run(words: Words, tmp_path: Path) -> None:
+    query = PlayedQuery(meanwhile=lambda: words.feed(1))
+    follow(words, tmp_path, query)
+    assert not query.isActive
+
+
+def test_a_query_that_ends_before_the_end_of_its_input_is_told(words: Words, tmp_path: Path) -> None:
+    words.feed(10)
+    with pytest.raises(JobFailed, match="before its input"):
+        follow(words, tmp_path, PlayedQuery(active=False))
+
+
+LOST = "SparkException: Python worker failed to connect back.\n\tat org.apache.spark"
+
+
+def test_a_failure_that_passes_starts_the_query_again(
+    words: Words, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    failed = [PlayedQuery(active=False, failure=LOST) for _ in range(3)]
+    assert follow(words, tmp_path, *failed, PlayedQuery()) == 4
+    said = [record.message for record in caplog.records if "begins again" in record.message]
+    assert said == [
+        f"The query failed and begins again in {seconds} s: SparkException: Python worker failed to connect back."
+        for seconds in (1, 2, 4)
+    ]
+
+
+def test_a_failure_that_does_not_pass_ends_the_run_with_its_cause(words: Words, tmp_path: Path) -> None:
+    with pytest.raises(JobFailed, match="failed to connect back"):
+        follow(words, tmp_path, *[PlayedQuery(active=False, failure=LOST) for _ in range(FAILURES_MAX + 1)])
+
+
+def test_failures_with_progress_between_them_are_not_in_a_row() -> None:
+    seen = iter(range(100))
+    restarts = Restarts(lambda: next(seen))
+    assert {restarts.pause_seconds() for _ in range(30)} == {1.0}
+
+
+@pytest.mark.parametrize(
+    ("failure", "passes"),
+    [
+        ("ExecutorLostFailure (executor 3 exited caused by one of the running tasks)", True),
+        ("stateflow.errors.ProducerFenced: another instance owns the task", True),
+        ("stateflow.errors.TransactionAborted: too long", True),
+        ("ModuleNotFoundError: No module named 'shop'", False),
+        ("stateflow.errors.CatalogMismatch: it is another application's", False),
+        ("ValueError: bad record", False),
+    ],
+)
+def test_which_failures_pass_by_themselves(failure: str, passes: bool) -> None:
+    assert (cause_of(f"Job aborted\n{failure}\n\tat x") == failure) is passes
+    assert (cause_of(f"Job aborted\n{failure}\n\tat x") is not None) is passes
+
+
+def test_a_failure_of_the_application_ends_the_run_at_once(words: Words, tmp_path: Path) -> None:
+    with pytest.raises(JobFailed, match="ValueError"):
+        follow(words, tmp_path, PlayedQuery(active=False, failure="ValueError: bad record"))
