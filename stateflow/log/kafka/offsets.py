@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
@@ -18,6 +18,10 @@ _EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _TRIM_SECONDS_MAX = 5.0
 """Trimming is done on poll threads too, and can be done another time."""
+_ASK_SECONDS_MAX = 5.0
+"""A question that meets a broker's end may be left without an answer while the next one is answered at once."""
+_LOOK_SECONDS = 2.0
+"""For a question that tells a coordinator that waits for a transaction from one that does not answer."""
 
 
 class Offsets:
@@ -97,28 +101,30 @@ class Offsets:
         wanted = [ClientPartition(*partition) for partition in partitions]
         if not wanted:
             return {}
-        doing = f"reading the offsets of group {group!r}"
-        found: list[ClientPartition] = []
+        coordinators = self._admin.coordinators
 
         def request(left_seconds: float) -> list[ClientPartition]:
-            self._admin.coordinators.ask(group, left_seconds)
-            (future,) = self._admin.client.list_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(group, wanted)],
-                require_stable=stable,
-                request_timeout=left_seconds,
-            ).values()
-            return _checked(future.result().topic_partitions, lambda error: error.code() != _UNSTABLE)
+            asked_seconds = min(left_seconds, _ASK_SECONDS_MAX)
+            return _checked(coordinators.committed(group, wanted, asked_seconds, stable=stable))
 
-        def is_stable() -> bool:
-            found[:] = self._admin.call(doing, request)
-            return not any(p.error is not None for p in found)
-
-        self._admin.wait_until(doing, is_stable, lambda: _pending(group))
+        try:
+            found = self._admin.call(f"reading the offsets of group {group!r}", request)
+        except BrokerUnreachable as error:
+            if stable and self._answers(group):  # the coordinator does, but for these offsets
+                raise _pending(group) from error
+            raise
         return {
             TopicPartition(p.topic, p.partition): Committed(p.offset, p.metadata or "")
             for p in found
             if p.offset >= 0
         }
+
+    def _answers(self, group: str) -> bool:
+        try:
+            self._admin.coordinators.ask(group, _LOOK_SECONDS)
+        except KafkaException:
+            return False
+        return True
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, Committed]) -> None:
         """Set a group's offsets from outside. Raises ``StillRunning`` when it has members."""
@@ -171,9 +177,6 @@ def answered(offsets: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
     return offsets
 
 
-_UNSTABLE = KafkaError.UNSTABLE_OFFSET_COMMIT
-
-
 def client_offsets(offsets: Mapping[TopicPartition, Committed]) -> list[ClientPartition]:
     """Committed positions as the client library takes them."""
     return [
@@ -182,11 +185,9 @@ def client_offsets(offsets: Mapping[TopicPartition, Committed]) -> list[ClientPa
     ]
 
 
-def _checked(
-    partitions: list[ClientPartition], matters: Callable[[KafkaError], bool] = lambda _: True
-) -> list[ClientPartition]:
+def _checked(partitions: list[ClientPartition]) -> list[ClientPartition]:
     for partition in partitions:
-        if partition.error is not None and matters(partition.error):
+        if partition.error is not None:
             raise KafkaException(partition.error)
     return partitions
 
