@@ -18,7 +18,9 @@ from confluent_kafka.cimpl import NewTopic
 
 from stateflow.connectors.broker import EmbeddedKafka
 from stateflow.connectors.broker.processes import command_line
-from stateflow.errors import ConfigError, SetupError
+from stateflow.errors import BrokerUnreachable, ConfigError, SetupError, TopicMissing
+from stateflow.log.kafka import KafkaCluster, KafkaOptions
+from stateflow.record import TopicPartition as Place
 from stateflow.testing.broker import TestBroker
 from tests.waiting import wait_until
 
@@ -37,9 +39,9 @@ def quiet(bootstrap: str, **settings: str | bool) -> dict[str, str | int | float
     return {"bootstrap.servers": bootstrap, "log_level": 0, **settings}
 
 
-def create_topic(bootstrap: str, name: str, replicas: int = 1) -> None:
+def create_topic(bootstrap: str, name: str, replicas: int = 1, *, partitions: int = 1) -> None:
     admin = AdminClient(quiet(bootstrap))
-    admin.create_topics([NewTopic(name, 1, replicas)])[name].result(20)
+    admin.create_topics([NewTopic(name, partitions, replicas)])[name].result(20)
 
 
 def produce(bootstrap: str, topic: str, values: list[bytes]) -> None:
@@ -156,13 +158,32 @@ def test_a_killed_broker_comes_back_with_what_it_acknowledged() -> None:
 def test_three_brokers_lose_one_and_go_on() -> None:
     with EmbeddedKafka(brokers=3) as cluster:
         create_topic(cluster.bootstrap, "replicated", replicas=3)
+        create_topic(cluster.bootstrap, "spread", partitions=3)
         admin = AdminClient(quiet(cluster.bootstrap))
-        leader = admin.list_topics("replicated", timeout=10).topics["replicated"].partitions[0].leader
+        leader = leaders_of(admin, "replicated")[0]
+        lost = leaders_of(admin, "spread").index(leader)
         cluster.nodes[leader - 1].kill()
         produce(cluster.bootstrap, "replicated", [b"without the first leader"])
+        assert_waits_for_a_leader(cluster.bootstrap, Place("spread", lost))
         cluster.restart_node(leader)
         assert read_all(cluster.bootstrap, "replicated", 1) == [b"without the first leader"]
         assert len(set(cluster.log_dirs)) == 3
+
+
+def leaders_of(admin: AdminClient, topic: str) -> list[int]:
+    """The broker that leads each of a topic's partitions, once the brokers tell of it."""
+    wait_until(lambda: topic in admin.list_topics(timeout=10).topics, f"{topic} to be told of")
+    partitions = admin.list_topics(topic, timeout=10).topics[topic].partitions
+    return [int(partitions[number].leader) for number in sorted(partitions)]
+
+
+def assert_waits_for_a_leader(bootstrap: str, place: Place) -> None:
+    """A partition without a leader is no missing one: it is waited for, and no person needs to act."""
+    log = KafkaCluster(bootstrap, options=KafkaOptions(request_timeout_seconds=3.0))
+    with pytest.raises(BrokerUnreachable):
+        log.ranges([place])
+    with pytest.raises(TopicMissing):
+        log.ranges([Place("never-made", 0)])
 
 
 def test_kill_9_of_the_parent_leaves_no_broker_and_no_data(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import islice
+from operator import lt
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
@@ -59,10 +61,11 @@ class Fetching:
             return []
         self._down_since = None
         batches = [
-            batch_of(partition, rows)
+            self._in_order(batch_of(partition, rows))
             for partition, rows in self._sort_out(messages).items()
             if partition in self.positions
         ]
+        batches = [batch for batch in batches if len(batch)]
         for batch in batches:
             self.positions[batch.source] = batch.offsets[-1] + 1
         self._settle_ends()
@@ -97,6 +100,20 @@ class Fetching:
                 append = rows.setdefault(TopicPartition(topic, partition), []).append
             append(message)
         return rows
+
+    def _in_order(self, batch: RecordBatch) -> RecordBatch:
+        """The batch without what was handed over before: should the client fetch it twice, it counts once."""
+        position = self.positions[batch.source]
+        if batch.offsets[0] >= position and all(map(lt, batch.offsets, islice(batch.offsets, 1, None))):
+            return batch
+        once = without_repeated(batch, position)
+        client_log.warning(
+            "Reading %s: %d records before offset %d came a second time, and were left out.",
+            batch.source,
+            len(batch) - len(once),
+            once.offsets[-1] + 1 if len(once) else position,
+        )
+        return once
 
     def _take_event(self, message: Any) -> None:
         error = message.error()
@@ -157,6 +174,23 @@ def batch_of(source: TopicPartition, messages: list[Any]) -> RecordBatch:
         keys=[message.key() for message in messages],
         values=[message.value() for message in messages],
         headers=[tuple(header) if header else _NO_HEADERS for header in headers] if any(headers) else [],
+    )
+
+
+def without_repeated(batch: RecordBatch, position: int) -> RecordBatch:
+    """The rows from ``position`` on whose offsets are above those of all rows before them."""
+    rows = []
+    for row, offset in enumerate(batch.offsets):
+        if offset >= position:
+            rows.append(row)
+            position = offset + 1
+    return RecordBatch(
+        batch.source,
+        offsets=[batch.offsets[row] for row in rows],
+        timestamps_ms=[batch.timestamps_ms[row] for row in rows],
+        keys=[batch.keys[row] for row in rows],
+        values=[batch.values[row] for row in rows],
+        headers=[batch.headers[row] for row in rows] if batch.headers else [],
     )
 
 

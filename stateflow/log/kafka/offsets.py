@@ -51,11 +51,27 @@ class Offsets:
                 isolation_level=level,
                 request_timeout=left_seconds,
             )
-            return answered(
-                {TopicPartition(p.topic, p.partition): f.result().offset for p, f in futures.items()}
-            )
+            try:
+                return answered(
+                    {TopicPartition(p.topic, p.partition): f.result().offset for p, f in futures.items()}
+                )
+            except KafkaException as raised:
+                self._raise_leaderless(raised, partitions, left_seconds)
+                raise
 
         return self._admin.call(f"asking for the offsets of {_names(partitions)}", request)
+
+    def _raise_leaderless(
+        self, raised: KafkaException, partitions: Iterable[TopicPartition], timeout_seconds: float
+    ) -> None:
+        """Of partitions that are there without a leader, as after an outage, librdkafka says what it says of none."""
+        if error_of(raised).code() != KafkaError._NOENT:
+            return
+        topics = self._admin.client.list_topics(timeout=timeout_seconds).topics
+        if all(p.topic in topics and p.partition in topics[p.topic].partitions for p in partitions):
+            raise KafkaException(
+                KafkaError(KafkaError.LEADER_NOT_AVAILABLE, "there is no leader at the moment")
+            ) from raised
 
     def trim(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Drop everything before these offsets. Raises ``BrokerRefused`` on a compact-only topic."""
@@ -69,6 +85,7 @@ class Offsets:
                 try:
                     future.result()
                 except KafkaException as raised:
+                    self._raise_leaderless(raised, offsets, left_seconds)
                     if error_of(raised).code() != KafkaError.OFFSET_OUT_OF_RANGE:
                         raise
                     raise self.out_of_range(
