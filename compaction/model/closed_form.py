@@ -4,9 +4,9 @@ With live records L and dirty ratio r, the cleaner takes a partition once its cl
 dirty bytes than L·r/(1−r), so after a whole number m of segments. A pass zero-fills the dedupe buffer, indexes what
 is new, reads the whole log (read amplification 1/r) and writes the live records anew (write amplification (1−r)/r):
 batches of which all records live are copied, batches that lost one are built, and compressed, anew. The log peaks at
-L + m segments + what arrives while the cleaner sleeps (backoff) and works. Partitions that wait for one another do not
-add to the peak of all together: while one waits, others shrink. The rules are those of ``LogCleanerManager`` and
-``Cleaner`` in Kafka 4.3.
+L + m segments + what arrives while the cleaner sleeps (backoff) and works, also where it sleeps for longer than a
+segment takes (:mod:`stateflow.compaction.model.looks`). Partitions that wait for one another do not add to the peak of
+all together: while one waits, others shrink. The rules are those of ``LogCleanerManager`` and ``Cleaner`` in Kafka 4.3.
 
 Where keys are deleted in bursts of B tombstones every T seconds, the log peaks within a cycle C of a burst, before the
 pass that drops what it deleted: L + what C brings + B for the last burst, and for older ones. A tombstone stays for
@@ -21,6 +21,7 @@ import math
 from dataclasses import dataclass, replace
 
 from stateflow.compaction.model.costs import Costs, Counts
+from stateflow.compaction.model.looks import Looks
 from stateflow.compaction.model.workload import Bursts, Workload
 from stateflow.compaction.settings.topic_settings import CleanerSettings, Policy
 
@@ -28,7 +29,10 @@ _INDEX_ENTRY_BYTES = 12  # a time index entry; the offset index has 8, so the ti
 _ROUNDS = 60
 _SURELY_ONE_SEGMENT = 1.5
 """The ratio asks for less than half a segment, so that every closed segment brings a pass, whatever keys do."""
+_EVEN_BATCH, _GAPS_WORST = 2.0, 3.0
 _BATCHES_HIT = 0.65
+_SAME = 1e-9
+"""Of an interval: times that differ by less are the same."""
 _RECORDS_LEFT, _RECORDS_LEFT_EXPONENT = 0.53, 0.7
 
 
@@ -81,27 +85,35 @@ def predict(
     """
     rate = max(workload.updates_per_second, 1e-9) / workload.partitions
     live = workload.live_records / workload.partitions
-    segment = _segment_records(workload, policy, cleaner, rate)
-    segments = _segments_per_cycle(workload, policy, live, segment, rate, worst)
-    if math.isinf(segments):
+    segment = _segment_records(workload, policy, cleaner, rate, worst)
+    due = _due_records(workload, policy, live, segment, rate, worst)
+    if math.isinf(due):
         return _never(segment)
-    peak = _shape(workload, policy, _Shape(rate, live, segments * segment))
+    peak = _shape(workload, policy, _Shape(rate, live, segment, due))
     cycle = mean = _cycle(workload, policy, cleaner, costs, peak)
     if workload.bursts is not None:
+        # A ratio is exceeded sooner when a window has just closed: passes come when few keys live.
         live_mean = max(0.0, live - workload.bursts.records / workload.partitions / 2)
-        segments_mean = _segments_per_cycle(workload, policy, live_mean, segment, rate, worst)
-        usual = _shape(workload, policy, _Shape(rate, live_mean, segments_mean * segment))
+        due_mean = _due_records(workload, policy, live_mean, segment, rate, worst)
+        usual = _shape(workload, policy, _Shape(rate, live_mean, segment, due_mean))
         mean = _cycle(workload, policy, cleaner, costs, usual)
     lag = policy.min_lag_ms / 1000
-    dirty_max = cycle.dirty + rate * (lag + cycle.asleep_max + cycle.pass_wall)
-    dirty_mean = mean.dirty / 2 + rate * (lag + (mean.asleep_max + mean.queue_max) / 2 + mean.pass_wall)
+    batch = rate * workload.append_interval_seconds
+    reach = cycle.looks.reach_worst if worst else mean.looks.reach_max
+    dirty_max = rate * (lag + reach + cycle.pass_wall) + (max(1.0, batch) if worst else 0.0)
+    asleep_mean = mean.looks.left_mean + mean.queue_max / 2 + mean.pass_wall
+    dirty_mean = rate * (lag + asleep_mean + mean.period / 2)
     queued_max = rate * cycle.queue_max * _last_share(parallelism, workload.partitions)
     tombstones_max = 0.0
     if workload.bursts is not None:
-        evenly = _segments_per_cycle(workload, policy, live, segment, rate, worst=True) <= _SURELY_ONE_SEGMENT
+        evenly = (
+            _due_records(workload, policy, live, segment, rate, worst=True) <= _SURELY_ONE_SEGMENT * segment
+        )
         stay = _stay_seconds(policy, cycle, dirty_max / rate + cycle.queue_max, evenly=evenly)
+        if worst:  # a window's tombstones come with the first update after it, and in the batch of that
+            stay += max(workload.append_interval_seconds, 1 / rate)
         each = workload.bursts.scaled(1 / workload.partitions)
-        tombstones_max = _tombstones_max(each, rate, dirty_max / rate, stay)
+        tombstones_max = _tombstones_max(each, dirty_max / rate, stay)
     count = workload.partitions
     clean_bytes = cycle.clean_bytes
     size_max = live * workload.live_record_bytes + dirty_max * workload.record_bytes
@@ -118,7 +130,7 @@ def predict(
         roll_cores=count * costs.segment_seconds(policy) * rate / segment,
         cycle_seconds=mean.period,
         segment_records=segment,
-        segments_per_cycle=math.ceil(segments),
+        segments_per_cycle=math.ceil(due / segment),
         saturated=count * cycle.pass_wall / cycle.period / cleaner.threads > SATURATION,
     )
 
@@ -131,18 +143,27 @@ def _last_share(parallelism: float, partitions: int) -> float:
 def _stay_seconds(policy: Policy, cycle: _Cycle, cycle_seconds: float, *, evenly: bool) -> float:
     """How long a tombstone is in the log at most: until the pass that finds it, for its retention, until the next."""
     retention = policy.delete_retention_ms / 1000
-    if not evenly:
+    if not evenly or cycle.looks.backoff > cycle.looks.segment:
         return retention + 2 * cycle_seconds
     late = cycle_seconds - cycle.period
     return cycle_seconds + cycle.period * math.ceil((retention + late) / cycle.period) + late
 
 
-def _tombstones_max(bursts: Bursts, rate: float, cycle_seconds: float, stay_seconds: float) -> float:
-    """When the log is fullest: those of the last burst and of older ones, less what comes after the oldest has gone."""
-    older = math.floor(stay_seconds / bursts.interval_seconds)
-    with_oldest_seconds = min(cycle_seconds, stay_seconds - older * bursts.interval_seconds)
-    later = rate * (cycle_seconds - with_oldest_seconds)
-    return max(older * bursts.records, (1 + older) * bursts.records - later)
+def _tombstones_max(bursts: Bursts, cycle_seconds: float, stay_seconds: float) -> float:
+    """Tombstones in the log at its fullest, less the keys that are then missing from the open window.
+
+    Just before a pass ends, what is new goes back a cycle, and tombstones are there of every burst of ``stay_seconds``.
+    The window that was open where the cleaned part ends was then ``age`` old. The log is fullest where that window was
+    about to close, or where the oldest burst is about to go.
+    """
+    interval = bursts.interval_seconds
+
+    def excess(age: float) -> float:
+        new = math.floor((cycle_seconds + age) / interval + _SAME)
+        kept = math.floor((stay_seconds - cycle_seconds - age) / interval + _SAME) + 1
+        return bursts.records * (new + max(0, kept) - (1 - age / interval))
+
+    return max(excess(interval), excess(math.fmod(max(0.0, stay_seconds - cycle_seconds), interval)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +172,10 @@ class _Shape:
 
     rate: float
     live: float
-    dirty: float
+    segment: float
+    """Records in a closed segment."""
+    due: float
+    """Records after which the next pass is due."""
     tombstones: float = 0.0
     """Of bursts, in the cleaned part."""
     burst: float = 0.0
@@ -162,7 +186,7 @@ def _shape(workload: Workload, policy: Policy, smooth: _Shape) -> _Shape:
     """With what bursts add, on average."""
     if workload.bursts is None:
         return smooth
-    seconds, per_second = smooth.dirty / smooth.rate, workload.bursts.per_second / workload.partitions
+    seconds, per_second = smooth.due / smooth.rate, workload.bursts.per_second / workload.partitions
     kept_seconds = policy.delete_retention_ms / 1000 + seconds / 2
     return replace(smooth, tombstones=per_second * kept_seconds, burst=per_second * seconds)
 
@@ -170,47 +194,56 @@ def _shape(workload: Workload, policy: Policy, smooth: _Shape) -> _Shape:
 @dataclass(frozen=True, slots=True)
 class _Cycle:
     dirty: float
-    period: float
+    """New records that a pass finds, on average."""
     pass_cpu: float
     pass_wall: float
-    asleep_max: float
-    """How long a partition that is due may wait for a thread that sleeps."""
+    looks: Looks
     queue_max: float
-    """And then for all other partitions of that thread."""
+    """How long a partition that is found due may wait for all others of its thread."""
     clean_bytes: float
 
+    @property
+    def period(self) -> float:
+        """From one pass to the next, in seconds."""
+        return self.looks.period
 
-def _segment_records(workload: Workload, policy: Policy, cleaner: CleanerSettings, rate: float) -> float:
+
+def _segment_records(
+    workload: Workload, policy: Policy, cleaner: CleanerSettings, rate: float, worst: bool
+) -> float:
     """Records in a segment when it is closed: by time, by size or by a full index, whichever comes first."""
     interval = max(workload.append_interval_seconds, 1 / rate)
-    by_time = rate * (min(policy.segment_ms, policy.max_lag_ms) / 1000 + interval / 2)
+    # A segment is closed by the first append after its time; appends of single records come at odd intervals.
+    late = 0.5 if not worst else 1.0 if rate * interval >= _EVEN_BATCH else _GAPS_WORST
+    by_time = rate * (min(policy.segment_ms, policy.max_lag_ms) / 1000 + late * interval)
     batch = max(1.0, rate * interval)
-    by_size = policy.segment_bytes / workload.record_bytes - batch / 2
+    by_size = policy.segment_bytes / workload.record_bytes - (0.0 if worst else batch / 2)
     entry_bytes = max(cleaner.index_interval_bytes, batch * workload.record_bytes)
     by_index = policy.segment_index_bytes / _INDEX_ENTRY_BYTES * entry_bytes / workload.record_bytes
     return max(1.0, min(by_time, by_size, by_index))
 
 
-def _segments_per_cycle(
+def _due_records(
     workload: Workload, policy: Policy, live: float, segment: float, rate: float, worst: bool
 ) -> float:
-    """Closed segments that make a partition eligible: by the ratio, or by ``max.compaction.lag.ms``."""
+    """Records, the first of a segment among them, after which a pass is due: closed segments that exceed the ratio, or
+    as many as come in ``max.compaction.lag.ms``.
+    """
     by_ratio = math.inf
     if policy.dirty_ratio < 1:
         need = live * workload.live_record_bytes * policy.dirty_ratio / (1 - policy.dirty_ratio)
         exact = need / (segment * workload.record_bytes)
-        by_ratio = exact + 1 if worst else math.floor(exact) + 1
-    by_lag = math.ceil(rate * policy.max_lag_ms / 1000 / segment) if policy.max_lag_ms < 1e15 else math.inf
-    return max(1, min(by_ratio, by_lag))
+        by_ratio = segment * (exact + 1 if worst else math.floor(exact) + 1)
+    by_lag = rate * policy.max_lag_ms / 1000 if policy.max_lag_ms < 1e15 else math.inf
+    return max(segment, min(by_ratio, by_lag))
 
 
 def _cycle(
     workload: Workload, policy: Policy, cleaner: CleanerSettings, costs: Costs, shape: _Shape
 ) -> _Cycle:
     """Solve for the dirty records at a pass: they decide how long it takes, and grow while it runs."""
-    backoff = cleaner.backoff_ms / 1000
     per_thread = workload.partitions / min(cleaner.threads, workload.partitions)
-    dirty = shape.dirty
+    dirty = shape.due
     clean_bytes = shape.live * workload.live_record_bytes
     if workload.bursts is not None:
         clean_bytes += shape.tombstones * workload.bursts.tombstone_bytes
@@ -221,20 +254,18 @@ def _cycle(
         cpu += (outputs - 1) * costs.segment_seconds(policy)
         wall = cpu + outputs * costs.sync_seconds
         wall = max(wall, _throttled_seconds(workload, cleaner, shape.live, dirty))
-        period = shape.dirty / shape.rate
-        turn = per_thread * wall  # one thread serves its partitions one after another
-        # An idle thread looks again only after its backoff; a busy one goes straight on to the next
-        # partition.
-        if backoff > period:
-            period = backoff + turn
-        period = max(period, turn)
-        after = shape.rate * period
+        looks = Looks(
+            segment=shape.segment / shape.rate,
+            due=shape.due / shape.rate,
+            backoff=cleaner.backoff_ms / 1000,
+            turn=per_thread * wall,  # one thread serves its partitions one after another
+        )
+        after = shape.rate * looks.period
         if abs(after - dirty) <= 1e-6 * dirty:
             break
         dirty = after
-    asleep_max = 0.0 if backoff > shape.dirty / shape.rate else backoff
-    queue_max = (per_thread - 1) * wall * min(1.0, turn / period)
-    return _Cycle(dirty, period, cpu, wall, asleep_max, queue_max, clean_bytes)
+    queue_max = (per_thread - 1) * wall * min(1.0, looks.turn / looks.period)
+    return _Cycle(dirty, cpu, wall, looks, queue_max, clean_bytes)
 
 
 def _segments_written(workload: Workload, policy: Policy, live: float, dirty: float) -> int:

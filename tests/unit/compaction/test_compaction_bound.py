@@ -1,0 +1,85 @@
+"""The bound of the closed form, held against the simulator: at cells that once broke it, and at random ones."""
+
+from __future__ import annotations
+
+import statistics
+
+import pytest
+
+from stateflow.compaction.model.closed_form import predict
+from stateflow.compaction.model.costs import Costs
+from stateflow.compaction.model.looks import Looks
+from stateflow.compaction.model.simulate import Simulation, SimulationOptions
+from stateflow.compaction.model.streams import RateStep, Stream
+from stateflow.compaction.model.workload import Workload
+from stateflow.compaction.settings.topic_settings import CleanerSettings, Policy
+from stateflow.lab.compaction.random_cells import KINDS, Checked, check, random_cells
+
+
+@pytest.mark.parametrize(("segment_ms", "backoff_ms"), [(14_250, 15_000), (7000, 15_000), (950, 1000)])
+def test_a_backoff_longer_than_a_segment_comes_on_top_of_it(segment_ms: int, backoff_ms: int) -> None:
+    """On a stock broker the closed form was 40, 20 and 15 % below the simulator."""
+    cleaner, rate, seconds = (
+        CleanerSettings(backoff_ms=backoff_ms),
+        40.0 * 15_000 / backoff_ms,
+        0.04 * backoff_ms,
+    )
+    stream = Stream(
+        keys=60, rates=(RateStep(0.0, rate),), seconds=seconds, zipf_exponent=None, value_bytes=(500, 500)
+    )
+    policy = Policy(segment_ms=segment_ms, segment_index_bytes=65_536, dirty_ratio=0.01)
+    options = SimulationOptions(linger_seconds=segment_ms / 50_000, warm_seconds=seconds / 10)
+    run = Simulation(1, policy, cleaner, Costs(), options).run(stream.updates())
+    each, interval = 525.0, options.linger_seconds
+    load = Workload(1, 60, rate, each, each, append_interval_seconds=interval)
+    closed = predict(load, policy, cleaner, Costs())
+    promised = predict(load, policy, cleaner, Costs(), worst=True)
+    assert closed.records_max == pytest.approx(run.records_max, rel=0.05)
+    assert run.records_max <= promised.records_max <= 1.1 * run.records_max
+    assert promised.records_max >= 60 + rate * (segment_ms + backoff_ms) / 1000
+
+
+def test_a_cleaner_that_looks_all_the_time_adds_nothing() -> None:
+    looks = Looks(segment=2.0, due=6.0, backoff=0.0, turn=0.1)
+    assert (looks.period, looks.reach_max, looks.reach_worst) == (6.0, 6.0, 6.0)
+
+
+def test_the_period_is_that_of_the_looks_where_these_are_rare_and_that_of_the_segments_where_not() -> None:
+    rare = Looks(segment=1.0, due=1.0, backoff=15.0, turn=0.0)
+    assert rare.period == pytest.approx(15.0)
+    assert rare.reach_max == pytest.approx(16.0)
+    often = Looks(segment=10.0, due=30.0, backoff=1.0, turn=0.0)
+    assert often.period == pytest.approx(30.0)
+    assert often.reach_max == pytest.approx(31.0)
+    assert often.left_mean == pytest.approx(0.5)
+
+
+def told(found: Checked) -> str:
+    """A cell in enough words to run it again."""
+    predicted = f"{found.expected.records_max:.0f} and {found.worst.records_max:.0f}"
+    return f"{found.cell}: {found.run.records_max} records, {predicted} predicted"
+
+
+def test_no_random_cell_breaks_its_bound() -> None:
+    found = [check(cell) for cell in random_cells(seed=100, count=300)]
+    assert {one.cell.kind for one in found} == set(KINDS)
+    assert sum(one.cell.cleaner.backoff_ms > one.cell.policy.segment_ms for one in found) > 60
+    assert [told(one) for one in found if one.broken] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(10))
+def test_no_random_cell_breaks_its_bound_ten_thousand_times(seed: int) -> None:
+    assert [told(one) for one in map(check, random_cells(seed, count=1000)) if one.broken] == []
+
+
+@pytest.mark.slow
+def test_the_closed_form_is_not_far_off_at_random_cells() -> None:
+    """Where windows close, the closed form names the worst phase, which few of these logs are in."""
+    found = [check(cell) for cell in random_cells(seed=200, count=150, updates=2400, cycles=30)]
+    steady = [one for one in found if one.cell.kind != "bursts"]
+    assert statistics.fmean(abs(one.size_error) for one in steady) <= 0.05
+    assert statistics.fmean(abs(one.mean_size_error) for one in steady) <= 0.06
+    assert statistics.fmean(abs(one.cpu_error) for one in steady) <= 0.15
+    assert statistics.fmean(abs(one.size_error) for one in found) <= 0.1
+    assert statistics.fmean(abs(one.cpu_error) for one in found) <= 0.2
