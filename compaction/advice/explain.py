@@ -74,12 +74,7 @@ def reasons(setting: Setting, chosen: Candidate, reachable: bool) -> tuple[str, 
     """From the objective to the policy, step by step."""
     measurement, objective = setting.measurement, setting.objective
     budget, live = setting.records_max, measurement.records_floor * objective.live_headroom
-    told = [
-        f"{objective.restore_within_seconds:g} s at {measurement.restore.records_per_second:,.0f} records/s "
-        f"({measurement.restore.source}) with {objective.restorers} restorer(s) allow a log of "
-        f"{budget:,.0f} records, "
-        f"{objective.margin:.0%} kept free."
-    ]
+    told = [_sum(setting)]
     if budget <= live:
         told.append(
             f"The {live:,.0f} live records alone exceed that: no compaction, however hard, can meet the "
@@ -110,6 +105,19 @@ def reasons(setting: Setting, chosen: Candidate, reachable: bool) -> tuple[str, 
             f"Segments are closed by {how}; {chosen.expected.segments_per_cycle} of them start a pass."
         )
     return tuple(told)
+
+
+def _sum(setting: Setting) -> str:
+    """From the restore time to the record budget: figures that add up."""
+    objective, restore = setting.objective, setting.measurement.restore
+    shared = objective.parallelism(setting.measurement.partitions)
+    within = restore.records_within(objective.restore_within_seconds)
+    one = f"In {objective.restore_within_seconds:g} s one restorer reads {within:,.0f} records: {restore.told(within)}"
+    several = "" if shared == 1 else f" {objective.restorers} restorers read {within * shared:,.0f}."
+    return (
+        f"{one} ({restore.source}).{several} With {objective.margin:.0%} kept free the log may have "
+        f"{setting.records_max:,.0f}."
+    )
 
 
 def limits(setting: Setting, chosen: Candidate) -> tuple[str, ...]:

@@ -51,4 +51,4 @@ def _weight(found: Measurement, costs: Costs) -> float:
     live = load.live_records / load.partitions
     rate = max(found.updates_per_second, 1e-3)
     cpu = pass_cpu(load, found.cleaner, costs, live, live)
-    return cpu * rate / found.restore.records_per_second
+    return cpu * rate * found.restore.seconds_per_record

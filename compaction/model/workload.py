@@ -70,22 +70,51 @@ class Workload:
         return replace(self.scaled(rate, live), live_record_bytes=max(high, self.live_record_bytes))
 
 
+UNLIMITED = 1e300
+"""Of a rate per second: finite, because JSON has no infinity."""
+
+
 @dataclass(frozen=True, slots=True)
 class RestoreRate:
-    """How long reading a log back takes: ``fixed_seconds`` and then so many records per second, per restorer."""
+    """How long one restorer takes to read a log back: ``fixed_seconds`` + records / r + bytes / b.
+
+    ``record_bytes`` is what a record of the log at hand takes, keys and values uncompressed, so that a number of
+    records tells the bytes, too. Where r and b come from restores of one log alone, they tell their sum; how it is
+    divided is then assumed, and matters only when records change their size.
+    """
 
     records_per_second: float
+    """r: what a record costs however small it is."""
     fixed_seconds: float = 0.0
     source: str = "given"
     relative_error: float = 0.2
+    bytes_per_second: float = UNLIMITED
+    """b."""
+    record_bytes: float = 0.0
+    cpu_seconds_per_record: float | None = None
+    """CPU time of the restoring process per record of this log; None when it was not measured."""
+
+    @property
+    def seconds_per_record(self) -> float:
+        """For records of this log, their bytes included."""
+        return 1 / self.records_per_second + self.record_bytes / self.bytes_per_second
 
     def seconds(self, records: float) -> float:
         """Time for one restorer to restore a log of so many records."""
-        return self.fixed_seconds + records / self.records_per_second
+        return self.fixed_seconds + records * self.seconds_per_record
 
     def records_within(self, seconds: float) -> float:
         """How many records one restorer can restore in a time; 0 when the fixed part alone takes longer."""
-        return max(0.0, (seconds - self.fixed_seconds) * self.records_per_second)
+        return max(0.0, (seconds - self.fixed_seconds) / self.seconds_per_record)
+
+    def told(self, records: float) -> str:
+        """How the time for so many records comes about: a sum that adds up."""
+        parts = [f"{self.fixed_seconds:.2f} s to start"] if self.fixed_seconds else []
+        parts.append(f"{records / self.records_per_second:.2f} s for {records:,.0f} records")
+        log_bytes = records * self.record_bytes
+        if self.bytes_per_second < UNLIMITED and log_bytes:
+            parts.append(f"{log_bytes / self.bytes_per_second:.2f} s for {log_bytes / 1e6:,.1f} MB")
+        return " + ".join(parts)
 
 
 def zipf_weights(keys: int, exponent: float) -> list[float]:

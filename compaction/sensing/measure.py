@@ -20,7 +20,7 @@ from stateflow.compaction.sensing.cleaner_metrics import CleanerMetrics, estimat
 from stateflow.compaction.sensing.measurement import Measurement, SizeSample
 from stateflow.compaction.sensing.record_sizes import RECORD_OVERHEAD_BYTES, RecordBytes
 from stateflow.compaction.sensing.record_sizes import estimate as estimate_bytes
-from stateflow.compaction.sensing.restore_probe import probe_restore
+from stateflow.compaction.sensing.restore_probe import learn_rate
 from stateflow.compaction.sensing.sketch import KeySketch
 from stateflow.compaction.settings.topic_settings import Policy
 from stateflow.errors import PartitionCountChanged
@@ -28,9 +28,11 @@ from stateflow.log.base import Cluster, Reader
 from stateflow.log.reading import read_ranges
 from stateflow.record import OffsetRange, RecordBatch, TopicPartition
 
-_MIN_RECORDS_FOR_RATE = 20_000
-"""Reading fewer records says more about the connection than about the restore rate."""
-DEFAULT_RESTORE_RATE = RestoreRate(200_000, 0.1, "assumed, as the log is too short to measure it", 0.5)
+_MIN_RECORDS_FOR_RATE, _MIN_BYTES_FOR_RATE = 20_000, 32e6
+"""Reading fewer records and bytes says more about the connection than about the restore rate."""
+DEFAULT_RESTORE_RATE = RestoreRate(
+    200_000, 0.1, "assumed, as the log is too short to measure it", 0.5, bytes_per_second=150e6
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +47,9 @@ class MeasureOptions:
     updates_per_second: float | None = None
     """Given by hand when the application is not running."""
     restore: RestoreRate | None = None
-    """Learnt from real restores; else one restore into a temporary store is timed."""
-    probe_records_max: int = 5_000_000
-    """A longer log is not restored on trial: the reading of it is timed instead."""
+    """Learnt from real restores; else two restores of different size into a temporary store are timed."""
+    probe_records_max: int = 1_000_000
+    """Of a longer log only so many records are restored on trial; with 0 the reading of it is timed instead."""
     keys_max: int = 65_536
     """Keys counted exactly; more are estimated to within a percent."""
     metrics_urls: tuple[str, ...] = ()
@@ -120,6 +122,9 @@ def measure(
     bursts = _bursts(size_bytes, scan, policy, scale)
     per_record = _record_sizes(size_bytes, watch, scan, scale, bursts)
     rate, rate_source = _rate(options, watch, scan, scale)
+    restore, busy = options.restore, None
+    if restore is None:
+        restore, busy = _restore_rate(cluster, topic, scan, options, progress, clock)
     found = Measurement(
         topic=topic,
         partitions=count,
@@ -140,10 +145,10 @@ def measure(
         updates_per_second=rate,
         rate_source=rate_source,
         transactional=scan.markers,
-        restore=options.restore or _restore_rate(cluster, topic, scan, count, options, progress, clock),
+        restore=restore,
         cleaner_cores=None if watch.cleaner is None else watch.cleaner.cleaner_seconds / watch.seconds,
         sizes=tuple(watch.samples),
-        unknown=_unknown(options, watch, scan, count, newer),
+        unknown=(*_unknown(options, watch, scan, count, newer), *([busy] if busy else [])),
         overrides=admin.topic_overrides(topic),
         measured_ms=clock.now_ms(),
         compacted="compact" in config.get("cleanup.policy", ""),
@@ -347,19 +352,18 @@ def _restore_rate(
     cluster: Cluster,
     topic: str,
     scan: _Scan,
-    partitions: int,
     options: MeasureOptions,
     progress: Callable[[str], None],
     clock: Clock,
-) -> RestoreRate:
-    """From one restore on trial; from reading alone for a long log; assumed for a short one."""
-    if scan.records < _MIN_RECORDS_FOR_RATE:
-        return DEFAULT_RESTORE_RATE
-    if scan.records > options.probe_records_max or scan.partitions_read < partitions:
-        return RestoreRate(scan.records / scan.seconds, 0.1, "reading the log, timed here", 0.4)
+) -> tuple[RestoreRate, str | None]:
+    """From two restores on trial, with a warning where the machine was busy; assumed for a short log."""
+    record_bytes = scan.plain_bytes / max(1, scan.records)
+    if scan.records < _MIN_RECORDS_FOR_RATE and scan.plain_bytes < _MIN_BYTES_FOR_RATE:
+        return replace(DEFAULT_RESTORE_RATE, record_bytes=record_bytes), None
+    if options.probe_records_max == 0:
+        return RestoreRate(scan.records / scan.seconds, 0.1, "reading the log, timed here", 0.4), None
     progress(f"restoring {topic} on trial")
-    probe = probe_restore(cluster, topic, clock=clock)
-    return RestoreRate(probe.records / probe.seconds, 0.0, "one restore on trial, timed here", 0.25)
+    return learn_rate(cluster, topic, clock=clock, most=min(1.0, options.probe_records_max / scan.records))
 
 
 def _unknown(options: MeasureOptions, watch: _Watch, scan: _Scan, count: int, newer: bool) -> tuple[str, ...]:
@@ -381,7 +385,11 @@ def _unknown(options: MeasureOptions, watch: _Watch, scan: _Scan, count: int, ne
     if not scan.sketch.is_exact:
         told.append(f"Keys were estimated from a sketch, to ±{scan.sketch.relative_error:.1%}.")
     if options.restore is None and scan.records > options.probe_records_max:
-        told.append("The restore rate is that of reading alone; writing the store makes a restore slower.")
+        told.append(
+            f"The restore rate is that of the first {options.probe_records_max:,} records; larger stores are slower."
+            if options.probe_records_max
+            else "The restore rate is that of reading alone; writing the store makes a restore slower."
+        )
     if newer:
         told.append("The broker is newer than Kafka 4.3; the strictest known ranges were used.")
     return tuple(told)

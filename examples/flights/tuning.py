@@ -49,9 +49,10 @@ def tune(shell: Shell, brokers: str, cluster: Cluster, busiest: tuple[str, float
     rate = ["--rate", f"{updates_per_second:.0f}", *WATCH]
     (found,) = shell.json("compaction", "measure", "--topic", topic, *rate)
     restore = found["restore"]
-    now = restore["fixed_seconds"] + found["records"] / restore["records_per_second"]
+    per_record = 1 / restore["records_per_second"] + restore["record_bytes"] / restore["bytes_per_second"]
+    now = restore["fixed_seconds"] + found["records"] * per_record
     goal = ["--topic", topic, "--transaction-timeout", TRANSACTION_TIMEOUT]
-    given = [*rate, "--restore-rate", f"{restore['records_per_second']:.0f}"]
+    given = [*rate, "--restore-rate", f"{1 / per_record:.0f}"]
     asked, changes = applied(shell, now, goal, given, found, folder)
     live = found["live_keys"] + found["tombstones"]
     live_bytes = live * (
