@@ -21,6 +21,7 @@ APPEND_SECONDS_PER_RECORD = 6e-6
 _IMAGE_FIXED_SECONDS = 0.2
 _STANDBY_LAG_SECONDS = 1.0
 _TRANSACTION_TIMEOUT_MS = 5_000
+_BACKOFF_MS_MIN, _BACKOFF_SHARE = 250, 0.05
 BUFFER_BYTES_MIN = 2 << 20
 """Kafka wants strictly more than 1 MiB of dedupe buffer per cleaner thread."""
 
@@ -46,10 +47,11 @@ def alternatives(
         *_broker_settings(measurement, objective, costs, base),
         *_shorter_transactions(measurement, objective, costs, base),
         *_fewer_tombstones(measurement, objective, costs, base),
-        _image_and_tail(measurement, objective),
-        _eventual(measurement, objective),
         _standby(measurement, objective),
     ]
+    # Another system's restorers read the whole log: they know no images, and nobody there writes old keys again.
+    if measurement.ours:
+        found += [_image_and_tail(measurement, objective), _eventual(measurement, objective)]
     return tuple(found)
 
 
@@ -61,7 +63,9 @@ def _best_cores(
     factor: float,
     cleaner: CleanerSettings,
 ) -> float | None:
-    """Least cleaner and roll CPU when the record budget is ``factor`` times one restorer's; None if not reachable."""
+    """Least CPU when the record budget is ``factor`` times one restorer's, looking of idle threads included; None if
+    it is not reachable.
+    """
     version = (5, 0) if measurement.broker_newer_than_known else measurement.broker_version
     shared = min(factor, measurement.partitions)
     space = SearchSpace(
@@ -70,7 +74,7 @@ def _best_cores(
     within = measurement.restore.records_within(objective.restore_within_seconds)
     budget = within * factor * (1 - objective.margin)
     chosen = cheapest(candidates(measurement.workload(), space), budget, objective.disk_bytes_max)
-    return None if chosen is None else chosen.expected.cores
+    return None if chosen is None else chosen.expected.cores + costs.looking_cores(cleaner)
 
 
 def _if_it_saves(
@@ -179,13 +183,17 @@ def _fewer_tombstones(
 
 
 def fitting_cleaner(measurement: Measurement) -> CleanerSettings:
-    """Cleaner settings that suit this topic alone: a short sleep, a dedupe buffer twice what its keys need."""
+    """Cleaner settings that suit this topic alone: a sleep that is short beside the time in which its live records are
+    written anew, as every look costs; a dedupe buffer twice what its keys need.
+    """
     cleaner = measurement.cleaner
     keys = max(1, measurement.records_floor / measurement.partitions)
+    rate = max(measurement.updates_per_second, 1e-3)
+    sleep_ms = round(min(float(cleaner.backoff_ms), 1000 * _BACKOFF_SHARE * measurement.records_floor / rate))
     buffer_bytes = max(BUFFER_BYTES_MIN, 2 ** math.ceil(math.log2(keys * 24 / cleaner.load_factor * 2)))
     return replace(
         cleaner,
-        backoff_ms=min(cleaner.backoff_ms, 250),
+        backoff_ms=min(cleaner.backoff_ms, max(_BACKOFF_MS_MIN, round(sleep_ms, -1))),
         dedupe_buffer_bytes=min(cleaner.dedupe_buffer_bytes, buffer_bytes * cleaner.threads),
     )
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from stateflow.compaction.advice.objective import Objective
-from stateflow.compaction.advice.search import Candidate
+from stateflow.compaction.advice.search import Candidate, SearchSpace, cheapest, hand_points
 from stateflow.compaction.model.closed_form import predict
 from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.sensing.measurement import Measurement
 from stateflow.compaction.settings.knobs import Knob
 from stateflow.compaction.settings.topic_settings import Policy
+
+_CHEAPER_THAN_HAND = 0.95
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,29 @@ def reasons(setting: Setting, chosen: Candidate, reachable: bool) -> tuple[str, 
             f"Segments are closed by {how}; {chosen.expected.segments_per_cycle} of them start a pass."
         )
     return tuple(told)
+
+
+def beside_hand(
+    setting: Setting, space: SearchSpace, found: Sequence[Candidate], chosen: Candidate | None
+) -> tuple[str, ...]:
+    """What the policy saves beside the best one that people choose by hand; plainly, where it saves nothing."""
+    by_hand = hand_points(space)
+    points = [one for one in found if one.policy in by_hand]
+    best = cheapest(points, setting.records_max, setting.objective.disk_bytes_max)
+    if chosen is None or best is None:
+        return ()
+    cleaner = setting.measurement.cleaner
+    point = f"segment.ms={best.policy.segment_ms} with min.cleanable.dirty.ratio={best.policy.dirty_ratio:g}"
+    share = chosen.expected.cores / max(best.expected.cores, 1e-12)
+    if share < _CHEAPER_THAN_HAND:
+        return (
+            f"It takes {share:.0%} of the CPU of the best setting by hand that holds the same bound, {point}.",
+        )
+    return (
+        f"No topic setting is much cheaper than one chosen by hand, {point}: passes come when a cleaner thread looks, "
+        f"every {cleaner.backoff_ms / 1000:g} s, and cost the same. What is left to save lies in the cleaner settings "
+        "of the broker (--broker-settings).",
+    )
 
 
 def _sum(setting: Setting) -> str:

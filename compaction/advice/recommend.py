@@ -10,7 +10,7 @@ import math
 from dataclasses import replace
 
 from stateflow.compaction.advice.alternatives import alternatives
-from stateflow.compaction.advice.explain import Setting, guarded, limits, reasons
+from stateflow.compaction.advice.explain import Setting, beside_hand, guarded, limits, reasons
 from stateflow.compaction.advice.objective import Objective
 from stateflow.compaction.advice.recommendation import CurvePoint, Outcome, Recommendation
 from stateflow.compaction.advice.search import (
@@ -88,7 +88,8 @@ def recommend(
         before={name: measurement.overrides.get(name) for name in changes},
         curve=_curve(setting, found),
         guards=guards,
-        reasons=(_KEPT,) if kept else reasons(setting, closest, chosen is not None),
+        reasons=((_KEPT,) if kept else reasons(setting, closest, chosen is not None))
+        + beside_hand(setting, space, found, chosen),
         limits=limits(setting, closest) if chosen is not None else (),
         alternatives=alternatives(measurement, objective, setting.costs, base) if with_alternatives else (),
         unknown=measurement.unknown,

@@ -22,6 +22,10 @@ _SEGMENTS_MAX = 100
 """Closed segments that the live records may fill: each keeps three files open, and costs the cleaner a flush."""
 _ROUND_BYTES = 65_536
 
+HAND_SEGMENT_MS = (100, 1000, 5000, 10_000, 30_000, 60_000, 300_000, 3_600_000)
+HAND_DIRTY_RATIOS = (0.01, 0.1, 0.33, 0.5, 0.66)
+"""What people set by hand. The search tries these, too: what it finds never costs more."""
+
 Rolling = Literal["size", "time"]
 
 
@@ -62,7 +66,23 @@ class SearchSpace:
 
 def candidates(workload: Workload, space: SearchSpace) -> list[Candidate]:
     """All candidates, predicted. A few thousand at most."""
-    return predicted(workload, space, dict(_policies(workload, space)))
+    return predicted(workload, space, {**hand_points(space), **dict(_policies(workload, space))})
+
+
+def hand_points(space: SearchSpace) -> dict[Policy, Rolling]:
+    """Policies as people choose them, and the one in force, as far as they are legal here."""
+    time, ratio = space.knobs["segment.ms"], space.knobs["min.cleanable.dirty.ratio"]
+    lengths = (
+        [one for one in HAND_SEGMENT_MS if time.allows(one)] if time.tunable else [space.base.segment_ms]
+    )
+    ratios = HAND_DIRTY_RATIOS if ratio.tunable else (space.base.dirty_ratio,)
+    found: dict[Policy, Rolling] = {space.base: "time"}
+    found |= {
+        replace(space.base, segment_ms=segment_ms, dirty_ratio=dirty_ratio): "time"
+        for segment_ms in lengths
+        for dirty_ratio in ratios
+    }
+    return found
 
 
 def predicted(workload: Workload, space: SearchSpace, policies: Mapping[Policy, Rolling]) -> list[Candidate]:

@@ -157,7 +157,7 @@ def fit(runs: Sequence[CalibrationRun], cleaner: CleanerSettings) -> Calibration
     fitted = [run for run in runs if run.name != BUSY]
     pace = statistics.median(run.pace_seconds for run in runs)
     measured = [
-        max(1e-9, run.cleaner_seconds - base.idle_share * run.seconds) * pace / run.pace_seconds
+        max(1e-9, run.cleaner_seconds - base.looking_cores(cleaner) * run.seconds) * pace / run.pace_seconds
         for run in fitted
     ]
     rows = [[count / of for count in run.work.counts] for run, of in zip(fitted, measured, strict=True)]
@@ -197,7 +197,7 @@ def fit(runs: Sequence[CalibrationRun], cleaner: CleanerSettings) -> Calibration
 def _sync_seconds(run: CalibrationRun, costs: Costs, cleaner: CleanerSettings) -> float:
     """Wall time per segment written that is not CPU: what a cleaner that is never idle does not use of its time."""
     per_segment = costs.cpu_seconds(cleaner, run.work.counts) / max(1, run.work.segments_written)
-    working = run.cleaner_seconds - costs.idle_share * run.seconds
+    working = run.cleaner_seconds - costs.looking_cores(cleaner) * run.seconds
     resting = cleaner.threads * run.seconds - working - run.cleaner_wait_seconds
     return max(0.0, per_segment * resting / working)
 

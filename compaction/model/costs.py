@@ -59,8 +59,8 @@ class Costs:
     """Per byte of ``segment.index.bytes``, at every roll."""
     sync_seconds: float = 0.006
     """Wall time per segment that a pass writes which is not CPU: flushing it to disk."""
-    idle_share: float = 0.0036
-    """Of one core, spent by a cleaner thread that only looks."""
+    look_seconds: float = 0.00036
+    """CPU of one look at all logs by a cleaner thread that finds nothing to do, once per backoff."""
     source: str = "defaults"
     uncertainty_factor: float = 4.0
     """Predicted CPU is right to within this factor either way. The defaults were fitted with the server compiler of
@@ -71,6 +71,10 @@ class Costs:
         """The same work on a machine that needs so many times the CPU time for it."""
         work = {name: factor * getattr(self, name) for name in _WORK}
         return replace(self, **work)
+
+    def looking_cores(self, cleaner: CleanerSettings) -> float:
+        """CPU seconds per second of cleaner threads that only look."""
+        return cleaner.threads * self.look_seconds / max(1e-3, cleaner.backoff_ms / 1000)
 
     def fixed_seconds(self, cleaner: CleanerSettings) -> float:
         """CPU of a pass that finds nothing to do: its own work, and zero-filling one thread's buffer."""

@@ -88,7 +88,7 @@ def estimate(
         # Each byte kept is read once and written once.
         per_byte = costs.read_seconds_per_record / workload.record_bytes + costs.write_seconds_per_byte
         cores = moved / 2 * per_byte
-    cores += costs.idle_share  # of the threads that only look
+    cores += costs.looking_cores(cleaner)  # of the threads that only look
     high = costs.uncertainty_factor * cores
     if before.cpu_seconds_total is not None and after.cpu_seconds_total is not None and moved:
         process = max(0.0, after.cpu_seconds_total - before.cpu_seconds_total) / seconds

@@ -76,6 +76,8 @@ class _Scan:
     first_ms: int = 2**63
     last_ms: int = 0
     markers: bool = False
+    ours: bool = False
+    """Reserved records of this library were seen."""
     seconds: float = 0.0
 
 
@@ -153,6 +155,7 @@ def measure(
         measured_ms=clock.now_ms(),
         compacted="compact" in config.get("cleanup.policy", ""),
         bursts=bursts,
+        ours=scan.ours,
     )
     return found if watch.metrics is None else _with_metrics(found, watch, options.costs)
 
@@ -289,6 +292,7 @@ def _take(scan: _Scan, batch: RecordBatch) -> None:
     if len(state) == len(batch):
         scan.sketch.add(batch.keys, batch.values, batch.timestamps_ms)
     else:
+        scan.ours = True
         keys, values = [batch.keys[i] for i in state], [batch.values[i] for i in state]
         scan.sketch.add(keys, values, [batch.timestamps_ms[i] for i in state])
     scan.records += len(batch)

@@ -71,6 +71,9 @@ class Measurement:
     bursts: Bursts | None = None
     """Deletions that come many at a time; None when keys are deleted one by one, or not at all."""
 
+    ours: bool = False
+    """True when the log carries commit records of this library: only then can its restorers use images."""
+
     @classmethod
     def known(
         cls,
@@ -84,6 +87,7 @@ class Measurement:
         policy: Policy | None = None,
         partitions: int = 1,
         bursts: Bursts | None = None,
+        ours: bool = False,
     ) -> Measurement:
         """What measuring a Kafka 4.3 topic of this load would find just after a pass: for loads that are known."""
         return cls(
@@ -106,6 +110,7 @@ class Measurement:
             transactional=False,
             restore=restore,
             bursts=bursts,
+            ours=ours,
         )
 
     @property

@@ -137,11 +137,11 @@ def _cell(
         simulated_records_max=simulation.records_max,
         simulated_size_mean_bytes=simulation.size_mean_bytes,
         simulated_size_max_bytes=simulation.size_max_bytes,
-        simulated_cleaner_cores=simulation.cleaner_cores + costs.idle_share,
-        simulated_cleaner_cores_uncorrected=uncorrected.cleaner_cores + costs.idle_share,
+        simulated_cleaner_cores=simulation.cleaner_cores + costs.looking_cores(cleaner),
+        simulated_cleaner_cores_uncorrected=uncorrected.cleaner_cores + costs.looking_cores(cleaner),
         slowness=slowness,
         closed_size_max_bytes=closed.size_max_bytes if math.isfinite(closed.size_max_bytes) else None,
-        closed_cleaner_cores=closed.cleaner_cores + costs.idle_share,
+        closed_cleaner_cores=closed.cleaner_cores + costs.looking_cores(cleaner),
         sizes=tuple((sample.seconds, sample.size_bytes) for sample in runs[0].sizes),
     )
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from stateflow.compaction.advice.alternatives import writes_per_update
+from stateflow.compaction.advice.alternatives import fitting_cleaner, writes_per_update
 from stateflow.compaction.advice.objective import Objective
 from stateflow.compaction.advice.recommend import recommend, resolution_cores
 from stateflow.compaction.advice.share import shared_objectives
@@ -31,6 +31,7 @@ BASE = replace(
         record_bytes=571.0,
         restore=RestoreRate(250_000, 0.02, "given", 0.1),
         cleaner=CleanerSettings(backoff_ms=100),
+        ours=True,
     ),
     size_bytes=10_000_000,
     disk_bytes=10_000_000,
@@ -306,3 +307,40 @@ def test_the_page_puts_the_recommendation_on_the_curve_of_the_cheapest_policies(
 )
 def test_settings_are_shown_with_a_unit_for_people(setting: str, value: str, shown: str) -> None:
     assert with_unit(setting, value) == shown
+
+
+def test_images_and_re_emission_are_for_our_own_changelogs_alone() -> None:
+    """Restorers of other systems read the whole log."""
+    ours = {other.name for other in recommend(BASE, 0.09).alternatives}
+    foreign = {other.name for other in recommend(replace(BASE, ours=False), 0.09).alternatives}
+    assert ours - foreign == {"image + tail", "eventual re-emission"}
+
+
+STOCK = replace(BASE, cleaner=CleanerSettings(), live_keys=20_000, updates_per_second=1000.0)
+
+
+@pytest.mark.parametrize(
+    ("segment_ms", "dirty_ratio"), [(1000, 0.01), (10_000, 0.01), (30_000, 0.5), (1000, 0.66)]
+)
+def test_no_hand_point_that_holds_the_same_bound_is_cheaper(segment_ms: int, dirty_ratio: float) -> None:
+    policy = replace(STOCK.policy, segment_ms=segment_ms, dirty_ratio=dirty_ratio)
+    found = recommend(replace(STOCK, policy=policy), 0.5, with_alternatives=False)
+    assert found.reachable
+    assert found.current.meets
+    by_hand = found.current.cleaner_cores + found.current.roll_cores
+    saving_worth_a_change = resolution_cores(by_hand)
+    assert found.best.cleaner_cores + found.best.roll_cores <= by_hand + saving_worth_a_change
+
+
+def test_where_topic_settings_save_nothing_it_is_said() -> None:
+    tight = recommend(STOCK, 0.21)
+    assert tight.reachable
+    assert any("by hand" in reason for reason in tight.reasons)
+
+
+def test_a_short_backoff_is_not_free() -> None:
+    """Every look at all logs costs: a load that is slow gets a longer sleep than one that is fast."""
+    slow = fitting_cleaner(replace(STOCK, updates_per_second=100.0))
+    fast = fitting_cleaner(replace(STOCK, updates_per_second=50_000.0))
+    assert (fast.backoff_ms, slow.backoff_ms) == (250, 10_000)
+    assert Costs().looking_cores(fast) > 10 * Costs().looking_cores(slow)

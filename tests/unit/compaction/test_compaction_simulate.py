@@ -161,7 +161,7 @@ def simulated_run(cell: Cell, cleaner: CleanerSettings, costs: Costs) -> Calibra
     """What a broker with these costs would show."""
     options = SimulationOptions(warm_seconds=cell.warm_seconds)
     run = Simulation(cell.stream.partitions, cell.policy, cleaner, costs, options).run(cell.stream.updates())
-    cpu = (run.cleaner_cores + costs.idle_share) * run.seconds
+    cpu = (run.cleaner_cores + costs.looking_cores(cleaner)) * run.seconds
     buffer_bytes = cleaner.dedupe_buffer_bytes / cleaner.threads
     return CalibrationRun(cell.name, run.seconds, cpu, 0.0, buffer_bytes, 0.001, run.work)
 
