@@ -19,6 +19,7 @@ import msgspec
 
 from stateflow.compaction.calibration.broker_settings import cleaner_settings
 from stateflow.compaction.calibration.cell import Cell, run_cell
+from stateflow.compaction.calibration.default_costs import default_costs
 from stateflow.compaction.cluster.admin import ClusterAdmin
 from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.model.simulate import Simulation, SimulationOptions, Work
@@ -231,10 +232,10 @@ def save(calibration: Calibration, path: Path) -> None:
     temporary.replace(path)
 
 
-def load(path: Path, cleaner: CleanerSettings) -> Costs:
-    """The saved costs, or the defaults when there are none for these cleaner settings."""
+def load(path: Path, cleaner: CleanerSettings, broker_pid: int | None = None) -> Costs:
+    """The saved costs, or the defaults for this broker when there are none for these cleaner settings."""
     if not path.exists():
-        return Costs()
+        return default_costs(broker_pid)
     try:
         saved = msgspec.json.decode(path.read_bytes(), type=Calibration)
     except msgspec.DecodeError as error:
@@ -245,4 +246,4 @@ def load(path: Path, cleaner: CleanerSettings) -> Costs:
         cleaner.threads,
         cleaner.dedupe_buffer_bytes,
     )
-    return saved.costs if same else Costs()
+    return saved.costs if same else default_costs(broker_pid)

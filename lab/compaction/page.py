@@ -12,6 +12,7 @@ from stateflow.compaction.pages.html import figure, percent, table
 from stateflow.compaction.pages.style import STYLE
 from stateflow.compaction.settings.topic_settings import Policy
 from stateflow.lab.compaction.result import CellFigures, LoopFigures, Study, mean_abs
+from stateflow.lab.compaction.stock_page import stock_section
 
 _MB = 1e6
 
@@ -27,6 +28,7 @@ def study_page(study: Study) -> str:
             _saw_teeth(study),
             _accuracy(study),
             _trims(study),
+            stock_section(study.stock),
             _method(study),
         ]
     )

@@ -7,11 +7,12 @@ partitions, in miniature: how restore time depends on log compaction (DRSS 2019)
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from stateflow.compaction.model.streams import TOMBSTONE_BYTES, RateStep, State, Stream
 from stateflow.compaction.model.workload import Bursts
 from stateflow.compaction.settings.topic_settings import Policy
+from stateflow.lab.compaction.stock import StockOptions
 
 AFTER_CLOSE_SECONDS = 0.5
 GRID_SEGMENT_MS = (100, 1000)
@@ -39,6 +40,7 @@ class StudyOptions:
     loop_seconds: float = 75.0
     loops: tuple[str, ...] = ("watched", "fixed 1000ms-0.33", "fixed 100ms-0.01")
     """What goes through the rate step: the tuner's loop, and settings that stay as they are."""
+    stock: StockOptions = field(default_factory=StockOptions)
     seed: int = 1
 
 
@@ -56,6 +58,7 @@ def quick_options() -> StudyOptions:
         calibration_seconds=4.0,
         loop_seconds=36.0,
         loops=("watched", "fixed 1000ms-0.33"),
+        stock=StockOptions(seconds=75.0, warm_seconds=20.0, cells=6, together=6),
     )
 
 

@@ -12,6 +12,7 @@ from stateflow.compaction.control.watch import Decision
 from stateflow.compaction.settings.topic_settings import CleanerSettings, Policy
 from stateflow.lab.compaction.loop import LoopResult
 from stateflow.lab.compaction.plan import StudyOptions
+from stateflow.lab.compaction.stock import StockFigures
 from stateflow.lab.compaction.trimmed import TrimmedResult
 
 LATE_SECONDS_MAX = 1.0
@@ -194,6 +195,8 @@ class Study:
     objectives: tuple[ObjectiveFigures, ...]
     trims: tuple[TrimFigures, ...]
     loops: tuple[LoopFigures, ...]
+    stock: StockFigures | None = None
+    """Of brokers with the cleaner's own defaults; None when they were left out."""
 
     def summary(self) -> dict[str, Any]:
         """Everything but the time series, as plain data for JSON."""
@@ -237,6 +240,7 @@ class Study:
                 }
                 for loop in self.loops
             ],
+            "stock_broker": None if self.stock is None else self.stock.summary(),
             "loop_share_over_bound": watched.share_over_bound if watched else None,
         }
 

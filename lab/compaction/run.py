@@ -29,6 +29,7 @@ from stateflow.lab.compaction.bench import Bench
 from stateflow.lab.compaction.beyond_cells import loops_of, trims_of
 from stateflow.lab.compaction.plan import Setup, StudyOptions, grid, setups, study_settings
 from stateflow.lab.compaction.result import CellFigures, ObjectiveFigures, Study, TrimFigures
+from stateflow.lab.compaction.stock import StockFigures, run_stock
 
 _MARGIN = 0.045
 """Kept free in the study's recommendations: the load is known exactly, the model is off by up to this much."""
@@ -63,6 +64,12 @@ def run_study(bench: Bench, options: StudyOptions) -> Study:
         if setup.state == "fold-left":
             trims += trims_of(bench, options, setup, measured)
     loops = loops_of(bench, options, calibration.costs, cells)
+    stock = bench.kept(
+        "stock brokers",
+        [options.stock, calibration.pace_seconds],
+        StockFigures,
+        lambda: run_stock(options.stock, calibration.costs, bench.progress),
+    )
     return Study(
         options=options,
         broker=".".join(map(str, bench.admins[0].version()[0])),
@@ -72,6 +79,7 @@ def run_study(bench: Bench, options: StudyOptions) -> Study:
         objectives=tuple(objectives),
         trims=tuple(trims),
         loops=tuple(loops),
+        stock=stock,
     )
 
 
