@@ -25,7 +25,7 @@ from stateflow.compaction.control.journal import Journal, default_folder
 from stateflow.compaction.control.negotiate import recommend_allowed
 from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.model.workload import RestoreRate
-from stateflow.compaction.sensing.measure import MeasureOptions, measure, with_settings_in_force
+from stateflow.compaction.sensing.measure import MeasureOptions, local_broker, measure, with_settings_in_force
 from stateflow.compaction.sensing.measurement import Measurement
 from stateflow.errors import ConfigError
 from stateflow.log.kafka import KafkaCluster, connect
@@ -51,7 +51,7 @@ class Session:
 
     def costs(self, found: Measurement) -> Costs:
         """Calibrated for the cleaner settings that the topic was measured under, else the defaults."""
-        return load(self.calibration_path, found.cleaner)
+        return load(self.calibration_path, found.cleaner, local_broker(self.admin))
 
     def topics(self, topics: tuple[str, ...], app_id: str | None) -> list[str]:
         """The topics named, and the changelogs of the application named."""
@@ -86,7 +86,7 @@ class Session:
             updates_per_second=options["rate"],
             restore=given,
             metrics_urls=options["metrics_urls"],
-            costs=load(self.calibration_path, self.admin.cleaner_settings(leader)),
+            costs=load(self.calibration_path, self.admin.cleaner_settings(leader), local_broker(self.admin)),
         )
         return measure(
             self.cluster,
@@ -150,6 +150,7 @@ def objective_of(options: dict[str, Any]) -> Objective:
         transaction_timeout_ms=round(1000 * options["transaction_timeout"]),
         replay_seconds_max=options["slowest_replay"],
         disk_bytes_max=options["disk"],
+        cpu_cores_max=options["cpu"],
     )
 
 
@@ -210,5 +211,8 @@ objective_options = _stack(
         help="The slowest reader that must see every tombstone. [default: ten restores, at least 60s]",
     ),
     click.option("--disk", type=float, help="Bound on the bytes on disk, replaced files included."),
+    click.option(
+        "--cpu", type=float, help="Bound on the broker's CPU, in cores: the smallest log that it buys."
+    ),
     click.option("--provider", default="apache", show_default=True, help="apache, confluent-cloud or msk."),
 )

@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass, replace
 
 from stateflow.compaction.advice.objective import Objective
-from stateflow.compaction.advice.search import SearchSpace, candidates, cheapest
+from stateflow.compaction.advice.search import Bounds, SearchSpace, candidates, cheapest
 from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.sensing.measurement import Measurement
 from stateflow.compaction.settings.knobs import knobs_for
@@ -73,7 +73,8 @@ def _best_cores(
     )
     within = measurement.restore.records_within(objective.restore_within_seconds)
     budget = within * factor * (1 - objective.margin)
-    chosen = cheapest(candidates(measurement.workload(), space), budget, objective.disk_bytes_max)
+    bounds = Bounds(budget, objective.disk_bytes_max, objective.cpu_cores_max)
+    chosen = cheapest(candidates(measurement.workload(), space), bounds)
     return None if chosen is None else chosen.expected.cores + costs.looking_cores(cleaner)
 
 

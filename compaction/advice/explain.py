@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from stateflow.compaction.advice.objective import Objective
-from stateflow.compaction.advice.search import Candidate, SearchSpace, cheapest, hand_points
+from stateflow.compaction.advice.search import Bounds, Candidate, SearchSpace, cheapest, hand_points
 from stateflow.compaction.model.closed_form import predict
 from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.sensing.measurement import Measurement
@@ -32,6 +32,11 @@ class Setting:
         objective = self.objective
         within = self.measurement.restore.records_within(objective.restore_within_seconds)
         return within * objective.parallelism(self.measurement.partitions) * (1 - objective.margin)
+
+    @property
+    def bounds(self) -> Bounds:
+        """All that a policy must keep."""
+        return Bounds(self.records_max, self.objective.disk_bytes_max, self.objective.cpu_cores_max)
 
     def restore_seconds(self, records: float) -> float:
         """How long the objective's restorers take for a log of so many records."""
@@ -115,8 +120,8 @@ def beside_hand(
     """What the policy saves beside the best one that people choose by hand; plainly, where it saves nothing."""
     by_hand = hand_points(space)
     points = [one for one in found if one.policy in by_hand]
-    best = cheapest(points, setting.records_max, setting.objective.disk_bytes_max)
-    if chosen is None or best is None:
+    best = cheapest(points, setting.bounds)
+    if chosen is None or best is None or setting.bounds.cores_max is not None:
         return ()
     cleaner = setting.measurement.cleaner
     point = f"segment.ms={best.policy.segment_ms} with min.cleanable.dirty.ratio={best.policy.dirty_ratio:g}"

@@ -26,6 +26,8 @@ class Objective:
     live_headroom: float = 1.05
     """The bound must hold up to this many times the measured number of keys."""
     disk_bytes_max: float | None = None
+    cpu_cores_max: float | None = None
+    """The most CPU that the broker may spend: then the shortest restore for it is looked for."""
     transaction_timeout_ms: int = DEFAULT_TRANSACTION_TIMEOUT_MS
     """Of the producers of a transactional changelog; its records stay uncleaned for at least so long."""
     replay_seconds_max: float | None = None

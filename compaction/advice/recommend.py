@@ -30,6 +30,8 @@ _CURVE_POINTS = 12
 SAVING_MIN_CORES, SAVING_MIN_SHARE = 0.0005, 0.05
 """A change of settings is not worth a saving of less CPU than this."""
 _KEPT = "The settings in force hold the objective, and no others would save CPU worth a change."
+_SMALLER = 1.05
+"""With the CPU bounded, a log that is so much larger than it could be is worth a change."""
 SIZE_RELATIVE_ERROR = 0.05
 """Of the predicted largest size: the closed form was 4.5 % off on average against 28 measured runs."""
 
@@ -71,7 +73,7 @@ def recommend(
     )
     found = candidates(measurement.workload(), space)
     (current,) = predicted(measurement.workload(), space, {measurement.policy: "time"})
-    chosen = cheapest(found, setting.records_max, objective.disk_bytes_max)
+    chosen = cheapest(found, setting.bounds)
     kept = chosen is not None and base == measurement.policy and _worth_keeping(setting, current, chosen)
     chosen = current if kept else chosen
     closest = chosen or min(found, key=lambda one: (one.stressed.records_max, one.expected.cores))
@@ -101,7 +103,12 @@ def _worth_keeping(setting: Setting, current: Candidate, chosen: Candidate) -> b
     """True when the settings in force hold the objective, and the cheapest ones hardly cost less."""
     if setting.measurement.records > setting.records_max:
         return False  # what lies there now takes too long already, whatever the steady state will be
-    if cheapest([current], setting.records_max, setting.objective.disk_bytes_max) is None:
+    if (
+        setting.bounds.cores_max is not None
+        and current.stressed.records_max > _SMALLER * chosen.stressed.records_max
+    ):
+        return False
+    if cheapest([current], setting.bounds) is None:
         return False
     return current.expected.cores - chosen.expected.cores <= resolution_cores(current.expected.cores)
 
@@ -139,7 +146,7 @@ def _outcome(setting: Setting, candidate: Candidate) -> Outcome:
         cycle_seconds=expected.cycle_seconds,
         segments_per_cycle=expected.segments_per_cycle,
         saturated=stressed.saturated,
-        meets=candidate.holds(setting.records_max, setting.objective.disk_bytes_max),
+        meets=candidate.holds(setting.bounds),
     )
 
 
@@ -151,7 +158,7 @@ def _runner_up(setting: Setting, found: list[Candidate], chosen: Candidate) -> O
         for one in found
         if abs(math.log(one.expected.segment_records / chosen.expected.segment_records)) > math.log(1.5)
     ]
-    second = cheapest(others, setting.records_max, setting.objective.disk_bytes_max)
+    second = cheapest(others, setting.bounds)
     return None if second is None else _outcome(setting, second)
 
 

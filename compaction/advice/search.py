@@ -30,6 +30,16 @@ Rolling = Literal["size", "time"]
 
 
 @dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a policy must keep."""
+
+    records_max: float
+    disk_bytes_max: float | None = None
+    cores_max: float | None = None
+    """CPU of the broker: then the smallest log for it is looked for, and not the least CPU for a log."""
+
+
+@dataclass(frozen=True, slots=True)
 class Candidate:
     """A policy, what closes its segments, and what it leads to at the measured and at the highest load."""
 
@@ -38,7 +48,7 @@ class Candidate:
     expected: Prediction
     stressed: Prediction
 
-    def holds(self, records_max: float, disk_bytes_max: float | None = None) -> bool:
+    def holds(self, bounds: Bounds) -> bool:
         """True when it keeps the bounds at the measured load and at the highest, and the cleaner keeps up.
 
         A higher load alone would not do: closing segments by size, it makes passes come sooner, and so may drop the
@@ -46,8 +56,10 @@ class Candidate:
         """
         peak = max(self.expected.records_max, self.stressed.records_max)
         disk = max(self.expected.disk_max_bytes, self.stressed.disk_max_bytes)
-        within = disk_bytes_max is None or disk <= disk_bytes_max
-        return peak <= records_max and within and not self.stressed.saturated
+        cores = max(self.expected.cores, self.stressed.cores)
+        within = bounds.disk_bytes_max is None or disk <= bounds.disk_bytes_max
+        cheap = bounds.cores_max is None or cores <= bounds.cores_max
+        return peak <= bounds.records_max and within and cheap and not self.stressed.saturated
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,16 +112,16 @@ def predicted(workload: Workload, space: SearchSpace, policies: Mapping[Policy, 
     ]
 
 
-def cheapest(
-    found: Sequence[Candidate], records_max: float, disk_bytes_max: float | None = None
-) -> Candidate | None:
-    """The candidate with the least broker CPU that holds the bounds at the highest load; None when none does."""
-    holding = [candidate for candidate in found if candidate.holds(records_max, disk_bytes_max)]
-    return min(
-        holding,
-        key=lambda candidate: (candidate.expected.cores, candidate.stressed.records_max),
-        default=None,
-    )
+def cheapest(found: Sequence[Candidate], bounds: Bounds) -> Candidate | None:
+    """The candidate with the least broker CPU that keeps the bounds at the highest load, or with the smallest log where
+    the CPU is bounded; None when none does.
+    """
+
+    def cost(candidate: Candidate) -> tuple[float, float]:
+        cores, records = candidate.expected.cores, candidate.stressed.records_max
+        return (cores, records) if bounds.cores_max is None else (records, cores)
+
+    return min((one for one in found if one.holds(bounds)), key=cost, default=None)
 
 
 def frontier(found: Sequence[Candidate]) -> list[Candidate]:

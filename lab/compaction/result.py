@@ -12,7 +12,7 @@ from stateflow.compaction.control.watch import Decision
 from stateflow.compaction.settings.topic_settings import CleanerSettings, Policy
 from stateflow.lab.compaction.loop import LoopResult
 from stateflow.lab.compaction.plan import StudyOptions
-from stateflow.lab.compaction.stock import StockFigures
+from stateflow.lab.compaction.stock_result import StockFigures
 from stateflow.lab.compaction.trimmed import TrimmedResult
 
 LATE_SECONDS_MAX = 1.0

@@ -29,7 +29,8 @@ from stateflow.lab.compaction.bench import Bench
 from stateflow.lab.compaction.beyond_cells import loops_of, trims_of
 from stateflow.lab.compaction.plan import Setup, StudyOptions, grid, setups, study_settings
 from stateflow.lab.compaction.result import CellFigures, ObjectiveFigures, Study, TrimFigures
-from stateflow.lab.compaction.stock import StockFigures, run_stock
+from stateflow.lab.compaction.stock import run_stock
+from stateflow.lab.compaction.stock_result import StockFigures
 
 _MARGIN = 0.045
 """Kept free in the study's recommendations: the load is known exactly, the model is off by up to this much."""

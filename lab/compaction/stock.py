@@ -11,14 +11,13 @@ import random
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
 
 from stateflow.compaction.advice.alternatives import fitting_cleaner
 from stateflow.compaction.advice.objective import Objective
 from stateflow.compaction.advice.recommend import recommend
-from stateflow.compaction.advice.search import SearchSpace, hand_points, predicted
+from stateflow.compaction.advice.search import Bounds, SearchSpace, hand_points, predicted
 from stateflow.compaction.calibration.broker_settings import cleaner_settings
 from stateflow.compaction.calibration.cell import Cell, CellResult, run_cell
 from stateflow.compaction.calibration.default_costs import default_costs
@@ -33,10 +32,11 @@ from stateflow.compaction.sensing.measurement import Measurement
 from stateflow.compaction.settings.knobs import knobs_for
 from stateflow.compaction.settings.topic_settings import CleanerSettings, Policy
 from stateflow.connectors.broker import EmbeddedKafka
+from stateflow.lab.compaction.disk_use import DiskSampler
 from stateflow.lab.compaction.random_cells import KINDS
+from stateflow.lab.compaction.stock_result import STOCK, StockCell, StockFigures, StockObjective
 from stateflow.log.kafka import connect
 
-STOCK = CleanerSettings()
 _SETTINGS = {
     "log.cleaner.backoff.ms": STOCK.backoff_ms,
     "log.cleaner.dedupe.buffer.size": STOCK.dedupe_buffer_bytes,
@@ -45,7 +45,8 @@ _ROOM_SECONDS = 24.0
 """Of updates that the objective leaves beside the live records: time for one backoff, not for two."""
 _RATE, _KEYS, _VALUE_BYTES = 60.0, 3000, (300, 700)
 _APPEND_SECONDS = 0.02
-_SLOWNESS_MAX = 1.5
+_LOOSER = 1.5
+"""By this factor the bounds on disk and CPU differ from what the tuned policy is predicted to take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,75 +60,6 @@ class StockOptions:
     together: int = 20
     """So many of them at a time, on one broker."""
     seed: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class StockCell:
-    """One log over time, and what was promised of it."""
-
-    name: str
-    policy: Policy
-    cleaner: CleanerSettings
-    size_max_bytes: float
-    size_mean_bytes: float
-    expected_bytes: float
-    """Predicted largest log."""
-    promised_bytes: float
-    """The most that it may be, in any phase of segments to looks."""
-    cleaner_cores: float | None
-    """None where other topics shared the cleaner."""
-    uncalibrated_cores: float
-    calibrated_cores: float
-    late: bool
-    """The producer was late, so the load was another."""
-    slowness: float
-    """Time that the cleaner took for its passes, in terms of their CPU: more than 1 where it waited for a core."""
-
-    @property
-    def disturbed(self) -> bool:
-        """True when the machine was too busy for a prediction. A promise counts the waiting, and holds all the same."""
-        return self.late or self.slowness > _SLOWNESS_MAX
-
-    @property
-    def broken(self) -> bool:
-        """True when the log was larger than promised."""
-        return self.size_max_bytes > self.promised_bytes
-
-
-@dataclass(frozen=True, slots=True)
-class StockFigures:
-    """What the stock brokers showed."""
-
-    cells: tuple[StockCell, ...]
-    bound_bytes: float
-    """Of the objective that hand and tuner were given."""
-    hand: StockCell
-    tuned: StockCell
-    with_broker_settings: StockCell
-    put_back: bool
-    """True when the broker's settings afterwards were those before."""
-
-    def summary(self) -> dict[str, Any]:
-        """As plain data for JSON."""
-        counted = [cell for cell in self.cells if not cell.late]
-        return {
-            "backoff_ms": STOCK.backoff_ms,
-            "dedupe_buffer_bytes": STOCK.dedupe_buffer_bytes,
-            "cells": len(self.cells),
-            "late_cells": len(self.cells) - len(counted),
-            "bound_broken": sum(cell.broken for cell in counted),
-            "promised_to_largest_mean": _mean_abs(
-                cell.promised_bytes / cell.size_max_bytes for cell in counted
-            ),
-            "cpu_ratio_to_hand": _ratio(self.tuned, self.hand),
-            "cpu_ratio_to_hand_with_broker_settings": _ratio(self.with_broker_settings, self.hand),
-            "broker_settings_put_back": self.put_back,
-            "errors": _errors(self.cells),
-            "errors_undisturbed": _errors([cell for cell in self.cells if not cell.disturbed]),
-            "hand": _cell_summary(self.hand, self.bound_bytes),
-            "tuned": _cell_summary(self.tuned, self.bound_bytes),
-            "with_broker_settings": _cell_summary(self.with_broker_settings, self.bound_bytes),
-        }
 
 
 def run_stock(options: StockOptions, costs: Costs, progress: Callable[[str], None]) -> StockFigures:
@@ -147,42 +79,68 @@ def run_stock(options: StockOptions, costs: Costs, progress: Callable[[str], Non
     better = replace(known, cleaner=fitting_cleaner(known))
     with_broker = recommend(better, objective=objective, costs=costs, with_alternatives=False).best.policy
 
-    def alone(name: str, policy: Policy, cleaner: CleanerSettings) -> StockCell:
-        with _stock_broker() as (bootstrap, admin):
-            if cleaner == STOCK:
-                return _run(
-                    bootstrap, options, Cell(name, policy, stream, options.warm_seconds, 0), cleaner, costs
-                )
-            with cleaner_settings(admin, cleaner):
-                found = _run(
-                    bootstrap, options, Cell(name, policy, stream, options.warm_seconds, 0), cleaner, costs
-                )
-            put_back.append(admin.cleaner_settings(next(iter(admin.broker_addresses()))) == STOCK)
-            return found
+    def alone(name: str, policy: Policy, cleaner: CleanerSettings = STOCK) -> tuple[StockCell, float, bool]:
+        """One policy on a broker of its own; the most bytes its files took, and whether its settings came back."""
+        cell = Cell(name, policy, stream, options.warm_seconds, 0)
+        with _stock_broker() as (kafka, admin), DiskSampler(kafka.data_dir) as disk:
+            with cleaner_settings(admin, cleaner) if cleaner != STOCK else nullcontext():
+                found = _run(kafka.bootstrap, options, cell, cleaner, costs, disk)
+            after = admin.cleaner_settings(next(iter(admin.broker_addresses())))
+            return found, disk.most_bytes, _same(after, STOCK)
 
-    put_back: list[bool] = []
     batches = _batches(options)
-    progress(f"stock brokers: 3 policies and {len(batches[0])} cells")
-    with ThreadPoolExecutor(4) as pool:
+    progress(f"stock brokers: 5 policies and {len(batches[0])} cells")
+    bounded = _bounded(known, objective, costs)
+    with ThreadPoolExecutor(6) as pool:
         three = [
-            pool.submit(alone, "best by hand", by_hand, STOCK),
-            pool.submit(alone, "tuned", tuned, STOCK),
+            pool.submit(alone, "best by hand", by_hand),
+            pool.submit(alone, "tuned", tuned),
             pool.submit(alone, "tuned, broker settings", with_broker, better.cleaner),
         ]
+        others = [(one, pool.submit(alone, name, policy)) for name, one, policy in bounded]
         first = pool.submit(_together, batches[0], costs)
-        hand_cell, tuned_cell, broker_cell = (one.result() for one in three)
+        (hand_cell, _, _), (tuned_cell, _, _), (broker_cell, _, put_back) = (one.result() for one in three)
+        objectives = [_objective(one, *run.result()[:2]) for one, run in others]
         cells = list(first.result())
     for number, batch in enumerate(batches[1:], start=2):
         progress(f"stock broker: cells, part {number} of {len(batches)}")
         cells += _together(batch, costs)
     return StockFigures(
-        (*cells, hand_cell, tuned_cell, broker_cell),
+        (*cells, hand_cell, tuned_cell, broker_cell, *(one.cell for one in objectives)),
         known.restore.records_within(objective.restore_within_seconds) * known.record_bytes,
         hand_cell,
         tuned_cell,
         broker_cell,
-        all(put_back),
+        put_back,
+        tuple(objectives),
     )
+
+
+def _bounded(
+    known: Measurement, objective: Objective, costs: Costs
+) -> Iterator[tuple[str, Objective, Policy]]:
+    """Recommendations with a bound on disk and one on CPU, both with time enough for the restore."""
+    loose = replace(objective, restore_within_seconds=3 * objective.restore_within_seconds)
+    tuned = recommend(known, objective=objective, costs=costs, with_alternatives=False).best
+    for name, wanted in (
+        ("--disk", replace(loose, disk_bytes_max=_LOOSER * tuned.disk_max_bytes)),
+        ("--cpu", replace(loose, cpu_cores_max=(tuned.cleaner_cores + tuned.roll_cores) / _LOOSER)),
+    ):
+        found = recommend(known, objective=wanted, costs=costs, with_alternatives=False)
+        if found.reachable:
+            yield name, wanted, found.best.policy
+
+
+def _objective(wanted: Objective, cell: StockCell, disk_bytes: float) -> StockObjective:
+    if wanted.disk_bytes_max is not None:
+        return StockObjective("disk bytes", wanted.disk_bytes_max, disk_bytes, cell)
+    assert wanted.cpu_cores_max is not None
+    return StockObjective("CPU cores", wanted.cpu_cores_max, cell.cleaner_cores or 0.0, cell)
+
+
+def _same(found: CleanerSettings, wanted: CleanerSettings) -> bool:
+    now = found.backoff_ms, found.dedupe_buffer_bytes
+    return now == (wanted.backoff_ms, wanted.dedupe_buffer_bytes)
 
 
 def best_by_hand(known: Measurement, objective: Objective, costs: Costs) -> Policy:
@@ -190,7 +148,7 @@ def best_by_hand(known: Measurement, objective: Objective, costs: Costs) -> Poli
     space = SearchSpace(known.policy, knobs_for(), known.cleaner, costs, 1.0, 1.0)
     bound = known.restore.records_within(objective.restore_within_seconds)
     points = predicted(known.workload(), space, hand_points(space))
-    holding = [point for point in points if point.holds(bound)]
+    holding = [point for point in points if point.holds(Bounds(bound))]
     return min(holding, key=lambda point: point.expected.cores).policy
 
 
@@ -241,19 +199,19 @@ def _batches(options: StockOptions) -> list[list[Cell]]:
 
 
 @contextmanager
-def _stock_broker() -> Iterator[tuple[str, ClusterAdmin]]:
+def _stock_broker() -> Iterator[tuple[EmbeddedKafka, ClusterAdmin]]:
     with EmbeddedKafka(overrides=_SETTINGS) as kafka:
         admin = ClusterAdmin(kafka.bootstrap)
         try:
-            yield kafka.bootstrap, admin
+            yield kafka, admin
         finally:
             admin.close()
 
 
-def _run_cell(bootstrap: str, cell: Cell) -> CellResult:
+def _run_cell(bootstrap: str, cell: Cell, started: Callable[[str], None] = lambda _topic: None) -> CellResult:
     cluster, admin, sampler = connect(bootstrap), ClusterAdmin(bootstrap), ClusterAdmin(bootstrap)
     try:
-        return run_cell(cluster, admin, sampler, cell)
+        return run_cell(cluster, admin, sampler, cell, started=started)
     finally:
         for one in (admin, sampler):
             one.close()
@@ -261,14 +219,19 @@ def _run_cell(bootstrap: str, cell: Cell) -> CellResult:
 
 
 def _run(
-    bootstrap: str, options: StockOptions, cell: Cell, cleaner: CleanerSettings, costs: Costs
+    bootstrap: str,
+    options: StockOptions,
+    cell: Cell,
+    cleaner: CleanerSettings,
+    costs: Costs,
+    disk: DiskSampler,
 ) -> StockCell:
     admin = ClusterAdmin(bootstrap)
     try:
         uncalibrated = default_costs(local_broker(admin))
     finally:
         admin.close()
-    result = _run_cell(bootstrap, cell)
+    result = _run_cell(bootstrap, cell, disk.watch)
 
     def simulated(with_costs: Costs) -> float:
         warm = SimulationOptions(_APPEND_SECONDS, options.warm_seconds)
@@ -286,8 +249,8 @@ def _run(
 
 def _together(cells: Sequence[Cell], costs: Costs) -> list[StockCell]:
     """Many topics on one broker: their passes wait for one another."""
-    with _stock_broker() as (bootstrap, _), ThreadPoolExecutor(len(cells)) as pool:
-        results = list(pool.map(lambda cell: _run_cell(bootstrap, cell), cells))
+    with _stock_broker() as (kafka, _), ThreadPoolExecutor(len(cells)) as pool:
+        results = list(pool.map(lambda cell: _run_cell(kafka.bootstrap, cell), cells))
     slowed = _slowed(costs, _slowness(results))
     turns = [
         _predict(cell, result, STOCK, slowed, worst=False)
@@ -365,40 +328,3 @@ def _workload(stream: Stream, live: float) -> Workload:
         append_interval_seconds=max(_APPEND_SECONDS, stream.partitions / rate),
         bursts=bursts,
     )
-
-
-def _errors(cells: Sequence[StockCell]) -> dict[str, float | int | None]:
-    """Mean absolute errors of the predictions; None of no cells."""
-    alone = [(cell, cell.cleaner_cores) for cell in cells if cell.cleaner_cores]
-    return {
-        "cells": len(cells),
-        "size_mean_abs": _mean_abs(cell.expected_bytes / cell.size_max_bytes - 1 for cell in cells),
-        "cpu_uncalibrated_mean_abs": _mean_abs(cell.uncalibrated_cores / cores - 1 for cell, cores in alone),
-        "cpu_calibrated_mean_abs": _mean_abs(cell.calibrated_cores / cores - 1 for cell, cores in alone),
-    }
-
-
-def _ratio(cell: StockCell, hand: StockCell) -> float | None:
-    if not cell.cleaner_cores or not hand.cleaner_cores:
-        return None
-    return cell.cleaner_cores / hand.cleaner_cores
-
-
-def _mean_abs(values: Iterator[float]) -> float | None:
-    found = [abs(value) for value in values]
-    return statistics.fmean(found) if found else None
-
-
-def _cell_summary(cell: StockCell, bound_bytes: float) -> dict[str, Any]:
-    return {
-        "policy": cell.policy.to_config(),
-        "backoff_ms": cell.cleaner.backoff_ms,
-        "dedupe_buffer_bytes": cell.cleaner.dedupe_buffer_bytes,
-        "size_max_bytes": cell.size_max_bytes,
-        "size_max_predicted_bytes": cell.expected_bytes,
-        "slowness": cell.slowness,
-        "held": cell.size_max_bytes <= bound_bytes,
-        "cleaner_cores": cell.cleaner_cores,
-        "cleaner_cores_predicted_uncalibrated": cell.uncalibrated_cores,
-        "cleaner_cores_predicted": cell.calibrated_cores,
-    }

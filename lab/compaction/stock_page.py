@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stateflow.compaction.pages.html import percent, table
-from stateflow.lab.compaction.stock import StockCell, StockFigures
+from stateflow.lab.compaction.stock_result import StockCell, StockFigures
 
 _MB = 1e6
 
@@ -39,7 +39,12 @@ def stock_section(stock: StockFigures | None) -> str:
         f"{sum(cell.broken for cell in stock.cells)} of {len(stock.cells)} logs grew beyond what was promised of them."
         "</p>"
     )
-    return "<h2>On a stock broker</h2>" + told + table(head, policies) + _logs(stock.cells)
+    others = [
+        [one.name, f"{one.bound:,.4g}", f"{one.measured:,.4g}", "yes" if one.held else "no"]
+        for one in stock.objectives
+    ]
+    bounded = table(["other objective", "at most", "measured", "held"], others) if others else ""
+    return "<h2>On a stock broker</h2>" + told + table(head, policies) + bounded + _logs(stock.cells)
 
 
 def _logs(cells: tuple[StockCell, ...]) -> str:

@@ -19,8 +19,9 @@ from stateflow.compaction.settings.knobs import knobs_for
 from stateflow.compaction.settings.topic_settings import CleanerSettings, Policy
 from stateflow.lab.compaction.plan import StudyOptions, quick_options
 from stateflow.lab.compaction.random_cells import KINDS
-from stateflow.lab.compaction.stock import STOCK, StockCell, StockFigures, _asked, best_by_hand, live_cells
+from stateflow.lab.compaction.stock import _asked, _bounded, best_by_hand, live_cells
 from stateflow.lab.compaction.stock_page import stock_section
+from stateflow.lab.compaction.stock_result import STOCK, StockCell, StockFigures, StockObjective
 
 CELL = StockCell(
     name="best by hand",
@@ -40,7 +41,8 @@ CELL = StockCell(
 
 def figures(*cells: StockCell) -> StockFigures:
     tuned, better = replace(CELL, cleaner_cores=0.012), replace(CELL, cleaner_cores=0.003)
-    return StockFigures(cells, 12e6, CELL, tuned, better, put_back=True)
+    disk = StockObjective("disk bytes", 20e6, 19e6, CELL)
+    return StockFigures(cells, 12e6, CELL, tuned, better, True, (disk,))
 
 
 def test_the_summary_counts_broken_bounds_ratios_and_errors() -> None:
@@ -55,6 +57,7 @@ def test_the_summary_counts_broken_bounds_ratios_and_errors() -> None:
     assert found["errors"]["cpu_calibrated_mean_abs"] == pytest.approx(0.1)
     assert found["errors_undisturbed"]["size_mean_abs"] == pytest.approx((0.1 + abs(9.9 / 10.1 - 1)) / 2)
     assert found["hand"]["held"]
+    assert found["objectives"] == [{"objective": "disk bytes", "bound": 20e6, "measured": 19e6, "held": True}]
     json.dumps(found, allow_nan=False)
 
 
@@ -96,3 +99,19 @@ def test_costs_by_default_follow_the_compiler_of_a_local_broker() -> None:
     assert default_costs(os.getpid()) == Costs()
     stock = CleanerSettings()
     assert CLIENT_COMPILER.fixed_seconds(stock) > 3 * Costs().fixed_seconds(stock)
+
+
+def test_a_bound_on_cpu_buys_the_smallest_log_and_one_on_disk_is_kept() -> None:
+    stream = Stream(keys=3000, rates=(RateStep(0.0, 60.0),), zipf_exponent=None, value_bytes=(300, 700))
+    known, objective = _asked(stream)
+    bounded = {name: (wanted, policy) for name, wanted, policy in _bounded(known, objective, CLIENT_COMPILER)}
+    assert set(bounded) == {"--disk", "--cpu"}
+    wanted, policy = bounded["--cpu"]
+    outcome = predict(known.workload(), policy, STOCK, CLIENT_COMPILER)
+    assert wanted.cpu_cores_max is not None
+    assert outcome.cores <= wanted.cpu_cores_max
+    cheapest = recommend(known, objective=replace(wanted, cpu_cores_max=None), costs=CLIENT_COMPILER).best
+    assert outcome.records_max < cheapest.records_max
+    wanted, policy = bounded["--disk"]
+    assert wanted.disk_bytes_max is not None
+    assert predict(known.workload(), policy, STOCK, CLIENT_COMPILER).disk_max_bytes <= wanted.disk_bytes_max
