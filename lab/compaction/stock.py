@@ -43,7 +43,7 @@ _SETTINGS = {
 }
 _ROOM_SECONDS = 24.0
 """Of updates that the objective leaves beside the live records: time for one backoff, not for two."""
-_RATE, _KEYS, _VALUE_BYTES = 60.0, 3000, (300, 700)
+_RATE, _KEYS, _VALUE_BYTES = 60.0, 1000, (300, 700)
 _APPEND_SECONDS = 0.02
 _LOOSER = 1.5
 """By this factor the bounds on disk and CPU differ from what the tuned policy is predicted to take."""
@@ -158,7 +158,7 @@ def live_cells(seed: int, count: int, seconds: float, warm_seconds: float) -> It
     for number in range(count):
         kind = KINDS[number % len(KINDS)]
         stream = Stream(
-            keys=source.choice((200, 1000, 3000)),
+            keys=source.choice((100, 300, 1000)),
             partitions=source.choice((1, 1, 2)),
             rates=(RateStep(0.0, source.choice((60.0, 120.0, 200.0))),),
             seconds=seconds,

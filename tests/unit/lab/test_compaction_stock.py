@@ -79,7 +79,7 @@ def test_the_full_study_checks_two_hundred_logs_and_the_quick_one_a_handful() ->
 
 
 def test_the_policies_compared_are_given_the_same_bound() -> None:
-    stream = Stream(keys=3000, rates=(RateStep(0.0, 60.0),), zipf_exponent=None, value_bytes=(300, 700))
+    stream = Stream(keys=1000, rates=(RateStep(0.0, 60.0),), zipf_exponent=None, value_bytes=(300, 700))
     known, objective = _asked(stream)
     bound = known.restore.records_within(objective.restore_within_seconds)
     by_hand = best_by_hand(known, objective, CLIENT_COMPILER)
@@ -102,7 +102,7 @@ def test_costs_by_default_follow_the_compiler_of_a_local_broker() -> None:
 
 
 def test_a_bound_on_cpu_buys_the_smallest_log_and_one_on_disk_is_kept() -> None:
-    stream = Stream(keys=3000, rates=(RateStep(0.0, 60.0),), zipf_exponent=None, value_bytes=(300, 700))
+    stream = Stream(keys=1000, rates=(RateStep(0.0, 60.0),), zipf_exponent=None, value_bytes=(300, 700))
     known, objective = _asked(stream)
     bounded = {name: (wanted, policy) for name, wanted, policy in _bounded(known, objective, CLIENT_COMPILER)}
     assert set(bounded) == {"--disk", "--cpu"}
