@@ -45,8 +45,10 @@ _ROOM_SECONDS = 24.0
 """Of updates that the objective leaves beside the live records: time for one backoff, not for two."""
 _RATE, _KEYS, _VALUE_BYTES = 60.0, 1000, (300, 700)
 _APPEND_SECONDS = 0.02
-_LOOSER = 1.5
-"""By this factor the bounds on disk and CPU differ from what the tuned policy is predicted to take."""
+_LOOSER_RESTORE, _LOOSER_DISK, _LOOSER_CPU = 1.6, 1.15, 1.2
+"""Bounds on disk and CPU, in terms of what the tuned policy is predicted to take; the restore may then take longer."""
+_SLOWNESS_PROMISED = 30.0
+"""A promise that counted more waiting for a core than this would say nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +122,11 @@ def _bounded(
     known: Measurement, objective: Objective, costs: Costs
 ) -> Iterator[tuple[str, Objective, Policy]]:
     """Recommendations with a bound on disk and one on CPU, both with time enough for the restore."""
-    loose = replace(objective, restore_within_seconds=3 * objective.restore_within_seconds)
+    loose = replace(objective, restore_within_seconds=_LOOSER_RESTORE * objective.restore_within_seconds)
     tuned = recommend(known, objective=objective, costs=costs, with_alternatives=False).best
     for name, wanted in (
-        ("--disk", replace(loose, disk_bytes_max=_LOOSER * tuned.disk_max_bytes)),
-        ("--cpu", replace(loose, cpu_cores_max=(tuned.cleaner_cores + tuned.roll_cores) / _LOOSER)),
+        ("--disk", replace(loose, disk_bytes_max=_LOOSER_DISK * tuned.disk_max_bytes)),
+        ("--cpu", replace(loose, cpu_cores_max=_LOOSER_CPU * (tuned.cleaner_cores + tuned.roll_cores))),
     ):
         found = recommend(known, objective=wanted, costs=costs, with_alternatives=False)
         if found.reachable:
@@ -259,7 +261,7 @@ def _together(cells: Sequence[Cell], costs: Costs) -> list[StockCell]:
     busy = sum(one.cleaner_cores * one.cycle_seconds for one in turns)
     syncs = sum(cell.stream.partitions for cell in cells) * slowed.sync_seconds
     return [
-        _figures(cell, STOCK, result, slowed, busy + syncs)
+        _figures(cell, STOCK, result, costs, busy + syncs)
         for cell, result in zip(cells, results, strict=True)
     ]
 
@@ -267,7 +269,7 @@ def _together(cells: Sequence[Cell], costs: Costs) -> list[StockCell]:
 def _slowness(results: Sequence[CellResult]) -> float:
     """How many times longer passes took than their CPU, as the machine was busy: measured at the cleaner's thread."""
     ran = sum(result.cleaner_cores for result in results)
-    return 1 + sum(result.cleaner_wait_cores for result in results) / max(ran, 1e-9)
+    return min(_SLOWNESS_PROMISED, 1 + sum(result.cleaner_wait_cores for result in results) / max(ran, 1e-9))
 
 
 def _slowed(costs: Costs, factor: float) -> Costs:
