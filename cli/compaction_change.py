@@ -30,7 +30,7 @@ from stateflow.compaction.control.broker_settings import (
     plan_brokers,
     rollback_brokers,
 )
-from stateflow.compaction.control.change import apply, rollback
+from stateflow.compaction.control.change import Applied, apply, rollback
 from stateflow.compaction.control.cleaned import Cleaned, CleanerPasses, wait_until_cleaned
 from stateflow.compaction.control.decision_log import DecisionLog
 from stateflow.compaction.control.settle import settle
@@ -190,20 +190,34 @@ def rollback_command(
     broker_settings: bool,
     as_json: bool,
 ) -> None:
-    """Put back what stood before the newest `apply` or `watch` on this machine."""
+    """Put back what stood before the newest `apply` or `watch` on this machine.
+
+    All of it is checked before anything is put back.
+    """
     with session(brokers, client_config, app_id) as opened:
-        named = bool(topics or app_id) or not broker_settings
-        undone = [
-            rollback(opened.admin, topic, opened.journal, dry_run=dry_run, force=force)
-            for topic in (opened.topics(topics, app_id) if named else [])
-        ]
+        chosen = opened.topics(topics, app_id) if topics or app_id or not broker_settings else []
+        on_record = [topic for topic in chosen if opened.journal.last_applied(topic) is not None]
+        if on_record and app_id:
+            chosen = on_record  # a changelog that was never changed has nothing to put back
+        if not dry_run:
+            for topic in chosen:
+                rollback(opened.admin, topic, opened.journal, dry_run=True, force=force)
+            if broker_settings:
+                rollback_brokers(opened.admin, opened.journal, dry_run=True, force=force)
+        for topic in chosen:
+            _print_undone(
+                rollback(opened.admin, topic, opened.journal, dry_run=dry_run, force=force), as_json
+            )
         if broker_settings:
-            undone += rollback_brokers(opened.admin, opened.journal, dry_run=dry_run)
-        for applied in undone:
-            if as_json:
-                emit_json(applied.to_data())
-            else:
-                print_applied(applied, None)
+            for undone in rollback_brokers(opened.admin, opened.journal, dry_run=dry_run, force=force):
+                _print_undone(undone, as_json)
+
+
+def _print_undone(undone: Applied, as_json: bool) -> None:
+    if as_json:
+        emit_json(undone.to_data())
+    else:
+        print_applied(undone, None)
 
 
 @click.command("watch")

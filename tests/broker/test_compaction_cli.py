@@ -264,6 +264,13 @@ def test_brokers_are_given_a_fitting_cleaner_and_get_their_own_back(
         assert now.keys_per_pass >= max(200, planned["offsets_max"])
         assert set(told[0]["brokers"][0]["changes"]) >= {"log.cleaner.backoff.ms"}
 
+        admin.alter_broker(number, {"log.cleaner.backoff.ms": "777"})
+        code, told, _ = invoke(capsys, "rollback", *where)
+        assert code == ConfigError.exit_code
+        assert "now 777" in str(told[0]["message"])
+        assert len(told) == 1, "no topic was rolled back before that was found out"
+        admin.alter_broker(number, {"log.cleaner.backoff.ms": str(now.backoff_ms)})
+
         code, told, _ = invoke(capsys, "rollback", *where)
         assert code == 0
         assert admin.cleaner_settings(number) == before
