@@ -15,6 +15,7 @@ from stateflow.cli.compaction_session import (
     cluster_options,
     measure_options,
     objective_options,
+    recommendation_data,
     recommendations,
     saved_option,
     session,
@@ -27,6 +28,7 @@ from stateflow.compaction.calibration.calibrate import calibrate, save
 from stateflow.compaction.cluster.admin import ClusterAdmin
 from stateflow.compaction.model.closed_form import predict
 from stateflow.compaction.pages.topic_page import topic_page
+from stateflow.compaction.sensing.effect import cautions, require_effect
 from stateflow.errors import ConfigError, ObjectiveUnreachable
 
 
@@ -52,7 +54,7 @@ def measure_command(
         for topic in opened.topics(topics, app_id):
             found = opened.measure(topic, options)
             if as_json:
-                emit_json(found.to_data())
+                emit_json({**found.to_data(), "cautions": list(cautions(found))})
             else:
                 print_measurement(found)
 
@@ -119,6 +121,7 @@ def model_command(
     with session(brokers, client_config, app_id) as opened:
         for topic in opened.topics(topics, app_id):
             found = opened.measure(topic, options)
+            require_effect(found)
             policy = found.policy.with_config(changes)
             costs = opened.costs(found)
             outcome = predict(found.workload(), policy, found.cleaner, costs)
@@ -154,11 +157,11 @@ def recommend_command(
     with session(brokers, client_config, app_id) as opened:
         unreachable = []
         measured = opened.measured(opened.topics(topics, app_id), options)
-        for _, found in recommendations(opened, measured, options, together=app_id is not None):
+        for seen, found in recommendations(opened, measured, options, together=app_id is not None):
             if as_json:
-                emit_json(found.to_data())
+                emit_json(recommendation_data(found, seen))
             else:
-                print_recommendation(found)
+                print_recommendation(found, seen)
             unreachable += [] if found.reachable else [found.topic]
         if unreachable and not as_json:
             raise ObjectiveUnreachable(

@@ -14,12 +14,19 @@ from stateflow.cli.compaction_session import (
     measure_options,
     objective_of,
     objective_options,
+    recommendation_data,
     recommendations,
     saved_option,
     session,
     topic_options,
 )
-from stateflow.cli.compaction_text import print_applied, print_cleaned, print_decision, print_settled
+from stateflow.cli.compaction_text import (
+    print_applied,
+    print_cleaned,
+    print_decision,
+    print_recommendation,
+    print_settled,
+)
 from stateflow.cli.options import Duration, dry_run_option, json_option
 from stateflow.cli.output import emit_json
 from stateflow.compaction.advice.recommendation import Recommendation
@@ -83,18 +90,19 @@ def apply_command(
         plan = _plan(opened, measured) if broker_settings else None
         if plan is not None:
             measured = [replace(found, cleaner=plan.cleaner) for found in measured]
-        chosen = [
-            found for _, found in recommendations(opened, measured, options, together=app_id is not None)
-        ]
+        pairs = list(recommendations(opened, measured, options, together=app_id is not None))
+        chosen = [found for _, found in pairs]
         if plan is not None:
             _change_brokers(opened, plan, chosen, dry_run=dry_run, as_json=as_json)
-        for found in chosen:
+        for seen, found in pairs:
             passes = CleanerPasses(opened.admin, found.topic) if until_cleaned and not dry_run else None
             applied = apply(opened.admin, found, opened.journal, dry_run=dry_run)
             if as_json:
-                emit_json({"recommendation": found.to_data(), "applied": applied.to_data()})
+                data = recommendation_data(found, seen)
+                emit_json({"recommendation": data, "applied": applied.to_data()})
             else:
-                print_applied(applied, found)
+                print_recommendation(found, seen)
+                print_applied(applied)
             if dry_run:
                 continue
             if passes is not None:
@@ -124,7 +132,7 @@ def _change_brokers(
     if not applied:
         click.echo("brokers: their cleaner settings suit these topics")
     for one in applied:
-        print_applied(one, None)
+        print_applied(one)
 
 
 def _cleaned_within_seconds(found: Recommendation) -> float:
@@ -217,7 +225,7 @@ def _print_undone(undone: Applied, as_json: bool) -> None:
     if as_json:
         emit_json(undone.to_data())
     else:
-        print_applied(undone, None)
+        print_applied(undone)
 
 
 @click.command("watch")

@@ -25,6 +25,7 @@ from stateflow.compaction.control.journal import Journal, default_folder
 from stateflow.compaction.control.negotiate import recommend_allowed
 from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.model.workload import RestoreRate
+from stateflow.compaction.sensing.effect import cautions
 from stateflow.compaction.sensing.measure import MeasureOptions, measure, with_settings_in_force
 from stateflow.compaction.sensing.measurement import Measurement
 from stateflow.errors import ConfigError
@@ -140,6 +141,11 @@ def recommendations(
     for found, cost, wanted in zip(measured, costs, objectives, strict=True):
         provider = options["provider"]
         yield found, recommend_allowed(opened.admin, found, wanted, costs=cost, provider=provider)
+
+
+def recommendation_data(found: Recommendation, measured: Measurement) -> dict[str, Any]:
+    """As plain data for JSON: the recommendation, and what may keep it from acting as predicted."""
+    return {**found.to_data(), "cautions": list(cautions(measured))}
 
 
 def objective_of(options: dict[str, Any]) -> Objective:

@@ -16,8 +16,10 @@ from stateflow.compaction.model.closed_form import Prediction
 from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.model.workload import RestoreRate
 from stateflow.compaction.sensing.cleaner_metrics import CleanerEstimate
+from stateflow.compaction.sensing.effect import cautions, require_effect
 from stateflow.compaction.sensing.measurement import Measurement
 from stateflow.compaction.settings.topic_settings import Policy
+from stateflow.errors import ConfigError
 
 
 def _bytes(size: float) -> str:
@@ -64,10 +66,12 @@ def print_measurement(found: Measurement) -> None:
             ("cleaner", f"{found.cleaner.threads} thread(s), looks every {found.cleaner.backoff_ms} ms"),
         ]
     )
-    if not found.compacted:
-        click.echo(
-            "warning: cleanup.policy of this topic does not name compact; nothing here has any effect on it."
-        )
+    try:
+        require_effect(found)
+    except ConfigError as error:
+        click.echo(f"warning: {error.message} {error.action}")
+    for sentence in cautions(found):
+        click.echo(f"caution: {sentence}")
     for sentence in found.unknown:
         click.echo(f"note: {sentence}")
 
@@ -94,10 +98,12 @@ def _row(name: str, outcome: Outcome) -> list[object]:
     ]
 
 
-def print_recommendation(found: Recommendation) -> None:
+def print_recommendation(found: Recommendation, measured: Measurement) -> None:
     """A recommendation with its reasons, guards, limits and alternatives."""
     verdict = "" if found.reachable else ": compaction alone cannot meet it; the closest is shown"
     click.echo(f"{found.topic}: restore within {found.objective.restore_within_seconds:g} s{verdict}")
+    for sentence in cautions(measured):
+        click.echo(f"caution: {sentence}")
     rows = [_row("now", found.current), _row("recommended" if found.reachable else "closest", found.best)]
     rows += [_row("runner-up", found.runner_up)] if found.runner_up else []
     emit_table(
@@ -131,10 +137,8 @@ def print_recommendation(found: Recommendation) -> None:
         click.echo(f"note: {sentence}")
 
 
-def print_applied(applied: Applied, recommendation: Recommendation | None) -> None:
+def print_applied(applied: Applied) -> None:
     """A change, made or only planned."""
-    if recommendation is not None:
-        print_recommendation(recommendation)
     click.echo(
         f"{applied.topic}: {'would change' if applied.dry_run else 'changed'} {len(applied.changes)} "
         f"setting(s)"

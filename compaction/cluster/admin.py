@@ -56,8 +56,9 @@ class ClusterAdmin:
         for topic in topics:
             if topic not in known:
                 raise TopicMissing(
-                    f"There is no topic {topic!r} on {self._brokers}.",
-                    action="Check the name, or start the application that writes it.",
+                    f"There is no topic {topic!r} on {self._brokers}, or you may not see it.",
+                    action="Check the name, or start the application that writes it; on a guarded cluster ask for "
+                    "DESCRIBE and READ on the topic.",
                     topic=topic,
                 )
             counts[topic] = len(known[topic].partitions)

@@ -24,7 +24,7 @@ def are_in_force(entries: Mapping[str, Any], changes: Mapping[str, str | None], 
 
 
 def same_value(found: str | None, wanted: str | None) -> bool:
-    """Equal as text or as numbers: a broker answers 0 as 0.0, and 0.0001 as 1.0E-4. None (no override) equals only None.
+    """Equal as text or as numbers: a broker answers 0 as 0.0, and 0.0001 as 1.0E-4. None (no override) equals None.
 
     Whole numbers are compared exactly, as 2^63 - 1 and 2^63 - 2 are different times; others as the doubles they are.
     """
