@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,16 +76,22 @@ def apply(
     too. Raises ``ObjectiveUnreachable`` unless told otherwise, and ``BrokerRefused`` with nothing changed.
     ``dry_run`` asks the broker to validate and reports refusals instead of raising.
     """
-    if not recommendation.reachable and not even_if_unreachable:
-        raise ObjectiveUnreachable(
-            f"No compaction policy restores {recommendation.topic} within "
-            f"{recommendation.objective.restore_within_seconds:g} s.",
-            action="Choose one of the alternatives of `stateflow compaction recommend`, or a longer time.",
-            topic=recommendation.topic,
-        )
+    if not even_if_unreachable:
+        require_reachable([recommendation])
     return change(
         admin, recommendation.topic, dict(recommendation.changes), journal, dry_run=dry_run, clock=clock
     )
+
+
+def require_reachable(found: Sequence[Recommendation]) -> None:
+    """Raise ``ObjectiveUnreachable`` unless compaction alone meets every one of these objectives."""
+    missed = [one.topic for one in found if not one.reachable]
+    if missed:
+        raise ObjectiveUnreachable(
+            f"Compaction alone does not restore {', '.join(missed)} in time.",
+            action="Choose one of the alternatives that `stateflow compaction recommend` shows, or a longer time.",
+            topics=missed,
+        )
 
 
 def change(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from stateflow.compaction.sensing.measurement import Measurement
 from stateflow.compaction.settings.cleanup import UNLIMITED
+from stateflow.compaction.settings.units import duration, size
 from stateflow.errors import ConfigError
 
 
@@ -60,7 +61,7 @@ def _idle(found: Measurement) -> str:
     )
     return (
         f"Nobody wrote to it while it was watched: settings cannot act on an idle log, and it stays as it is, "
-        f"{found.records:,} records and {seconds:.3g} s to read, until records arrive.{touch}"
+        f"{found.records:,} records and {duration(seconds)} to read, until records arrive.{touch}"
     )
 
 
@@ -72,7 +73,7 @@ def _retention(found: Measurement) -> str:
     if cleanup.retention_ms != UNLIMITED:
         bounds.append(f"older than {duration(cleanup.retention_ms / 1000)}")
     if cleanup.retention_bytes != UNLIMITED:
-        bounds.append(f"beyond {cleanup.retention_bytes:,} bytes of a partition")
+        bounds.append(f"beyond {size(cleanup.retention_bytes)} of a partition")
     return (
         f"cleanup.policy is {cleanup.policy}: retention deletes whole segments {' or '.join(bounds)}, the newest "
         "records of keys among them. A restore does not bring back a key that was last written before that; where it "
@@ -89,13 +90,3 @@ def _cleaners(found: Measurement) -> str:
     if not found.cleaners_alike:
         return "The brokers that lead its partitions have different cleaner settings; one of them was taken for all."
     return ""
-
-
-def duration(seconds: float) -> str:
-    """A time for people: ``250 ms``, ``14 s``, ``2.5 min``, ``7 d``."""
-    if seconds < 1:
-        return f"{1000 * seconds:.3g} ms"
-    for size, unit in ((86_400, "d"), (3600, "h"), (120, "min")):
-        if seconds >= size:
-            return f"{seconds / (60 if unit == 'min' else size):.3g} {unit}"
-    return f"{seconds:.3g} s"

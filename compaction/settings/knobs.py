@@ -141,6 +141,11 @@ def knobs_for(broker_version: tuple[int, int] = (4, 3), provider: str = "apache"
     return found
 
 
+def illegal_from_kafka_5(config: Mapping[str, str]) -> tuple[str, ...]:
+    """The settings of these that KIP-1030 makes illegal in Kafka 5, by name."""
+    return tuple(sorted(name for name, low in _KAFKA_5_LOWS.items() if float(config.get(name, low)) < low))
+
+
 def check(changes: Mapping[str, str], knobs: Mapping[str, Knob]) -> None:
     """Raise ``ConfigError`` when a change is outside the legal range or not ours to make."""
     for name, text in changes.items():

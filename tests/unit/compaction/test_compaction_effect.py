@@ -10,11 +10,12 @@ import pytest
 from stateflow.clock import ManualClock
 from stateflow.compaction.cluster.which_topics import TopicRole
 from stateflow.compaction.model.workload import RestoreRate
-from stateflow.compaction.sensing.effect import cautions, duration, require_effect
+from stateflow.compaction.sensing.effect import cautions, require_effect
 from stateflow.compaction.sensing.measurement import Measurement
 from stateflow.compaction.sensing.scan import ScanOptions, scan
 from stateflow.compaction.settings.cleanup import Cleanup
 from stateflow.compaction.settings.topic_settings import CleanerSettings
+from stateflow.compaction.settings.units import duration
 from stateflow.errors import ConfigError
 from stateflow.log.base import TopicSpec
 from stateflow.log.memory import MemoryCluster
@@ -69,8 +70,8 @@ def test_an_idle_topic_is_said_to_stay_as_it_is() -> None:
     ("cleanup", "said"),
     [
         (Cleanup("compact,delete", 604_800_000), "older than 7 d, the newest"),
-        (Cleanup("compact,delete", -1, 1_000_000), "beyond 1,000,000 bytes of a partition"),
-        (Cleanup("delete,compact", 60_000, 5), "older than 60 s or beyond 5 bytes"),
+        (Cleanup("compact,delete", -1, 1_000_000), "beyond 977 KiB of a partition"),
+        (Cleanup("delete,compact", 60_000, 5), "older than 60 s or beyond 5 B"),
     ],
 )
 def test_retention_beside_compaction_is_said_to_delete_live_records(cleanup: Cleanup, said: str) -> None:
