@@ -32,6 +32,7 @@ from stateflow.compaction.model.workload import RestoreRate
 from stateflow.compaction.sensing.effect import cautions
 from stateflow.compaction.sensing.measure import MeasureOptions, measure, with_settings_in_force
 from stateflow.compaction.sensing.measurement import Measurement
+from stateflow.compaction.settings.providers import PROVIDERS
 from stateflow.errors import BrokerRefused, ConfigError
 from stateflow.log.kafka import KafkaCluster, connect
 
@@ -281,5 +282,11 @@ objective_options = _stack(
         type=Release(),
         help="Keep to what this release allows, e.g. 5.0 before an upgrade. [default: the brokers']",
     ),
-    click.option("--provider", default="apache", show_default=True, help="apache, confluent-cloud or msk."),
+    click.option(
+        "--provider",
+        type=click.Choice(sorted(PROVIDERS)),
+        default="apache",
+        show_default=True,
+        help="Keep to what this hosted Kafka allows to be set.",
+    ),
 )

@@ -12,6 +12,7 @@ from stateflow.compaction.control.change import refusals
 from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.sensing.effect import require_effect
 from stateflow.compaction.sensing.measurement import Measurement
+from stateflow.compaction.settings.providers import TIERED, require_open
 
 
 def recommend_allowed(
@@ -27,6 +28,9 @@ def recommend_allowed(
     Raises ``ConfigError`` for a topic on which no compaction setting has an effect.
     """
     require_effect(measurement)
+    require_open(provider)
+    if measurement.cleanup.tiered:
+        provider += TIERED
     fixed: dict[str, str] = {}
     while True:
         found = recommend(

@@ -41,7 +41,7 @@ def require_effect(found: Measurement) -> None:
 
 def cautions(found: Measurement) -> tuple[str, ...]:
     """What makes the settings act later or less than predicted, the gravest first, in sentences."""
-    told = [_idle(found), _retention(found), _cleaners(found)]
+    told = [_idle(found), _retention(found), _tiered(found), _cleaners(found)]
     return tuple(sentence for sentence in told if sentence)
 
 
@@ -78,6 +78,15 @@ def _retention(found: Measurement) -> str:
         f"cleanup.policy is {cleanup.policy}: retention deletes whole segments {' or '.join(bounds)}, the newest "
         "records of keys among them. A restore does not bring back a key that was last written before that; where it "
         "must, set retention.ms and retention.bytes to -1."
+    )
+
+
+def _tiered(found: Measurement) -> str:
+    if not found.cleanup.tiered:
+        return ""
+    return (
+        "Its closed segments are copied to remote storage: shorter ones are more objects and more requests there, and "
+        "services allow no less than their own lengths (--provider)."
     )
 
 
