@@ -104,7 +104,7 @@ def test_measure_recommend_apply_and_rollback(
     assert code == 0
     assert "would change" in text
     assert "\nall " in text, "an application is summed up"
-    assert "why: " not in text
+    assert "- why: " not in text, "that is what -v is for"
     code, found, _ = invoke(capsys, "rollback", *where, "--json")
     assert found[0]["error"] == "ConfigError"
 
