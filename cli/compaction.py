@@ -12,6 +12,8 @@ import click
 
 from stateflow.cli.compaction_change import apply_command, rollback_command, watch_command
 from stateflow.cli.compaction_session import (
+    advice_data,
+    advise,
     cluster_options,
     measure_options,
     objective_options,
@@ -19,15 +21,18 @@ from stateflow.cli.compaction_session import (
     saved_option,
     session,
     topic_options,
+    verbose_option,
 )
-from stateflow.cli.compaction_text import print_measurement, print_prediction, print_recommendation
+from stateflow.cli.compaction_text import print_advice, print_measurement, print_prediction
 from stateflow.cli.options import Duration, json_option
 from stateflow.cli.output import emit_json, emit_pairs
 from stateflow.compaction.calibration.calibrate import calibrate, save
 from stateflow.compaction.cluster.admin import ClusterAdmin
+from stateflow.compaction.control.change import require_reachable
 from stateflow.compaction.model.closed_form import predict
 from stateflow.compaction.pages.topic_page import topic_page
-from stateflow.errors import ConfigError, ObjectiveUnreachable
+from stateflow.compaction.sensing.effect import cautions, require_effect
+from stateflow.errors import ConfigError
 
 
 @click.group()
@@ -38,6 +43,7 @@ def command() -> None:
 @command.command("measure")
 @topic_options
 @measure_options
+@verbose_option
 @json_option
 def measure_command(
     topics: tuple[str, ...],
@@ -45,6 +51,7 @@ def measure_command(
     brokers: str,
     client_config: Path | None,
     as_json: bool,
+    verbose: bool,
     **options: Any,
 ) -> None:
     """Measure topics: size, keys, update rate, restore rate, cleaner CPU. Changes nothing."""
@@ -52,9 +59,9 @@ def measure_command(
         for topic in opened.topics(topics, app_id):
             found = opened.measure(topic, options)
             if as_json:
-                emit_json(found.to_data())
+                emit_json({**found.to_data(), "cautions": list(cautions(found))})
             else:
-                print_measurement(found)
+                print_measurement(found, verbose=verbose)
 
 
 @command.command("calibrate")
@@ -119,6 +126,7 @@ def model_command(
     with session(brokers, client_config, app_id) as opened:
         for topic in opened.topics(topics, app_id):
             found = opened.measure(topic, options)
+            require_effect(found)
             policy = found.policy.with_config(changes)
             costs = opened.costs(found)
             outcome = predict(found.workload(), policy, found.cleaner, costs)
@@ -141,6 +149,7 @@ def _setting(text: str) -> tuple[str, str]:
 @measure_options
 @objective_options
 @saved_option
+@verbose_option
 @json_option
 def recommend_command(
     topics: tuple[str, ...],
@@ -148,23 +157,19 @@ def recommend_command(
     brokers: str,
     client_config: Path | None,
     as_json: bool,
+    verbose: bool,
     **options: Any,
 ) -> None:
     """Say which settings restore a topic in time at the least broker CPU. Changes nothing."""
     with session(brokers, client_config, app_id) as opened:
-        unreachable = []
         measured = opened.measured(opened.topics(topics, app_id), options)
-        for _, found in recommendations(opened, measured, options, together=app_id is not None):
-            if as_json:
-                emit_json(found.to_data())
-            else:
-                print_recommendation(found)
-            unreachable += [] if found.reachable else [found.topic]
-        if unreachable and not as_json:
-            raise ObjectiveUnreachable(
-                f"Compaction alone does not restore {', '.join(unreachable)} in time.",
-                action="Choose one of the alternatives above, or a longer time.",
-            )
+        advices = advise(opened, measured, options, together=app_id is not None)
+        if as_json:
+            for one in advices:
+                emit_json(advice_data(one))
+            return
+        print_advice(advices, together=app_id is not None, verbose=verbose)
+        require_reachable([one.found for one in advices])
 
 
 @command.command("report")

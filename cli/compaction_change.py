@@ -11,15 +11,23 @@ import click
 
 from stateflow.cli.compaction_session import (
     Session,
+    advice_data,
+    advise,
     measure_options,
     objective_of,
     objective_options,
-    recommendations,
     saved_option,
     session,
     topic_options,
+    verbose_option,
 )
-from stateflow.cli.compaction_text import print_applied, print_cleaned, print_decision, print_settled
+from stateflow.cli.compaction_text import (
+    print_advice,
+    print_applied,
+    print_cleaned,
+    print_decision,
+    print_settled,
+)
 from stateflow.cli.options import Duration, dry_run_option, json_option
 from stateflow.cli.output import emit_json
 from stateflow.compaction.advice.recommendation import Recommendation
@@ -30,7 +38,7 @@ from stateflow.compaction.control.broker_settings import (
     plan_brokers,
     rollback_brokers,
 )
-from stateflow.compaction.control.change import apply, rollback
+from stateflow.compaction.control.change import Applied, apply, require_reachable, rollback
 from stateflow.compaction.control.cleaned import Cleaned, CleanerPasses, wait_until_cleaned
 from stateflow.compaction.control.decision_log import DecisionLog
 from stateflow.compaction.control.settle import settle
@@ -64,6 +72,7 @@ _IDLE_SEGMENTS = 3
     is_flag=True,
     help="Wait until the cleaner was everywhere once, at most for --wait (60s, or 3 × segment.ms); else exit code 53.",
 )
+@verbose_option
 @json_option
 def apply_command(
     topics: tuple[str, ...],
@@ -75,32 +84,41 @@ def apply_command(
     until_cleaned: bool,
     broker_settings: bool,
     as_json: bool,
+    verbose: bool,
     **options: Any,
 ) -> None:
-    """Measure, recommend, and set what was recommended; `rollback` undoes it."""
+    """Measure, recommend, and set what was recommended; `rollback` undoes it.
+
+    Nothing is changed when one of the topics cannot be restored in time: then it says what else would do.
+    """
     with session(brokers, client_config, app_id) as opened:
         measured, waits = opened.measured(opened.topics(topics, app_id), options), list[Cleaned]()
         plan = _plan(opened, measured) if broker_settings else None
         if plan is not None:
             measured = [replace(found, cleaner=plan.cleaner) for found in measured]
-        chosen = [
-            found for _, found in recommendations(opened, measured, options, together=app_id is not None)
-        ]
+        advices = advise(opened, measured, options, together=app_id is not None)
+        chosen = [one.found for one in advices]
+        if not as_json:
+            print_advice(advices, together=app_id is not None, verbose=verbose)
+        elif not all(found.reachable for found in chosen):
+            for one in advices:
+                emit_json({"recommendation": advice_data(one), "applied": None})
+        require_reachable(chosen)
         if plan is not None:
-            _change_brokers(opened, plan, chosen, dry_run=dry_run, as_json=as_json)
-        for found in chosen:
-            passes = CleanerPasses(opened.admin, found.topic) if until_cleaned and not dry_run else None
-            applied = apply(opened.admin, found, opened.journal, dry_run=dry_run)
+            _change_brokers(opened, plan, dry_run=dry_run, as_json=as_json)
+        for one in advices:
+            passes = CleanerPasses(opened.admin, one.found.topic) if until_cleaned and not dry_run else None
+            applied = apply(opened.admin, one.found, opened.journal, dry_run=dry_run)
             if as_json:
-                emit_json({"recommendation": found.to_data(), "applied": applied.to_data()})
+                emit_json({"recommendation": advice_data(one), "applied": applied.to_data()})
             else:
-                print_applied(applied, found)
+                print_applied(applied)
             if dry_run:
                 continue
             if passes is not None:
-                waits.append(_await_cleaner(opened, found, passes, wait, as_json))
+                waits.append(_await_cleaner(opened, one.found, passes, wait, as_json))
             elif wait:
-                _await_size(opened, found, wait, as_json)
+                _await_size(opened, one.found, wait, as_json)
         for waited in waits:
             waited.require()
 
@@ -111,12 +129,8 @@ def _plan(opened: Session, measured: list[Measurement]) -> BrokerPlan:
     return plan_brokers(opened.cluster, opened.admin, widest, [found.topic for found in measured])
 
 
-def _change_brokers(
-    opened: Session, plan: BrokerPlan, chosen: list[Recommendation], *, dry_run: bool, as_json: bool
-) -> None:
-    """Set the plan on every broker, unless it would be in vain: then `apply` of the topic says why."""
-    if not dry_run and not all(found.reachable for found in chosen):
-        return
+def _change_brokers(opened: Session, plan: BrokerPlan, *, dry_run: bool, as_json: bool) -> None:
+    """Set the plan on every broker."""
     applied = apply_brokers(opened.admin, plan, opened.journal, dry_run=dry_run)
     if as_json:
         emit_json({"brokers": [one.to_data() for one in applied], "plan": asdict(plan)})
@@ -124,7 +138,7 @@ def _change_brokers(
     if not applied:
         click.echo("brokers: their cleaner settings suit these topics")
     for one in applied:
-        print_applied(one, None)
+        print_applied(one)
 
 
 def _cleaned_within_seconds(found: Recommendation) -> float:
@@ -190,20 +204,34 @@ def rollback_command(
     broker_settings: bool,
     as_json: bool,
 ) -> None:
-    """Put back what stood before the newest `apply` or `watch` on this machine."""
+    """Put back what stood before the newest `apply` or `watch` on this machine.
+
+    All of it is checked before anything is put back.
+    """
     with session(brokers, client_config, app_id) as opened:
-        named = bool(topics or app_id) or not broker_settings
-        undone = [
-            rollback(opened.admin, topic, opened.journal, dry_run=dry_run, force=force)
-            for topic in (opened.topics(topics, app_id) if named else [])
-        ]
+        chosen = opened.topics(topics, app_id) if topics or app_id or not broker_settings else []
+        on_record = [topic for topic in chosen if opened.journal.last_applied(topic) is not None]
+        if on_record and app_id:
+            chosen = on_record  # a changelog that was never changed has nothing to put back
+        if not dry_run:
+            for topic in chosen:
+                rollback(opened.admin, topic, opened.journal, dry_run=True, force=force)
+            if broker_settings:
+                rollback_brokers(opened.admin, opened.journal, dry_run=True, force=force)
+        for topic in chosen:
+            _print_undone(
+                rollback(opened.admin, topic, opened.journal, dry_run=dry_run, force=force), as_json
+            )
         if broker_settings:
-            undone += rollback_brokers(opened.admin, opened.journal, dry_run=dry_run)
-        for applied in undone:
-            if as_json:
-                emit_json(applied.to_data())
-            else:
-                print_applied(applied, None)
+            for undone in rollback_brokers(opened.admin, opened.journal, dry_run=dry_run, force=force):
+                _print_undone(undone, as_json)
+
+
+def _print_undone(undone: Applied, as_json: bool) -> None:
+    if as_json:
+        emit_json(undone.to_data())
+    else:
+        print_applied(undone)
 
 
 @click.command("watch")

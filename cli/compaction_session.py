@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,24 +14,31 @@ import click
 from click.core import ParameterSource
 
 from stateflow.cli.client_config import BROKERS, client_config_option, client_settings
+from stateflow.cli.compaction_brief import Advice
 from stateflow.cli.options import Duration, app_id_option, brokers_option
 from stateflow.cli.which_broker import settings_without_code
 from stateflow.compaction.advice.objective import DEFAULT_TRANSACTION_TIMEOUT_MS, Objective
 from stateflow.compaction.advice.recommendation import Recommendation
 from stateflow.compaction.advice.share import shared_objectives
+from stateflow.compaction.advice.side_effects import side_effects
 from stateflow.compaction.calibration.calibrate import load
 from stateflow.compaction.cluster.admin import ClusterAdmin
+from stateflow.compaction.cluster.neighbours import neighbours_of
 from stateflow.compaction.cluster.which_topics import changelogs_of
 from stateflow.compaction.control.journal import Journal, default_folder
 from stateflow.compaction.control.negotiate import recommend_allowed
 from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.model.workload import RestoreRate
+from stateflow.compaction.sensing.effect import cautions
 from stateflow.compaction.sensing.measure import MeasureOptions, local_broker, measure, with_settings_in_force
 from stateflow.compaction.sensing.measurement import Measurement
-from stateflow.errors import ConfigError
+from stateflow.compaction.settings.providers import PROVIDERS
+from stateflow.errors import BrokerRefused, ConfigError
 from stateflow.log.kafka import KafkaCluster, connect
 
 _GIVEN_RATE_ERROR = 0.1
+_PROBE_RECORDS_MAX = 250_000
+"""What restores on trial may read of a topic: one to two seconds of CPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +82,7 @@ class Session:
                 f"{path} holds no measurement of {', '.join(missing)}, but of {', '.join(sorted(saved))}.",
                 action="Measure the topic, or name the one that was measured.",
             )
-        return [with_settings_in_force(self.admin, saved[topic]) for topic in topics]
+        return [_for_release(with_settings_in_force(self.admin, saved[topic]), options) for topic in topics]
 
     def measure(self, topic: str, options: dict[str, Any]) -> Measurement:
         """Measure one topic as the options say."""
@@ -86,15 +94,24 @@ class Session:
             updates_per_second=options["rate"],
             restore=given,
             metrics_urls=options["metrics_urls"],
+            records_max=options["records_max"],
+            probe_records_max=_PROBE_RECORDS_MAX,
             costs=load(self.calibration_path, self.admin.cleaner_settings(leader), local_broker(self.admin)),
         )
-        return measure(
+        found = measure(
             self.cluster,
             topic,
             admin=self.admin,
             options=how,
             progress=lambda text: click.echo(text, err=True),
         )
+        return _for_release(found, options)
+
+
+def _for_release(found: Measurement, options: dict[str, Any]) -> Measurement:
+    """As if the brokers were of the release that ``--kafka`` names."""
+    release = options.get("kafka")
+    return found if release is None else replace(found, broker_version=release, broker_newer_than_known=False)
 
 
 @contextmanager
@@ -142,6 +159,29 @@ def recommendations(
         yield found, recommend_allowed(opened.admin, found, wanted, costs=cost, provider=provider)
 
 
+def advise(
+    opened: Session, measured: list[Measurement], options: dict[str, Any], *, together: bool
+) -> list[Advice]:
+    """Recommend for what was measured, and say what that does beside."""
+    try:
+        around = neighbours_of(opened.admin, {found.topic for found in measured})
+    except BrokerRefused:
+        around = None
+    return [
+        Advice(seen, found, side_effects(seen, found, around))
+        for seen, found in recommendations(opened, measured, options, together=together)
+    ]
+
+
+def advice_data(advice: Advice) -> dict[str, Any]:
+    """As plain data for JSON: the recommendation, its side effects, and what may keep it from acting as predicted."""
+    return {
+        **advice.found.to_data(),
+        "cautions": list(cautions(advice.measured)),
+        "side_effects": {**asdict(advice.effects), "sentences": list(advice.effects.sentences())},
+    }
+
+
 def objective_of(options: dict[str, Any]) -> Objective:
     """The objective in the options of a command."""
     return Objective(
@@ -152,6 +192,23 @@ def objective_of(options: dict[str, Any]) -> Objective:
         disk_bytes_max=options["disk"],
         cpu_cores_max=options["cpu"],
     )
+
+
+class Release(click.ParamType[tuple[int, int]]):
+    """A release of Kafka, ``4.3``."""
+
+    name = "release"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, int]:
+        """To (major, minor)."""
+        if isinstance(value, tuple):
+            return value
+        match = re.fullmatch(r"(\d+)(?:\.(\d+))?(?:\.\d+)*", str(value).strip())
+        if match is None:
+            self.fail(f"{value!r} is no release of Kafka; write for example 5.0.", param, ctx)
+        return int(match[1]), int(match[2] or 0)
 
 
 def _stack(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -169,6 +226,9 @@ topic_options = _stack(
     app_id_option,
     cluster_options,
 )
+verbose_option = click.option(
+    "-v", "--verbose", is_flag=True, help="Reasons, side effects, guards and other ways."
+)
 saved_option = click.option(
     "--measurement",
     "saved",
@@ -182,6 +242,13 @@ measure_options = _stack(
     click.option("--rate", type=float, help="Updates per second, when the application is not running now."),
     click.option(
         "--restore-rate", type=float, help="Records per second of a real restore; else one is made on trial."
+    ),
+    click.option(
+        "--records-max",
+        type=int,
+        default=1_000_000,
+        show_default=True,
+        help="Stop reading after the partition that reaches so many records; the others are taken to be alike.",
     ),
     click.option(
         "--metrics-url",
@@ -214,5 +281,16 @@ objective_options = _stack(
     click.option(
         "--cpu", type=float, help="Bound on the broker's CPU, in cores: the smallest log that it buys."
     ),
-    click.option("--provider", default="apache", show_default=True, help="apache, confluent-cloud or msk."),
+    click.option(
+        "--kafka",
+        type=Release(),
+        help="Keep to what this release allows, e.g. 5.0 before an upgrade. [default: the brokers']",
+    ),
+    click.option(
+        "--provider",
+        type=click.Choice(sorted(PROVIDERS)),
+        default="apache",
+        show_default=True,
+        help="Keep to what this hosted Kafka allows to be set.",
+    ),
 )

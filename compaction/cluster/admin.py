@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     AlterConfigOpType,
@@ -23,6 +23,7 @@ from stateflow.log.kafka.in_force import BROKER_SOURCE, TOPIC_SOURCE, are_in_for
 
 TIMEOUT_SECONDS = 20.0
 _LOOK_SECONDS = 0.01
+_CONFIGS_AT_ONCE = 500
 
 
 class ClusterAdmin:
@@ -56,8 +57,9 @@ class ClusterAdmin:
         for topic in topics:
             if topic not in known:
                 raise TopicMissing(
-                    f"There is no topic {topic!r} on {self._brokers}.",
-                    action="Check the name, or start the application that writes it.",
+                    f"There is no topic {topic!r} on {self._brokers}, or you may not see it.",
+                    action="Check the name, or start the application that writes it; on a guarded cluster ask for "
+                    "DESCRIBE and READ on the topic.",
                     topic=topic,
                 )
             counts[topic] = len(known[topic].partitions)
@@ -96,6 +98,22 @@ class ClusterAdmin:
     def topic_config(self, topic: str) -> dict[str, str]:
         """Effective settings of a topic."""
         return self._values(ResourceType.TOPIC, topic)
+
+    def topic_configs(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
+        """Effective settings of many topics, asked for all together; those deleted meanwhile are left out."""
+        resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
+        found: dict[str, dict[str, str]] = {}
+        for at in range(0, len(resources), _CONFIGS_AT_ONCE):
+            asked = self._admin.describe_configs(resources[at : at + _CONFIGS_AT_ONCE])
+            for resource, answer in asked.items():
+                try:
+                    entries = answer.result(self._timeout_seconds)
+                except KafkaException as error:
+                    if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                        continue
+                    raise _refused(f"Settings of {resource.name} cannot be read", error) from error
+                found[resource.name] = _texts(entries)
+        return found
 
     def topic_overrides(self, topic: str) -> dict[str, str]:
         """The settings made for this topic itself; the others follow the broker."""
@@ -153,9 +171,7 @@ class ClusterAdmin:
         return entries
 
     def _values(self, kind: ResourceType, name: str) -> dict[str, str]:
-        return {
-            key: entry.value for key, entry in self._entries(kind, name).items() if entry.value is not None
-        }
+        return _texts(self._entries(kind, name))
 
     def _alter(
         self, kind: ResourceType, name: str, changes: Mapping[str, str | None], validate_only: bool
@@ -179,6 +195,10 @@ class ClusterAdmin:
                     action="Look at the broker's log and read the settings again; the change may still arrive.",
                 )
             time.sleep(_LOOK_SECONDS)
+
+
+def _texts(entries: Mapping[str, Any]) -> dict[str, str]:
+    return {name: entry.value for name, entry in entries.items() if entry.value is not None}
 
 
 def _entry(name: str, value: str | None) -> ConfigEntry:

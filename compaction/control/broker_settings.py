@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from stateflow.clock import Clock, SystemClock
 from stateflow.compaction.advice.alternatives import BUFFER_BYTES_MIN, fitting_cleaner
 from stateflow.compaction.cluster.admin import ClusterAdmin
-from stateflow.compaction.control.change import Applied
+from stateflow.compaction.control.change import Applied, require_accepted, require_unchanged
 from stateflow.compaction.control.journal import Journal, JournalEntry
 from stateflow.compaction.sensing.cleaner_checkpoint import cleaned_offsets
 from stateflow.compaction.sensing.measure import local_broker
@@ -135,34 +135,50 @@ def apply_brokers(
 
 
 def rollback_brokers(
-    admin: ClusterAdmin, journal: Journal, *, dry_run: bool = False, clock: Clock | None = None
+    admin: ClusterAdmin,
+    journal: Journal,
+    *,
+    dry_run: bool = False,
+    force: bool = False,
+    clock: Clock | None = None,
 ) -> list[Applied]:
-    """Put back what stood on the brokers before the newest change from this machine. Raises ``ConfigError``."""
-    undone = []
-    for broker in sorted(admin.broker_addresses()):
-        entry = journal.last_applied(entry_name(broker))
-        if entry is None:
-            continue
-        overrides = admin.broker_overrides(broker)
-        undone.append(
-            Applied(
-                topic=entry.topic,
-                dry_run=dry_run,
-                changes=dict(entry.before),
-                before={name: overrides.get(name) for name in entry.before},
-                effective_before={name: overrides.get(name) for name in entry.before},
-                refused=_refused(admin, broker, entry.before),
-            )
-        )
-        if not dry_run:
-            admin.alter_broker(broker, entry.before)
-            journal.mark_rolled_back(entry, (clock or SystemClock()).now_ms())
-    if not undone:
+    """Put back what stood on the brokers before the newest change from this machine.
+
+    Every broker is looked at before the first is changed. Raises ``ConfigError`` when there is nothing to put back, or
+    when somebody changed the same settings since (unless ``force``), and ``BrokerRefused``.
+    """
+    planned = [
+        (broker, entry, _undone(admin, broker, entry, dry_run=dry_run, force=force))
+        for broker in sorted(admin.broker_addresses())
+        if (entry := journal.last_applied(entry_name(broker))) is not None
+    ]
+    if not planned:
         raise ConfigError(
             "No change of a broker is on record here.",
             action="Roll back on the machine that applied it, or set the values by hand.",
         )
-    return undone
+    if not dry_run:
+        for _, _, applied in planned:
+            require_accepted(applied)
+        for broker, entry, _ in planned:
+            admin.alter_broker(broker, entry.before)
+            journal.mark_rolled_back(entry, (clock or SystemClock()).now_ms())
+    return [applied for _, _, applied in planned]
+
+
+def _undone(admin: ClusterAdmin, broker: int, entry: JournalEntry, *, dry_run: bool, force: bool) -> Applied:
+    overrides = admin.broker_overrides(broker)
+    if not force:
+        require_unchanged(f"broker {broker}", entry, overrides)
+    standing = {name: overrides.get(name) for name in entry.before}
+    return Applied(
+        topic=entry.topic,
+        dry_run=dry_run,
+        changes=dict(entry.before),
+        before=standing,
+        effective_before=dict(standing),
+        refused=_refused(admin, broker, entry.before),
+    )
 
 
 def entry_name(broker: int) -> str:

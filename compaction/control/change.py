@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from stateflow.compaction.advice.recommendation import Recommendation
 from stateflow.compaction.cluster.topic_admin import TopicAdmin
 from stateflow.compaction.control.journal import Journal, JournalEntry
 from stateflow.errors import BrokerRefused, ConfigError, ObjectiveUnreachable
+from stateflow.log.kafka.in_force import same_value
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +76,22 @@ def apply(
     too. Raises ``ObjectiveUnreachable`` unless told otherwise, and ``BrokerRefused`` with nothing changed.
     ``dry_run`` asks the broker to validate and reports refusals instead of raising.
     """
-    if not recommendation.reachable and not even_if_unreachable:
-        raise ObjectiveUnreachable(
-            f"No compaction policy restores {recommendation.topic} within "
-            f"{recommendation.objective.restore_within_seconds:g} s.",
-            action="Choose one of the alternatives of `stateflow compaction recommend`, or a longer time.",
-            topic=recommendation.topic,
-        )
+    if not even_if_unreachable:
+        require_reachable([recommendation])
     return change(
         admin, recommendation.topic, dict(recommendation.changes), journal, dry_run=dry_run, clock=clock
     )
+
+
+def require_reachable(found: Sequence[Recommendation]) -> None:
+    """Raise ``ObjectiveUnreachable`` unless compaction alone meets every one of these objectives."""
+    missed = [one.topic for one in found if not one.reachable]
+    if missed:
+        raise ObjectiveUnreachable(
+            f"Compaction alone does not restore {', '.join(missed)} in time.",
+            action="Choose one of the alternatives that `stateflow compaction recommend` shows, or a longer time.",
+            topics=missed,
+        )
 
 
 def change(
@@ -99,7 +106,7 @@ def change(
 ) -> Applied:
     """Set topic settings with validation and journal; settings that already stand are left out."""
     overrides, effective = admin.topic_overrides(topic), admin.topic_config(topic)
-    changes = {name: value for name, value in wanted.items() if overrides.get(name) != value}
+    changes = {name: value for name, value in wanted.items() if not same_value(overrides.get(name), value)}
     applied = Applied(
         topic=topic,
         dry_run=dry_run,
@@ -135,8 +142,9 @@ def rollback(
 ) -> Applied:
     """Undo the newest change of a topic that this machine made and did not undo yet.
 
-    Raises ``ConfigError`` when there is none, or when somebody changed the same settings since (``force`` undoes
-    the change regardless).
+    Values are compared as numbers: the broker answers 0 as 0.0. Raises ``ConfigError`` when there is nothing to undo,
+    or when somebody changed the same settings since (``force`` undoes the change regardless), and ``BrokerRefused``
+    when the broker does not take the former values; nothing was changed then.
     """
     entry = journal.last_applied(topic)
     if entry is None:
@@ -146,18 +154,8 @@ def rollback(
             topic=topic,
         )
     overrides, effective = admin.topic_overrides(topic), admin.topic_config(topic)
-    drifted = sorted(
-        name
-        for name, value in entry.changes.items()
-        if overrides.get(name) not in (value, entry.before[name])
-    )
-    if drifted and not force:
-        raise ConfigError(
-            f"{', '.join(drifted)} of {topic} changed since it was applied; rolling back would undo that "
-            f"too.",
-            action="Look at the topic's settings; --force rolls back regardless.",
-            topic=topic,
-        )
+    if not force:
+        require_unchanged(topic, entry, overrides)
     applied = Applied(
         topic=topic,
         dry_run=dry_run,
@@ -167,6 +165,33 @@ def rollback(
         refused=refusals(admin, topic, entry.before),
     )
     if not dry_run:
+        require_accepted(applied)
         admin.alter_topic(topic, entry.before)
         journal.mark_rolled_back(entry, (clock or SystemClock()).now_ms())
     return applied
+
+
+def require_unchanged(name: str, entry: JournalEntry, overrides: Mapping[str, str | None]) -> None:
+    """Raise ``ConfigError`` unless ``overrides`` still are what ``entry`` set, or what stood there before it."""
+    drifted = [
+        f"{setting} (set to {value if value is not None else 'inherit'}, now {overrides.get(setting)})"
+        for setting, value in sorted(entry.changes.items())
+        if not any(same_value(overrides.get(setting), known) for known in (value, entry.before[setting]))
+    ]
+    if drifted:
+        raise ConfigError(
+            f"{', '.join(drifted)} of {name} changed since it was applied; rolling back would undo that too.",
+            action="Look at the settings in force; --force rolls back regardless.",
+            topic=name,
+        )
+
+
+def require_accepted(applied: Applied) -> None:
+    """Raise ``BrokerRefused`` when the broker would refuse a part of a rollback."""
+    if applied.refused:
+        raise BrokerRefused(
+            f"Nothing was changed. {' '.join(applied.refused.values())}",
+            action="Set the values by hand to what this broker allows.",
+            topic=applied.topic,
+            refused=applied.refused,
+        )

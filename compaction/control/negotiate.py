@@ -10,7 +10,9 @@ from stateflow.compaction.advice.recommendation import Recommendation
 from stateflow.compaction.cluster.topic_admin import TopicAdmin
 from stateflow.compaction.control.change import refusals
 from stateflow.compaction.model.costs import Costs
+from stateflow.compaction.sensing.effect import require_effect
 from stateflow.compaction.sensing.measurement import Measurement
+from stateflow.compaction.settings.providers import TIERED, require_open
 
 
 def recommend_allowed(
@@ -21,7 +23,14 @@ def recommend_allowed(
     costs: Costs | None = None,
     provider: str = "apache",
 ) -> Recommendation:
-    """Recommend, ask the broker to validate, and search again without the settings it refuses. Changes nothing."""
+    """Recommend, ask the broker to validate, and search again without the settings it refuses. Changes nothing.
+
+    Raises ``ConfigError`` for a topic on which no compaction setting has an effect.
+    """
+    require_effect(measurement)
+    require_open(provider)
+    if measurement.cleanup.tiered:
+        provider += TIERED
     fixed: dict[str, str] = {}
     while True:
         found = recommend(

@@ -17,6 +17,7 @@ from stateflow.compaction.cluster.topic_admin import TopicAdmin
 from stateflow.compaction.control.journal import Journal
 from stateflow.compaction.control.watch import Decision, Watcher, WatchOptions
 from stateflow.compaction.model.costs import Costs
+from stateflow.compaction.sensing.effect import require_effect
 from stateflow.compaction.sensing.measurement import Measurement
 from stateflow.errors import StateflowError
 from stateflow.log.base import Cluster
@@ -41,7 +42,7 @@ class SeveralWatchers:
     """Keeps topics within a restore objective. Call :meth:`look` regularly. Not thread-safe.
 
     ``measure`` looks at one topic and may raise what :func:`stateflow.compaction.measure` raises; ``costs`` tells
-    what cleaning costs where it was measured.
+    what cleaning costs where it was measured. Raises ``ConfigError`` when no setting has an effect on one of them.
     """
 
     def __init__(
@@ -60,6 +61,8 @@ class SeveralWatchers:
         self._options, self._clock = options or SeveralOptions(), clock or SystemClock()
         self._measure, self._costs, self._objective = measure, costs, objective
         self._measured = {topic: measure(topic) for topic in topics}
+        for found in self._measured.values():
+            require_effect(found)
         self._measured_seconds = dict.fromkeys(topics, self._clock.monotonic_seconds())
         objectives = self._objectives()
         self._watchers = {

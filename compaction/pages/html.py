@@ -27,22 +27,6 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 _LONG = 44
 """A longer cell may be broken into lines."""
-_UNITS = {
-    ".ms": ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s")),
-    ".bytes": ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")),
-}
-
-
-def with_unit(setting: str, value: str) -> str:
-    """A setting's value, and what that is in a unit for people: ``604800000 (7 d)``."""
-    for ending, units in _UNITS.items():
-        if setting.endswith(ending) and value.isdigit():
-            if int(value) >= 2**62:
-                return f"{value} (never)"
-            fitting = next(((size, unit) for size, unit in units if int(value) >= size), None)
-            if fitting is not None:
-                return f"{value} ({int(value) / fitting[0]:.3g} {fitting[1]})"
-    return value
 
 
 def _cell(text: str) -> str:

@@ -8,9 +8,12 @@ from html import escape
 
 from stateflow.compaction.advice.recommendation import Outcome, Recommendation
 from stateflow.compaction.pages.charts import Axis, Mark, Series, line_chart, scatter, span
-from stateflow.compaction.pages.html import figure, table, with_unit
+from stateflow.compaction.pages.html import figure, table
+from stateflow.compaction.pages.saw_tooth import saw_tooth_chart
 from stateflow.compaction.pages.style import STYLE
+from stateflow.compaction.sensing.effect import cautions
 from stateflow.compaction.sensing.measurement import Measurement
+from stateflow.compaction.settings.units import cores, duration, size, with_unit
 
 _MB = 1e6
 
@@ -27,12 +30,12 @@ def topic_page(topics: Iterable[tuple[Measurement, Recommendation]]) -> str:
 
 def _section(measurement: Measurement, found: Recommendation) -> str:
     verdict = (
-        f"restores within {found.objective.restore_within_seconds:g} s when set as below"
+        f"restores within {duration(found.objective.restore_within_seconds)} when set as below"
         if found.reachable
-        else f"cannot be restored within {found.objective.restore_within_seconds:g} s by compaction alone"
+        else f"cannot be restored within {duration(found.objective.restore_within_seconds)} by compaction alone"
     )
     tiles = [
-        (f"{measurement.size_bytes / _MB:.1f} MB", "log now"),
+        (size(measurement.size_bytes), "log now"),
         (f"{measurement.live_keys:,}", "live keys"),
         (f"{measurement.dirty_share:.0%}", "of the records are superseded"),
         (f"{measurement.updates_per_second:,.0f}/s", f"updates ({measurement.rate_source})"),
@@ -41,6 +44,11 @@ def _section(measurement: Measurement, found: Recommendation) -> str:
     return (
         f"<h1>{escape(measurement.topic)}</h1><p class='lead'>This topic {escape(verdict)}.</p>"
         f"<div class='tiles'>{boxes}</div>"
+        + _list("Mind", cautions(measurement))
+        + "<h2>Now against "
+        + ("recommended" if found.reachable else "the closest")
+        + "</h2>"
+        + figure(*saw_tooth_chart(measurement, found))
         + _size(measurement)
         + _outcomes(found)
         + _curve(found)
@@ -76,12 +84,13 @@ def _outcomes(found: Recommendation) -> str:
 def _outcome(one: Outcome) -> list[str]:
     if not math.isfinite(one.size_max_bytes):
         return ["unbounded", "unbounded", "none", "none", "never", "no"]
+    low, high = duration(one.restore_seconds_low), duration(one.restore_seconds_high)
     return [
-        f"{one.size_max_bytes / _MB:.1f} MB",
-        f"{one.restore_seconds:.2f} s ({one.restore_seconds_low:.2f} to {one.restore_seconds_high:.2f})",
-        f"{one.cleaner_cores:.2%} ({one.cleaner_cores_low:.2%} to {one.cleaner_cores_high:.2%})",
-        f"{one.roll_cores:.2%}",
-        f"{one.cycle_seconds:.1f} s",
+        size(one.size_max_bytes),
+        f"{duration(one.restore_seconds)} ({low} to {high})",
+        f"{cores(one.cleaner_cores)} ({cores(one.cleaner_cores_low)} to {cores(one.cleaner_cores_high)})",
+        cores(one.roll_cores),
+        duration(one.cycle_seconds),
         "yes" if one.meets else "no",
     ]
 
@@ -124,7 +133,7 @@ def _settings(found: Recommendation) -> str:
 
 def _alternatives(found: Recommendation) -> str:
     rows = [
-        [one.name, one.action, f"{one.restore_seconds:.2f} s", "yes" if one.meets else "no", one.note]
+        [one.name, one.action, duration(one.restore_seconds), "yes" if one.meets else "no", one.note]
         for one in found.alternatives
     ]
     return "<h2>Other ways</h2>" + table(["", "what to do", "restore", "holds", "note"], rows) if rows else ""

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from stateflow.compaction.model.closed_form import Prediction, predict
+from stateflow.compaction.model.closed_form import predict
 from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.model.workload import Workload
 from stateflow.compaction.sensing.exposition import Sample, canonical, finite, scrape
@@ -81,7 +81,9 @@ def estimate(
     moved = max(0.0, after.moved_bytes_total - before.moved_bytes_total) / seconds
     workload, policy, cleaner = load
     expected = predict(workload, policy, cleaner, costs)
-    expected_moved = _moved_bytes_per_second(workload, expected)
+    expected_moved = 0.0
+    if math.isfinite(expected.size_max_bytes):
+        expected_moved = moved_bytes_per_second(workload, expected.cycle_seconds)
     if expected_moved > 0:
         cores = expected.cleaner_cores * moved / expected_moved
     else:
@@ -112,14 +114,17 @@ def warnings(metrics: CleanerMetrics) -> tuple[str, ...]:
     return tuple(told)
 
 
-def _moved_bytes_per_second(workload: Workload, expected: Prediction) -> float:
-    """A pass indexes the dirty part, reads everything once more, and writes what lives."""
-    if not math.isfinite(expected.size_max_bytes) or not math.isfinite(expected.cycle_seconds):
+def moved_bytes_per_second(workload: Workload, cycle_seconds: float) -> float:
+    """Read and written by cleaning one replica of every partition once in ``cycle_seconds``; 0 for "never".
+
+    A pass indexes the dirty part, reads everything once more, and writes what lives.
+    """
+    if not math.isfinite(cycle_seconds):
         return 0.0
-    dirty = workload.updates_per_second / workload.partitions * expected.cycle_seconds
+    dirty = workload.updates_per_second / workload.partitions * cycle_seconds
     live = workload.live_records / workload.partitions
     bytes_per_pass = 2 * dirty * workload.record_bytes + 2 * live * workload.live_record_bytes
-    return workload.partitions * bytes_per_pass / expected.cycle_seconds
+    return workload.partitions * bytes_per_pass / cycle_seconds
 
 
 def _is_moved_bytes(name: str) -> bool:

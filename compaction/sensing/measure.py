@@ -7,11 +7,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypedDict
 
-from stateflow.changelog.format import is_reserved
 from stateflow.clock import Clock, SystemClock
 from stateflow.compaction.cluster.admin import ClusterAdmin
 from stateflow.compaction.cluster.topic_admin import TopicAdmin
+from stateflow.compaction.cluster.which_topics import role_of
 from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.model.workload import Bursts, RestoreRate
 from stateflow.compaction.sensing.broker_cpu import BrokerCpu, broker_cpu, broker_pid
@@ -21,12 +22,13 @@ from stateflow.compaction.sensing.measurement import Measurement, SizeSample
 from stateflow.compaction.sensing.record_sizes import RECORD_OVERHEAD_BYTES, RecordBytes
 from stateflow.compaction.sensing.record_sizes import estimate as estimate_bytes
 from stateflow.compaction.sensing.restore_probe import learn_rate
-from stateflow.compaction.sensing.sketch import KeySketch
-from stateflow.compaction.settings.topic_settings import Policy
-from stateflow.errors import PartitionCountChanged
-from stateflow.log.base import Cluster, Reader
-from stateflow.log.reading import read_ranges
-from stateflow.record import OffsetRange, RecordBatch, TopicPartition
+from stateflow.compaction.sensing.scan import Scan, ScanOptions
+from stateflow.compaction.sensing.scan import scan as read_log
+from stateflow.compaction.settings.cleanup import Cleanup
+from stateflow.compaction.settings.topic_settings import CleanerSettings, Policy
+from stateflow.errors import BrokerRefused, PartitionCountChanged
+from stateflow.log.base import Cluster
+from stateflow.record import OffsetRange, TopicPartition
 
 _MIN_RECORDS_FOR_RATE, _MIN_BYTES_FOR_RATE = 20_000, 32e6
 """Reading fewer records and bytes says more about the connection than about the restore rate."""
@@ -61,27 +63,6 @@ class MeasureOptions:
 
 
 @dataclass(slots=True)
-class _Scan:
-    """What reading the log told."""
-
-    sketch: KeySketch
-    records: int = 0
-    plain_bytes: int = 0
-    """Keys and values as read, uncompressed."""
-    tombstones: int = 0
-    tombstone_bytes: int = 0
-    """Their keys."""
-    offsets_read: int = 0
-    partitions_read: int = 0
-    first_ms: int = 2**63
-    last_ms: int = 0
-    markers: bool = False
-    ours: bool = False
-    """Reserved records of this library were seen."""
-    seconds: float = 0.0
-
-
-@dataclass(slots=True)
 class _Watch:
     """What watching the topic for a while told."""
 
@@ -111,12 +92,16 @@ def measure(
     options, clock = options or MeasureOptions(), clock or SystemClock()
     count = admin.partition_counts([topic])[topic]
     partitions = [TopicPartition(topic, number) for number in range(count)]
-    config, leaders = admin.topic_config(topic), admin.leaders(topic)
+    config = admin.topic_config(topic)
     version, newer = admin.version()
     progress(f"watching {topic} for {options.seconds:g} s")
     watch = _watch(cluster, admin, topic, partitions, options, clock)
     progress(f"reading {topic}")
-    scan = _scan(cluster, cluster.ranges(partitions), options, clock)
+    role = role_of(cluster, topic)
+    how = ScanOptions(
+        options.records_max, options.keys_max, role.copied_until_ms, options.read_timeout_seconds
+    )
+    scan = read_log(cluster, cluster.ranges(partitions), how, clock)
     sizes = partition_bytes(admin, topic)
     size_bytes = sum(sizes.values())
     scale = count / max(1, scan.partitions_read)
@@ -126,7 +111,7 @@ def measure(
     rate, rate_source = _rate(options, watch, scan, scale)
     restore, busy = options.restore, None
     if restore is None:
-        restore, busy = _restore_rate(cluster, topic, scan, options, progress, clock)
+        restore, busy = _restore_rate(cluster, topic, scan, scale, options, progress, clock)
     found = Measurement(
         topic=topic,
         partitions=count,
@@ -134,7 +119,6 @@ def measure(
         broker_version=version,
         broker_newer_than_known=newer,
         policy=policy,
-        cleaner=admin.cleaner_settings(leaders[0]),
         size_bytes=size_bytes,
         disk_bytes=sum(replica.size_bytes for replica in admin.replica_sizes([topic])),
         records=round(scan.records * scale),
@@ -153,9 +137,11 @@ def measure(
         unknown=(*_unknown(options, watch, scan, count, newer), *([busy] if busy else [])),
         overrides=admin.topic_overrides(topic),
         measured_ms=clock.now_ms(),
-        compacted="compact" in config.get("cleanup.policy", ""),
         bursts=bursts,
         ours=scan.ours,
+        role=role,
+        writes_seen=watch.appended > 0,
+        **_removing(admin, topic, config),
     )
     return found if watch.metrics is None else _with_metrics(found, watch, options.costs)
 
@@ -193,10 +179,38 @@ def with_settings_in_force(
     return replace(
         measurement,
         policy=Policy.from_config(config),
-        cleaner=admin.cleaner_settings(admin.leaders(topic)[0]),
         overrides=admin.topic_overrides(topic),
-        compacted="compact" in config.get("cleanup.policy", ""),
         unknown=(*measurement.unknown, *([told] if told else [])),
+        **_removing(admin, topic, config),
+    )
+
+
+class _Removing(TypedDict):
+    """Fields of a measurement: what removes records of the topic, as the brokers have it set now."""
+
+    cleanup: Cleanup
+    compacted: bool
+    cleaner: CleanerSettings
+    cleaners_known: bool
+    cleaners_alike: bool
+
+
+def _removing(admin: ClusterAdmin, topic: str, config: Mapping[str, str]) -> _Removing:
+    """The cleaner that counts is that of the brokers that lead: restores read from them."""
+    cleanup, known = Cleanup.from_config(config), True
+    leaders = sorted(set(admin.leaders(topic).values()))
+    try:
+        found = [admin.cleaner_settings(broker) for broker in leaders]
+    except BrokerRefused:  # many hosted services keep their brokers' settings to themselves
+        found, known = [CleanerSettings()], False
+    # One that is off decides: partitions that it leads are not compacted.
+    cleaner = next((one for one in found if not one.enabled), found[0])
+    return _Removing(
+        cleanup=cleanup,
+        compacted=cleanup.compacts,
+        cleaner=cleaner,
+        cleaners_known=known,
+        cleaners_alike=all(one == found[0] for one in found),
     )
 
 
@@ -254,71 +268,18 @@ def _end_offsets(ranges: Mapping[TopicPartition, OffsetRange]) -> int:
     return sum(found.offset_next for found in ranges.values())
 
 
-def _scan(
-    cluster: Cluster, ranges: Mapping[TopicPartition, OffsetRange], options: MeasureOptions, clock: Clock
-) -> _Scan:
-    scan = _Scan(KeySketch(options.keys_max))
-    reader = cluster.reader()
-    try:
-        for partition, target in ranges.items():
-            if scan.records >= options.records_max:
-                break
-            started = clock.monotonic_seconds()
-            if not target.is_empty:
-                _scan_partition(scan, reader, partition, target, options)
-            scan.seconds += clock.monotonic_seconds() - started
-            scan.partitions_read += 1
-    finally:
-        reader.close()
-    return scan
-
-
-def _scan_partition(
-    scan: _Scan, reader: Reader, partition: TopicPartition, target: OffsetRange, options: MeasureOptions
-) -> None:
-    first = last = -1
-    stall_seconds_max = options.read_timeout_seconds
-    for batch in read_ranges(reader, {partition: target}, stall_seconds_max=stall_seconds_max):
-        first = batch.offsets[0] if first < 0 else first
-        last = batch.offsets[-1]
-        _take(scan, batch)
-    scan.offsets_read += target.offset_next - max(first, 0)
-    # The newest record is never compacted away, so a hole behind it can only be a transaction marker.
-    scan.markers = scan.markers or -1 < last + 1 < target.offset_next
-
-
-def _take(scan: _Scan, batch: RecordBatch) -> None:
-    state = [index for index, key in enumerate(batch.keys) if not is_reserved(key)]
-    if len(state) == len(batch):
-        scan.sketch.add(batch.keys, batch.values, batch.timestamps_ms)
-    else:
-        scan.ours = True
-        keys, values = [batch.keys[i] for i in state], [batch.values[i] for i in state]
-        scan.sketch.add(keys, values, [batch.timestamps_ms[i] for i in state])
-    scan.records += len(batch)
-    scan.plain_bytes += sum(map(len, filter(None, batch.keys))) + sum(map(len, filter(None, batch.values)))
-    if None in batch.values:
-        gone = [len(key or b"") for key, value in zip(batch.keys, batch.values, strict=True) if value is None]
-        scan.tombstones, scan.tombstone_bytes = scan.tombstones + len(gone), scan.tombstone_bytes + sum(gone)
-    scan.first_ms = min(scan.first_ms, batch.timestamps_ms[0])
-    scan.last_ms = max(scan.last_ms, batch.timestamps_ms[-1])
-
-
-def _rate(options: MeasureOptions, watch: _Watch, scan: _Scan, scale: float) -> tuple[float, str]:
+def _rate(options: MeasureOptions, watch: _Watch, scan: Scan, scale: float) -> tuple[float, str]:
     if options.updates_per_second is not None:
         return options.updates_per_second, "given"
     if watch.appended > 0:
         return watch.appended / watch.seconds, f"observed over {watch.seconds:.1f} s"
-    if scan.last_ms > scan.first_ms:
-        seconds = (scan.last_ms - scan.first_ms) / 1000
-        return (
-            scan.offsets_read * scale / seconds,
-            "from the log's history, as nothing was written while watching",
-        )
+    if scan.updates_per_second is not None:
+        told = "from the log's history, as nothing was written while watching"
+        return scan.updates_per_second * scale, told
     return 0.0, "nothing was written"
 
 
-def _bursts(size_bytes: int, scan: _Scan, policy: Policy, scale: float) -> Bursts | None:
+def _bursts(size_bytes: int, scan: Scan, policy: Policy, scale: float) -> Bursts | None:
     if not scan.tombstones:
         return None
     plain = scan.plain_bytes / scan.records + RECORD_OVERHEAD_BYTES
@@ -333,7 +294,7 @@ def _bursts(size_bytes: int, scan: _Scan, policy: Policy, scale: float) -> Burst
 
 
 def _record_sizes(
-    size_bytes: int, watch: _Watch, scan: _Scan, scale: float, bursts: Bursts | None
+    size_bytes: int, watch: _Watch, scan: Scan, scale: float, bursts: Bursts | None
 ) -> RecordBytes:
     """Of all records; of those with a value, where tombstones come in bursts and are counted apart."""
     records, plain_bytes, live = scan.records, scan.plain_bytes, scan.sketch.distinct()
@@ -355,7 +316,8 @@ def _record_sizes(
 def _restore_rate(
     cluster: Cluster,
     topic: str,
-    scan: _Scan,
+    scan: Scan,
+    scale: float,
     options: MeasureOptions,
     progress: Callable[[str], None],
     clock: Clock,
@@ -367,10 +329,12 @@ def _restore_rate(
     if options.probe_records_max == 0:
         return RestoreRate(scan.records / scan.seconds, 0.1, "reading the log, timed here", 0.4), None
     progress(f"restoring {topic} on trial")
-    return learn_rate(cluster, topic, clock=clock, most=min(1.0, options.probe_records_max / scan.records))
+    # All partitions are restored on trial, those that were not read, too.
+    most = min(1.0, options.probe_records_max / (scan.records * scale))
+    return learn_rate(cluster, topic, clock=clock, most=most)
 
 
-def _unknown(options: MeasureOptions, watch: _Watch, scan: _Scan, count: int, newer: bool) -> tuple[str, ...]:
+def _unknown(options: MeasureOptions, watch: _Watch, scan: Scan, count: int, newer: bool) -> tuple[str, ...]:
     told = []
     if watch.cleaner is None and watch.metrics is None:
         told.append(

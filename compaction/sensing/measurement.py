@@ -7,8 +7,10 @@ from typing import Any
 
 import msgspec
 
+from stateflow.compaction.cluster.which_topics import TopicRole
 from stateflow.compaction.model.workload import Bursts, RestoreRate, Workload
 from stateflow.compaction.sensing.cleaner_metrics import CleanerEstimate
+from stateflow.compaction.settings.cleanup import Cleanup
 from stateflow.compaction.settings.topic_settings import CleanerSettings, Policy
 from stateflow.errors import ConfigError
 
@@ -70,6 +72,16 @@ class Measurement:
     """False when ``cleanup.policy`` does not name compact: then no policy of ours has any effect."""
     bursts: Bursts | None = None
     """Deletions that come many at a time; None when keys are deleted one by one, or not at all."""
+    cleanup: Cleanup = field(default_factory=Cleanup)
+    """What removes records of the topic, retention included."""
+    cleaners_known: bool = True
+    """False when the brokers' settings may not be read: ``cleaner`` is then Kafka's defaults."""
+    cleaners_alike: bool = True
+    """False when the brokers that lead the partitions have different cleaner settings; ``cleaner`` is one of them."""
+    writes_seen: bool = True
+    """False when nothing was written while the topic was watched: no setting acts on a log until somebody writes."""
+    role: TopicRole = field(default_factory=TopicRole)
+    """What the topic is to an application of ours."""
 
     ours: bool = False
     """True when the log carries commit records of this library: only then can its restorers use images."""

@@ -28,13 +28,15 @@ class KeySketch:
         self, keys: Sequence[bytes | None], values: Sequence[bytes | None], timestamps_ms: Sequence[int]
     ) -> None:
         """Take records in the order of the log; a record without a key is passed over."""
-        kept, threshold = self._deleted_ms, self._threshold
-        for key, value, at_ms in zip(keys, values, timestamps_ms, strict=True):
-            if key is None:
-                continue
-            hashed = hash(key) + _SHIFT
-            if hashed < threshold:
-                kept[hashed] = at_ms if value is None else None
+        kept, below = self._deleted_ms, self._threshold - _SHIFT
+        rows = zip(map(hash, keys), keys, values, timestamps_ms, strict=True)
+        kept.update(  # in one go: a log has millions of records, of which a full sketch keeps few
+            {
+                hashed + _SHIFT: at_ms if value is None else None
+                for hashed, key, value, at_ms in rows
+                if hashed < below and key is not None
+            }
+        )
         if len(kept) > 2 * self._keys_max:
             self._shrink()
 

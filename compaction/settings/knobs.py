@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from stateflow.compaction.settings.providers import provider_named
 from stateflow.errors import ConfigError
 
 NEVER_MS = 9_223_372_036_854_775_807
@@ -90,55 +91,23 @@ _KAFKA_5_LOWS: Mapping[str, float] = {
 _BEFORE_4_LOWS: Mapping[str, float] = {"segment.bytes": 14}
 
 
-@dataclass(frozen=True, slots=True)
-class Provider:
-    """What a hosted Kafka narrows further: legal ranges of some knobs, and knobs that cannot be set at all."""
-
-    name: str
-    ranges: Mapping[str, tuple[float, float]]
-    fixed: frozenset[str]
-    source: str
-
-
-_ALL_BROKER_KNOBS = frozenset(knob.name for knob in _BASE if knob.scope == "broker")
-
-PROVIDERS: Mapping[str, Provider] = {
-    "apache": Provider("apache", {}, frozenset(), "Apache Kafka, self-managed"),
-    "confluent-cloud": Provider(
-        "confluent-cloud",
-        {
-            "segment.ms": (14_400_000, NEVER_MS),
-            "segment.bytes": (52_428_800, 1_073_741_824),
-            "max.compaction.lag.ms": (21_600_000, NEVER_MS),
-        },
-        _ALL_BROKER_KNOBS | {"min.cleanable.dirty.ratio", "segment.index.bytes", "file.delete.delay.ms"},
-        "documented limits of Basic, Standard and Enterprise clusters; Dedicated ones allow less strict "
-        "values",
-    ),
-    "msk": Provider(
-        "msk",
-        {},
-        frozenset(),
-        "Amazon MSK provisioned: topic settings free, broker settings by a cluster configuration",
-    ),
-}
-"""Providers by name. Ranges are from their documentation, and are checked by the broker before every change."""
-
-
 def knobs_for(broker_version: tuple[int, int] = (4, 3), provider: str = "apache") -> dict[str, Knob]:
     """The knobs that exist on this broker, by name, with what is legal there."""
-    if provider not in PROVIDERS:
-        raise ConfigError(
-            f"Unknown Kafka provider {provider!r}.", action=f"Use one of {', '.join(sorted(PROVIDERS))}."
-        )
     lows = _KAFKA_5_LOWS if broker_version >= (5, 0) else _BEFORE_4_LOWS if broker_version < (4, 0) else {}
-    limits = PROVIDERS[provider]
+    limits = provider_named(provider)
     found = {}
     for knob in _BASE:
-        low, high = limits.ranges.get(knob.name, (lows.get(knob.name, knob.low), knob.high))
+        low, high = lows.get(knob.name, knob.low), knob.high
+        if knob.name in limits.ranges:  # narrower than what the release allows, never wider
+            low, high = max(low, limits.ranges[knob.name][0]), min(high, limits.ranges[knob.name][1])
         tunable = knob.tunable and knob.name not in limits.fixed
         found[knob.name] = replace(knob, low=low, high=high, tunable=tunable)
     return found
+
+
+def illegal_from_kafka_5(config: Mapping[str, str]) -> tuple[str, ...]:
+    """The settings of these that KIP-1030 makes illegal in Kafka 5, by name."""
+    return tuple(sorted(name for name, low in _KAFKA_5_LOWS.items() if float(config.get(name, low)) < low))
 
 
 def check(changes: Mapping[str, str], knobs: Mapping[str, Knob]) -> None:

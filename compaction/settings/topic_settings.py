@@ -88,6 +88,8 @@ class CleanerSettings:
     io_max_bytes_per_second: float = UNTHROTTLED
     index_interval_bytes: int = 4096
     transaction_max_timeout_ms: int = 900_000
+    enabled: bool = True
+    """``log.cleaner.enable``: without it no topic of the broker is compacted, whatever its settings."""
 
     @classmethod
     def from_config(cls, config: Mapping[str, str]) -> CleanerSettings:
@@ -104,6 +106,7 @@ class CleanerSettings:
             transaction_max_timeout_ms=int(
                 config.get("transaction.max.timeout.ms", base.transaction_max_timeout_ms)
             ),
+            enabled=config.get("log.cleaner.enable", "true") != "false",
         )
 
     @property

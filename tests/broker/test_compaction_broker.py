@@ -228,6 +228,17 @@ def test_what_was_set_is_in_force_when_the_call_returns(admin: ClusterAdmin, top
         assert "log.cleaner.backoff.ms" not in admin.broker_overrides(broker_id)
 
 
+def test_a_ratio_of_zero_is_rolled_back_though_the_broker_writes_it_otherwise(
+    admin: ClusterAdmin, journal: Journal, topic: str
+) -> None:
+    before = admin.topic_overrides(topic)
+    change(admin, topic, {"min.cleanable.dirty.ratio": "0", "segment.ms": "5000"}, journal)
+    assert admin.topic_overrides(topic)["min.cleanable.dirty.ratio"] != "0", "or this tests nothing"
+    assert change(admin, topic, {"min.cleanable.dirty.ratio": "0"}, journal).changes == {}
+    rollback(admin, topic, journal)
+    assert admin.topic_overrides(topic) == before
+
+
 def test_somebody_elses_change_is_not_rolled_back_silently(
     admin: ClusterAdmin, journal: Journal, topic: str
 ) -> None:

@@ -98,9 +98,13 @@ def test_measure_recommend_apply_and_rollback(
     assert code == 0
     assert [one["reachable"] for one in found] == [True, True]
 
+    assert all(one["side_effects"]["replication"] == 1 for one in found)
+
     code, _, text = invoke(capsys, "apply", *where, *look, *goal, "--dry-run")
     assert code == 0
     assert "would change" in text
+    assert "\nall " in text, "an application is summed up"
+    assert "- why: " not in text, "that is what -v is for"
     code, found, _ = invoke(capsys, "rollback", *where, "--json")
     assert found[0]["error"] == "ConfigError"
 
@@ -129,7 +133,14 @@ def test_an_objective_out_of_reach_ends_with_its_code(
     code, _, text = invoke(capsys, "recommend", *arguments, "--restore-within", "1s")
     assert code == ObjectiveUnreachable.exit_code
     assert "cannot meet it" in text
-    assert "or: " in text
+    assert "\n  or " in text
+    admin = ClusterAdmin(broker.bootstrap)
+    before = admin.topic_overrides(topic)
+    code, _, text = invoke(capsys, "apply", *arguments, "--restore-within", "1s")
+    assert code == ObjectiveUnreachable.exit_code
+    assert "\n  or " in text, "what else would do is shown at once"
+    assert admin.topic_overrides(topic) == before
+    admin.close()
 
 
 def test_a_missing_topic_ends_with_its_code(broker: TestBroker, capsys: pytest.CaptureFixture[str]) -> None:
@@ -263,6 +274,13 @@ def test_brokers_are_given_a_fitting_cleaner_and_get_their_own_back(
         assert now.dedupe_buffer_bytes == planned["cleaner"]["dedupe_buffer_bytes"]
         assert now.keys_per_pass >= max(200, planned["offsets_max"])
         assert set(told[0]["brokers"][0]["changes"]) >= {"log.cleaner.backoff.ms"}
+
+        admin.alter_broker(number, {"log.cleaner.backoff.ms": "777"})
+        code, told, _ = invoke(capsys, "rollback", *where)
+        assert code == ConfigError.exit_code
+        assert "now 777" in str(told[0]["message"])
+        assert len(told) == 1, "no topic was rolled back before that was found out"
+        admin.alter_broker(number, {"log.cleaner.backoff.ms": str(now.backoff_ms)})
 
         code, told, _ = invoke(capsys, "rollback", *where)
         assert code == 0

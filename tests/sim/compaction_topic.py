@@ -57,12 +57,17 @@ class SimulatedTopic:
             if value is None:
                 self.overrides.pop(name, None)
             else:
-                self.overrides[name] = value
+                self.overrides[name] = as_broker_answers(name, value)
         self.simulation.policy = Policy.from_config(self.topic_config(topic))
 
     def _fail(self) -> None:
         if self.broken is not None:
             raise self.broken
+
+
+def as_broker_answers(name: str, value: str) -> str:
+    """Kafka parses a double and writes it anew: 0 comes back as 0.0."""
+    return str(float(value)) if name == "min.cleanable.dirty.ratio" else value
 
 
 def measurement(policy: Policy, rate: float, live: int) -> Measurement:

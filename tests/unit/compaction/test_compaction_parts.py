@@ -17,9 +17,9 @@ from stateflow.compaction.cluster.wire import WireConnection, kafka_string
 from stateflow.compaction.control.journal import Journal, JournalEntry
 from stateflow.compaction.pages.charts import Axis, Mark, Series, line_chart, scatter, span
 from stateflow.compaction.sensing.cleaner_checkpoint import FILE_NAME, cleaned_offsets
-from stateflow.compaction.sensing.measure import MeasureOptions, _scan
 from stateflow.compaction.sensing.record_sizes import estimate
 from stateflow.compaction.sensing.restore_probe import RestoreProbe, fit_rate
+from stateflow.compaction.sensing.scan import ScanOptions, scan
 from stateflow.compaction.sensing.sketch import KeySketch
 from stateflow.errors import BrokerRefused, StateCorrupt
 from stateflow.log.base import TopicSpec, Writer
@@ -250,9 +250,9 @@ def test_transactions_are_seen_in_a_log_that_goes_on_growing() -> None:
         commit_one(writer)
         ranges = cluster.ranges([busy])
         commit_one(writer)
-        scan = _scan(cluster, ranges, MeasureOptions(), ManualClock(0))
-    assert scan.markers
-    assert scan.records == 1, "nothing behind the end is counted"
+        found = scan(cluster, ranges, ScanOptions(), ManualClock(0))
+    assert found.markers
+    assert found.records == 1, "nothing behind the end is counted"
 
 
 def test_a_log_without_transactions_has_no_markers() -> None:
@@ -260,4 +260,4 @@ def test_a_log_without_transactions_has_no_markers() -> None:
     cluster.create([TopicSpec("busy", 1)])
     with closing(cluster.writer()) as writer:
         commit_one(writer)
-        assert not _scan(cluster, cluster.ranges([busy]), MeasureOptions(), ManualClock(0)).markers
+        assert not scan(cluster, cluster.ranges([busy]), ScanOptions(), ManualClock(0)).markers

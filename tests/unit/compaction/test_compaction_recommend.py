@@ -16,11 +16,11 @@ from stateflow.compaction.advice.recommend import recommend, resolution_cores
 from stateflow.compaction.advice.share import shared_objectives
 from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.model.workload import RestoreRate
-from stateflow.compaction.pages.html import with_unit
 from stateflow.compaction.pages.topic_page import topic_page
 from stateflow.compaction.sensing.measurement import Measurement
 from stateflow.compaction.settings.knobs import NEVER_MS, check, knobs_for
 from stateflow.compaction.settings.topic_settings import CleanerSettings, Policy
+from stateflow.compaction.settings.units import with_unit
 from stateflow.errors import ConfigError
 
 BASE = replace(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from stateflow.catalog.control import ControlTopic
+from stateflow.catalog.model import GenerationEntry
 from stateflow.catalog.names import control_topic
 from stateflow.clock import ManualClock
-from stateflow.compaction.cluster.which_topics import changelogs_of, is_ours
+from stateflow.compaction.cluster.which_topics import TopicRole, changelogs_of, is_ours, role_of
 from stateflow.errors import CatalogMissing
 from stateflow.lab.applications.written import WrittenApp
 from stateflow.log.base import TopicSpec
@@ -39,10 +41,31 @@ def test_retired_generations_are_left_alone(cluster: MemoryCluster) -> None:
     assert set(OWN) <= set(cluster.list_topics()), "they are there until `scale finalize`"
 
 
+def test_what_a_topic_is_to_an_application_is_told(cluster: MemoryCluster) -> None:
+    assert role_of(cluster, OWN[0]).kind == "changelog"
+    assert role_of(cluster, "shop-eu-totals-changelog").app == "shop-eu"
+    assert role_of(cluster, "shop-stray-changelog") == TopicRole()
+    clock = ManualClock(1_000_000)
+    start(cluster, "shop", RoutingTable.modulo(3).entry(), InProcess(cluster), clock)
+    assert role_of(cluster, OWN[0]) == TopicRole("retired", "shop")
+    assert not is_ours(cluster, OWN[0]), "nothing restores from it: a touch would be in vain"
+    now = role_of(cluster, f"{OWN[0]}-g1")
+    assert (now.kind, now.app) == ("changelog", "shop")
+    assert now.copied_until_ms >= 1_000_000
+
+
+def test_a_topic_that_a_repartition_is_filling_is_told(cluster: MemoryCluster) -> None:
+    entry = GenerationEntry(generation=1, state="preparing", routing=RoutingTable.modulo(3).entry())
+    ControlTopic(cluster, "shop").write_generations([entry])
+    assert role_of(cluster, f"{OWN[0]}-g1") == TopicRole("filling", "shop")
+    assert role_of(cluster, OWN[0]).kind == "changelog"
+
+
 def test_an_application_without_a_catalog_is_told_what_may_be_meant(cluster: MemoryCluster) -> None:
     with pytest.raises(CatalogMissing) as caught:
         changelogs_of(cluster, "orders")
     assert "--topic orders-KSTREAM-1-changelog" in caught.value.action
+    assert "or you may not see it" in caught.value.message
     cluster.create(
         [TopicSpec("sh-a-changelog", 1), TopicSpec("sh-op-b-changelog", 1), TopicSpec("sh-op-control", 1)]
     )
