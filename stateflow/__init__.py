@@ -11,7 +11,10 @@ from stateflow.codec.base import Codec
 from stateflow.codec.ordered import OrderedFloat, OrderedInteger
 from stateflow.codec.scalar import Boolean, Bytes, Float, Float32, Int32, Integer, String
 from stateflow.codec.structured import Json, JsonOf, MsgPack, MsgPackOf
-from stateflow.codec.windowed import Windowed
+from stateflow.codec.windowed import CalendarCodec as CalendarKey
+from stateflow.codec.windowed import Counted, Windowed
+from stateflow.codec.windowed import CountedCodec as CountedKey
+from stateflow.codec.windowed import SessionCodec as SessionKey
 from stateflow.codec.windowed import WindowedCodec as WindowedKey
 from stateflow.config import AppOptions
 from stateflow.operators.aggregates import (
@@ -34,7 +37,7 @@ from stateflow.operators.error_policy import DeadLetter, Fail, Retry, Skip
 from stateflow.operators.operator import Context, Operator
 from stateflow.operators.stream import Stream
 from stateflow.operators.topic_options import Topic
-from stateflow.operators.windows import Tumbling
+from stateflow.operators.windows import Calendar, CountWindow, Hopping, Session, Sliding, Tumbling
 from stateflow.state.counter import Counter
 from stateflow.state.declare import state
 from stateflow.state.listof import ListOf
@@ -57,15 +60,21 @@ __all__ = [
     "Avro",
     "Boolean",
     "Bytes",
+    "Calendar",
+    "CalendarKey",
     "Codec",
     "ConfluentAvro",
     "Context",
+    "CountWindow",
+    "Counted",
+    "CountedKey",
     "Counter",
     "DeadLetter",
     "Eventual",
     "Fail",
     "Float",
     "Float32",
+    "Hopping",
     "Int32",
     "Integer",
     "Json",
@@ -80,8 +89,11 @@ __all__ = [
     "Reducing",
     "Retry",
     "SchemaRegistry",
+    "Session",
+    "SessionKey",
     "SetOf",
     "Skip",
+    "Sliding",
     "Stream",
     "String",
     "Topic",

@@ -83,8 +83,11 @@ class KafkaStreams:
         if not answer:
             raise self._failed()
         found = Sequences()
-        for key, start_ms, value in json.loads(answer):
-            found.setdefault(Place(key, start_ms), []).append(value)
+        for key, start_ms, end_ms, value in json.loads(answer):
+            results = found.setdefault(Place(key, start_ms, end_ms), [])
+            if results and results[-1] is None:
+                results.pop()  # a session that stays as it is, is withdrawn and told again
+            results.append(value)
         return found
 
     def close(self) -> None:

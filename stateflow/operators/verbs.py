@@ -9,7 +9,7 @@ from stateflow.codec.base import Codec
 from stateflow.codec.infer import codec_for, codec_or_none, result_type
 from stateflow.codec.scalar import String
 from stateflow.codec.structured import Plain
-from stateflow.codec.windowed import WindowedCodec, can_stand_for
+from stateflow.codec.windowed import WindowedCodec, WindowKeyCodec, can_stand_for
 from stateflow.errors import GraphError
 from stateflow.operators.ahead import AheadLimit
 from stateflow.operators.error_policy import LatePolicy, Policy, Skip, check_late_policy, dead_letter_topics
@@ -144,7 +144,7 @@ def _declared(declared: Declared) -> Codec[Any] | None:
 def sink_node(graph: Graph, parent: Node, topic: Topic[Any, Any], on_error: Policy) -> Node:
     """Where values leave for a topic."""
     name = f"to {topic.name}"
-    if isinstance(parent.key, WindowedCodec):
+    if isinstance(parent.key, WindowKeyCodec):
         _check_windowed(name, parent.key, topic.key)
     convert = key_converter(parent.key, topic.key)
 
@@ -166,14 +166,13 @@ def sink_node(graph: Graph, parent: Node, topic: Topic[Any, Any], on_error: Poli
     )
 
 
-def _check_windowed(name: str, inside: WindowedCodec[Any], outside: Codec[Any]) -> None:
+def _check_windowed(name: str, inside: WindowKeyCodec[Any], outside: Codec[Any]) -> None:
     """Raise ``GraphError`` where a window's result would be written under a key that loses the window unseen."""
-    if isinstance(outside, WindowedCodec):
-        if outside.size_ms != inside.size_ms:
+    if isinstance(outside, WindowKeyCodec):
+        if not outside.says_same(inside):
             raise GraphError(
-                f"The step {name!r} writes windows of {inside.size_ms} ms to a topic declared with windows of"
-                f" {outside.size_ms} ms.",
-                action=f"Declare the topic with key={inside!r}: the size is not in the bytes of a key.",
+                f"The step {name!r} writes {_windows(inside)} to a topic declared with {_windows(outside)}.",
+                action=f"Declare the topic with key={inside!r}: not all of the window is in the bytes of a key.",
             )
     elif not can_stand_for(outside, inside.key):
         raise GraphError(
@@ -181,3 +180,7 @@ def _check_windowed(name: str, inside: WindowedCodec[Any], outside: Codec[Any]) 
             action=f"Declare the topic with key=sf.{inside!r}; or with the inner key alone, {inside.key!r}: then"
             " only a record's timestamp, the window's start, tells the windows of a key apart.",
         )
+
+
+def _windows(key: WindowKeyCodec[Any]) -> str:
+    return f"windows of {key.size_ms} ms" if isinstance(key, WindowedCodec) else repr(key)

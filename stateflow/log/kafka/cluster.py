@@ -128,8 +128,9 @@ class KafkaCluster:
         """A new reader."""
         return KafkaReader(
             reader_settings(self.bootstrap, self._settings, self._options),
-            self._admin,
+            self.bootstrap,
             self._offsets,
+            self._clock,
             self._options.unreachable_seconds,
         )
 
