@@ -181,6 +181,14 @@ class GroupConsumer(Protocol):
         """What the group calls this member; empty before it has joined, another after it was lost and came back."""
         ...
 
+    def verify_membership(self) -> None:
+        """Join again if the group has gone on without this member and nothing has told it so; else do nothing.
+
+        For whoever has signs of it, and may be called often: it asks the group only now and then. Runs the listener's
+        ``on_lost``, and raises what that raises.
+        """
+        ...
+
     def close(self) -> None:
         """Leave the group (a static member stays known until its session ends) and release the connection."""
         ...

@@ -21,13 +21,17 @@ pytestmark = pytest.mark.broker
 OUTAGE_SECONDS = 95.0
 """Longer than any client waits for anything: requests 30 s, transactions and silence 60 s."""
 NUMBERS = list(range(600))
-AT_FIRST = 100
 END_SECONDS = 180.0
 
 
 @pytest.fixture
 def kafka() -> Iterator[EmbeddedKafka]:
-    with EmbeddedKafka(overrides={"broker.session.timeout.ms": 30_000}) as kafka:
+    """One broker, which its controller does not take for dead.
+
+    Kafka 4.1 to 4.3 lose the marker that ends a transaction while its partitions have no leader (KAFKA-20734), which is
+    so for a moment when the only broker was taken for dead: docs/exactly-once.md, "What the brokers must do".
+    """
+    with EmbeddedKafka(overrides={"broker.session.timeout.ms": 600_000}) as kafka:
         yield kafka
 
 
@@ -42,7 +46,7 @@ def site(
     made = Site(kafka.bootstrap, tmp_path, f"t{uuid.uuid4().hex[:8]}", monkeypatch, capsys)
     made.set(DIGITS_SECONDS="0.02", STATEFLOW_CLIENT__TRANSACTION_TIMEOUT_MS="20000")
     made.topic("in", "out")
-    made.feed(NUMBERS[:AT_FIRST])
+    made.feed(NUMBERS)  # at which they work for longer than it takes to let the broker go
     yield made
     made.cluster.close()
 
@@ -79,7 +83,6 @@ def test_a_drain_bears_a_broker_that_is_away(
     run = site.begin("run", site.digits, "--workers", "2", "--until-drained")
     try:
         wait_until(lambda: len(site.records("out")) > 0, lambda: f"the first count in:\n{run.said}")
-        site.feed(NUMBERS[AT_FIRST:])  # at which they work for some seconds
         workers = sorted(run.children())
         come_back = goes_away(kafka)
         be_away(run)

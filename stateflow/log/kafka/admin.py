@@ -6,7 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
@@ -22,6 +22,7 @@ T = TypeVar("T")
 _PAUSE_SECONDS = 0.05
 _STALE = (KafkaError.FENCED_LEADER_EPOCH, KafkaError.NOT_LEADER_FOR_PARTITION)
 """What a client answers for minutes that does not look again who leads, as after a broker's restart."""
+_ANSWER_SECONDS = 3.0
 _REPLACE_SECONDS = 10.0
 """A client is not replaced sooner than this after it was made."""
 
@@ -63,6 +64,10 @@ class Admin:
                 self._replaced.popleft()
             self.client, self._made_seconds = self._made(), now_seconds
 
+    def is_reachable(self) -> bool:
+        """Whether a client without a past reaches a broker. Takes up to seconds."""
+        return answers(self._made())
+
     def call(self, doing: str, request: Callable[[float], T], timeout_seconds: float | None = None) -> T:
         """The result of a request, which is given the seconds left. Failures come out typed."""
         limit_seconds = self.timeout_seconds if timeout_seconds is None else timeout_seconds
@@ -98,3 +103,12 @@ class Admin:
                     bootstrap=self.bootstrap,
                 )
             time.sleep(_PAUSE_SECONDS)
+
+
+def answers(client: Any) -> bool:
+    """Whether any broker answers this client now."""
+    try:
+        client.list_topics(timeout=_ANSWER_SECONDS)
+    except KafkaException:
+        return False
+    return True

@@ -128,9 +128,8 @@ class KafkaCluster:
         """A new reader."""
         return KafkaReader(
             reader_settings(self.bootstrap, self._settings, self._options),
-            self.bootstrap,
+            self._admin,
             self._offsets,
-            self._clock,
             self._options.unreachable_seconds,
         )
 

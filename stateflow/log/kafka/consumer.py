@@ -7,7 +7,6 @@ what a member owns is the group's assignment, not what the library reads.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
@@ -18,14 +17,15 @@ from stateflow.log.base import Committed, GroupListener, GroupMetadata
 from stateflow.log.kafka.admin import Admin
 from stateflow.log.kafka.client_log import client_log
 from stateflow.log.kafka.failures import error_of, is_membership, is_passing, typed
-from stateflow.log.kafka.fetching import Fetching, started
-from stateflow.log.kafka.leaving import hear_out, leave
+from stateflow.log.kafka.fetching import ClientStuck, Fetching, started
+from stateflow.log.kafka.leaving import close_in_time, hear_out, leave, part
 from stateflow.log.kafka.offsets import Offsets, client_offsets
 from stateflow.log.kafka.settings import Settings
 from stateflow.log.kafka.unowned_partitions import UnownedPartitionMonitor
 from stateflow.record import RecordBatch, TopicPartition
 
-_CLOSE_SECONDS_MAX = 15.0
+_VERIFY_SECONDS = 10.0
+_DESCRIBE_SECONDS_MAX = 5.0
 
 
 class KafkaGroupConsumer:
@@ -46,29 +46,86 @@ class KafkaGroupConsumer:
         self._independent = independent
         self._admin = admin
         self._offsets = Offsets(admin)
-        self._fetching = Fetching(admin.clock, admin.bootstrap, unreachable_seconds, self._failed)
+        self._topics = list(topics)
+        self._fetching = Fetching(
+            admin.clock, admin.bootstrap, unreachable_seconds, self._failed, admin.is_reachable
+        )
         self._in_callback = False
         self._raised: BaseException | None = None
         self._kept: list[RecordBatch] = []
-        self._dealt: set[TopicPartition] = set()
+        self._dealt: set[TopicPartition]
+        """What the group has dealt to the client in use."""
         self._untold: set[TopicPartition] = set()
         self._closed = False
-        self._consumer = Consumer({**settings, "error_cb": self._fetching.broker_event}, logger=client_log)
-        self._consumer.subscribe(
-            list(topics),
-            on_assign=lambda _, partitions: self._assigned(_places(partitions)),
-            on_revoke=lambda _, partitions: self._released(_places(partitions), listener.on_revoked),
-            on_lost=lambda _, partitions: self._released(_places(partitions), listener.on_lost),
-        )
+        self._verify_next = 0.0
+        self._unknown_member = ""
+        """What this member is called, if the group did not know it when it was asked last."""
+        self._settings: Settings = {**settings, "error_cb": self._fetching.broker_event}
+        self._consumer = self._joined()
         is_static = "group.instance.id" in settings
         self._orphans = UnownedPartitionMonitor(admin, settings, topics) if is_static else None
+
+    def _joined(self) -> Consumer:
+        """A client that becomes a member. One that was replaced is not listened to any more."""
+        consumer = Consumer(self._settings, logger=client_log)
+        dealt = self._dealt = set()
+
+        def assigned(_: Consumer, partitions: list[ClientPartition]) -> None:
+            dealt.update(_places(partitions))
+            if consumer is self._consumer:
+                self._assigned(_places(partitions))
+            else:
+                consumer.incremental_assign([])
+
+        def released(
+            tell: Callable[[Sequence[TopicPartition]], None], partitions: list[ClientPartition]
+        ) -> None:
+            dealt.difference_update(_places(partitions))
+            if consumer is self._consumer:
+                self._released(_places(partitions), tell)
+            else:
+                consumer.incremental_unassign([])
+
+        consumer.subscribe(
+            self._topics,
+            on_assign=assigned,
+            on_revoke=lambda _, partitions: released(self._listener.on_revoked, partitions),
+            on_lost=lambda _, partitions: released(self._listener.on_lost, partitions),
+        )
+        return consumer
+
+    def _rejoin(self) -> None:
+        """Become a member by another client. Whatever was dealt to this one is lost: its session is long over."""
+        client_log.warning(
+            "The client of group %s does not find back to it: another takes its place.", self._group
+        )
+        stuck, dealt, has_left_at_close = self._consumer, self._dealt, self._orphans is not None
+        lost = sorted(dealt - self._untold)
+        self._untold.clear()
+        self._tell(self._listener.on_lost, lost)
+        if not self._independent:
+            self._fetching.positions.clear()
+        self._consumer = self._joined()
+        self._consumer.incremental_assign(started(self._fetching.positions))
+        stuck.incremental_unassign(stuck.assignment())
+        clock = self._admin.clock
+        part(
+            stuck,
+            self._group,
+            before=lambda: None if has_left_at_close else leave(stuck, lambda: bool(dealt), clock),
+        )
+        self._raise_listener_error()
 
     def poll(self, max_records: int, timeout_seconds: float) -> list[RecordBatch]:
         """Serve the group and read. Raises what the listener raised, and ``MembershipLost`` when replaced."""
         if self._kept:
             kept, self._kept = self._kept, []
             return kept
-        batches = self._fetching.consume(self._consumer, max_records, timeout_seconds)
+        try:
+            batches = self._fetching.consume(self._consumer, max_records, timeout_seconds)
+        except ClientStuck:
+            self._rejoin()
+            return []
         if self._raised is not None:
             self._kept = batches
             self._raise_listener_error()
@@ -134,6 +191,22 @@ class KafkaGroupConsumer:
         """What the coordinator calls this member; empty before it has joined."""
         return "" if self._closed else str(self._consumer.memberid() or "")
 
+    def verify_membership(self) -> None:
+        """Join again if the group does not know this member, twice in a row: the client may wait for an answer."""
+        now_seconds = self._admin.clock.monotonic_seconds()
+        member = self.member_id
+        if not member or now_seconds < self._verify_next:
+            return
+        self._verify_next = now_seconds + _VERIFY_SECONDS
+        try:
+            is_known = member in self._offsets.group_members(self._group, _DESCRIBE_SECONDS_MAX)
+        except StateflowError as error:
+            client_log.info("Whether group %s knows this member cannot be seen: %s", self._group, error)
+            return
+        if not is_known and self._unknown_member == member:
+            self._rejoin()
+        self._unknown_member = "" if is_known else member
+
     def close(self) -> None:
         """Give everything up, leave, and release the connection."""
         if self._closed:
@@ -144,16 +217,10 @@ class KafkaGroupConsumer:
             hear_out(self._consumer, self._admin.clock)
         else:
             leave(self._consumer, lambda: bool(self._dealt), self._admin.clock)
-        # Nothing is held any more by now: should the library not come to an end, the process need not wait for it.
-        closing = threading.Thread(target=self._consumer.close, name=f"leave-{self._group}", daemon=True)
-        closing.start()
-        closing.join(_CLOSE_SECONDS_MAX)
-        if closing.is_alive():
-            client_log.warning("The client does not leave group %s; its session ends by itself.", self._group)
+        close_in_time(self._consumer, self._group)  # nothing is held any more by now
         self._raise_listener_error()
 
     def _assigned(self, partitions: list[TopicPartition]) -> None:
-        self._dealt.update(partitions)
         if self._closed:  # the listener need not begin what it would have to give up at once
             self._untold.update(partitions)
             self._consumer.incremental_assign([])
@@ -166,7 +233,6 @@ class KafkaGroupConsumer:
     def _released(
         self, partitions: list[TopicPartition], tell: Callable[[Sequence[TopicPartition]], None]
     ) -> None:
-        self._dealt.difference_update(partitions)
         before = set(self._fetching.positions)
         self._tell(tell, [partition for partition in partitions if partition not in self._untold])
         for partition in [] if self._independent else partitions:

@@ -12,20 +12,27 @@ from confluent_kafka import TopicPartition as ClientPartition
 
 from stateflow.clock import Clock
 from stateflow.errors import BrokerUnreachable, StateflowError
+from stateflow.log.kafka.admin import answers
 from stateflow.log.kafka.client_log import client_log
 from stateflow.log.kafka.failures import error_of, is_passing
 from stateflow.record import RecordBatch, TopicPartition
 
 _CONSUME_MAX = 10_000  # larger calls are no faster and hold more memory
-_ANSWER_SECONDS = 5.0
+_LOOK_SECONDS = 15.0
+"""Between two looks at whether a client that has lost all brokers is the only one that has: each may take seconds."""
 _NO_HEADERS: tuple[tuple[str, bytes], ...] = ()
+
+
+class ClientStuck(Exception):
+    """This client has lost all brokers and does not find them again, though others reach them."""
 
 
 class Fetching:
     """Positions of the partitions being read, moved by what :meth:`consume` brings.
 
     ``failed`` makes the typed error of a partition-level failure, or None when it can be passed over. An error
-    that arrives together with records is raised by the next call, so the records are not lost.
+    that arrives together with records is raised by the next call, so the records are not lost. ``others_answer`` says
+    whether a new client would reach a broker.
     """
 
     def __init__(
@@ -34,18 +41,24 @@ class Fetching:
         bootstrap: str,
         unreachable_seconds: float,
         failed: Callable[[KafkaError, TopicPartition | None, int], StateflowError | None],
+        others_answer: Callable[[], bool],
     ) -> None:
         self.positions: dict[TopicPartition, int] = {}
         self._clock = clock
         self._bootstrap = bootstrap
         self._unreachable_seconds = unreachable_seconds
         self._failed = failed
+        self._others_answer = others_answer
         self._down_since: float | None = None
+        self._look_next = 0.0
         self._failures: list[StateflowError] = []
         self._ends: dict[TopicPartition, int] = {}
 
     def consume(self, consumer: Consumer, max_records: int, timeout_seconds: float) -> list[RecordBatch]:
-        """What is there, as batches, waiting only while there is nothing; ends of partitions move positions."""
+        """What is there, as batches, waiting only while there is nothing; ends of partitions move positions.
+
+        Raises ``ClientStuck`` when the client must be replaced; positions stay as they are.
+        """
         self.raise_failure()
         try:
             # A single call would wait for its last record or the whole timeout, also at the end of a partition.
@@ -83,6 +96,7 @@ class Fetching:
         client_log.warning("The Kafka client reports %s: %s.", error.name(), error.str())
         if error.code() == KafkaError._ALL_BROKERS_DOWN and self._down_since is None:
             self._down_since = self._clock.monotonic_seconds()
+            self._look_next = self._down_since + min(_LOOK_SECONDS, self._unreachable_seconds)
         elif not is_passing(error):
             self._note(error, None, -1)
 
@@ -137,31 +151,27 @@ class Fetching:
             self._failures.append(failure)
 
     def _check_outage(self, consumer: Consumer) -> None:
-        """After a long silence of all brokers ask once more, and say if there is still no answer.
+        """While all brokers are away look now and then whether they are; after a long time say so.
 
         Whoever goes on reading is told again after as long a time: what was fetched before stays, and so do positions.
         """
-        if self._down_since is None:
+        now_seconds = self._clock.monotonic_seconds()
+        if self._down_since is None or now_seconds < self._look_next:
             return
-        if self._clock.monotonic_seconds() - self._down_since < self._unreachable_seconds:
+        self._look_next = now_seconds + _LOOK_SECONDS
+        if answers(consumer):
+            self._down_since = None
             return
-        if not answers(consumer):
-            self._down_since = self._clock.monotonic_seconds()
+        if self._others_answer():
+            self._down_since = None
+            raise ClientStuck
+        if now_seconds - self._down_since >= self._unreachable_seconds:
+            self._down_since = now_seconds
             raise BrokerUnreachable(
                 f"No broker at {self._bootstrap} answered for {self._unreachable_seconds:g} s.",
                 action="check that the brokers are running and can be reached from here.",
                 bootstrap=self._bootstrap,
             )
-        self._down_since = None
-
-
-def answers(client: Any) -> bool:
-    """Whether any broker answers this client now."""
-    try:
-        client.list_topics(timeout=_ANSWER_SECONDS)
-    except KafkaException:
-        return False
-    return True
 
 
 def batch_of(source: TopicPartition, messages: list[Any]) -> RecordBatch:

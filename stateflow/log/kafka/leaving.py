@@ -7,6 +7,7 @@ the whole process stands still.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
@@ -16,6 +17,7 @@ from stateflow.log.kafka.client_log import client_log
 
 _SETTLE_SECONDS_MAX = 5.0
 _LOOK_SECONDS = 0.02
+_CLOSE_SECONDS_MAX = 15.0
 
 
 def leave(consumer: Consumer, has_partitions: Callable[[], bool], clock: Clock) -> None:
@@ -39,6 +41,27 @@ def hear_out(consumer: Consumer, clock: Clock) -> None:
                 break
     except KafkaException as error:
         client_log.info("A group has more to tell, but cannot: %s", error)
+
+
+def part(consumer: Consumer, whose: str, *, before: Callable[[], None] | None = None) -> threading.Thread:
+    """Close a client that nothing depends on any more; should the library not come to an end, nobody waits for it."""
+
+    def close() -> None:
+        if before is not None:
+            before()
+        consumer.close()
+
+    closing = threading.Thread(target=close, name=f"close-{whose}", daemon=True)
+    closing.start()
+    return closing
+
+
+def close_in_time(consumer: Consumer, group: str) -> None:
+    """Close the client of a member that holds nothing any more."""
+    closing = part(consumer, group)
+    closing.join(_CLOSE_SECONDS_MAX)
+    if closing.is_alive():
+        client_log.warning("The client does not leave group %s; its session ends by itself.", group)
 
 
 def _is_fatal(error: KafkaError | None) -> bool:

@@ -165,9 +165,10 @@ class Offsets:
         if offsets:
             self._admin.call(f"committing offsets of group {group!r}", request)
 
-    def group_members(self, group: str) -> list[str]:
+    def group_members(self, group: str, timeout_seconds: float | None = None) -> list[str]:
         """Ids of the members of a group right now."""
-        return self._admin.call(f"describing group {group!r}", lambda left: self._members(group, left))
+        doing = f"describing group {group!r}"
+        return self._admin.call(doing, lambda left: self._members(group, left), timeout_seconds)
 
     def _members(self, group: str, left_seconds: float) -> list[str]:
         self._admin.coordinators.ask(group, left_seconds)

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
-from stateflow.clock import Clock
 from stateflow.errors import StateflowError
+from stateflow.log.kafka.admin import Admin
 from stateflow.log.kafka.client_log import client_log
 from stateflow.log.kafka.failures import is_passing, typed
-from stateflow.log.kafka.fetching import Fetching, started
+from stateflow.log.kafka.fetching import ClientStuck, Fetching, started
+from stateflow.log.kafka.leaving import part
 from stateflow.log.kafka.offsets import Offsets
 from stateflow.log.kafka.settings import Settings
 from stateflow.record import RecordBatch, TopicPartition
@@ -22,12 +23,15 @@ class KafkaReader:
     """Implements :class:`stateflow.log.base.Reader`."""
 
     def __init__(
-        self, settings: Settings, bootstrap: str, offsets: Offsets, clock: Clock, unreachable_seconds: float
+        self, settings: Settings, admin: Admin, offsets: Offsets, unreachable_seconds: float
     ) -> None:
-        self._bootstrap = bootstrap
+        self._admin = admin
         self._offsets = offsets
-        self._fetching = Fetching(clock, bootstrap, unreachable_seconds, self._failed)
-        self._consumer = Consumer({**settings, "error_cb": self._fetching.broker_event}, logger=client_log)
+        self._fetching = Fetching(
+            admin.clock, admin.bootstrap, unreachable_seconds, self._failed, admin.is_reachable
+        )
+        self._settings: Settings = {**settings, "error_cb": self._fetching.broker_event}
+        self._consumer = Consumer(self._settings, logger=client_log)
         self._topics: set[str] = set()
 
     def assign(self, offsets: Mapping[TopicPartition, int]) -> None:
@@ -38,7 +42,16 @@ class KafkaReader:
 
     def read(self, max_records: int, timeout_seconds: float) -> list[RecordBatch]:
         """Up to ``max_records``; raises ``OffsetOutOfRange``, ``TopicMissing``, ``BrokerUnreachable``."""
-        return self._fetching.consume(self._consumer, max_records, timeout_seconds)
+        try:
+            return self._fetching.consume(self._consumer, max_records, timeout_seconds)
+        except ClientStuck:
+            client_log.warning(
+                "A reader's client does not find back to the brokers: another takes its place."
+            )
+            part(self._consumer, "a stuck reader")
+            self._consumer = Consumer(self._settings, logger=client_log)
+            self._consumer.assign(started(self._fetching.positions))
+            return []
 
     def position(self, partition: TopicPartition) -> int:
         """The next offset; the end, once the client library reported the end of the partition."""
@@ -67,4 +80,4 @@ class KafkaReader:
             return None
         if error.code() == KafkaError._AUTO_OFFSET_RESET and partition is not None:
             return self._offsets.out_of_range(partition, self._fetching.positions.get(partition, offset))
-        return typed(error, f"reading {partition}", self._bootstrap)
+        return typed(error, f"reading {partition}", self._admin.bootstrap)

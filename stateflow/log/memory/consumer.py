@@ -132,6 +132,9 @@ class MemoryGroupConsumer:
         """What the group calls this member."""
         return self._member.member_id
 
+    def verify_membership(self) -> None:
+        """Nothing to do: a member here hears of its loss with the next ``poll``."""
+
     def close(self) -> None:
         """Give everything up and leave; a static member stays known until its session ends."""
         if self._closed:

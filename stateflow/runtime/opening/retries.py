@@ -16,6 +16,7 @@ from stateflow.errors import (
     BrokerRefused,
     BrokerUnreachable,
     MembershipLost,
+    ProducerFenced,
     StateCorrupt,
     StateflowError,
     StateLocked,
@@ -36,6 +37,8 @@ DAMAGES_MAX = 3
 """How often in a row a task's store may turn out damaged: more is a disk that fails."""
 _FORGET_SECONDS = 300.0
 """A task that has not failed for so long since it was opened begins to count anew."""
+_CONTESTED_SECONDS = 15.0
+_NO_MEMBER = ("ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID")
 _SAY_SECONDS = 60.0
 _SHOWN_MAX = 3
 
@@ -51,6 +54,7 @@ class _Failing:
     damages: int = 0
     next_seconds: float = 0.0
     is_unreachable: bool = False
+    is_contested: bool = False
     said: str = ""
 
 
@@ -76,6 +80,7 @@ class Retries:
             failing = self._failing[primary] = _Failing(task, now_seconds)
         failing.attempts += 1
         failing.is_unreachable = isinstance(error, BrokerUnreachable)
+        failing.is_contested = _tells_of_another_owner(error)
         _check_limits(failing, error)
         pause_seconds = _pause_seconds(failing, error)
         failing.next_seconds = now_seconds + pause_seconds
@@ -102,6 +107,15 @@ class Retries:
         """True while a task waits for brokers that do not answer."""
         now_seconds = self._clock.monotonic_seconds()
         return any(f.is_unreachable and now_seconds < f.next_seconds for f in self._failing.values())
+
+    @property
+    def is_contested(self) -> bool:
+        """True while a task has long been failing as if another worker had it: is this one still a member?"""
+        now_seconds = self._clock.monotonic_seconds()
+        return any(
+            failing.is_contested and now_seconds - failing.since_seconds > _CONTESTED_SECONDS
+            for failing in self._failing.values()
+        )
 
     def _say(
         self, failing: _Failing, error: StateflowError, now_seconds: float, pause_seconds: float
@@ -131,6 +145,12 @@ class Retries:
             pause_seconds,
             error.message,
         )
+
+
+def _tells_of_another_owner(error: StateflowError) -> bool:
+    if isinstance(error, TransactionAborted):
+        return error.fields.get("code") in _NO_MEMBER
+    return isinstance(error, (ProducerFenced, MembershipLost, StateLocked))
 
 
 def _check_limits(failing: _Failing, error: StateflowError) -> None:

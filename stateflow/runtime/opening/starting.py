@@ -66,6 +66,11 @@ class StartingTasks:
         """True while a task waits for brokers that do not answer."""
         return self._retries.is_unreachable
 
+    @property
+    def is_contested(self) -> bool:
+        """True while a task fails as if another worker had it."""
+        return self._retries.is_contested
+
     def ready(self) -> Iterator[tuple[TopicPartition, OpenedTask]]:
         """Tasks that finished opening since the last call; raises what stopped one from opening and does not pass.
 

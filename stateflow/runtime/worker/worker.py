@@ -130,6 +130,8 @@ class Worker:
     def _poll(self, timeout_seconds: float) -> None:
         """Serve the group and read. Brokers that do not answer are waited for; the client says so meanwhile."""
         try:
+            if self._starting.is_contested:
+                self._group.verify_membership()
             self._intake.poll(timeout_seconds)
         except BrokerUnreachable as error:
             _LOG.warning("Waiting for the brokers: %s", error.message)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from stateflow.clock import ManualClock
 from stateflow.errors import BrokerUnreachable
-from stateflow.log.kafka.fetching import Fetching
+from stateflow.log.kafka.fetching import ClientStuck, Fetching
 from stateflow.log.kafka.offsets import Offsets
 from stateflow.record import TopicPartition
 
@@ -33,10 +34,10 @@ class Silent:
             raise KafkaException(KafkaError(KafkaError._TRANSPORT))
 
 
-def away() -> tuple[Fetching, ManualClock, Silent]:
+def away(others_answer: Callable[[], bool] = lambda: False) -> tuple[Fetching, ManualClock, Any]:
     """A reader whose client has lost all brokers."""
     clock = ManualClock()
-    fetching = Fetching(clock, "b:1", UNREACHABLE_SECONDS, lambda *_: None)
+    fetching = Fetching(clock, "b:1", UNREACHABLE_SECONDS, lambda *_: None, others_answer)
     fetching.positions[PLACE] = 7
     fetching.broker_event(KafkaError(KafkaError._ALL_BROKERS_DOWN))
     return fetching, clock, Silent()
@@ -57,7 +58,7 @@ def raised_seconds(fetching: Fetching, clock: ManualClock, client: Any, seconds:
 def test_an_outage_is_told_once_in_a_while_and_costs_no_position() -> None:
     fetching, clock, client = away()
     assert raised_seconds(fetching, clock, client, 200) == [60, 120, 180]
-    assert client.asked == 3, "asking takes seconds, and holds up whoever reads"
+    assert client.asked == 13, "asking takes seconds, and holds up whoever reads"
     assert fetching.positions == {PLACE: 7}
 
 
@@ -66,6 +67,18 @@ def test_brokers_that_answer_again_are_no_outage() -> None:
     assert raised_seconds(fetching, clock, client, 61) == [60]
     client.answers = True
     assert raised_seconds(fetching, clock, client, 200) == []
+
+
+def test_a_client_that_is_the_only_one_without_brokers_is_to_be_replaced() -> None:
+    others: list[bool] = []
+    fetching, clock, client = away(lambda: bool(others))
+    assert raised_seconds(fetching, clock, client, 40) == []
+    others.append(True)
+    clock.advance(seconds=15)
+    with pytest.raises(ClientStuck):
+        fetching.consume(client, 10, 0)
+    assert fetching.positions == {PLACE: 7}
+    assert raised_seconds(fetching, clock, client, 200) == [], "its successor has brokers"
 
 
 def test_an_offset_that_is_gone_is_told_though_nobody_tells_where_the_log_begins(
