@@ -32,6 +32,7 @@ from stateflow.operators.aggregates import (
 )
 from stateflow.operators.error_policy import DeadLetter, Fail, Retry, Skip
 from stateflow.operators.operator import Context, Operator
+from stateflow.operators.ports import Port, port
 from stateflow.operators.stream import Stream
 from stateflow.operators.topic_options import Topic
 from stateflow.operators.windows import Tumbling
@@ -77,6 +78,7 @@ __all__ = [
     "Operator",
     "OrderedFloat",
     "OrderedInteger",
+    "Port",
     "Reducing",
     "Retry",
     "SchemaRegistry",
@@ -100,6 +102,7 @@ __all__ = [
     "max",
     "mean",
     "min",
+    "port",
     "quantile",
     "reduce",
     "state",
