@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from stateflow.app import App
 from stateflow.changelog.eventual import Eventual
 from stateflow.codec.base import Codec
+from stateflow.codec.change import Change
 from stateflow.codec.ordered import OrderedFloat, OrderedInteger
 from stateflow.codec.scalar import Boolean, Bytes, Float, Float32, Int32, Integer, String
 from stateflow.codec.structured import Json, JsonOf, MsgPack, MsgPackOf
@@ -34,6 +35,7 @@ from stateflow.operators.error_policy import DeadLetter, Fail, Retry, Skip
 from stateflow.operators.operator import Context, Operator
 from stateflow.operators.ports import Port, port
 from stateflow.operators.stream import Stream
+from stateflow.operators.table import GroupedTable, Table
 from stateflow.operators.topic_options import Topic
 from stateflow.operators.windows import Tumbling
 from stateflow.state.counter import Counter
@@ -58,6 +60,7 @@ __all__ = [
     "Avro",
     "Boolean",
     "Bytes",
+    "Change",
     "Codec",
     "ConfluentAvro",
     "Context",
@@ -67,6 +70,7 @@ __all__ = [
     "Fail",
     "Float",
     "Float32",
+    "GroupedTable",
     "Int32",
     "Integer",
     "Json",
@@ -86,6 +90,7 @@ __all__ = [
     "Skip",
     "Stream",
     "String",
+    "Table",
     "Topic",
     "Tumbling",
     "Value",

@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from stateflow.codec.optional import OptionalCodec
 from stateflow.codec.structured import Plain
 from stateflow.errors import GraphError
-from stateflow.operators.error_policy import Policy, dead_letter_topics
+from stateflow.operators.error_policy import Policy
 from stateflow.operators.graph import Graph, Node
+from stateflow.operators.rekeyed import rekeyed
 from stateflow.operators.step import Environment, Step
 from stateflow.operators.tombstones import KeyedReadStep, RekeyByKeyStep
 
@@ -41,7 +42,6 @@ def co_partitioned(graph: Graph, name: str, ports: Mapping[str, Node], on_error:
 
 def rekeyed_by_own_key(graph: Graph, node: Node, name: str, on_error: Policy) -> Node:
     """The same records, tombstones among them, in the partitions that the application's routing gives their keys."""
-    graph.claim("key_by step", name)
     value = node.value or Plain
     wire = OptionalCodec(value)
 
@@ -51,32 +51,7 @@ def rekeyed_by_own_key(graph: Graph, node: Node, name: str, on_error: Policy) ->
     def read(env: Environment) -> Step:
         return KeyedReadStep(wire, env.context, env.guard(name, on_error))
 
-    written = graph.add(
-        Node(
-            kind="key_by",
-            name=name,
-            parents=(node,),
-            make=write,
-            key=node.key,
-            value=value,
-            keyed="no",
-            rekey=name,
-            outputs=dead_letter_topics(on_error),
-            has_effect=True,
-        )
-    )
-    return graph.add(
-        Node(
-            kind="read",
-            name=name,
-            parents=(),
-            make=read,
-            key=node.key,
-            value=value,
-            keyed="routing",
-            reads=written,
-        )
-    )
+    return rekeyed(graph, node, name, (node.key, value), (write, read), on_error)
 
 
 def _check_keys(name: str, nodes: list[Node]) -> None:

@@ -79,11 +79,9 @@ def by_process() -> Shop:
 def by_decorator() -> Shop:
     """Both in the partitions that their producers chose."""
     shop = topics(sf.App("shop"))
-    inputs = {
-        "on_order": shop.app.stream(shop.orders, co_partitioned=True),
-        "on_payment": shop.app.stream(shop.payments, co_partitioned=True),
-    }
-    shop.app.operator("balance", inputs=inputs, sink=shop.owed)(Balance)
+    orders = shop.app.stream(shop.orders, co_partitioned=True)
+    payments = shop.app.stream(shop.payments, co_partitioned=True)
+    shop.app.operator("balance", inputs={"on_order": orders, "on_payment": payments}, sink=shop.owed)(Balance)
     return shop
 
 
