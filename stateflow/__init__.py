@@ -32,6 +32,7 @@ from stateflow.operators.aggregates import (
     top_k,
 )
 from stateflow.operators.error_policy import DeadLetter, Fail, Retry, Skip
+from stateflow.operators.intervals import Within
 from stateflow.operators.operator import Context, Operator
 from stateflow.operators.ports import Port, port
 from stateflow.operators.stream import Stream
@@ -98,6 +99,7 @@ __all__ = [
     "Versioned",
     "Windowed",
     "WindowedKey",
+    "Within",
     "collect",
     "count",
     "first",

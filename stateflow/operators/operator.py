@@ -78,6 +78,10 @@ class Context(Generic[O]):
         now_ms = self._stage.clock.now_ms()
         self._kept_timers().set(name, due_ms_of(after, at, time, self._scope.timestamp_ms, now_ms), time)
 
+    def timer_due_ms(self, name: str) -> int | None:
+        """When a timer of this key is due, ms since 1970 UTC; None where none of that name is pending."""
+        return self._kept_timers().due_ms(name)
+
     def cancel_timer(self, name: str) -> None:
         """Drop a timer of this key; one that is not pending is not an error."""
         self._kept_timers().cancel(name)

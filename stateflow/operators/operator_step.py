@@ -16,7 +16,7 @@ from stateflow.operators.guard import Guard
 from stateflow.operators.marks import marks_of
 from stateflow.operators.operator import Context, OperatorClass
 from stateflow.operators.rows import NO_OFFSET
-from stateflow.operators.step import Step
+from stateflow.operators.step import PortedStep
 from stateflow.operators.timers import Turn
 from stateflow.record import RecordBatch, TopicPartition
 from stateflow.state.declare import StateField
@@ -28,7 +28,7 @@ from stateflow.state.timers import DueTimer, Timers
 from stateflow.store.derived import index_family
 
 
-class OperatorStep(Step):
+class OperatorStep(PortedStep):
     """Runs an operator over batches, a record at a time."""
 
     takes_tombstones = True

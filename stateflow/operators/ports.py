@@ -11,9 +11,8 @@ from stateflow.operators.copartition import co_partitioned
 from stateflow.operators.error_policy import Policy
 from stateflow.operators.graph import Graph, Node
 from stateflow.operators.operator import Context, Operator, OperatorClass
-from stateflow.operators.operator_step import OperatorStep
 from stateflow.operators.stateful import operator_node
-from stateflow.operators.step import Environment, Step
+from stateflow.operators.step import Environment, PortedStep, Step
 from stateflow.record import RecordBatch
 
 if TYPE_CHECKING:
@@ -43,16 +42,15 @@ def port(stream: Stream[K, V], handler: Callable[[Any, V, Context[O]], None]) ->
 class PortStep(Step):
     """One input of an operator: hands rows to it, to be given to this port's handler."""
 
-    takes_tombstones = True
-
-    def __init__(self, handler: str) -> None:
+    def __init__(self, handler: str, *, takes_tombstones: bool) -> None:
         super().__init__()
         self._handler = handler
+        self.takes_tombstones = takes_tombstones
 
     def process(self, batch: RecordBatch) -> None:
         """Hand rows to the operator."""
         for child in self.children:
-            assert isinstance(child, OperatorStep), "behind a port stands its operator"
+            assert isinstance(child, PortedStep), "behind a port stands its operator"
             child.process_from(self._handler, batch)
 
 
@@ -73,11 +71,11 @@ def several_inputs_node(
     return graph.add(replace(node, parents=tuple(ports)))
 
 
-def port_node(graph: Graph, name: str, handler: str, parent: Node) -> Node:
+def port_node(graph: Graph, name: str, handler: str, parent: Node, *, takes_tombstones: bool = True) -> Node:
     """One input of the operator ``name``."""
 
     def make(_env: Environment) -> Step:
-        return PortStep(handler)
+        return PortStep(handler, takes_tombstones=takes_tombstones)
 
     return graph.add(
         Node(

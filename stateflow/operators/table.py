@@ -13,8 +13,11 @@ from stateflow.codec.structured import Plain
 from stateflow.operators.error_policy import Fail, Policy
 from stateflow.operators.fields import Pick, picker
 from stateflow.operators.graph import Graph, Node
+from stateflow.operators.interval_join import JoinKind
+from stateflow.operators.join_nodes import table_table_place
 from stateflow.operators.step import Environment, Step
 from stateflow.operators.stream import Stream
+from stateflow.operators.table_joins import Pairing
 from stateflow.operators.table_nodes import TablePlace, aggregated_place, change_node, regroup_nodes
 from stateflow.operators.table_readers import ComputedTable
 from stateflow.operators.table_steps import ChangesStep, CurrentStep
@@ -25,6 +28,7 @@ V = TypeVar("V")
 K2 = TypeVar("K2")
 V2 = TypeVar("V2")
 A = TypeVar("A")
+R = TypeVar("R")
 
 FAIL = Fail()
 
@@ -98,6 +102,45 @@ class Table(Generic[K, V]):
         """Write each new value to a topic, and a tombstone for each deletion."""
         self.to_stream().to(topic, on_error=on_error)
 
+    def join(
+        self,
+        other: Table[K, V2],
+        function: Callable[[V, V2], R],
+        *,
+        name: str,
+        value: Codec[R] | type[R] | None = None,
+        on_error: Policy = FAIL,
+    ) -> Table[K, R]:
+        """The keys that both tables have, with the function's result for their values.
+
+        It follows both: a change on either side changes the result, a deletion deletes it. Nothing is kept for it.
+        """
+        return self._joined("inner", other, function, name, value, on_error)
+
+    def left_join(
+        self,
+        other: Table[K, V2],
+        function: Callable[[V, V2 | None], R],
+        *,
+        name: str,
+        value: Codec[R] | type[R] | None = None,
+        on_error: Policy = FAIL,
+    ) -> Table[K, R]:
+        """As ``join``, with every key of this table; None stands for what the other does not have."""
+        return self._joined("left", other, function, name, value, on_error)
+
+    def outer_join(
+        self,
+        other: Table[K, V2],
+        function: Callable[[V | None, V2 | None], R],
+        *,
+        name: str,
+        value: Codec[R] | type[R] | None = None,
+        on_error: Policy = FAIL,
+    ) -> Table[K, R]:
+        """As ``join``, with every key of either table; None stands for what one does not have."""
+        return self._joined("outer", other, function, name, value, on_error)
+
     @overload
     def group_by(
         self,
@@ -124,6 +167,19 @@ class Table(Generic[K, V]):
         inferred = codec_or_none(result_type(picker(pick)), "msgpack") or String
         codec = inferred if key is None else codec_for(key, "msgpack")
         return GroupedTable(self._graph, regroup_nodes(self._graph, self._place, pick, name, codec, on_error))
+
+    def _joined(
+        self,
+        kind: JoinKind,
+        other: Table[Any, Any],
+        function: Callable[[Any, Any], Any],
+        name: str,
+        value: Codec[Any] | type[Any] | None,
+        on_error: Policy,
+    ) -> Table[K, Any]:
+        codec, pairing = _codec(value, result_type(function)), Pairing(kind, function)
+        place = table_table_place(self._graph, self._place, other.place, name, pairing, codec, on_error)
+        return Table(self._graph, place)
 
     def _computed(
         self, kind: str, function: Callable[[Any], Any], value: Codec[Any], on_error: Policy

@@ -43,7 +43,7 @@ def table_place(graph: Graph, node: Node, name: str, on_error: Policy) -> TableP
     def make(env: Environment) -> Step:
         return TableStep(value, env.context.store(name), env.guard(name, on_error))
 
-    return _kept(graph, parent, "table", name, value, make, on_error)
+    return kept_place(graph, (parent,), "table", name, value, make, on_error)
 
 
 def aggregated_place(
@@ -61,18 +61,26 @@ def aggregated_place(
         guard = env.guard(name, on_error)
         return AggregateTableStep(functions, TimedCodec(value), env.context.store(name), guard)
 
-    return _kept(graph, parent, "aggregate", name, value, make, on_error)
+    return kept_place(graph, (parent,), "aggregate", name, value, make, on_error)
 
 
-def _kept(
-    graph: Graph, parent: Node, kind: str, name: str, value: Codec[Any], make: MakeStep, on_error: Policy
+def kept_place(
+    graph: Graph,
+    parents: tuple[Node, ...],
+    kind: str,
+    name: str,
+    value: Codec[Any],
+    make: MakeStep,
+    on_error: Policy,
 ) -> TablePlace:
+    """A table that a step keeps in a store of its name, under the key of its parents."""
+    key, keyed = parents[0].key, parents[0].keyed
     entry = StoreEntry(
         name=name,
         stage="",
         kind="value",
         layout="plain",
-        key_codec=parent.key.describe(),
+        key_codec=key.describe(),
         value_codec=TimedCodec(value).describe(),
     )
 
@@ -82,11 +90,11 @@ def _kept(
     node = Node(
         kind=kind,
         name=name,
-        parents=(parent,),
+        parents=parents,
         make=make,
-        key=parent.key,
+        key=key,
         value=ChangeCodec(value),
-        keyed=parent.keyed,
+        keyed=keyed,
         stores=(entry,),
         outputs=dead_letter_topics(on_error),
         has_effect=True,

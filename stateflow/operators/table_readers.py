@@ -15,6 +15,9 @@ from stateflow.codec.timed import Timed
 from stateflow.operators.context import StageContext
 from stateflow.store.base import StateStore
 
+NEWEST_MS = (1 << 62) - 1
+"""As of this time, what is newest."""
+
 
 class TableReader(Protocol):
     """A table as other steps of its task read it."""

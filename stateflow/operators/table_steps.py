@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from stateflow.codec.base import Codec
@@ -154,11 +155,8 @@ class AggregateTableStep(Step):
         rows = list(zip(batch.keys, batch.values, batch.timestamps_ms, strict=True))
         results, failed = self._guard.map(self._updated, rows, batch.offsets)
         batch = without(batch, failed)
-        changes = [change for change, _ in results]
         times_ms = [timestamp_ms for _, timestamp_ms in results]
-        moved = RecordBatch(
-            batch.source, batch.offsets, times_ms, batch.keys, changes, marks_ms=_not_before(batch, times_ms)
-        )
+        moved = with_times(with_values(batch, [change for change, _ in results]), times_ms)
         self.forward(real_changes(moved))
 
     def _updated(self, row: tuple[bytes, Change[Any], int]) -> tuple[Change[Any], int]:
@@ -177,18 +175,8 @@ class AggregateTableStep(Step):
         return Change(None if before is None else before.value, now), timestamp_ms
 
 
-def _not_before(batch: RecordBatch, times_ms: Sequence[int]) -> list[int] | None:
-    """The marks of rows whose times have become later: a mark is never before its row's own time."""
-    if batch.marks_ms is None:
-        return None
-    return [max(mark_ms, time_ms) for mark_ms, time_ms in zip(batch.marks_ms, times_ms, strict=True)]
-
-
 def by_distinct_keys(batch: RecordBatch) -> Iterator[RecordBatch]:
-    """The batch in parts, in order, each of which has a key once.
-
-    Where two ways lead from a table to one step, the second must not see the key's next value yet.
-    """
+    """The batch in parts, in order, each of which has a key once: so one lookup tells what was before each row."""
     seen: set[bytes] = set()
     first = 0
     for row, key in enumerate(batch.keys):
@@ -199,6 +187,14 @@ def by_distinct_keys(batch: RecordBatch) -> Iterator[RecordBatch]:
         seen.add(key)
     if first < len(batch):
         yield batch.rows(first, len(batch)) if first else batch
+
+
+def with_times(batch: RecordBatch, times_ms: list[int]) -> RecordBatch:
+    """The rows with times that are as they were or later; a mark is never before its row's own time."""
+    marks_ms = batch.marks_ms
+    if marks_ms is not None:
+        marks_ms = [max(mark_ms, time_ms) for mark_ms, time_ms in zip(marks_ms, times_ms, strict=True)]
+    return replace(batch, timestamps_ms=times_ms, marks_ms=marks_ms)
 
 
 def real_changes(batch: RecordBatch) -> RecordBatch:
