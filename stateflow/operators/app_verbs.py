@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any, TypeVar
 
 from stateflow.errors import GraphError
@@ -33,6 +34,7 @@ class AppVerbs:
         *,
         name: str,
         co_partitioned: bool = False,
+        history: timedelta | None = None,
         on_error: Policy = FAIL,
         late: LatePolicy = SKIP,
     ) -> Table[K, V]:
@@ -41,10 +43,11 @@ class AppVerbs:
         Records go through the re-key step ``<name>-table``, so that the table follows the application's own partitions
         and can be joined with what is keyed there. ``co_partitioned`` says that producers choose the partition by the
         key as Kafka's default partitioner does: it is then kept by theirs, without that step, joined only with
-        what is kept so, too, and cannot be repartitioned. ``on_error`` and ``late`` as for ``stream``.
+        what is kept so, too, and cannot be repartitioned. ``history`` as for ``to_table``, ``on_error`` and ``late`` as
+        for ``stream``.
         """
         node = source_node(self._graph, (topic,), "routing" if co_partitioned else "no", on_error, late)
-        return Stream[K, V](self._graph, node).to_table(name=name, on_error=on_error)
+        return Stream[K, V](self._graph, node).to_table(name=name, history=history, on_error=on_error)
 
     def process(
         self, operator: type[Operator[K, Any, R]], *inputs: Port[K, R], name: str, on_error: Policy = FAIL

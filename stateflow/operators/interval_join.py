@@ -7,7 +7,6 @@ is unmatched then is passed on, once, and forgotten with the rest.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -24,6 +23,7 @@ from stateflow.operators.marks import marks_of
 from stateflow.operators.operator import Context, Operator, OperatorClass
 from stateflow.operators.operator_step import OperatorStep
 from stateflow.operators.rows import without
+from stateflow.operators.waiting import first_at, next_entry, time_of
 from stateflow.record import RecordBatch
 from stateflow.state.declare import state
 from stateflow.state.layout import split_prefixed
@@ -34,7 +34,6 @@ JoinKind = Literal["inner", "left", "outer"]
 LEFT, RIGHT = "on_left", "on_right"
 """The handlers of the two inputs."""
 
-_ENTRY = struct.Struct(">QI")
 _LEFT_SIDE, _RIGHT_SIDE = b"l", b"r"
 _CLOSE = "close"
 
@@ -64,7 +63,7 @@ class IntervalJoin(Operator[Any, Any, Any]):
         found = _between(self.right, at_ms - within.before_ms, at_ms + within.after_ms)
         for entry, other in found:
             self._matched(_RIGHT_SIDE, entry)
-            ctx.emit(self.rules.function(value, other), timestamp_ms=max(at_ms, _time_of(entry)))
+            ctx.emit(self.rules.function(value, other), timestamp_ms=max(at_ms, time_of(entry)))
         self._keep(self.left, value, ctx, bool(found))
 
     def on_right(self, value: Any, ctx: Context[Any]) -> None:
@@ -73,34 +72,33 @@ class IntervalJoin(Operator[Any, Any, Any]):
         found = _between(self.left, at_ms - within.after_ms, at_ms + within.before_ms)
         for entry, other in found:
             self._matched(_LEFT_SIDE, entry)
-            ctx.emit(self.rules.function(other, value), timestamp_ms=max(at_ms, _time_of(entry)))
+            ctx.emit(self.rules.function(other, value), timestamp_ms=max(at_ms, time_of(entry)))
         self._keep(self.right, value, ctx, bool(found))
 
     def on_timer(self, name: str, ctx: Context[Any]) -> None:  # noqa: ARG002 - it has but one
         """Intervals are over: pass on what is unmatched, forget what nothing can be joined with any more."""
         within, due_ms = self.rules.within, ctx.timestamp_ms
         over = [
-            (*each, _LEFT_SIDE) for each in self.left.range(None, _first_at(due_ms - within.left_kept_ms + 1))
+            (*each, _LEFT_SIDE) for each in self.left.range(None, first_at(due_ms - within.left_kept_ms + 1))
         ]
         over += [
             (*each, _RIGHT_SIDE)
-            for each in self.right.range(None, _first_at(due_ms - within.right_kept_ms + 1))
+            for each in self.right.range(None, first_at(due_ms - within.right_kept_ms + 1))
         ]
         for entry, value, side in sorted(over, key=lambda each: (each[0], each[2])):
             if self._matched(side, entry):
                 pair = (value, None) if side == _LEFT_SIDE else (None, value)
-                ctx.emit(self.rules.function(*pair), timestamp_ms=_time_of(entry))
+                ctx.emit(self.rules.function(*pair), timestamp_ms=time_of(entry))
             (self.left if side == _LEFT_SIDE else self.right).remove(entry)
-        next_ms = [_time_of(entry) + within.left_kept_ms for entry, _ in self.left.range(limit=1)]
-        next_ms += [_time_of(entry) + within.right_kept_ms for entry, _ in self.right.range(limit=1)]
+        next_ms = [time_of(entry) + within.left_kept_ms for entry, _ in self.left.range(limit=1)]
+        next_ms += [time_of(entry) + within.right_kept_ms for entry, _ in self.right.range(limit=1)]
         if next_ms:
             ctx.timer(_CLOSE, at=min(next_ms))
 
     def _keep(self, own: MapOf[bytes, Any], value: Any, ctx: Context[Any], is_matched: bool) -> None:
         within, at_ms, kind = self.rules.within, ctx.timestamp_ms, self.rules.kind
         is_left = own is self.left
-        same = own.range(_first_at(at_ms), _first_at(at_ms + 1))
-        entry = _ENTRY.pack(at_ms, _ENTRY.unpack(same[-1][0])[1] + 1 if same else 0)
+        entry = next_entry(own, at_ms)
         own.put(entry, value)
         if self.unmatched is not None and not is_matched and (is_left or kind == "outer"):
             self.unmatched.add((_LEFT_SIDE if is_left else _RIGHT_SIDE) + entry)
@@ -162,7 +160,7 @@ class IntervalJoinStep(OperatorStep):
         until_ms = UNKNOWN_MS
         for name, kept_ms in self._kept.items():
             for store_key, _ in self._context_of_stage.store(name).scan(b"", None):
-                until_ms = max(until_ms, _time_of(split_prefixed(store_key)[1]) + kept_ms)
+                until_ms = max(until_ms, time_of(split_prefixed(store_key)[1]) + kept_ms)
         return until_ms
 
     def _in_time(self, batch: RecordBatch) -> RecordBatch:
@@ -196,12 +194,4 @@ class IntervalJoinStep(OperatorStep):
 
 
 def _between(side: MapOf[bytes, Any], first_ms: int, last_ms: int) -> list[tuple[bytes, Any]]:
-    return side.range(_first_at(first_ms), _first_at(last_ms + 1))
-
-
-def _first_at(at_ms: int) -> bytes:
-    return _ENTRY.pack(max(0, at_ms), 0)
-
-
-def _time_of(entry: bytes) -> int:
-    return int(_ENTRY.unpack(entry)[0])
+    return side.range(first_at(first_ms), first_at(last_ms + 1))

@@ -11,6 +11,7 @@ import msgspec
 from stateflow.codec.base import Codec
 from stateflow.codec.change import ChangeCodec
 from stateflow.codec.structured import Plain
+from stateflow.errors import GraphError
 from stateflow.operators.copartition import co_partitioned
 from stateflow.operators.error_policy import Policy, check_late_policy, dead_letter_topics
 from stateflow.operators.graph import Graph, Node
@@ -34,6 +35,7 @@ from stateflow.operators.table_joins import (
 )
 from stateflow.operators.table_nodes import TablePlace, kept_place
 from stateflow.operators.table_readers import TableReader
+from stateflow.operators.versioned_tables import AsOfJoinStep, AsOfRules, as_of_operator
 
 
 def interval_join_node(
@@ -54,18 +56,9 @@ def interval_join_node(
         guard = env.guard(rules.name, on_error)
         return IntervalJoinStep(declared, rules, ports[0].key, env.context, guard)
 
-    first, *others = node.stores
-    return graph.add(
-        replace(
-            node,
-            kind=f"{rules.kind}_join",
-            parents=ports,
-            make=make,
-            value=value,
-            stores=(msgspec.structs.replace(first, grace_ms=rules.within.delay_ms), *others),
-            outputs=dead_letter_topics(on_error, rules.late),
-        )
-    )
+    joining = _delaying(node, ports, make, value, rules.within.delay_ms)
+    outputs = dead_letter_topics(on_error, rules.late)
+    return graph.add(replace(joining, kind=f"{rules.kind}_join", outputs=outputs))
 
 
 def stream_table_node(
@@ -84,11 +77,51 @@ def stream_table_node(
 
     def make(env: Environment) -> Step:
         reader, guard = table.read(env.context), env.guard(name, on_error)
-        return StreamTableStep(reader, function, is_inner=is_inner, guard=guard)
+        is_as_of = table.history_ms is not None
+        return StreamTableStep(reader, function, is_inner=is_inner, is_as_of=is_as_of, guard=guard)
 
     return graph.add(
         _stateless(ports, "inner_join" if is_inner else "left_join", name, make, value, on_error)
     )
+
+
+def as_of_node(
+    graph: Graph,
+    stream: Node,
+    table: TablePlace,
+    rules: AsOfRules,
+    value: Codec[Any] | None,
+    on_error: Policy,
+) -> Node:
+    """A stream whose records wait until what the table held at their time is known."""
+    if table.history_ms is None or not 0 <= rules.grace_ms < table.history_ms:
+        raise GraphError(
+            f"The join {rules.name!r} waits {rules.grace_ms} ms for a table that remembers "
+            + ("nothing." if table.history_ms is None else f"{table.history_ms} ms."),
+            action="Give the table a history=… longer than the join's grace, or leave the grace out.",
+        )
+    ports = _ports(graph, (stream, table.node), rules.name, on_error)
+    declared = OperatorClass(rules.name, as_of_operator(rules, stream.value or Plain), (LEFT,))
+    node = operator_node(graph, ports[0], declared, rules.name, on_error)
+
+    def make(env: Environment) -> Step:
+        guard = env.guard(rules.name, on_error)
+        return AsOfJoinStep(declared, rules, table.read(env.context), ports[0].key, env.context, guard)
+
+    return graph.add(_delaying(node, ports, make, value, rules.waits_ms))
+
+
+def _delaying(
+    node: Node,
+    ports: tuple[Node, ...],
+    make: Callable[[Environment], Step],
+    value: Codec[Any] | None,
+    delay_ms: int,
+) -> Node:
+    """An operator's node as that of a join, whose rows lie so far behind event time."""
+    first, *others = node.stores
+    kept = (msgspec.structs.replace(first, grace_ms=delay_ms), *others)
+    return replace(node, kind="join", parents=ports, make=make, value=value, stores=kept)
 
 
 def table_table_place(

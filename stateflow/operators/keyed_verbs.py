@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from stateflow.codec.base import Codec
 from stateflow.codec.infer import codec_for, codec_or_none, result_type
+from stateflow.duration import declared_ms
 from stateflow.errors import GraphError
 from stateflow.operators.error_policy import Fail, LatePolicy, Policy, Skip
 from stateflow.operators.graph import Graph, Node
 from stateflow.operators.interval_join import IntervalRules, JoinKind
 from stateflow.operators.intervals import Within
-from stateflow.operators.join_nodes import interval_join_node, stream_table_node
+from stateflow.operators.join_nodes import as_of_node, interval_join_node, stream_table_node
 from stateflow.operators.table_nodes import table_place
+from stateflow.operators.versioned_tables import AsOfRules
 
 if TYPE_CHECKING:
     from stateflow.operators.stream import Stream
@@ -44,15 +46,23 @@ class KeyedVerbs(Generic[K, V]):
         """Its place in the graph."""
         return self._node
 
-    def to_table(self, *, name: str, on_error: Policy = FAIL) -> Table[K, V]:
+    def to_table(
+        self, *, name: str, history: timedelta | None = None, on_error: Policy = FAIL
+    ) -> Table[K, V]:
         """The newest value of each key, kept in a store of that name.
 
         Newest is what came last. A stream that is not keyed goes through the re-key step ``<name>-table``, under the
         key it has. Records without a value, where the stream still has them, delete.
+
+        With ``history`` the table is *versioned*: newest is what has the latest event time, and streams are joined with
+        what held at their records' times, as long before event time as that.
         """
         from stateflow.operators.table import Table  # it is made of streams itself
 
-        return Table(self._graph, table_place(self._graph, self._node, name, on_error))
+        history_ms = None if history is None else declared_ms(f"history of {name!r}", history)
+        if history_ms is not None and history_ms < 1:
+            raise GraphError(f"The history of {name!r} is below 1 ms.", action="Give a longer one.")
+        return Table(self._graph, table_place(self._graph, self._node, name, on_error, history_ms))
 
     @overload
     def join(
@@ -61,6 +71,7 @@ class KeyedVerbs(Generic[K, V]):
         function: Callable[[V, V2], R],
         *,
         name: str,
+        grace: timedelta | None = None,
         value: Codec[R] | type[R] | None = None,
         on_error: Policy = FAIL,
     ) -> Stream[K, R]: ...
@@ -81,9 +92,11 @@ class KeyedVerbs(Generic[K, V]):
     ) -> Stream[K, Any]:
         """The function's result for each record and its partner; records without one are left out.
 
-        The partner in a table is what it holds for the key when the record is processed. Partners in another stream are
-        its records of the same key ``within`` an interval, whichever comes first; the result's time is the later of
-        both. Records later than the interval's grace follow ``late``.
+        The partner in a table is what it holds for the key when the record is processed; in a versioned one, what it
+        held at the record's time. With ``grace`` the record waits until event time is further than that past it, so
+        that all changes are there which are not later than the grace. Partners in another stream are its records of
+        the same key ``within`` an interval, whichever comes first; the result's time is the later of both. Records
+        later than the interval's grace follow ``late``.
         """
         return self._joined("inner", other, function, name, **options)
 
@@ -94,6 +107,7 @@ class KeyedVerbs(Generic[K, V]):
         function: Callable[[V, V2 | None], R],
         *,
         name: str,
+        grace: timedelta | None = None,
         value: Codec[R] | type[R] | None = None,
         on_error: Policy = FAIL,
     ) -> Stream[K, R]: ...
@@ -142,6 +156,7 @@ class KeyedVerbs(Generic[K, V]):
         name: str,
         *,
         within: Within | timedelta | None = None,
+        grace: timedelta | None = None,
         late: LatePolicy = SKIP,
         value: Codec[Any] | type[Any] | None = None,
         on_error: Policy = FAIL,
@@ -152,6 +167,9 @@ class KeyedVerbs(Generic[K, V]):
         if not isinstance(other, KeyedVerbs):
             _check_within(name, within, is_stream=False)
             is_inner, place = kind == "inner", other.place
+            if grace is not None:
+                waiting = AsOfRules(name, declared_ms(f"grace of {name!r}", grace), is_inner, function)
+                return self._stream(as_of_node(self._graph, self._node, place, waiting, codec, on_error))
             return self._stream(
                 stream_table_node(
                     self._graph, self._node, place, name, function, codec, on_error, is_inner=is_inner

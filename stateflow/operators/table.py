@@ -190,7 +190,10 @@ class Table(Generic[K, V]):
         node = change_node(self._graph, (self._place.node,), kind, make, ChangeCodec(value), on_error)
         before = self._place.read
         place = TablePlace(
-            node=node, value=value, read=lambda context: ComputedTable(before(context), function)
+            node=node,
+            value=value,
+            read=lambda context: ComputedTable(before(context), function),
+            history_ms=self._place.history_ms,
         )
         return Table(self._graph, place)
 

@@ -27,9 +27,16 @@ class StreamTableStep(PortedStep):
     """Each record of a stream with what the table holds for its key; the table's changes join nothing by themselves."""
 
     def __init__(
-        self, table: TableReader, function: Callable[[Any, Any], Any], *, is_inner: bool, guard: Guard
+        self,
+        table: TableReader,
+        function: Callable[[Any, Any], Any],
+        *,
+        is_inner: bool,
+        is_as_of: bool,
+        guard: Guard,
     ) -> None:
         super().__init__()
+        self._is_as_of = is_as_of
         self._table = table
         self._function = function
         self._is_inner = is_inner
@@ -49,7 +56,7 @@ class StreamTableStep(PortedStep):
 
     def _joined(self, row: tuple[bytes, Any, int]) -> Any:
         key, value, at_ms = row
-        found = self._table.get(key, at_ms)
+        found = self._table.get(key, at_ms if self._is_as_of else NEWEST_MS)
         if found is None:
             return _MISSING if self._is_inner else self._function(value, None)
         return self._function(value, found.value)

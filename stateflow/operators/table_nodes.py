@@ -9,6 +9,7 @@ from typing import Any
 from stateflow.catalog.model import StoreEntry
 from stateflow.codec.base import Codec
 from stateflow.codec.change import ChangeCodec
+from stateflow.codec.optional import OptionalCodec
 from stateflow.codec.structured import Plain
 from stateflow.codec.timed import TimedCodec
 from stateflow.operators.copartition import co_partitioned
@@ -21,6 +22,8 @@ from stateflow.operators.sources import ReadStep
 from stateflow.operators.step import Environment, MakeStep, Step
 from stateflow.operators.table_readers import MakeReader, StoredTable, TableReader
 from stateflow.operators.table_steps import AggregateTableStep, RegroupStep, TableStep
+from stateflow.operators.versioned_tables import VersionedTable, VersionedTableStep
+from stateflow.state.versioned import Retention
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,13 +35,19 @@ class TablePlace:
     value: Codec[Any]
     """Codec of its values."""
     read: MakeReader
+    history_ms: int | None = None
+    """How long before event time it can be asked what it held; None for a table that knows only what it holds."""
 
 
-def table_place(graph: Graph, node: Node, name: str, on_error: Policy) -> TablePlace:
+def table_place(
+    graph: Graph, node: Node, name: str, on_error: Policy, history_ms: int | None = None
+) -> TablePlace:
     """A stream's newest values, kept under ``name``; a stream that is not keyed is sent through a re-key step."""
     graph.claim("store", name)
     (parent,) = co_partitioned(graph, name, {"table": node}, on_error)
     value = parent.value or Plain
+    if history_ms is not None:
+        return _versioned_place(graph, parent, name, value, history_ms, on_error)
 
     def make(env: Environment) -> Step:
         return TableStep(value, env.context.store(name), env.guard(name, on_error))
@@ -74,33 +83,67 @@ def kept_place(
     on_error: Policy,
 ) -> TablePlace:
     """A table that a step keeps in a store of its name, under the key of its parents."""
-    key, keyed = parents[0].key, parents[0].keyed
     entry = StoreEntry(
         name=name,
         stage="",
         kind="value",
         layout="plain",
-        key_codec=key.describe(),
+        key_codec=parents[0].key.describe(),
         value_codec=TimedCodec(value).describe(),
     )
 
     def read(context: Any) -> TableReader:
         return StoredTable(context.store(name), TimedCodec(value))
 
-    node = Node(
-        kind=kind,
+    node = _keeping(parents, kind, entry, value, make, on_error)
+    return TablePlace(node=graph.add(node), value=value, read=read)
+
+
+def _versioned_place(
+    graph: Graph, parent: Node, name: str, value: Codec[Any], history_ms: int, on_error: Policy
+) -> TablePlace:
+    retention = Retention(history_ms=history_ms, max_versions=None, ttl_ms=None)
+    entry = StoreEntry(
         name=name,
+        stage="",
+        kind="versioned",
+        layout="prefixed",
+        key_codec=parent.key.describe(),
+        value_codec=OptionalCodec(value).describe(),
+        retention_ms=history_ms,
+    )
+
+    def make(env: Environment) -> Step:
+        return VersionedTableStep(value, retention, name, env.context, env.guard(name, on_error))
+
+    def read(context: Any) -> TableReader:
+        return VersionedTable(context.store(name), value)
+
+    node = _keeping((parent,), "table", entry, value, make, on_error)
+    return TablePlace(node=graph.add(node), value=value, read=read, history_ms=history_ms)
+
+
+def _keeping(
+    parents: tuple[Node, ...],
+    kind: str,
+    entry: StoreEntry,
+    value: Codec[Any],
+    make: MakeStep,
+    on_error: Policy,
+) -> Node:
+    return Node(
+        kind=kind,
+        name=entry.name,
         parents=parents,
         make=make,
-        key=key,
+        key=parents[0].key,
         value=ChangeCodec(value),
-        keyed=keyed,
+        keyed=parents[0].keyed,
         stores=(entry,),
         outputs=dead_letter_topics(on_error),
         has_effect=True,
         is_table=True,
     )
-    return TablePlace(node=graph.add(node), value=value, read=read)
 
 
 def change_node(
