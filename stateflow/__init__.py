@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from stateflow.app import App
 from stateflow.changelog.eventual import Eventual
 from stateflow.codec.base import Codec
+from stateflow.codec.change import Change
 from stateflow.codec.ordered import OrderedFloat, OrderedInteger
 from stateflow.codec.scalar import Boolean, Bytes, Float, Float32, Int32, Integer, String
 from stateflow.codec.structured import Json, JsonOf, MsgPack, MsgPackOf
@@ -34,8 +35,11 @@ from stateflow.operators.aggregates import (
     top_k,
 )
 from stateflow.operators.error_policy import DeadLetter, Fail, Retry, Skip
+from stateflow.operators.intervals import Within
 from stateflow.operators.operator import Context, Operator
+from stateflow.operators.ports import Port, port
 from stateflow.operators.stream import Stream
+from stateflow.operators.table import GroupedTable, Table
 from stateflow.operators.topic_options import Topic
 from stateflow.operators.windows import Calendar, CountWindow, Hopping, Session, Sliding, Tumbling
 from stateflow.state.counter import Counter
@@ -62,6 +66,7 @@ __all__ = [
     "Bytes",
     "Calendar",
     "CalendarKey",
+    "Change",
     "Codec",
     "ConfluentAvro",
     "Context",
@@ -74,6 +79,7 @@ __all__ = [
     "Fail",
     "Float",
     "Float32",
+    "GroupedTable",
     "Hopping",
     "Int32",
     "Integer",
@@ -86,6 +92,7 @@ __all__ = [
     "Operator",
     "OrderedFloat",
     "OrderedInteger",
+    "Port",
     "Reducing",
     "Retry",
     "SchemaRegistry",
@@ -96,6 +103,7 @@ __all__ = [
     "Sliding",
     "Stream",
     "String",
+    "Table",
     "Topic",
     "Tumbling",
     "Value",
@@ -103,6 +111,7 @@ __all__ = [
     "Versioned",
     "Windowed",
     "WindowedKey",
+    "Within",
     "collect",
     "count",
     "first",
@@ -112,6 +121,7 @@ __all__ = [
     "max",
     "mean",
     "min",
+    "port",
     "quantile",
     "reduce",
     "state",

@@ -18,6 +18,7 @@ from stateflow.operators.error_policy import Fail, LatePolicy, Policy, Skip
 from stateflow.operators.fields import Pick
 from stateflow.operators.functional import operator_of
 from stateflow.operators.graph import Graph, Node
+from stateflow.operators.keyed_verbs import KeyedVerbs
 from stateflow.operators.operator import Operator, OperatorClass
 from stateflow.operators.stateful import Stateful, aggregate_node, operator_node
 from stateflow.operators.stateless import (
@@ -144,7 +145,7 @@ class Aggregations(ABC, Generic[K, V]):
         )
 
 
-class Stream(Aggregations[K, V]):
+class Stream(Aggregations[K, V], KeyedVerbs[K, V]):
     """Records with keys of type K and values of type V.
 
     Functions given to the verbs should be pure: a record may be processed again after a crash. ``on_error``

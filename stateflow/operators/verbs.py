@@ -17,6 +17,7 @@ from stateflow.operators.fields import Pick, picker
 from stateflow.operators.graph import Graph, Keyed, Node
 from stateflow.operators.guard import Guard
 from stateflow.operators.rekey_and_sinks import RekeyStep, SinkStep, key_converter
+from stateflow.operators.rekeyed import rekeyed
 from stateflow.operators.sources import ReadStep, SourceStep
 from stateflow.operators.step import Environment, Step
 from stateflow.operators.topic_options import Topic
@@ -98,7 +99,6 @@ def rekey_nodes(
     graph: Graph, parent: Node, pick: Pick, name: str, declared: tuple[Declared, Declared], on_error: Policy
 ) -> Node:
     """The end of one stage and the beginning of the next; returns the beginning."""
-    graph.claim("key_by step", name)
     key_of = picker(pick)
     key = _declared(declared[0]) or codec_or_none(result_type(key_of), "msgpack") or String
     value = _declared(declared[1]) or parent.value or Plain
@@ -109,32 +109,7 @@ def rekey_nodes(
     def read(env: Environment) -> Step:
         return ReadStep(value, env.context, env.guard(name, on_error))
 
-    written = graph.add(
-        Node(
-            kind="key_by",
-            name=name,
-            parents=(parent,),
-            make=write,
-            key=key,
-            value=value,
-            keyed="no",
-            rekey=name,
-            outputs=dead_letter_topics(on_error),
-            has_effect=True,
-        )
-    )
-    return graph.add(
-        Node(
-            kind="read",
-            name=name,
-            parents=(),
-            make=read,
-            key=key,
-            value=value,
-            keyed="routing",
-            reads=written,
-        )
-    )
+    return rekeyed(graph, parent, name, (key, value), (write, read), on_error)
 
 
 def _declared(declared: Declared) -> Codec[Any] | None:
