@@ -15,7 +15,6 @@ The environment is `.venv` in the checkout; it is made, and brought up to date, 
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import io
 import os
 import re
@@ -24,9 +23,7 @@ import subprocess
 import sys
 import threading
 import time
-import venv
 from collections.abc import Callable
-from importlib.metadata import Distribution
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
@@ -42,6 +39,7 @@ TEST_JARS = (
 )
 EDITABLE = ("--config-settings", "editable_mode=compat")
 """A plain path entry, which type checkers follow: the default import hook hides the package from them."""
+NOT_HANDED_ON = ("PYTHONHOME", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
 USAGE_EXIT_CODE = 2
 INTERRUPTED = 130
 CLOSING_LINE = re.compile(r"\b(passed|failed|errors?|skipped|deselected|no tests ran)\b.* in [0-9.]+s")
@@ -133,6 +131,8 @@ def ensure_environment() -> int:
     started = time.monotonic()
     print("dev.py: preparing .venv (the first time takes a minute or two)", file=sys.stderr, flush=True)
     if not PYTHON.exists():
+        import venv  # here, as what else only a new environment needs: every command waits for the others
+
         venv.create(VENV, with_pip=False)  # Debian's python3 has no ensurepip; the pip that runs us serves
     STAMP.unlink(missing_ok=True)
     _remove_former()
@@ -152,6 +152,8 @@ def ensure_environment() -> int:
 
 def _remove_former() -> None:
     """Remove what was installed while the distribution had the name of the import; both have the same files."""
+    from importlib.metadata import Distribution
+
     for info in VENV.glob("lib/python*/site-packages/stateflow-*.dist-info"):
         for file in Distribution.at(info).files or ():
             (info.parent / file).unlink(missing_ok=True)
@@ -172,7 +174,9 @@ def _fingerprint() -> str:
 
 def _installer() -> list[str] | None:
     """How to install into `.venv`: this Python's pip, else uv (`uv run` gives a Python without pip)."""
-    if importlib.util.find_spec("pip"):
+    from importlib.util import find_spec
+
+    if find_spec("pip"):
         pip = [sys.executable, "-m", "pip", "--python", str(PYTHON), "install"]
         return [*pip, "--quiet", "--disable-pip-version-check", "--no-input"]
     uv = os.environ.get("UV") or shutil.which("uv")
@@ -183,10 +187,12 @@ def _installer() -> list[str] | None:
 
 
 def _environment() -> dict[str, str]:
-    """Our variables, with `.venv` as the active environment."""
-    variables = {
-        name: value for name, value in os.environ.items() if name not in ("PYTHONHOME", "PYTHONPATH")
-    }
+    """Our variables, with `.venv` as the active environment, and with compiled modules kept.
+
+    Where PYTHONDONTWRITEBYTECODE is set, as in many container images, each of the hundreds of processes that the
+    tests start would compile the whole package for itself: half of its time until it works.
+    """
+    variables = {name: value for name, value in os.environ.items() if name not in NOT_HANDED_ON}
     return {
         **variables,
         "VIRTUAL_ENV": str(VENV),

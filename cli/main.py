@@ -15,7 +15,6 @@ import json
 import sys
 import traceback
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 
 import click
 
@@ -54,9 +53,9 @@ class Nouns(click.Group):
         """The nouns whose file exists, in the order of the table."""
         return [noun for noun in NOUNS if importlib.util.find_spec(f"stateflow.cli.{noun}") is not None]
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click names it
         """Import one noun; None for a name that is not in the table or has no file."""
-        if cmd_name not in self.list_commands(ctx):
+        if cmd_name not in NOUNS or importlib.util.find_spec(f"stateflow.cli.{cmd_name}") is None:
             return None
         command = importlib.import_module(f"stateflow.cli.{cmd_name}").command
         assert isinstance(command, click.Command), (
@@ -74,14 +73,32 @@ class Nouns(click.Group):
 
 def installed_version() -> str:
     """The version of the installed package, or `unknown` in a plain checkout."""
+    from importlib.metadata import (
+        PackageNotFoundError,
+        version,
+    )  # brings the mail package: not for every command
+
     try:
         return version(DISTRIBUTION)
     except PackageNotFoundError:
         return "unknown"
 
 
+def _show_version(ctx: click.Context, _parameter: click.Parameter, is_asked: bool) -> None:
+    if is_asked:
+        click.echo(f"stateflow, version {installed_version()}")
+        ctx.exit()
+
+
 @click.group(cls=Nouns, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(installed_version(), prog_name="stateflow")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version and exit.",
+)
 def cli() -> None:
     """State for streams on Kafka: run, look at, restore, repartition and tune."""
 

@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING, Any
 from stateflow.app import App
 from stateflow.changelog.eventual import Eventual
 from stateflow.codec.base import Codec
+from stateflow.codec.change import Change
 from stateflow.codec.ordered import OrderedFloat, OrderedInteger
 from stateflow.codec.scalar import Boolean, Bytes, Float, Float32, Int32, Integer, String
 from stateflow.codec.structured import Json, JsonOf, MsgPack, MsgPackOf
-from stateflow.codec.windowed import Windowed
+from stateflow.codec.windowed import CalendarCodec as CalendarKey
+from stateflow.codec.windowed import Counted, Windowed
+from stateflow.codec.windowed import CountedCodec as CountedKey
+from stateflow.codec.windowed import SessionCodec as SessionKey
 from stateflow.codec.windowed import WindowedCodec as WindowedKey
 from stateflow.config import AppOptions
 from stateflow.operators.aggregates import (
@@ -31,10 +35,13 @@ from stateflow.operators.aggregates import (
     top_k,
 )
 from stateflow.operators.error_policy import DeadLetter, Fail, Retry, Skip
+from stateflow.operators.intervals import Within
 from stateflow.operators.operator import Context, Operator
+from stateflow.operators.ports import Port, port
 from stateflow.operators.stream import Stream
+from stateflow.operators.table import GroupedTable, Table
 from stateflow.operators.topic_options import Topic
-from stateflow.operators.windows import Tumbling
+from stateflow.operators.windows import Calendar, CountWindow, Hopping, Session, Sliding, Tumbling
 from stateflow.state.counter import Counter
 from stateflow.state.declare import state
 from stateflow.state.listof import ListOf
@@ -57,15 +64,23 @@ __all__ = [
     "Avro",
     "Boolean",
     "Bytes",
+    "Calendar",
+    "CalendarKey",
+    "Change",
     "Codec",
     "ConfluentAvro",
     "Context",
+    "CountWindow",
+    "Counted",
+    "CountedKey",
     "Counter",
     "DeadLetter",
     "Eventual",
     "Fail",
     "Float",
     "Float32",
+    "GroupedTable",
+    "Hopping",
     "Int32",
     "Integer",
     "Json",
@@ -77,13 +92,18 @@ __all__ = [
     "Operator",
     "OrderedFloat",
     "OrderedInteger",
+    "Port",
     "Reducing",
     "Retry",
     "SchemaRegistry",
+    "Session",
+    "SessionKey",
     "SetOf",
     "Skip",
+    "Sliding",
     "Stream",
     "String",
+    "Table",
     "Topic",
     "Tumbling",
     "Value",
@@ -91,6 +111,7 @@ __all__ = [
     "Versioned",
     "Windowed",
     "WindowedKey",
+    "Within",
     "collect",
     "count",
     "first",
@@ -100,6 +121,7 @@ __all__ = [
     "max",
     "mean",
     "min",
+    "port",
     "quantile",
     "reduce",
     "state",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar, overload
@@ -15,11 +15,13 @@ from stateflow.codec.infer import codec_for, codec_or_none
 from stateflow.codec.scalar import Bytes, String
 from stateflow.config import AppOptions, CommitMode, Guarantee, ImageMode, Settings, resolve
 from stateflow.errors import ConfigError, GraphError, StateflowError
+from stateflow.operators.app_verbs import AppVerbs
 from stateflow.operators.cut import cut
 from stateflow.operators.describe import describe, describe_text
 from stateflow.operators.error_policy import Fail, LatePolicy, Policy, Skip
 from stateflow.operators.graph import Graph, Keyed, check_name
 from stateflow.operators.operator import Operator, OperatorClass
+from stateflow.operators.ports import several_inputs_node
 from stateflow.operators.stream import Stream
 from stateflow.operators.topic_options import Topic as Topic
 from stateflow.operators.topology import Topology
@@ -34,7 +36,7 @@ FAIL = Fail()
 SKIP = Skip()
 
 
-class App:
+class App(AppVerbs):
     """An application by its id, which names its consumer group and the topics it owns.
 
     What is passed here (single settings, or ``options`` for all of them) is what suits development; file,
@@ -206,7 +208,8 @@ class App:
         self,
         name: str,
         *,
-        source: Topic[Any, V] | Stream[Any, V],
+        source: Topic[Any, V] | Stream[Any, V] | None = None,
+        inputs: Mapping[str, Topic[Any, Any] | Stream[Any, Any]] | None = None,
         key: Callable[[V], Any] | str | None = None,
         sink: Topic[Any, Any] | None = None,
         on_error: Policy = FAIL,
@@ -215,9 +218,32 @@ class App:
 
         The re-key step has the operator's name. Without ``key`` the source must be a stream that is keyed
         already.
+
+        With ``inputs`` in the place of ``source`` it reads several, each given by the name of the method that is called
+        for its records: ``inputs={"on_order": orders, "on_payment": payments}``. They have one type of key; one that is
+        not partitioned by the application goes through the re-key step ``<name>-<method>``, under the key it has.
+        ``process`` does the same where a type checker shall see what fits.
         """
+        if (source is None) == (inputs is None) or (inputs is not None and key is not None):
+            raise GraphError(
+                f"The operator {name!r} is to read {'both' if source else 'neither'} a source and inputs."
+                if key is None
+                else f"The operator {name!r} has inputs and one key for them.",
+                action="Give it source=… (and key=…), or inputs={method: stream, …} of streams that have their keys.",
+            )
+
+        def add_inputs(owner: OperatorType) -> OperatorType:
+            nodes = {
+                handler: (it if isinstance(it, Stream) else self.stream(it, on_error=on_error)).node
+                for handler, it in (inputs or {}).items()
+            }
+            several = several_inputs_node(self._graph, owner, nodes, name, on_error)
+            if sink is not None:
+                Stream[Any, Any](self._graph, several).to(sink, on_error=on_error)
+            return owner
 
         def add(owner: OperatorType) -> OperatorType:
+            assert source is not None, "checked above"
             declared = OperatorClass(name, owner)
             stream = source if isinstance(source, Stream) else self.stream(source, on_error=on_error)
             if key is not None:
@@ -234,7 +260,7 @@ class App:
                 out.to(sink, on_error=on_error)
             return owner
 
-        return add
+        return add if inputs is None else add_inputs
 
     def topology(self) -> Topology:
         """The graph, checked and cut into stages; raises ``GraphError`` that says what to do."""

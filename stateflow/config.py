@@ -11,9 +11,7 @@ the client's ``sasl.password``.
 
 from __future__ import annotations
 
-import difflib
 import os
-import tomllib
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -254,6 +252,8 @@ def _from_file(app: str, environment: Mapping[str, str]) -> list[_Layer]:
     path = Path(named or FILE_NAME)
     if not named and not path.is_file():
         return []
+    import tomllib  # here, like difflib below: few processes need them, and all would wait for them
+
     try:
         content = tomllib.loads(path.read_text())
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as cause:
@@ -306,6 +306,8 @@ def _from_environment(environment: Mapping[str, str]) -> list[_Layer]:
 
 def _refuse_misspelled(variable: str, known: Mapping[str, str]) -> None:
     """Raise for a variable that is nearly a setting; others with our prefix belong to other parts."""
+    import difflib
+
     meant = difflib.get_close_matches(variable, known, 1, _MISSPELLED_SIMILARITY)
     if meant:
         raise ConfigError(

@@ -22,6 +22,11 @@ if TYPE_CHECKING:  # pytest-xdist is needed only where it is asked for: by `-n`,
 LANES_MAX = 8
 WAITING_LANES = 2  # more processes than cores: tests on a broker mostly wait for what it does
 
+SHORT_LIVED_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+"""For Spark's Java processes, which serve a few small jobs each: without it, half of their CPU time goes into
+compiling what then runs for seconds. The embedded broker has the same options of its own.
+"""
+
 # How long an example takes says how busy the machine is, with several processes at work.
 settings.register_profile("shared cores", settings.default, deadline=None)
 settings.load_profile("shared cores")
@@ -68,6 +73,15 @@ def state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setenv("STATEFLOW_HOME", str(folder))
         patch.delenv("STATEFLOW_UP", raising=False)
         yield folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_spark() -> Iterator[None]:
+    """Java options of the Spark processes that tests start, and of the scripts that start those."""
+    with pytest.MonkeyPatch.context() as patch:
+        for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
+            patch.setenv(variable, f"{SHORT_LIVED_JVM} {os.environ.get(variable, '')}".strip())
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,7 @@ CLIENT_COMPILER = replace(
     rebuild_seconds_per_batch=5e-5,
     rebuild_seconds_per_byte=1e-9,
     write_seconds_per_byte=0.5e-9,
+    uncertainty_factor=4.0,
     source="defaults for a JVM with the client compiler only",
 )
 """Fitted to calibrations of the embedded broker: without the server compiler, filling the dedupe buffer with zeros

@@ -62,9 +62,10 @@ class Costs:
     look_seconds: float = 0.00036
     """CPU of one look at all logs by a cleaner thread that finds nothing to do, once per backoff."""
     source: str = "defaults"
-    uncertainty_factor: float = 4.0
+    uncertainty_factor: float = 7.0
     """Predicted CPU is right to within this factor either way. The defaults were fitted with the server compiler of
-    the JVM; with only the client compiler (small and embedded brokers) the same pass takes three times as long.
+    the JVM; with only the client compiler (small and embedded brokers) the same pass takes three to five times as
+    long, and a JVM that has just started takes longer still: six times was recorded.
     """
 
     def scaled(self, factor: float) -> Costs:

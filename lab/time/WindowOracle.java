@@ -24,19 +24,25 @@ import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.KTable;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
+import org.apache.kafka.streams.kstream.EmitStrategy;
+import org.apache.kafka.streams.kstream.SessionWindowedKStream;
+import org.apache.kafka.streams.kstream.SessionWindows;
+import org.apache.kafka.streams.kstream.SlidingWindows;
 import org.apache.kafka.streams.kstream.Suppressed;
 import org.apache.kafka.streams.kstream.TimeWindowedKStream;
 import org.apache.kafka.streams.kstream.TimeWindows;
 import org.apache.kafka.streams.kstream.Windowed;
+import org.apache.kafka.streams.processor.StateStore;
 
 /**
  * Kafka Streams' own answers: each line of the input is a log and what to compute of it, each line of the output the
- * results in their order, [key, window start or -1, value]. TopologyTestDriver has one source partition.
+ * results in their order, [key, window start or -1, end of a session or -1, value]. TopologyTestDriver has one source partition.
  */
 public final class WindowOracle {
     private static final ObjectMapper JSON = new ObjectMapper();
     private static final Serde<String> TEXT = Serdes.String();
     private static final Serde<Long> LONG = Serdes.Long();
+    private static final long NOTHING = -1L;
 
     public static void main(String[] arguments) throws Exception {
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, "UTF-8"));
@@ -53,6 +59,7 @@ public final class WindowOracle {
         settings.put("dsl.store.suppliers.class",
             "org.apache.kafka.streams.state.BuiltInDslStoreSuppliers$InMemoryDslStoreSuppliers");
         settings.put("statestore.cache.max.bytes", "0");
+        settings.put("__emit.interval.ms.kstreams.windowed.aggregation__", 0L);
         ArrayNode results = JSON.createArrayNode();
         try (TopologyTestDriver driver = new TopologyTestDriver(topology(asked), settings, Instant.EPOCH)) {
             var input = driver.createInputTopic("in", new StringSerializer(), new LongSerializer());
@@ -63,9 +70,11 @@ public final class WindowOracle {
             }
             var output = driver.createOutputTopic("out", new StringDeserializer(), new LongDeserializer());
             for (KeyValue<String, Long> found : output.readKeyValuesToList()) {
-                int at = found.key.lastIndexOf('@');
+                int end = found.key.lastIndexOf('@');
+                int start = found.key.lastIndexOf('@', end - 1);
                 ArrayNode row = results.addArray();
-                row.add(found.key.substring(0, at)).add(Long.parseLong(found.key.substring(at + 1))).add(found.value);
+                row.add(found.key.substring(0, start)).add(Long.parseLong(found.key.substring(start + 1, end)));
+                row.add(Long.parseLong(found.key.substring(end + 1))).add(found.value);
             }
         }
         return results;
@@ -85,29 +94,73 @@ public final class WindowOracle {
         String operator = asked.get("operator").textValue();
         KStream<String, Long> results;
         if (asked.get("size_ms").longValue() > 0) {
-            Duration size = Duration.ofMillis(asked.get("size_ms").longValue());
-            Duration grace = Duration.ofMillis(asked.get("grace_ms").longValue());
-            KTable<Windowed<String>, Long> table =
-                windowed(grouped.windowedBy(TimeWindows.ofSizeAndGrace(size, grace)), operator);
-            if (asked.get("on_close").booleanValue()) {
-                table = table.suppress(Suppressed.untilWindowCloses(Suppressed.BufferConfig.unbounded()));
-            }
-            results = table.toStream((key, value) -> key.key() + "@" + key.window().start());
+            results = windows(grouped, asked, operator);
         } else {
-            results = plain(grouped, operator).toStream((key, value) -> key + "@-1");
+            results = plain(grouped, operator).toStream((key, value) -> key + "@-1@-1");
         }
         results.to("out", Produced.with(TEXT, LONG));
         return builder.build();
     }
 
-    private static KTable<Windowed<String>, Long> windowed(TimeWindowedKStream<String, Long> stream, String operator) {
+    private static KStream<String, Long> windows(KGroupedStream<String, Long> grouped, JsonNode asked, String operator) {
+        Duration size = Duration.ofMillis(asked.get("size_ms").longValue());
+        Duration grace = Duration.ofMillis(asked.get("grace_ms").longValue());
+        boolean onClose = asked.get("on_close").booleanValue();
+        EmitStrategy emit = onClose ? EmitStrategy.onWindowClose() : EmitStrategy.onWindowUpdate();
+        switch (asked.get("kind").textValue()) {
+            case "session": {
+                var sessions = grouped.windowedBy(SessionWindows.ofInactivityGapAndGrace(size, grace));
+                return sessions(sessions.emitStrategy(emit), operator)
+                    .toStream((key, value) -> key.key() + "@" + key.window().start() + "@" + key.window().end());
+            }
+            case "sliding": { // ours takes what is as far behind as the grace, and this what is less far behind
+                var sliding = grouped.windowedBy(SlidingWindows.ofTimeDifferenceAndGrace(size, grace.plusMillis(1)));
+                return windowed(sliding.emitStrategy(emit), operator)
+                    .toStream((key, value) -> key.key() + "@" + key.window().start() + "@-1");
+            }
+            default: {
+                TimeWindows fixed = TimeWindows.ofSizeAndGrace(size, grace);
+                if (asked.get("advance_ms").longValue() > 0) {
+                    fixed = fixed.advanceBy(Duration.ofMillis(asked.get("advance_ms").longValue()));
+                }
+                KTable<Windowed<String>, Long> table = windowed(grouped.windowedBy(fixed), operator);
+                if (onClose) {
+                    table = table.suppress(Suppressed.untilWindowCloses(Suppressed.BufferConfig.unbounded()));
+                }
+                return table.toStream((key, value) -> key.key() + "@" + key.window().start() + "@-1");
+            }
+        }
+    }
+
+    private static KTable<Windowed<String>, Long> sessions(SessionWindowedKStream<String, Long> stream, String operator) {
         return switch (operator) {
-            case "count" -> stream.count();
-            case "sum" -> stream.reduce(Long::sum, Materialized.with(TEXT, LONG));
-            case "max" -> stream.reduce(Math::max, Materialized.with(TEXT, LONG));
-            case "fold" -> stream.aggregate(() -> 7L, WindowOracle::folded, Materialized.with(TEXT, LONG));
+            case "count" -> stream.count(kept());
+            case "sum" -> stream.reduce(Long::sum, kept());
+            case "max" -> stream.reduce(Math::max, kept());
+            case "fold" -> stream.aggregate(() -> NOTHING,
+                (key, value, total) -> folded(key, value, total == NOTHING ? 7L : total),
+                (key, one, two) -> one == NOTHING ? two : (one * 31 + two) % 1_000_003,
+                kept());
             default -> throw new IllegalArgumentException(operator);
         };
+    }
+
+    private static KTable<Windowed<String>, Long> windowed(TimeWindowedKStream<String, Long> stream, String operator) {
+        return switch (operator) {
+            case "count" -> stream.count(kept());
+            case "sum" -> stream.reduce(Long::sum, kept());
+            case "max" -> stream.reduce(Math::max, kept());
+            case "fold" -> stream.aggregate(() -> 7L, WindowOracle::folded, kept());
+            default -> throw new IllegalArgumentException(operator);
+        };
+    }
+
+    /**
+     * Results on close are read from the store after the record that closes them was written to it. Where that one is far
+     * ahead, they would have been dropped by then.
+     */
+    private static <S extends StateStore> Materialized<String, Long, S> kept() {
+        return Materialized.<String, Long, S>with(TEXT, LONG).withRetention(Duration.ofDays(36_500));
     }
 
     private static KTable<String, Long> plain(KGroupedStream<String, Long> stream, String operator) {

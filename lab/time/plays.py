@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
-from stateflow.codec.windowed import Windowed
+from stateflow.codec.windowed import SessionCodec, Windowed
 from stateflow.config import Guarantee
 from stateflow.failpoints import handled
 from stateflow.lab.time.logs import Row
@@ -176,5 +176,7 @@ class Player:
         for record in self._driver.output(topic):
             key = record.key
             place = Place(key.key, key.start_ms) if isinstance(key, Windowed) else Place(key)
+            if isinstance(topic.key, SessionCodec):
+                place = place._replace(end_ms=key.end_ms)
             found.setdefault(place, []).append(record.value)
         return found

@@ -12,7 +12,9 @@ import stateflow as sf
 from stateflow.config import Guarantee
 from stateflow.lab.time.logs import UNIT_MS, LogShape, Row, random_shape
 from stateflow.lab.time.oracle import (
+    MERGES,
     Computation,
+    Kind,
     Sequences,
     aggregated,
     chained,
@@ -30,16 +32,20 @@ from stateflow.lab.time.timed import (
     said,
     summed,
 )
-from stateflow.operators.stream import WindowedStream
+from stateflow.operators.windowed_stream import WindowedStream
+from stateflow.operators.windows import Window
 
 SOURCE = "in"
 Rule = Literal["each", "bag", "coalesced", "newest"]
 _OPERATORS = ("count", "sum", "max", "fold")
+_KINDS: tuple[Kind, ...] = ("tumbling", "hopping", "session", "sliding")
 _AGGREGATES: Mapping[str, Any] = {
     "count": lambda: sf.count(),
     "sum": lambda: sf.sum(),
     "max": lambda: sf.max(type=int),
-    "fold": lambda: sf.fold(lambda: 7, lambda total, value: fold_step(total, value), type=int),
+    "fold": lambda: sf.fold(
+        lambda: 7, lambda total, value: fold_step(total, value), merge=MERGES["fold"], type=int
+    ),
 }
 
 
@@ -121,12 +127,11 @@ class Aggregating:
             ttl = timedelta(milliseconds=self.ttl_ms) if self.ttl_ms else None
             stream.aggregate(aggregate, name=name, ttl=ttl).to(output)
             return output
-        window = _tumbling(wanted.size_ms, wanted.grace_ms)
-        windowed = app.topic(f"out-{number}", key=sf.WindowedKey(sf.String, wanted.size_ms), value=int)
-        emit: Any = "on_close" if wanted.on_close else "on_update"
-        stream.window(window, emit=emit, changelog=self.changelog).aggregate(aggregate, name=name).to(
-            windowed
+        key: Any = sf.WindowedKey(sf.String, wanted.size_ms)
+        windowed = app.topic(
+            f"out-{number}", key=sf.SessionKey(sf.String) if wanted.kind == "session" else key, value=int
         )
+        _windowed(stream, wanted, self.changelog).aggregate(aggregate, name=name).to(windowed)
         return windowed
 
     def expected(self, rows: Sequence[Row]) -> list[Expected]:
@@ -182,8 +187,22 @@ class Chained:
 def _windowed(
     stream: sf.Stream[Any, Any], wanted: Computation, changelog: sf.Eventual | None = None
 ) -> WindowedStream[Any, Any]:
-    window = _tumbling(wanted.size_ms, wanted.grace_ms)
-    return stream.window(window, emit="on_close" if wanted.on_close else "on_update", changelog=changelog)
+    emit: Any = "on_close" if wanted.on_close else "on_update"
+    return stream.window(_window_of(wanted), emit=emit, changelog=changelog)
+
+
+def _window_of(wanted: Computation) -> Window:
+    names = ("size_ms", "grace_ms", "advance_ms", "offset_ms")
+    size, grace, advance, offset = (timedelta(milliseconds=getattr(wanted, name)) for name in names)
+    match wanted.kind:
+        case "hopping":
+            return sf.Hopping(size, advance, grace=grace, offset=offset)
+        case "session":
+            return sf.Session(size, grace=grace)
+        case "sliding":
+            return sf.Sliding(size, grace=grace)
+        case _:
+            return sf.Tumbling(size, grace=grace, offset=offset)
 
 
 def _with_key(key: Any, value: int) -> list[Any]:
@@ -266,7 +285,7 @@ def random_program(rng: random.Random, *, comparable: bool) -> Program:
         return _random_chain(rng)
     if kind == "partitions":
         shape = random_shape(rng, partitions=rng.randint(2, 4), by_key=rng.random() < 0.5)
-        computations = _computations(rng, _OPERATORS[:3], rekeyed=not shape.by_key)
+        computations = _computations(rng, _OPERATORS[:3], rekeyed=not shape.by_key, comparable=False)
         return Aggregating(shape, computations, tells_late=rng.random() < 0.3)
     groups = rng.choice((0, 3)) if kind != "ttl" else 0
     shape = random_shape(rng, partitions=1 if groups else rng.choice((1, 1, 3)))
@@ -289,14 +308,23 @@ def _random_chain(rng: random.Random) -> Program:
 
 
 def _computations(
-    rng: random.Random, operators: Sequence[str], *, rekeyed: bool = False
+    rng: random.Random, operators: Sequence[str], *, rekeyed: bool = False, comparable: bool = True
 ) -> tuple[Computation, ...]:
     size_ms = rng.choice((UNIT_MS // 4, UNIT_MS, 2 * UNIT_MS + 1))
     grace_ms = rng.choice((0, 0, UNIT_MS // 2, 3 * UNIT_MS))
+    kind = rng.choice(_KINDS)
+    advance_ms = rng.choice((size_ms, size_ms // 2, size_ms // 3 + 1, size_ms // 7 + 1))
+    spans_ms = (
+        advance_ms if kind == "hopping" else 0,
+        rng.choice((0, 17)) if kind == "tumbling" and not comparable else 0,
+    )
     groups, part = rng.choice((1, 3)), 1.0 if rekeyed else rng.choice((0.0, 0.5, 1.0))
+    if kind == "sliding":  # its values are folded in the order of time, in Kafka Streams as they came
+        operators = [operator for operator in operators if operator != "fold"]
     found = []
     for operator in rng.sample(operators, 3):
-        kind = rng.choice(("update", "update", "close", "close", "plain"))
-        windowed = (size_ms, grace_ms, kind == "close") if kind != "plain" else (0, 0, False)
-        found.append(Computation(operator, *windowed, groups if rng.random() < part else 0))
+        speaks = rng.choice(("update", "update", "close", "close", "plain"))
+        windowed = (size_ms, grace_ms, speaks == "close") if speaks != "plain" else (0, 0, False)
+        own = groups if rng.random() < part else 0
+        found.append(Computation(operator, *windowed, own, kind, *(spans_ms if windowed[0] else (0, 0))))
     return tuple(found)

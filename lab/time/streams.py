@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import Any
 
 from stateflow.connectors.broker.distribution import KAFKA_JARS
 from stateflow.connectors.broker.jars import JarSet, fetch, load_jar_set
@@ -33,8 +34,8 @@ _JVM_ARGUMENTS = (
 _STOP_SECONDS = 20.0
 
 
-def prepare(folder: Path) -> list[str]:
-    """The command that runs the program, compiled into ``folder``; fetches the jars that are not in the cache.
+def prepare(folder: Path, program: Path = _SOURCE) -> list[str]:
+    """The command that runs a program, compiled into ``folder``; fetches the jars that are not in the cache.
 
     Raises SetupError.
     """
@@ -42,7 +43,7 @@ def prepare(folder: Path) -> list[str]:
     jars = [fetch(each) / jar.file_name for each in (TEST_DRIVER_JARS, KAFKA_JARS) for jar in each.jars]
     classpath = os.pathsep.join(map(str, jars))
     command = [str(java.executable), *_JVM_ARGUMENTS, "-cp"]
-    arguments = ["-proc:none", "-warn:none", "-17", "-cp", classpath, "-d", str(folder), str(_SOURCE)]
+    arguments = ["-proc:none", "-warn:none", "-17", "-cp", classpath, "-d", str(folder), str(program)]
     done = subprocess.run(
         [*command, classpath, _COMPILER, *arguments],
         stdin=subprocess.DEVNULL,
@@ -54,10 +55,10 @@ def prepare(folder: Path) -> list[str]:
     )
     if done.returncode != 0:
         raise SetupError(
-            f"{_SOURCE.name} could not be compiled: {(done.stdout + done.stderr).strip()[-500:]}",
+            f"{program.name} could not be compiled: {(done.stdout + done.stderr).strip()[-500:]}",
             action="Run `stateflow doctor`; if Java is well, report this text.",
         )
-    return [*command, os.pathsep.join((str(folder), classpath)), _SOURCE.stem]
+    return [*command, os.pathsep.join((str(folder), classpath)), program.stem]
 
 
 class KafkaStreams:
@@ -71,21 +72,28 @@ class KafkaStreams:
 
     def results(self, wanted: Computation, rows: Sequence[Row]) -> Sequences:
         """Every result of a log in one source partition, in the order in which it came, by its place."""
+        records = [(row.key, row.value, row.timestamp_ms) for row in rows]
+        found = Sequences()
+        for key, start_ms, end_ms, value in self.ask({**wanted._asdict(), "records": records}):
+            results = found.setdefault(Place(key, start_ms, end_ms), [])
+            if results and results[-1] is None:
+                results.pop()  # a session that stays as it is, is withdrawn and told again
+            results.append(value)
+        return found
+
+    def ask(self, question: Mapping[str, Any]) -> Any:
+        """What the program answers, as JSON. Raises SetupError where it has ended."""
         assert self._process.stdin is not None, "it is a pipe"
         assert self._process.stdout is not None, "it is a pipe"
-        records = [(row.key, row.value, row.timestamp_ms) for row in rows]
         try:
-            self._process.stdin.write(json.dumps({**wanted._asdict(), "records": records}) + "\n")
+            self._process.stdin.write(json.dumps(question) + "\n")
             self._process.stdin.flush()
         except BrokenPipeError:
             raise self._failed() from None
         answer = self._process.stdout.readline()
         if not answer:
             raise self._failed()
-        found = Sequences()
-        for key, start_ms, value in json.loads(answer):
-            found.setdefault(Place(key, start_ms), []).append(value)
-        return found
+        return json.loads(answer)
 
     def close(self) -> None:
         """End it, and wait until it has ended."""

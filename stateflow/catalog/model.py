@@ -18,7 +18,19 @@ FORMAT_VERSION = 2
 Guarantee = Literal["at-least-once", "exactly-once"]
 KeyLayout = Literal["plain", "window", "prefixed"]
 StoreKind = Literal[
-    "value", "window", "list", "map", "counter", "set", "reducing", "nested", "versioned", "timers"
+    "value",
+    "window",
+    "session",
+    "sliding",
+    "count",
+    "list",
+    "map",
+    "counter",
+    "set",
+    "reducing",
+    "nested",
+    "versioned",
+    "timers",
 ]
 GenerationState = Literal["preparing", "active", "retired", "aborted"]
 CutState = Literal["open", "complete", "aborted"]

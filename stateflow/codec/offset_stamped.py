@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import struct
 from typing import Any, Generic, TypeVar
 
@@ -41,7 +40,9 @@ class OffsetStampedCodec(Codec[T], Generic[T]):
 
 def log_id(topic_id: str) -> bytes:
     """The eight bytes that stand for a Kafka topic id inside covered values."""
-    return hashlib.blake2b(topic_id.encode(), digest_size=8).digest()
+    from hashlib import blake2b  # loads OpenSSL, which few processes need so early
+
+    return blake2b(topic_id.encode(), digest_size=8).digest()
 
 
 def cover(data: bytes, log: bytes, offset_next: int) -> bytes:

@@ -7,6 +7,7 @@ from typing import Any
 
 from stateflow.codec.avro import AvroCodec
 from stateflow.codec.base import Codec
+from stateflow.codec.counted import CountedValueCodec
 from stateflow.codec.offset_stamped import OffsetStampedCodec
 from stateflow.codec.optional import NothingCodec, OptionalCodec
 from stateflow.codec.ordered import OrderedFloat, OrderedInteger
@@ -14,7 +15,7 @@ from stateflow.codec.scalar import BooleanCodec, BytesCodec, FloatCodec, Integer
 from stateflow.codec.structured import Json, MsgPack
 from stateflow.codec.timed import ExpiringCodec, TimedCodec
 from stateflow.codec.timer import ShownTimerCodec
-from stateflow.codec.windowed import WindowedCodec
+from stateflow.codec.windowed import CalendarCodec, CountedCodec, SessionCodec, WindowedCodec
 from stateflow.errors import ConfigError
 
 _BUILDERS: dict[str, Callable[[Mapping[str, Any]], Codec[Any]]] = {
@@ -35,6 +36,14 @@ _BUILDERS: dict[str, Callable[[Mapping[str, Any]], Codec[Any]]] = {
     "timestamped": lambda described: TimedCodec(from_description(described["value"])),
     "covered": lambda described: OffsetStampedCodec(from_description(described["value"])),
     "windowed": lambda described: WindowedCodec(from_description(described["key"]), described["size_ms"]),
+    "windowed-calendar": lambda described: CalendarCodec(
+        from_description(described["key"]), described["unit"], described["zone"]
+    ),
+    "windowed-session": lambda described: SessionCodec(from_description(described["key"])),
+    "counted": lambda described: CountedValueCodec(
+        from_description(described["value"]), described["size"], described["advance"]
+    ),
+    "windowed-count": lambda described: CountedCodec(from_description(described["key"]), described["size"]),
 }
 
 

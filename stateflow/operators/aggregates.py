@@ -39,6 +39,9 @@ class Aggregate(Generic[V, A, R]):
     """Type of the result where it is known: the codec of a re-key step behind it."""
     only_counts: bool = False
     """True when the values do not matter, only how many there are."""
+    subtract: Callable[[A, A], A | None] | None = None
+    """The accumulator without a part that was merged into it, or None where that would not be exact (floats). With it a
+    sliding window moves on without folding anew what stays in it."""
 
     def codec(self) -> Codec[A]:
         """Codec of the accumulator; raises ``ConfigError`` when there is none for its type."""
@@ -80,6 +83,7 @@ def count(of: Pick | None = None) -> Aggregate[Any, int, int]:
         type=int,
         result_type=int,
         only_counts=of is None,
+        subtract=_difference,
     )
 
 
@@ -94,6 +98,7 @@ def sum(of: Pick | None = None) -> Aggregate[Any, int | float, int | float]:
         result=_same,
         type=int | float,
         result_type=int | float,
+        subtract=_difference,
     )
 
 
@@ -143,6 +148,7 @@ def mean(of: Pick | None = None) -> Aggregate[Any, tuple[int, int | float], floa
         result=lambda pair: pair[1] / pair[0] if pair[0] else None,
         type=tuple[int, int | float],
         result_type=float | None,
+        subtract=_pair_difference,
     )
 
 
@@ -155,6 +161,7 @@ def histogram(of: Pick | None = None) -> Aggregate[Any, dict[int, int], dict[int
         result=_same,
         type=dict[int, int],
         result_type=dict[int, int],
+        subtract=_subtract_counts,
     )
 
 
@@ -173,6 +180,7 @@ def quantile(q: float, of: Pick | None = None) -> Aggregate[Any, dict[int, int],
         result=lambda counts: _quantile(counts, q),
         type=dict[int, int],
         result_type=float | None,
+        subtract=_subtract_counts,
     )
 
 
@@ -187,6 +195,20 @@ def _tally(counts: dict[int, int], values: Iterable[Any]) -> dict[int, int]:
 
 def _merge_counts(one: dict[int, int], two: dict[int, int]) -> dict[int, int]:
     return {value: one.get(value, 0) + two.get(value, 0) for value in one.keys() | two.keys()}
+
+
+def _subtract_counts(whole: dict[int, int], part: dict[int, int]) -> dict[int, int]:
+    left = {value: count - part.get(value, 0) for value, count in whole.items()}
+    return {value: count for value, count in left.items() if count}
+
+
+def _difference(whole: int | float, part: int | float) -> Any:
+    return whole - part if isinstance(whole, int) and isinstance(part, int) else None
+
+
+def _pair_difference(whole: tuple[int, int | float], part: tuple[int, int | float]) -> Any:
+    total = _difference(whole[1], part[1])
+    return None if total is None else (whole[0] - part[0], total)
 
 
 def _quantile(counts: Mapping[int, int], q: float) -> float | None:
@@ -272,11 +294,14 @@ def fold(
     add: Callable[[A, V], A],
     *,
     merge: Callable[[A, A], A] | None = None,
+    subtract: Callable[[A, A], A | None] | None = None,
     result: Callable[[A], Any] | None = None,
     type: Any = Any,
 ) -> Aggregate[V, A, Any]:
     """Your own: ``add`` takes the accumulator and one value and returns the new accumulator.
 
+    ``merge`` makes one accumulator of two, the first one's records having come first; sessions and sliding windows need
+    it. ``subtract`` takes a part out of an accumulator again, exactly, or gives None where it cannot.
     ``initial`` is a function, or a value that cannot be changed. ``type`` is the accumulator's type or
     codec; Any keeps it as MessagePack, in which a dataclass would come back as a dict, so name the type.
     """
@@ -284,6 +309,7 @@ def fold(
         initial=_factory(initial),
         add_many=_each(add),
         merge=merge,
+        subtract=subtract,
         result=result or _same,
         type=type,
         result_type=None if result else type,
@@ -321,10 +347,16 @@ def combined(parts: Mapping[str, Aggregate[Any, Any, Any]]) -> Aggregate[Any, An
         pairs = [(part.merge, getattr(one, name), getattr(two, name)) for name, part in parts.items()]
         return state(*(_merged(function, left, right) for function, left, right in pairs))
 
+    def subtract(whole: Any, part: Any) -> Any:
+        pairs = [(each.subtract, getattr(whole, name), getattr(part, name)) for name, each in parts.items()]
+        left = [_merged(function, one, two) for function, one, two in pairs]
+        return None if None in left else state(*left)
+
     return Aggregate(
         initial=lambda: state(*(part.initial() for part in several)),
         add_many=add_many,
         merge=merge if all(part.merge for part in several) else None,
+        subtract=subtract if all(part.subtract for part in several) else None,
         result=lambda kept: {name: parts[name].result(getattr(kept, name)) for name in names},
         type=state,
         result_type=dict[str, Any],

@@ -54,12 +54,21 @@ class Accumulators:
 
     def fold(self, store_keys: Sequence[bytes], batch: RecordBatch) -> Updated:
         """Fold a batch's values into the accumulators of their store keys."""
+        return self._fold(store_keys, batch, by_policy=True)
+
+    def fold_or_raise(self, store_keys: Sequence[bytes], batch: RecordBatch) -> Updated:
+        """The same, where the caller sees to a record that the aggregate fails on: then nothing is written."""
+        return self._fold(store_keys, batch, by_policy=False)
+
+    def _fold(self, store_keys: Sequence[bytes], batch: RecordBatch, *, by_policy: bool) -> Updated:
         newest = dict(zip(store_keys, range(len(store_keys)), strict=True))
         ordered = sorted(newest)
         before = self._read(ordered)
         try:
             updated = self._folded(ordered, newest, before, self._values(store_keys, ordered, batch.values))
-        except Exception:  # noqa: BLE001 - comes up again at the record that causes it
+        except Exception:
+            if not by_policy:
+                raise
             updated = self._folded_one_by_one(ordered, store_keys, before, batch)
         self._write(updated, batch)
         return updated

@@ -13,8 +13,10 @@ import msgspec
 
 from stateflow.catalog.model import StoreEntry
 from stateflow.errors import GraphError
+from stateflow.operators.event_time_delay import hold_back_ms
 from stateflow.operators.graph import Graph, Node, effective
 from stateflow.operators.pipeline import StagePlan
+from stateflow.operators.shared_inputs import shared_inputs
 from stateflow.operators.topology import Input, Stage, Topology
 
 
@@ -105,6 +107,8 @@ def _stage(part: Sequence[Node], name: str, entered: Mapping[str, str]) -> Stage
         indexes={name: index for node in part for name, index in node.indexes.items()},
         merges={name: merge for node in part for name, merge in node.merges.items()},
         rewriters={name: rewriter for node in part for name, rewriter in node.rewriters.items()},
+        hold_back_ms=hold_back_ms(part),
+        shared_inputs=shared_inputs(part),
     )
 
 

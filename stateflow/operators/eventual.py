@@ -42,16 +42,16 @@ class EventualAccumulators(Accumulators):
         """What is shown of a stored accumulator."""
         return super().result(data[COVER_BYTES:])
 
-    def fold(self, store_keys: Sequence[bytes], batch: RecordBatch) -> Updated:
+    def _fold(self, store_keys: Sequence[bytes], batch: RecordBatch, *, by_policy: bool) -> Updated:
         """Fold what is not contained yet. Every touched window counts as changed: its log record may be older."""
         self._changelog.changed(dict.fromkeys(store_keys), len(batch))
         if not self._changelog.is_replaying:
             self._contained_next.clear()
-            return super().fold(store_keys, batch)
+            return super()._fold(store_keys, batch, by_policy=by_policy)
         rows = self._not_contained(store_keys, batch.offsets)
         kept = set(rows)
         rest = where(batch, [row in kept for row in range(len(batch))])
-        updated = super().fold([store_keys[row] for row in rows], rest)
+        updated = super()._fold([store_keys[row] for row in rows], rest, by_policy=by_policy)
         return replace(updated, rows=[rows[row] for row in updated.rows])
 
     def _not_contained(self, store_keys: Sequence[bytes], offsets: Sequence[int]) -> list[int]:

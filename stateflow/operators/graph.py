@@ -53,6 +53,8 @@ class Node:
     """Of what follows a ``key_by``: that step."""
     has_effect: bool = False
     """True for a step that does something even if nobody reads its result."""
+    is_table: bool = False
+    """True for a step whose rows are changes of a table: what a key's value was, and what it is."""
 
     @property
     def is_source(self) -> bool:

@@ -8,7 +8,7 @@ from stateflow.operators.lateness import Lateness
 from stateflow.operators.rows import where
 from stateflow.operators.stateful import require_routing_key
 from stateflow.operators.step import Environment, Step
-from stateflow.operators.windows import Tumbling
+from stateflow.operators.windows import TimeWindow
 from stateflow.record import RecordBatch
 
 
@@ -18,7 +18,7 @@ class LateStep(Step):
     It is told of event time whenever the aggregates beside it are, so it judges as they do.
     """
 
-    def __init__(self, window: Tumbling, context: StageContext) -> None:
+    def __init__(self, window: TimeWindow, context: StageContext) -> None:
         super().__init__()
         self._lateness = Lateness(window, context.watermark_ms)
 
@@ -34,7 +34,7 @@ class LateStep(Step):
         self._lateness.reached_ms = watermark_ms
 
 
-def late_node(graph: Graph, parent: Node, window: Tumbling) -> Node:
+def late_node(graph: Graph, parent: Node, window: TimeWindow) -> Node:
     """The late records of a window over the parent, with its keys and values."""
     require_routing_key(parent, "late")
 

@@ -78,6 +78,10 @@ class Context(Generic[O]):
         now_ms = self._stage.clock.now_ms()
         self._kept_timers().set(name, due_ms_of(after, at, time, self._scope.timestamp_ms, now_ms), time)
 
+    def timer_due_ms(self, name: str) -> int | None:
+        """When a timer of this key is due, ms since 1970 UTC; None where none of that name is pending."""
+        return self._kept_timers().due_ms(name)
+
     def cancel_timer(self, name: str) -> None:
         """Drop a timer of this key; one that is not pending is not an error."""
         self._kept_timers().cancel(name)
@@ -124,17 +128,22 @@ class Operator(Generic[K, V, O]):
 class OperatorClass:
     """An operator class taken apart: its states and the types that it was declared with."""
 
-    def __init__(self, name: str, owner: type[Operator[Any, Any, Any]]) -> None:
+    def __init__(
+        self, name: str, owner: type[Operator[Any, Any, Any]], handlers: tuple[str, ...] = ("on_record",)
+    ) -> None:
         if not (isinstance(owner, type) and issubclass(owner, Operator)):
             raise GraphError(
                 f"The operator {name!r} is {owner!r}.", action="Pass a class derived from sf.Operator."
             )
-        if owner.on_record is Operator.on_record:
-            raise GraphError(
-                f"{owner.__name__} has no on_record.", action="Write on_record(self, value, ctx)."
-            )
+        for handler in handlers:
+            if getattr(owner, handler, None) in (None, Operator.on_record):
+                raise GraphError(
+                    f"{owner.__name__} has no {handler}.", action=f"Write {handler}(self, value, ctx)."
+                )
         self.name = name
         self.owner = owner
+        self.handlers = handlers
+        """The methods that are called for records, one for each input."""
         self.fields = declared_fields(owner, name)
         self.timers_store = None if owner.on_timer is Operator.on_timer else f"{name}-timers"
         """Name of the store of its timers; None for an operator without ``on_timer``."""

@@ -16,7 +16,7 @@ from stateflow.operators.guard import Guard
 from stateflow.operators.marks import marks_of
 from stateflow.operators.operator import Context, OperatorClass
 from stateflow.operators.rows import NO_OFFSET
-from stateflow.operators.step import Step
+from stateflow.operators.step import PortedStep
 from stateflow.operators.timers import Turn
 from stateflow.record import RecordBatch, TopicPartition
 from stateflow.state.declare import StateField
@@ -28,7 +28,7 @@ from stateflow.state.timers import DueTimer, Timers
 from stateflow.store.derived import index_family
 
 
-class OperatorStep(Step):
+class OperatorStep(PortedStep):
     """Runs an operator over batches, a record at a time."""
 
     takes_tombstones = True
@@ -56,6 +56,8 @@ class OperatorStep(Step):
         self._guard = guard
         self._is_fatal = guard.is_fatal
         self._operator = make()
+        self._handler: Callable[[Any, Context[Any]], None] = getattr(self._operator, declared.handlers[0])
+        """What is called for each record of the batch at work."""
         self._reached_ms = stage.watermark_ms
         """Event time as this step was told of it."""
         self._stores = [
@@ -68,6 +70,11 @@ class OperatorStep(Step):
         self._forgetful = [
             (expiry, field.kind.layout) for field, _, expiry in bound if isinstance(expiry, Expiry)
         ]
+
+    def process_from(self, handler: str, batch: RecordBatch) -> None:
+        """Call one of the operator's handlers for each row and pass on what it emitted."""
+        self._handler = getattr(self._operator, handler)
+        self.process(batch)
 
     def process(self, batch: RecordBatch) -> None:
         """Call the operator for each row and pass on what it emitted."""
@@ -169,10 +176,10 @@ class OperatorStep(Step):
         Where a failure stops the task nothing needs to be undone: its epoch is dropped as a whole.
         """
         if not self._is_fatal:
-            work = partial(self._operator.on_record, value, self._context)
+            work = partial(self._handler, value, self._context)
             return self._guard.run(partial(self._undoing, work), self._context.offset)
         try:
-            self._operator.on_record(value, self._context)
+            self._handler(value, self._context)
         except Exception as error:  # noqa: BLE001 - becomes an error that names the record
             return self._guard.failed(error, self._context.offset)
         return True

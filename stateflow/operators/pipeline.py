@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import cast
 
 from stateflow.operators.context import StageContext
+from stateflow.operators.event_time_delay import DelayedContext, delayed, delays_ms
 from stateflow.operators.graph import Node
 from stateflow.operators.guard import Origin
 from stateflow.operators.step import Environment, Step
@@ -30,12 +32,18 @@ class StagePipeline:
 
     def __init__(self, plan: StagePlan, context: StageContext) -> None:
         self._origin = Origin()
-        environment = Environment(context, self._origin)
-        steps = {node: node.make(environment) for node in plan.nodes if node.kind != _MERGE}
+        delays = delays_ms(plan.nodes)
+        steps = {
+            node: node.make(Environment(_as_seen(context, delays[node]), self._origin))
+            for node in plan.nodes
+            if node.kind != _MERGE
+        }
         for node, step in steps.items():
             for parent in _parents(node):
                 steps[parent].children.append(step)
         self._steps = tuple(steps.values())
+        self._delays_ms = {step: delays[node] for node, step in steps.items()}
+        """How much later than the task each step learns of event time: what is before it gives late results."""
         self._records_total = 0
         self._sources: dict[str, list[Step]] = {}
         for node in plan.nodes:
@@ -61,7 +69,7 @@ class StagePipeline:
         held: set[Step] = set()
         is_left = False
         for step in self._steps:
-            if step in held or step.advance(watermark_ms):
+            if step in held or step.advance(delayed(watermark_ms, self._delays_ms[step])):
                 held.update(step.children)
                 is_left = True
         return is_left
@@ -86,6 +94,10 @@ class StagePipeline:
     def statistics(self) -> Iterator[tuple[str, int]]:
         """Counters of this pipeline."""
         yield "pipeline_records_total", self._records_total
+
+
+def _as_seen(context: StageContext, delay_ms: int) -> StageContext:
+    return cast(StageContext, DelayedContext(context, delay_ms)) if delay_ms else context
 
 
 def _parents(node: Node) -> Iterator[Node]:

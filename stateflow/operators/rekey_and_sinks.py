@@ -7,7 +7,7 @@ from typing import Any
 
 from stateflow.codec.base import Codec
 from stateflow.codec.scalar import BytesCodec
-from stateflow.codec.windowed import WindowedCodec, split_windowed
+from stateflow.codec.windowed import WindowKeyCodec
 from stateflow.errors import DecodeError, EncodeError
 from stateflow.operators.context import StageContext
 from stateflow.operators.guard import Guard
@@ -116,7 +116,7 @@ def key_converter(inside: Codec[Any], outside: Codec[Any]) -> Callable[[bytes | 
     """
     if isinstance(outside, BytesCodec) or outside == inside:
         return lambda key: key
-    if isinstance(inside, WindowedCodec) and not isinstance(outside, WindowedCodec):
-        convert = key_converter(inside.key, outside)
-        return lambda key: None if key is None else convert(split_windowed(key)[0])
+    if isinstance(inside, WindowKeyCodec) and not isinstance(outside, WindowKeyCodec):
+        convert, inner = key_converter(inside.key, outside), inside.inner
+        return lambda key: None if key is None else convert(inner(key))
     return lambda key: None if key is None else outside.encode(inside.decode(key))

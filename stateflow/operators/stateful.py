@@ -9,26 +9,20 @@ from types import MappingProxyType
 from typing import Any
 
 from stateflow.catalog.model import StoreEntry
-from stateflow.changelog.eventual import Eventual
 from stateflow.codec.base import Codec
 from stateflow.codec.infer import codec_or_none
-from stateflow.codec.offset_stamped import OffsetStampedCodec
 from stateflow.codec.timed import TimedCodec
-from stateflow.codec.windowed import WindowedCodec
 from stateflow.duration import declared_ms
 from stateflow.errors import GraphError
 from stateflow.operators.aggregates import Aggregate
 from stateflow.operators.aggregation import Accumulators, AggregateStep
-from stateflow.operators.error_policy import LatePolicy, Policy, dead_letter_topics
-from stateflow.operators.eventual import EventualAccumulators
+from stateflow.operators.error_policy import Policy, dead_letter_topics
 from stateflow.operators.expiring import ExpiringAccumulators
 from stateflow.operators.graph import Graph, Node
 from stateflow.operators.operator import OperatorClass
 from stateflow.operators.operator_step import OperatorStep
 from stateflow.operators.step import Environment, Step
-from stateflow.operators.window_step import WindowAggregateStep, WindowRules
-from stateflow.operators.windows import Emit, Tumbling
-from stateflow.state.due_order import TimersByDue, WindowsByStart
+from stateflow.state.due_order import TimersByDue
 from stateflow.state.index import IndexFor
 from stateflow.state.merging import value_merge
 
@@ -70,7 +64,7 @@ def aggregate_node(graph: Graph, parent: Node, spec: Stateful) -> Node:
     require_routing_key(parent, spec.name)
     graph.claim("store", spec.name)
     codec = spec.aggregate.codec()
-    ttl_ms = _checked_ttl(spec)
+    ttl_ms = checked_ttl(spec)
 
     def make(env: Environment) -> Step:
         guard, store = env.guard(spec.name, spec.on_error), env.context.store(spec.name)
@@ -89,56 +83,7 @@ def aggregate_node(graph: Graph, parent: Node, spec: Stateful) -> Node:
         value_codec=(codec if ttl_ms is None else TimedCodec(codec)).describe(),
         retention_ms=ttl_ms,
     )
-    return _node(parent, spec, make, entry, parent.key, dead_letter_topics(spec.on_error))
-
-
-def window_aggregate_node(
-    graph: Graph,
-    parent: Node,
-    spec: Stateful,
-    window: Tumbling,
-    emit: Emit,
-    late: LatePolicy,
-    changelog: Eventual | None = None,
-) -> Node:
-    """One accumulator per key and window; every change is logged unless ``changelog`` says otherwise."""
-    require_routing_key(parent, spec.name)
-    graph.claim("store", spec.name)
-    codec = spec.aggregate.codec()
-    ttl_ms = _checked_ttl(spec)
-    if emit == "on_close" and ttl_ms is not None:
-        raise GraphError(
-            f"The window {spec.name!r} emits on close and has a ttl, but closing drops its state.",
-            action="Leave the ttl out, or emit on update.",
-        )
-    rules = WindowRules(
-        window, emit, late, retention_ms=max(window.grace_ms, ttl_ms or 0), in_turns=changelog is None
-    )
-
-    def make(env: Environment) -> Step:
-        guard, store = env.guard(spec.name, spec.on_error), env.context.store(spec.name)
-        if changelog is None:
-            accumulators = Accumulators(spec.aggregate, codec, store, guard)
-        else:
-            eventual = env.context.eventual(spec.name, changelog)
-            accumulators = EventualAccumulators(spec.aggregate, codec, store, guard, eventual)
-        return WindowAggregateStep(spec.name, rules, accumulators, env.context, guard)
-
-    entry = StoreEntry(
-        name=spec.name,
-        stage="",
-        kind="window",
-        layout="window",
-        key_codec=parent.key.describe(),
-        value_codec=(codec if changelog is None else OffsetStampedCodec(codec)).describe(),
-        changelog_policy="coalesced" if changelog is None else "eventual",
-        window_ms=window.size_ms,
-        grace_ms=window.grace_ms,
-        retention_ms=rules.retention_ms,
-    )
-    key = WindowedCodec(parent.key, window.size_ms)
-    outputs = dead_letter_topics(spec.on_error, late)
-    return _node(parent, spec, make, entry, key, outputs, {spec.name: WindowsByStart})
+    return store_node(parent, spec, make, entry, parent.key, dead_letter_topics(spec.on_error))
 
 
 def operator_node(graph: Graph, parent: Node, operator: OperatorClass, name: str, on_error: Policy) -> Node:
@@ -178,7 +123,7 @@ def _indexes(operator: OperatorClass) -> dict[str, IndexFor]:
     return indexes
 
 
-def _node(
+def store_node(
     parent: Node,
     spec: Stateful,
     make: Any,
@@ -187,6 +132,7 @@ def _node(
     outputs: tuple[str, ...],
     indexes: Mapping[str, IndexFor] = MappingProxyType({}),
 ) -> Node:
+    """The node of an aggregating step with one store; its results have ``key`` as their key's codec."""
     merge = spec.aggregate.merge
     return Node(
         kind=spec.kind,
@@ -204,7 +150,8 @@ def _node(
     )
 
 
-def _checked_ttl(spec: Stateful) -> int | None:
+def checked_ttl(spec: Stateful) -> int | None:
+    """Time to live, ms, None for ever; raises ``GraphError`` for one below 1 ms."""
     if spec.ttl_ms is not None and spec.ttl_ms < 1:
         raise GraphError(f"The ttl of {spec.name!r} is below 1 ms.", action="Give a longer one.")
     return spec.ttl_ms

@@ -47,6 +47,14 @@ class Step:
                 child.process(batch)
 
 
+class PortedStep(Step):
+    """A step with several inputs, each of which a ``PortStep`` stands before."""
+
+    def process_from(self, handler: str, batch: RecordBatch) -> None:
+        """Work on rows of one input, at least one, which is known by the name of its handler."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True, slots=True)
 class Environment:
     """What a step is built in: the task it runs in."""

@@ -6,12 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from functools import partial
-from typing import Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from stateflow.changelog.eventual import Eventual
 from stateflow.codec.base import Codec
 from stateflow.codec.infer import codec_for, codec_or_none, item_type, result_type
-from stateflow.codec.windowed import Windowed
 from stateflow.errors import GraphError
 from stateflow.operators import aggregates
 from stateflow.operators.aggregates import Aggregate
@@ -19,9 +18,9 @@ from stateflow.operators.error_policy import Fail, LatePolicy, Policy, Skip
 from stateflow.operators.fields import Pick
 from stateflow.operators.functional import operator_of
 from stateflow.operators.graph import Graph, Node
-from stateflow.operators.late_step import late_node
+from stateflow.operators.keyed_verbs import KeyedVerbs
 from stateflow.operators.operator import Operator, OperatorClass
-from stateflow.operators.stateful import Stateful, aggregate_node, operator_node, window_aggregate_node
+from stateflow.operators.stateful import Stateful, aggregate_node, operator_node
 from stateflow.operators.stateless import (
     ArmStep,
     BranchStep,
@@ -34,7 +33,10 @@ from stateflow.operators.stateless import (
 from stateflow.operators.step import Step
 from stateflow.operators.topic_options import Topic
 from stateflow.operators.verbs import rekey_nodes, sink_node, verb_node
-from stateflow.operators.windows import Emit, Tumbling, check_window
+from stateflow.operators.windows import CountWindow, Emit, Window, check_window
+
+if TYPE_CHECKING:
+    from stateflow.operators.windowed_stream import CountedStream, WindowedStream
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -143,7 +145,7 @@ class Aggregations(ABC, Generic[K, V]):
         )
 
 
-class Stream(Aggregations[K, V]):
+class Stream(Aggregations[K, V], KeyedVerbs[K, V]):
     """Records with keys of type K and values of type V.
 
     Functions given to the verbs should be pure: a record may be processed again after a crash. ``on_error``
@@ -283,14 +285,25 @@ class Stream(Aggregations[K, V]):
 
     # --- stateful ---------------------------------------------------------------------------------------
 
+    @overload
     def window(
         self,
-        window: Tumbling,
+        window: Window,
         *,
         emit: Emit = "on_update",
         late: LatePolicy = SKIP,
         changelog: Eventual | None = None,
-    ) -> WindowedStream[K, V]:
+    ) -> WindowedStream[K, V]: ...
+    @overload
+    def window(self, window: CountWindow, *, emit: Emit = "on_update") -> CountedStream[K, V]: ...
+    def window(
+        self,
+        window: Window | CountWindow,
+        *,
+        emit: Emit = "on_update",
+        late: LatePolicy = SKIP,
+        changelog: Eventual | None = None,
+    ) -> WindowedStream[K, V] | CountedStream[K, V]:
         """Aggregate per key and window.
 
         ``on_update`` passes on each changed window once per batch; ``on_close`` each window once, when
@@ -301,7 +314,11 @@ class Stream(Aggregations[K, V]):
         restore computes the others again from the input: for stages behind a ``key_by`` that keep nothing else.
         """
         check_window(window, emit, late, changelog)
-        return WindowedStream(self._graph, self._node, window, emit, late, changelog)
+        from stateflow.operators.windowed_stream import (
+            in_windows,  # its streams aggregate to streams like this
+        )
+
+        return in_windows(self._graph, self._node, window, emit, late, changelog)
 
     @overload
     def process(
@@ -350,37 +367,6 @@ class Stream(Aggregations[K, V]):
     ) -> Stream[K, Any]:
         node = verb_node(self._graph, (self._node,), kind, make, value, on_error, has_effect=has_effect)
         return Stream(self._graph, node)
-
-
-class WindowedStream(Aggregations[Windowed[K], V], Generic[K, V]):
-    """A keyed stream in windows: aggregating makes it a stream again, and so does asking for what is late."""
-
-    def __init__(
-        self,
-        graph: Graph,
-        node: Node,
-        window: Tumbling,
-        emit: Emit,
-        late: LatePolicy,
-        changelog: Eventual | None,
-    ) -> None:
-        self._graph = graph
-        self._node = node
-        self._rules = (window, emit, late, changelog)
-
-    def late(self) -> Stream[K, V]:
-        """Exactly the records that are late for their window, which the aggregates leave out and count.
-
-        They keep their keys, values and times. A record without a key or an event time is not among them.
-        """
-        return Stream(self._graph, late_node(self._graph, self._node, self._rules[0]))
-
-    def _aggregated(self, spec: Stateful) -> Stream[Windowed[K], Any]:
-        node = window_aggregate_node(self._graph, self._node, spec, *self._rules)
-        return Stream(self._graph, self._graph.add(node))
-
-    def _value_codec(self) -> Codec[Any] | None:
-        return self._node.value
 
 
 def _codec_of(declared: Codec[Any] | type[Any] | None, inferred: Any) -> Codec[Any] | None:

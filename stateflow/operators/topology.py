@@ -49,6 +49,10 @@ class Stage:
     """Store name → what writes its values by the present schema, for stores whose values have one."""
     indexes: Mapping[str, IndexFor] = field(default_factory=dict)
     """Store name → its indexes: derived, beside it on disk and in no changelog."""
+    hold_back_ms: int = 0
+    """How far results may lie behind event time: the stages behind are told of it that much later."""
+    shared_inputs: frozenset[str] = frozenset()
+    """Inputs whose records go through the stage one by one, since they reach one step in several ways."""
 
     @property
     def sources(self) -> tuple[str, ...]:

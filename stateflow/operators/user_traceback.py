@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import sysconfig
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from traceback import StackSummary, TracebackException, walk_tb
 from types import FrameType
 
 _PACKAGE = __name__.partition(".")[0]
-_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 _FRAMES_MAX = 50
 """Of each exception: a recursion has thousands."""
 
@@ -84,4 +83,11 @@ def _is_ours(frame: FrameType) -> bool:
 
 
 def _is_library(filename: str) -> bool:
-    return filename.startswith("<") or any(Path(filename).is_relative_to(folder) for folder in _LIBRARIES)
+    return filename.startswith("<") or any(Path(filename).is_relative_to(folder) for folder in _libraries())
+
+
+@cache
+def _libraries() -> tuple[str, ...]:
+    import sysconfig  # reads the build's settings of this Python, for which no start should wait
+
+    return tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})

@@ -9,7 +9,7 @@ from stateflow.codec.base import Codec
 from stateflow.codec.infer import codec_for, codec_or_none, result_type
 from stateflow.codec.scalar import String
 from stateflow.codec.structured import Plain
-from stateflow.codec.windowed import WindowedCodec, can_stand_for
+from stateflow.codec.windowed import WindowedCodec, WindowKeyCodec, can_stand_for
 from stateflow.errors import GraphError
 from stateflow.operators.ahead import AheadLimit
 from stateflow.operators.error_policy import LatePolicy, Policy, Skip, check_late_policy, dead_letter_topics
@@ -17,6 +17,7 @@ from stateflow.operators.fields import Pick, picker
 from stateflow.operators.graph import Graph, Keyed, Node
 from stateflow.operators.guard import Guard
 from stateflow.operators.rekey_and_sinks import RekeyStep, SinkStep, key_converter
+from stateflow.operators.rekeyed import rekeyed
 from stateflow.operators.sources import ReadStep, SourceStep
 from stateflow.operators.step import Environment, Step
 from stateflow.operators.topic_options import Topic
@@ -98,7 +99,6 @@ def rekey_nodes(
     graph: Graph, parent: Node, pick: Pick, name: str, declared: tuple[Declared, Declared], on_error: Policy
 ) -> Node:
     """The end of one stage and the beginning of the next; returns the beginning."""
-    graph.claim("key_by step", name)
     key_of = picker(pick)
     key = _declared(declared[0]) or codec_or_none(result_type(key_of), "msgpack") or String
     value = _declared(declared[1]) or parent.value or Plain
@@ -109,32 +109,7 @@ def rekey_nodes(
     def read(env: Environment) -> Step:
         return ReadStep(value, env.context, env.guard(name, on_error))
 
-    written = graph.add(
-        Node(
-            kind="key_by",
-            name=name,
-            parents=(parent,),
-            make=write,
-            key=key,
-            value=value,
-            keyed="no",
-            rekey=name,
-            outputs=dead_letter_topics(on_error),
-            has_effect=True,
-        )
-    )
-    return graph.add(
-        Node(
-            kind="read",
-            name=name,
-            parents=(),
-            make=read,
-            key=key,
-            value=value,
-            keyed="routing",
-            reads=written,
-        )
-    )
+    return rekeyed(graph, parent, name, (key, value), (write, read), on_error)
 
 
 def _declared(declared: Declared) -> Codec[Any] | None:
@@ -144,7 +119,7 @@ def _declared(declared: Declared) -> Codec[Any] | None:
 def sink_node(graph: Graph, parent: Node, topic: Topic[Any, Any], on_error: Policy) -> Node:
     """Where values leave for a topic."""
     name = f"to {topic.name}"
-    if isinstance(parent.key, WindowedCodec):
+    if isinstance(parent.key, WindowKeyCodec):
         _check_windowed(name, parent.key, topic.key)
     convert = key_converter(parent.key, topic.key)
 
@@ -166,14 +141,13 @@ def sink_node(graph: Graph, parent: Node, topic: Topic[Any, Any], on_error: Poli
     )
 
 
-def _check_windowed(name: str, inside: WindowedCodec[Any], outside: Codec[Any]) -> None:
+def _check_windowed(name: str, inside: WindowKeyCodec[Any], outside: Codec[Any]) -> None:
     """Raise ``GraphError`` where a window's result would be written under a key that loses the window unseen."""
-    if isinstance(outside, WindowedCodec):
-        if outside.size_ms != inside.size_ms:
+    if isinstance(outside, WindowKeyCodec):
+        if not outside.says_same(inside):
             raise GraphError(
-                f"The step {name!r} writes windows of {inside.size_ms} ms to a topic declared with windows of"
-                f" {outside.size_ms} ms.",
-                action=f"Declare the topic with key={inside!r}: the size is not in the bytes of a key.",
+                f"The step {name!r} writes {_windows(inside)} to a topic declared with {_windows(outside)}.",
+                action=f"Declare the topic with key={inside!r}: not all of the window is in the bytes of a key.",
             )
     elif not can_stand_for(outside, inside.key):
         raise GraphError(
@@ -181,3 +155,7 @@ def _check_windowed(name: str, inside: WindowedCodec[Any], outside: Codec[Any]) 
             action=f"Declare the topic with key=sf.{inside!r}; or with the inner key alone, {inside.key!r}: then"
             " only a record's timestamp, the window's start, tells the windows of a key apart.",
         )
+
+
+def _windows(key: WindowKeyCodec[Any]) -> str:
+    return f"windows of {key.size_ms} ms" if isinstance(key, WindowedCodec) else repr(key)

@@ -1,4 +1,4 @@
-"""An aggregate per key and window: late records, results on update or on close, retention.
+"""An aggregate per key and window of those that a record's time alone tells: tumbling, hopping, of a calendar.
 
 A window takes the records before which event time had not reached its end plus grace (``operators/lateness.py``), and
 is closed when the task's event time has got there. Emitting on update, its state is kept until end plus the longer of
@@ -11,21 +11,23 @@ due and has not had its turn takes no record any more: what is late does not dep
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from stateflow.changelog.event_time import UNKNOWN_MS
-from stateflow.errors import ProcessingError
 from stateflow.operators import timers as timing
-from stateflow.operators.aggregation import Accumulators, result_rows, with_keys
+from stateflow.operators.aggregation import Accumulators, Updated, result_rows
 from stateflow.operators.context import StageContext
-from stateflow.operators.error_policy import DeadLetter, LatePolicy
+from stateflow.operators.error_policy import LatePolicy
 from stateflow.operators.guard import Guard
-from stateflow.operators.lateness import Lateness
 from stateflow.operators.marks import marks_of
-from stateflow.operators.rows import derived, without
+from stateflow.operators.rows import derived, repeated
 from stateflow.operators.step import Step
 from stateflow.operators.timers import Turn
-from stateflow.operators.windows import Emit, Tumbling
+from stateflow.operators.window_entry import Entry
+from stateflow.operators.windows import Emit, FixedWindow
 from stateflow.record import RecordBatch
 from stateflow.state.due_order import Due, WindowOrder
 from stateflow.state.layout import window_suffix
@@ -38,7 +40,7 @@ _SEQUENCE_BYTES = 4  # a store key is the result's key followed by a sequence nu
 class WindowRules:
     """When a window takes records, speaks, and goes."""
 
-    window: Tumbling
+    window: FixedWindow
     emit: Emit
     late: LatePolicy
     retention_ms: int
@@ -56,24 +58,25 @@ class WindowAggregateStep(Step):
         super().__init__()
         self._name = name
         self._rules = rules
+        self._window = rules.window
         self._accumulators = accumulators
         self._context = context
         self._guard = guard
         order = context.store(index_family(name))
         self._order = WindowOrder(order)
         self._written = (accumulators.store, order)
-        self._lateness = Lateness(rules.window, context.watermark_ms)
+        self._entry = Entry(name, rules.window, rules.late, context, guard)
+        self._windows_of: list[int] = []
+        """Of each record being processed, where they may be in several: how many windows take it."""
 
     def process(self, batch: RecordBatch) -> None:
-        """Fold each record into its window."""
-        batch = self._in_time(with_keys(batch, self._guard))
+        """Fold each record into its windows."""
+        batch, starts_ms = self._placed(self._entry.in_time(batch))
         if not len(batch):
             return
-        size_ms = self._rules.window.size_ms
-        starts_ms = [when - when % size_ms for when in batch.timestamps_ms]
         suffixes = {start: window_suffix(start) for start in set(starts_ms)}
         store_keys = [key + suffixes[start] for key, start in zip(batch.keys, starts_ms, strict=True)]
-        updated = self._accumulators.fold(store_keys, batch)
+        updated = self._folded(store_keys, batch)
         opened = zip(updated.rows, updated.store_keys, updated.is_new, strict=True)
         self._order.add((starts_ms[row], store_key) for row, store_key, is_new in opened if is_new)
         if self._rules.emit == "on_update":
@@ -85,8 +88,8 @@ class WindowAggregateStep(Step):
 
     def advance(self, watermark_ms: int) -> bool:
         """Close, and drop what is past retention, a bounded number; True when more are due."""
-        self._lateness.reached_ms = watermark_ms
-        due_ms = watermark_ms - self._rules.window.size_ms - self._rules.retention_ms
+        self._entry.reached_ms = watermark_ms
+        due_ms = self._window.ended_ms(watermark_ms - self._rules.retention_ms)
         if due_ms < 0 or not self._order.may_be_due(due_ms):
             return False
         turn = Turn(self._context.clock, self._written, timing.WINDOWS_PER_TURN)
@@ -104,11 +107,41 @@ class WindowAggregateStep(Step):
     def pending_until_ms(self) -> int:
         """When the last window takes no more records."""
         last_ms = self._order.last_start_ms()
-        return (
-            UNKNOWN_MS
-            if last_ms is None
-            else last_ms + self._rules.window.size_ms + self._rules.window.grace_ms
-        )
+        return UNKNOWN_MS if last_ms is None else self._window.end_ms(last_ms) + self._window.grace_ms
+
+    def _placed(self, batch: RecordBatch) -> tuple[RecordBatch, list[int]]:
+        """Each record once for each of its windows that takes it, and where these start."""
+        if self._window.is_single:
+            return batch, self._window.starts_of(batch.timestamps_ms)
+        reached_ms, end_ms, grace_ms = self._entry.reached_ms, self._window.end_ms, self._window.grace_ms
+        open_ms: list[list[int]] = []
+        for when_ms, mark_ms in zip(batch.timestamps_ms, marks_of(batch), strict=True):
+            closed_ms = max(mark_ms, reached_ms) - grace_ms
+            open_ms.append([start for start in self._window.starts_ms(when_ms) if end_ms(start) > closed_ms])
+        values = [[value] * len(starts) for value, starts in zip(batch.values, open_ms, strict=True)]
+        self._windows_of = list(map(len, open_ms))
+        return repeated(batch, values), [start for starts in open_ms for start in starts]
+
+    def _folded(self, store_keys: Sequence[bytes], batch: RecordBatch) -> Updated:
+        """Where a record is in several windows and one of them fails on it, it is in none of them."""
+        if self._window.is_single:
+            return self._accumulators.fold(store_keys, batch)
+        try:
+            return self._accumulators.fold_or_raise(store_keys, batch)
+        except Exception:  # noqa: BLE001 - comes up again at the record that causes it
+            return self._folded_record_by_record(store_keys, batch)
+
+    def _folded_record_by_record(self, store_keys: Sequence[bytes], batch: RecordBatch) -> Updated:
+        parts: list[tuple[int, Updated]] = []
+        first = 0
+        for count in self._windows_of:
+            after = first + count
+            part, keys = batch.rows(first, after), store_keys[first:after]
+            self._guard.run(
+                partial(_fold_into, parts, first, self._accumulators, keys, part), batch.offsets[first]
+            )
+            first = after
+        return _newest(parts)
 
     def _close(self, windows: list[Due]) -> None:
         store_keys = [store_key for _, store_key in windows]
@@ -121,27 +154,30 @@ class WindowAggregateStep(Step):
             self.forward(derived(self._name, self._context.partition, timestamps_ms, keys, results))
         self._accumulators.store.put_many([(store_key, None) for store_key in store_keys])
 
-    def _in_time(self, batch: RecordBatch) -> RecordBatch:
-        """The records that have a time and whose window still took them."""
-        refused = self._lateness.late_rows(batch)
-        if refused:
-            marks_ms = marks_of(batch)
-            for row in refused:
-                self._let_go(batch, row, marks_ms[row])
-        if batch.timestamps_ms and min(batch.timestamps_ms) < 0:
-            timeless = [row for row, when_ms in enumerate(batch.timestamps_ms) if when_ms < 0]
-            for row in timeless:
-                self._guard.refuse(ValueError("the record has no event time"), batch.offsets[row])
-            refused = [*refused, *timeless]
-        return without(batch, refused)
 
-    def _let_go(self, batch: RecordBatch, row: int, mark_ms: int) -> None:
-        offset, when_ms = batch.offsets[row], batch.timestamps_ms[row]
-        reached_ms = max(mark_ms, self._lateness.reached_ms)
-        self._context.late(self._name, batch.source, offset, when_ms, reached_ms)
-        if isinstance(self._rules.late, DeadLetter):
-            late = ProcessingError(
-                f"The record of {when_ms} ms is late: event time had reached {reached_ms} ms before it.",
-                action="Give the window more grace.",
-            )
-            self._guard.dead_letter(self._rules.late.topic, late, offset)
+def _fold_into(
+    parts: list[tuple[int, Updated]],
+    first: int,
+    accumulators: Accumulators,
+    store_keys: Sequence[bytes],
+    batch: RecordBatch,
+) -> None:
+    parts.append((first, accumulators.fold_or_raise(store_keys, batch)))
+
+
+def _newest(parts: Sequence[tuple[int, Updated]]) -> Updated:
+    """What several folds changed, one after the other, as one. Each is given with the row that its first one was."""
+    newest: dict[bytes, tuple[int, bytes | None, Any, bool]] = {}
+    for first, part in parts:
+        columns = zip(part.store_keys, part.rows, part.data, part.results, part.is_new, strict=True)
+        for key, row, data, result, is_new in columns:
+            was_new = key in newest and newest[key][3]
+            newest[key] = (first + row, data, result, is_new or was_new)
+    ordered = sorted(newest)
+    return Updated(
+        rows=[newest[key][0] for key in ordered],
+        store_keys=ordered,
+        data=[newest[key][1] for key in ordered],
+        results=[newest[key][2] for key in ordered],
+        is_new=[newest[key][3] for key in ordered],
+    )

@@ -5,9 +5,9 @@ these indexes is a family of its own (``store/derived.py``): written in the same
 anew from the store where it may be behind. It costs disk in the place of memory, and finding the next costs one seek,
 however many there are.
 
-Entries, without values: of windows ``start ‖ store key``; of timers ``e`` or ``p`` (event or processing time) ``‖ due ‖
-store key``, and of those in event time a second one, by routing key: ``k ‖ prefix of the key ‖ due ‖ name``. Times are
-ms, uint64 big-endian.
+Entries, without values: of windows ``start ‖ store key``, of sessions and sliding windows ``time they wait for ‖ store
+key``; of timers ``e`` or ``p`` (event or processing time) ``‖ due ‖ store key``, and of those in event time a second
+one, by routing key: ``k ‖ prefix of the key ‖ due ‖ name``. Times are ms, uint64 big-endian.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import struct
 from collections.abc import Iterable
 
 from stateflow.catalog.model import StoreEntry
+from stateflow.codec.timed import time_of
 from stateflow.codec.timer import EncodedTimer, TimerTime
 from stateflow.state.layout import prefix_bytes, prefixed_key, split_window
 from stateflow.store.base import StateStore, StorePosition
@@ -43,6 +44,20 @@ class WindowsByStart:
     def entries(self, store_key: bytes, stored: bytes | None) -> set[bytes]:
         """What the index holds for one window."""
         return set() if stored is None else {_TIME.pack(split_window(store_key)[1]) + store_key}
+
+
+class WindowsByStamp:
+    """Implements ``state.index.DerivedIndex`` for windows whose values stand behind the time that they wait for."""
+
+    mark = StorePosition("index:windows-by-stamp-1:", 0)
+
+    def __init__(self, entry: StoreEntry) -> None:
+        self.store = entry.name
+        self.family = index_family(entry.name)
+
+    def entries(self, store_key: bytes, stored: bytes | None) -> set[bytes]:
+        """What the index holds for one window."""
+        return set() if stored is None else {_TIME.pack(time_of(stored)) + store_key}
 
 
 class TimersByDue:

@@ -9,7 +9,6 @@ entries of the current key's map stand together, and so do all keys of the task,
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from types import CodeType
@@ -200,10 +199,12 @@ def found_keys(reader: StoreReader, name: str, value: Any) -> Iterator[bytes]:
 
 def fingerprint(picks: Mapping[str, Pick], codec: Codec[Any], version: int) -> str:
     """Changes with the functions' code, the codec, and the version, which the application counts."""
+    from hashlib import sha256  # loads OpenSSL, which few processes need so early
+
     parts: list[object] = [version, repr(sorted(codec.describe().items(), key=str))]
     for name, pick in sorted(picks.items()):
         parts += [name, *_code_parts(pick)]
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
+    return sha256(repr(parts).encode()).hexdigest()[:24]
 
 
 def _code_parts(pick: Pick) -> Iterable[object]:

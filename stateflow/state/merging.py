@@ -11,7 +11,9 @@ list        ours, then theirs; beyond ``max_length`` the oldest are dropped
 map, nested entry by entry; an entry of both by ``merge=``, or the one written last where there is a ttl
 value       ``merge=``, or the one written last where there is a ttl
 versioned   all versions by time; one instant of both by ``merge=``; then ``max_versions``
-window      the aggregate's own merge, window by window
+window      the aggregate's own merge, window by window; sliding ones instant by instant
+count       never: the order of both sides' records is not known
+session     sessions within a gap of each other become one, by the aggregate's own merge
 timers      by name; one of both that was set last
 =========== ==========================================================================================
 
@@ -30,7 +32,7 @@ from stateflow.codec.timed import TIME_BYTES, TIMES_BYTES, stamp, stamp_both, ti
 from stateflow.codec.timer import EncodedTimer
 from stateflow.errors import MergeUndefined
 from stateflow.state.counter import checked_count
-from stateflow.state.layout import index_bytes, index_of, prefixed_key, split_prefixed
+from stateflow.state.layout import index_bytes, index_of, prefixed_key, split_prefixed, split_window
 from stateflow.state.listof import ENDS
 
 Entries = dict[bytes, bytes]
@@ -68,6 +70,10 @@ class StateMerge:
         """The entries of both as one; raises ``MergeUndefined``. What it was given stays as it is."""
         if self._entry.kind == "list":
             return self._concatenated(prefixed_key(routing_key), ours, theirs)
+        if self._entry.kind == "count" and ours and theirs:
+            raise self._undefined(next(iter(ours)))  # nobody knows in which order their records came
+        if self._entry.kind == "session":
+            return self._connected(ours, theirs)
         merged = {**theirs, **ours}
         for key in ours.keys() & theirs.keys():
             merged[key] = self._combined(key, ours[key], theirs[key])
@@ -79,7 +85,11 @@ class StateMerge:
 
     def meets(self, ours: Entries, theirs: Entries) -> bool:
         """True when one key's states have something in common that must be merged."""
-        return bool(ours and theirs) if self._entry.kind == "list" else not ours.keys().isdisjoint(theirs)
+        return (
+            bool(ours and theirs)
+            if self._entry.kind in ("list", "session", "count")
+            else not ours.keys().isdisjoint(theirs)
+        )
 
     def _payload(self, stored: bytes) -> bytes:
         return stored[self._times_bytes :]
@@ -119,6 +129,18 @@ class StateMerge:
         for index in range(first, keep_from):
             merged.pop(prefix + index_bytes(index), None)
         merged[prefix] = self._stamped(ours[prefix], theirs[prefix], ENDS.pack(keep_from, after))
+        return merged
+
+    def _connected(self, ours: Entries, theirs: Entries) -> Entries:
+        """Sessions by start, each with its end before the value; those that touch become one, in the order of time."""
+        both = [(split_window(key)[1], key, value) for side in (ours, theirs) for key, value in side.items()]
+        merged: Entries = {}
+        last = b""
+        for start_ms, key, value in sorted(both, key=lambda each: each[0]):
+            if last and start_ms <= time_of(merged[last]) + (self._entry.window_ms or 0):
+                merged[last] = self._combined(last, merged[last], value)
+            else:
+                merged[key], last = value, key
         return merged
 
     def _combined_versions(self, ours: bytes, theirs: bytes) -> bytes:

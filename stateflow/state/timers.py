@@ -89,6 +89,11 @@ class Timers:
             self._order.add(time, due_ms, store_key)
         self._soonest[time].add(store_key, due_ms)
 
+    def due_ms(self, name: str) -> int | None:
+        """When a timer of the current key is due; None for one that is not set."""
+        timer = self._read(self._store_key(name))
+        return None if timer is None else timer.due_ms
+
     def cancel(self, name: str) -> None:
         """Drop a timer of the current key; one that is not set is not an error."""
         store_key = self._store_key(name)

@@ -70,12 +70,18 @@ class Versioned(Generic[T]):
 
         Raises ``ConfigError`` for a datetime without a time zone.
         """
+        found = self.version(at)
+        return None if found is None else found.value
+
+    def version(self, at: Instant | None = None) -> Version[T] | None:
+        """As ``get``, with the time from which it holds; its value is None from a moment of clearing on."""
         prefix = prefixed_key(self._scope.key)
         at_ms = self._scope.as_of_ms if at is None else _as_ms(at)
         first = prefix if at is None else prefix + instant(at_ms)
         for key, data in islice(self._store.scan(first, prefix_end(prefix)), 1):
-            if self._retention.holds(instant_of(key[len(prefix) :]), at_ms):
-                return self._codec.decode(data)  # type: ignore[no-any-return]
+            since_ms = instant_of(key[len(prefix) :])
+            if self._retention.holds(since_ms, at_ms):
+                return Version(since_ms, self._codec.decode(data))
         return None
 
     def set(self, value: T | None, at: Instant | None = None) -> None:

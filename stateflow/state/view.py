@@ -59,6 +59,9 @@ class StoreView:
     def _part(self, row: Row) -> Any:
         parts = {
             "window": row.window_start_ms,
+            "session": row.window_start_ms,
+            "sliding": row.window_start_ms,
+            "count": row.window_start_ms,
             "list": row.index,
             "map": row.map_key,
             "nested": row.map_key,

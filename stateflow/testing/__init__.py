@@ -1,5 +1,5 @@
 """For tests of applications: the driver that runs them in memory, with a clock moved by hand."""
 
-from stateflow.testing.driver import TestDriver
+from stateflow.testing.driver import Row, TestDriver
 
-__all__ = ["TestDriver"]
+__all__ = ["Row", "TestDriver"]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from stateflow.catalog.control import ControlTopic
 from stateflow.catalog.model import RoutingEntry
@@ -48,10 +48,22 @@ from stateflow.store.memory import MemoryTaskStores
 if TYPE_CHECKING:
     from stateflow.app import App, Topic
 
+K = TypeVar("K")
+V = TypeVar("V")
+
 _STEPS_MAX = 10_000
 _SLICE_RECORDS = 10_000
 """Whatever a poll brings is processed at once, so that what a test sees does not depend on speed."""
 _EPOCH_2024_MS = 1_704_067_200_000
+
+
+class Row(NamedTuple, Generic[K, V]):
+    """One record of an output topic. Key and value are None where the record has none, whatever the types say."""
+
+    key: K
+    value: V
+    timestamp_ms: int
+    partition: int
 
 
 class TestDriver:
@@ -130,6 +142,10 @@ class TestDriver:
             )
             for record in self._read(topic.name)
         ]
+
+    def rows(self, topic: Topic[K, V]) -> list[Row[K, V]]:
+        """The same as rows of the topic's types."""
+        return [Row(each.key, each.value, each.timestamp_ms, each.partition) for each in self.output(topic)]
 
     def state(self, operator: str, state: str | None = None, *, key: Any) -> Any:
         """What a store holds for a key, decoded: value, list, map, or window start (ms) → value; None for nothing.

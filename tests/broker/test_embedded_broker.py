@@ -160,8 +160,8 @@ def test_three_brokers_lose_one_and_go_on() -> None:
         create_topic(cluster.bootstrap, "replicated", replicas=3)
         create_topic(cluster.bootstrap, "spread", partitions=3)
         admin = AdminClient(quiet(cluster.bootstrap))
-        leader = leaders_of(admin, "replicated")[0]
-        lost = leaders_of(admin, "spread").index(leader)
+        leader = leaders_of(admin, "replicated", 1)[0]
+        lost = leaders_of(admin, "spread", 3).index(leader)
         cluster.nodes[leader - 1].kill()
         produce(cluster.bootstrap, "replicated", [b"without the first leader"])
         assert_waits_for_a_leader(cluster.bootstrap, Place("spread", lost))
@@ -170,11 +170,17 @@ def test_three_brokers_lose_one_and_go_on() -> None:
         assert len(set(cluster.log_dirs)) == 3
 
 
-def leaders_of(admin: AdminClient, topic: str) -> list[int]:
-    """The broker that leads each of a topic's partitions, once the brokers tell of it."""
-    wait_until(lambda: topic in admin.list_topics(timeout=10).topics, f"{topic} to be told of")
-    partitions = admin.list_topics(topic, timeout=10).topics[topic].partitions
-    return [int(partitions[number].leader) for number in sorted(partitions)]
+def leaders_of(admin: AdminClient, topic: str, partitions: int) -> list[int]:
+    """The broker that leads each of a topic's partitions, once a broker tells of all of them."""
+    leaders: list[int] = []
+
+    def are_told() -> bool:
+        told = admin.list_topics(topic, timeout=10).topics[topic].partitions
+        leaders[:] = [int(told[number].leader) for number in sorted(told)]
+        return len(leaders) == partitions and min(leaders) > 0
+
+    wait_until(are_told, f"the leaders of {topic}")
+    return leaders
 
 
 def assert_waits_for_a_leader(bootstrap: str, place: Place) -> None:

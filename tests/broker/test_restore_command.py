@@ -151,10 +151,10 @@ def test_ctrl_c_stops_cleanly_and_the_next_one_goes_on(
 ) -> None:
     application = Application(cluster)
     writer = cluster.writer()
+    keys = [b"%06d" % i for i in range(20_000)]
+    ones = [Integer.encode(1)] * len(keys)
     for _ in range(60):
-        keys = [b"%06d" % i for i in range(20_000)]
-        for key in keys:
-            writer.send(application.topics["counts"], key, Integer.encode(1), partition=0)
+        writer.send_many(application.topics["counts"], keys, ones, partitions=0)
     writer.commit()
     writer.close()
     command = [

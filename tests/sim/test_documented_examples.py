@@ -12,7 +12,9 @@ import pytest
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
-@pytest.mark.parametrize(("name", "examples_min"), [("state.md", 9), ("event-time.md", 7)])
+@pytest.mark.parametrize(
+    ("name", "examples_min"), [("state.md", 9), ("event-time.md", 7), ("windows.md", 6), ("joins.md", 7)]
+)
 def test_every_example_runs(name: str, examples_min: int) -> None:
     examples = re.findall(r"^```python\n(.*?)^```$", (DOCS / name).read_text(), re.MULTILINE | re.DOTALL)
     assert len(examples) >= examples_min

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from stateflow.catalog.control import ControlTopic
+from stateflow.catalog.model import Catalog
 from stateflow.checkpoint.trimming import (
     Trimmable,
     confirm_newest,
@@ -272,13 +275,15 @@ def _abort_scaling(world: World) -> None:
 
 
 def _drain(world: World) -> None:
+    catalog: Catalog | None = None
     tasks: list[TaskWiring] = []
     for round_number in range(_ROUNDS_MAX + 4 * len(world.producers.accepted)):
         machine = world.machines[round_number % _ENDING_MACHINES]
         world.turn(machine)
-        if not tasks and world.is_prepared():
-            tasks = world.wiring().tasks()
-        if tasks and _is_at_rest(world, tasks):
+        if catalog is None and world.is_prepared():
+            wiring = world.wiring()
+            catalog, tasks = wiring.catalog, wiring.tasks()
+        if catalog is not None and _is_at_rest(world, tasks, catalog):
             return
         if round_number % 6 == 5:
             world.clock.advance(ms=_QUIET_MS)
@@ -311,8 +316,11 @@ def _stateful_tasks(world: World) -> list[Task]:
     return [task for worker in workers for task in worker.tasks.values() if task.wiring.is_rekeyed]
 
 
-def _is_at_rest(world: World, tasks: list[TaskWiring]) -> bool:
-    """Everything is processed and committed, every task runs somewhere, and none has timers or windows that are due."""
+def _is_at_rest(world: World, tasks: Sequence[TaskWiring], catalog: Catalog) -> bool:
+    """Everything is processed and committed, every task runs somewhere, and none has timers or windows that are due.
+
+    The catalog is read again only where the one at hand says so: this is asked after every turn of every history.
+    """
     running = {
         name: task
         for machine in world.machines
@@ -321,4 +329,4 @@ def _is_at_rest(world: World, tasks: list[TaskWiring]) -> bool:
     }
     if any(task.id not in running or running[task.id].has_pending_timers for task in tasks):
         return False
-    return is_drained(world.cluster, world.wiring().catalog)
+    return is_drained(world.cluster, catalog) and is_drained(world.cluster, world.wiring().catalog)

@@ -45,15 +45,7 @@ class MemoryBroker:
 
     def partition(self, partition: TopicPartition) -> PartitionLog:
         """A partition that exists. Raises ``TopicMissing``."""
-        topic = self.topic(partition.topic)
-        if not 0 <= partition.partition < len(topic.partitions):
-            raise TopicMissing(
-                f"Topic {topic.name!r} has {len(topic.partitions)} partitions, there is no {partition}.",
-                action="check how many partitions the topic was created with.",
-                topic=topic.name,
-                partition=partition.partition,
-            )
-        return topic.partitions[partition.partition]
+        return self.topic(partition.topic).log(partition.partition)
 
     def group(self, name: str) -> GroupState:
         """A consumer group; it comes into being when it is first named."""

@@ -93,11 +93,7 @@ class MemoryCluster:
         with self._broker.lock:
             found = self._broker.topic(topic)
             check_config(topic, {name: value or "delete" for name, value in changes.items()})
-            for name, value in changes.items():
-                if value is None:
-                    found.overrides.pop(name, None)
-                else:
-                    found.overrides[name] = value
+            found.configure(changes)
 
     def trim(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Drop everything before these offsets; −1 means all. Refused on a compact-only topic."""

@@ -65,8 +65,8 @@ class DelayedWriter(ForwardingWriter):
             now_ms = self._broker.clock.now_ms()
             for key, value, partition, timestamp_ms, headers in records.rows():
                 chosen = partition if partition >= 0 else self._choose(key, len(found.partitions))
+                found.log(chosen)  # raises where there is none
                 target = TopicPartition(records.topic, chosen)
-                self._broker.partition(target)
                 row = _Sent(key, value, timestamp_ms or now_ms, headers)
                 found.payload(key, value, row.timestamp_ms, tuple(headers), self._broker.clock)
                 self._queues.setdefault(target, deque()).append(row)

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Mapping
 
 from stateflow.clock import Clock
-from stateflow.errors import BrokerRefused
+from stateflow.errors import BrokerRefused, TopicMissing
 from stateflow.log.base import TopicInfo, TopicSpec
 from stateflow.log.memory.partition import PartitionLog, Payload
 
@@ -48,7 +48,8 @@ class Topic:
         self.name = spec.name
         self.topic_id = str(uuid.uuid4())
         self.replication = spec.replication
-        self.overrides = dict(spec.config)
+        self.overrides: dict[str, str] = {}
+        self.configure(spec.config)
         self.partitions = [PartitionLog() for _ in range(spec.partitions)]
 
     @property
@@ -61,14 +62,32 @@ class Topic:
         """Effective settings."""
         return {**DEFAULT_CONFIG, **self.overrides}
 
+    def configure(self, changes: Mapping[str, str | None]) -> None:
+        """Set checked settings; None removes an override. What each record is held against is worked out here, once."""
+        for name, value in changes.items():
+            if value is None:
+                self.overrides.pop(name, None)
+            else:
+                self.overrides[name] = value
+        self.policies = {policy.strip() for policy in self.setting("cleanup.policy").split(",")}
+        """``compact``, ``delete`` or both."""
+        self._message_bytes_max = int(self.setting("max.message.bytes"))
+        self._stamps_at_append = self.setting("message.timestamp.type") == "LogAppendTime"
+
+    def log(self, number: int) -> PartitionLog:
+        """A partition that exists. Raises ``TopicMissing``."""
+        if 0 <= number < len(self.partitions):
+            return self.partitions[number]
+        raise TopicMissing(
+            f"Topic {self.name!r} has {len(self.partitions)} partitions, there is no {self.name}[{number}].",
+            action="check how many partitions the topic was created with.",
+            topic=self.name,
+            partition=number,
+        )
+
     def setting(self, name: str) -> str:
         """One effective setting."""
         return self.overrides.get(name) or DEFAULT_CONFIG[name]
-
-    @property
-    def policies(self) -> set[str]:
-        """``compact``, ``delete`` or both."""
-        return {policy.strip() for policy in self.setting("cleanup.policy").split(",")}
 
     def payload(
         self,
@@ -86,15 +105,15 @@ class Topic:
                 topic=self.name,
             )
         size_bytes = _RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"")
-        size_bytes += sum(len(name) + len(content) for name, content in headers)
-        if size_bytes > int(self.setting("max.message.bytes")):
+        for name, content in headers:
+            size_bytes += len(name) + len(content)
+        if size_bytes > self._message_bytes_max:
             raise BrokerRefused(
                 f"A record of {size_bytes} bytes is larger than topic {self.name!r} takes.",
                 action="make the value smaller or raise the topic's max.message.bytes.",
                 topic=self.name,
             )
-        append_time = self.setting("message.timestamp.type") == "LogAppendTime"
-        return Payload(key, value, clock.now_ms() if append_time else timestamp_ms, headers)
+        return Payload(key, value, clock.now_ms() if self._stamps_at_append else timestamp_ms, headers)
 
 
 def check_config(topic: str, config: Mapping[str, str]) -> None:

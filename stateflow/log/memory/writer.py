@@ -52,15 +52,14 @@ class MemoryWriter(Sender):
         with self._broker.lock:
             self._broker.expire()
             found = self._broker.topic(records.topic)
+            clock, is_transactional = self._broker.clock, self._transactional_id is not None
             for key, value, partition, timestamp_ms, headers in records.rows():
                 if partition < 0:
                     partition = self._choose(key, len(found.partitions))
-                target = TopicPartition(records.topic, partition)
-                self._broker.partition(target)
-                stamp_ms = timestamp_ms or self._broker.clock.now_ms()
-                payload = found.payload(key, value, stamp_ms, tuple(headers), self._broker.clock)
-                self._waiting.append((target, payload))
-                if self._transactional_id is not None or len(self._waiting) > self._linger_records:
+                found.log(partition)  # raises where there is none
+                payload = found.payload(key, value, timestamp_ms or clock.now_ms(), tuple(headers), clock)
+                self._waiting.append((TopicPartition(records.topic, partition), payload))
+                if is_transactional or len(self._waiting) > self._linger_records:
                     self._append_waiting()
 
     def _choose(self, key: bytes | None, partitions: int) -> int:

@@ -56,9 +56,7 @@ class WatermarkEmitter:
         self._last: tuple[int, bool, bool] | None = None
         # A window's results are stamped inside the window, but sent only when it closes: announcing less than
         # that keeps them from being late at the next stage.
-        self._hold_back_ms = max(
-            ((store.window_ms or 0) + (store.grace_ms or 0) for store in wiring.stage.stores), default=0
-        )
+        self._hold_back_ms = wiring.stage.hold_back_ms
 
     def send(self, writer: Writer, watermark_ms: int, *, idle: bool, ended: bool = False) -> None:
         """Write a watermark record to every partition behind this task."""

@@ -149,8 +149,8 @@ class Task:
         port = self.wiring.port_of(batch.source)
         self._announce_awake()
         for part, mark in split_at_marks(batch):
-            if len(part):
-                self._process_part(port, part)
+            for rows in self._in_step(port, part):
+                self._process_part(port, rows)
             if mark is not None:
                 self._hear(port, Announced.decode(mark))
         reach("process.after_operators")
@@ -161,6 +161,12 @@ class Task:
         """The host has read up to here without finding more records: markers and gaps are behind us."""
         if offset_next > self._offsets.get(source, 0):
             self._move_to(source, offset_next)
+
+    def _in_step(self, port: int, part: RecordBatch) -> Iterable[RecordBatch]:
+        """Records that may go through the stage together: one by one where they reach a step in several ways."""
+        if self.wiring.ports[port].name not in self.wiring.stage.shared_inputs:
+            return [part] if len(part) else []
+        return (part.rows(row, row + 1) for row in range(len(part)))
 
     def _process_part(self, port: int, part: RecordBatch) -> None:
         """Records between two watermarks. Those of a source topic tell event time themselves."""

@@ -51,6 +51,22 @@ def test_only_the_standard_library_is_imported() -> None:
     assert names <= set(sys.stdlib_module_names)
 
 
+def test_what_it_starts_keeps_compiled_modules(dev: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PYTHONDONTWRITEBYTECODE", "PYTHONHOME", "PYTHONPATH"):
+        monkeypatch.setenv(name, "1")
+    monkeypatch.setenv("PYTHONUTF8", "1")
+    handed_on = dev._environment()
+    assert not {"PYTHONDONTWRITEBYTECODE", "PYTHONHOME", "PYTHONPATH"} & handed_on.keys()
+    assert handed_on["PYTHONUTF8"] == "1"
+
+
+def test_a_warm_start_imports_no_more_than_it_needs() -> None:
+    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import dev; dev._fingerprint();"
+    code += "print(*sorted({'venv', 'email', 'importlib.metadata', 'logging'} & set(sys.modules)))"
+    started = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True)
+    assert started.stdout.split() == []
+
+
 def test_help_names_every_command(dev: ModuleType) -> None:
     shown = run("--help")
     assert shown.returncode == 0

@@ -1,0 +1,194 @@
+"""Tables with a history: what a key's value was at any event time, and streams joined with what held at theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from stateflow.changelog.event_time import UNKNOWN_MS
+from stateflow.codec.base import Codec
+from stateflow.codec.change import Change
+from stateflow.codec.scalar import Bytes
+from stateflow.codec.timed import Timed
+from stateflow.operators.aggregation import with_keys
+from stateflow.operators.context import StageContext
+from stateflow.operators.guard import Guard
+from stateflow.operators.interval_join import LEFT
+from stateflow.operators.marks import marks_of
+from stateflow.operators.operator import Context, Operator, OperatorClass
+from stateflow.operators.operator_step import OperatorStep
+from stateflow.operators.rows import with_values, without
+from stateflow.operators.step import Step
+from stateflow.operators.table_readers import TableReader
+from stateflow.operators.table_steps import real_changes
+from stateflow.operators.waiting import first_at, next_entry, time_of
+from stateflow.record import RecordBatch
+from stateflow.state.declare import state
+from stateflow.state.layout import split_prefixed
+from stateflow.state.mapof import MapOf
+from stateflow.state.scope import Scope
+from stateflow.state.versioned import HistoryExpiry, Retention, Versioned
+from stateflow.store.base import StateStore
+
+_RELEASE = "release"
+
+
+class VersionedTableStep(Step):
+    """Keeps the values of each key with the times from which they hold. Passes on the changes of the newest.
+
+    The newest is the one of the latest event time. What comes with an earlier one takes its place in the history, and
+    changes nothing that is.
+    """
+
+    takes_tombstones = True
+
+    def __init__(
+        self, value: Codec[Any], retention: Retention, name: str, context: StageContext, guard: Guard
+    ) -> None:
+        super().__init__()
+        store = context.store(name)
+        self._scope = Scope()
+        self._versions: Versioned[Any] = Versioned(store, self._scope, value, retention)
+        self._expiry = HistoryExpiry(store, retention)
+        self._guard = guard
+        self._reached_ms = context.watermark_ms
+
+    def process(self, batch: RecordBatch) -> None:
+        """Write, and pass on what was and what is the newest."""
+        batch = with_keys(batch, self._guard)
+        rows = list(zip(batch.keys, batch.values, batch.timestamps_ms, marks_of(batch), strict=True))
+        changes, failed = self._guard.map(self._changed, rows, batch.offsets)
+        self.forward(real_changes(with_values(without(batch, failed), changes)))
+
+    def advance(self, watermark_ms: int) -> None:
+        """Delete what no read may ask for any more."""
+        self._reached_ms = watermark_ms
+        self._expiry.advance(watermark_ms)
+
+    def _changed(self, row: tuple[bytes, Any, int, int]) -> Change[Any]:
+        scope = self._scope
+        scope.key, value, scope.timestamp_ms, scope.mark_ms = row
+        scope.reached_ms = self._reached_ms
+        if scope.timestamp_ms < 0:
+            raise ValueError("the record has no event time")
+        before = self._versions.version()
+        self._versions.set(value)
+        if before is not None and scope.timestamp_ms < before.at_ms:
+            return Change(None, None)
+        return Change(None if before is None else before.value, value)
+
+
+@dataclass(frozen=True, slots=True)
+class VersionedTable:
+    """What stands in a store of versions; implements ``TableReader``."""
+
+    store: StateStore
+    value: Codec[Any]
+
+    def prefetch(self, keys: Sequence[bytes]) -> None:
+        """Versions are looked for one by one."""
+
+    def get(self, key: bytes, as_of_ms: int) -> Timed[Any] | None:
+        """The value that held at that time."""
+        scope = Scope()
+        scope.key = key
+        versions = Versioned[Any](self.store, scope, self.value, _EVERYTHING)
+        found = versions.version(as_of_ms)
+        return None if found is None or found.value is None else Timed(found.at_ms, found.value)
+
+
+_EVERYTHING = Retention(history_ms=None, max_versions=None, ttl_ms=None)
+
+
+@dataclass(frozen=True, slots=True)
+class AsOfRules:
+    """What is joined how, and how long a record waits for the table."""
+
+    name: str
+    grace_ms: int
+    is_inner: bool
+    function: Callable[[Any, Any], Any]
+
+    @property
+    def waits_ms(self) -> int:
+        """How far event time must have come past a record that no change in time touches its answer any more."""
+        return self.grace_ms + 1
+
+
+class AsOfJoin(Operator[Any, Any, Any]):
+    """Base of the operators of such joins: each record waits until the table is known as of its time."""
+
+    rules: AsOfRules
+    waiting: MapOf[bytes, Any]
+    table: TableReader
+    key: Scope
+
+    def on_left(self, value: Any, ctx: Context[Any]) -> None:
+        """Keep the record until its time has come."""
+        at_ms = ctx.timestamp_ms
+        if at_ms < 0:
+            raise ValueError("the record has no event time")
+        self.waiting.put(next_entry(self.waiting, at_ms), value)
+        due_ms, before_ms = at_ms + self.rules.waits_ms, ctx.timer_due_ms(_RELEASE)
+        if before_ms is None or due_ms < before_ms:
+            ctx.timer(_RELEASE, at=due_ms)
+
+    def on_timer(self, name: str, ctx: Context[Any]) -> None:  # noqa: ARG002 - it has but one
+        """Join the records whose time has come."""
+        after_ms = ctx.timestamp_ms - self.rules.waits_ms + 1
+        for entry, value in self.waiting.range(None, first_at(after_ms)):
+            self.waiting.remove(entry)
+            at_ms = time_of(entry)
+            found = self.table.get(self.key.key, at_ms)
+            if found is not None or not self.rules.is_inner:
+                joined = self.rules.function(value, None if found is None else found.value)
+                ctx.emit(joined, timestamp_ms=at_ms)
+        for entry, _ in self.waiting.range(limit=1):
+            ctx.timer(_RELEASE, at=time_of(entry) + self.rules.waits_ms)
+
+
+def as_of_operator(rules: AsOfRules, value: Codec[Any]) -> type[AsOfJoin]:
+    """The operator of a join, its state declared."""
+    chosen = rules
+
+    class Declared(AsOfJoin):
+        rules = chosen
+        waiting: MapOf[bytes, Any] = state(codec=value, key_codec=Bytes)
+
+    return Declared
+
+
+class AsOfJoinStep(OperatorStep):
+    """Such an operator at work; its rows are never late behind it."""
+
+    takes_tombstones = False
+
+    def __init__(
+        self,
+        declared: OperatorClass,
+        rules: AsOfRules,
+        table: TableReader,
+        key_codec: Codec[Any],
+        stage: StageContext,
+        guard: Guard,
+    ) -> None:
+        super().__init__(declared, key_codec, stage, guard)
+        assert isinstance(self._operator, AsOfJoin), "it is made for this step"
+        self._operator.table, self._operator.key = table, self._scope
+        self._waiting = stage.store(f"{rules.name}-waiting")
+        self._waits_ms = rules.waits_ms
+
+    def process_from(self, handler: str, batch: RecordBatch) -> None:
+        """Keep the rows of the stream; the table keeps its own."""
+        if handler == LEFT:
+            super().process_from(handler, batch)
+
+    def pending_until_ms(self) -> int:
+        """When the last record has waited long enough: a timer knows of the first of its key only."""
+        times = (time_of(split_prefixed(key)[1]) for key, _ in self._waiting.scan(b"", None))
+        return max((at_ms + self._waits_ms for at_ms in times), default=UNKNOWN_MS)
+
+    def _pass_on(self, out: RecordBatch) -> None:
+        out.marks_ms = None  # their own times: what stands behind is told of event time that much later
+        self.forward(out)

@@ -1,0 +1,110 @@
+"""Tables with a history: streams joined with what held at the time of their records."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from datetime import timedelta
+
+import pytest
+
+import stateflow as sf
+from stateflow.errors import GraphError
+from stateflow.testing import TestDriver
+
+T0 = 1_704_067_200_000
+HISTORY_MS = 20_000
+
+
+def priced(count: str, price: str | None) -> str:
+    return f"{count}@{price}"
+
+
+def made(
+    grace: timedelta | None, *, inner: bool = False
+) -> tuple[sf.App, sf.Topic[str, str], sf.Topic[str, str], sf.Topic[str, str]]:
+    app = sf.App("versions")
+    sales, prices = app.topic("sales", key=str, value=str), app.topic("prices", key=str, value=str)
+    out = app.topic("out", key=str, value=str)
+    table = app.table(prices, name="prices-table", history=timedelta(milliseconds=HISTORY_MS))
+    stream = app.stream(sales)
+    (stream.join if inner else stream.left_join)(table, priced, name="priced", grace=grace).to(out)
+    return app, sales, prices, out
+
+
+def test_a_record_meets_what_held_at_its_time() -> None:
+    app, sales, prices, out = made(None)
+    driver = TestDriver(app, partitions=2)
+    for at_ms, price in ((0, "a"), (1_000, "b"), (3_000, None), (2_000, "late"), (5_000, "c")):
+        driver.send(prices, price, key="k", timestamp_ms=T0 + at_ms)
+    for at_ms in (6_000, 4_000, 2_500, 1_999, 500):
+        driver.send(sales, str(at_ms), key="k", timestamp_ms=T0 + at_ms)
+        driver.crash(disk_lost=True)
+        driver.restore()
+    told = [record.value for record in driver.output(out)]
+    assert told == ["6000@c", "4000@None", "2500@late", "1999@b", "500@a"]
+
+
+def test_late_changes_take_their_place_and_change_nothing_that_is() -> None:
+    app = sf.App("versions")
+    prices, out = app.topic("prices", key=str, value=str), app.topic("out", key=str, value=str)
+    app.table(prices, name="t", co_partitioned=True, history=timedelta(seconds=20)).to(out)
+    driver = TestDriver(app, partitions=1)
+    driver.send_many(
+        prices, [("k", "a", T0), ("k", "b", T0 + 10), ("k", "late", T0 + 5), ("k", None, T0 + 10)]
+    )
+    assert [record.value for record in driver.output(out)] == ["a", "b", None]
+    assert driver.state("t", key="k") == {T0 + 10: None, T0 + 5: "late", T0: "a"}
+
+
+@pytest.mark.parametrize("inner", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_with_a_grace_the_answer_is_that_of_the_logs_alone(seed: int, inner: bool) -> None:
+    """Whichever topic is read first, in any batches, through crashes and repartitions."""
+    rng = random.Random(f"{seed}-{inner}")
+    grace_ms = 1_000
+    app, sales, prices, out = made(timedelta(milliseconds=grace_ms), inner=inner)
+    logs: dict[str, list[tuple[str, str | None, int]]] = {"sales": [], "prices": []}
+    for name, rows in logs.items():
+        now_ms = T0
+        for number in range(40):
+            now_ms += rng.choice((0, 50, 300))
+            value = None if name == "prices" and rng.random() < 0.2 else f"{name[0]}{number}"
+            rows.append(
+                (f"k{rng.randrange(3)}", value, now_ms - rng.choice((0, 0, rng.randint(0, grace_ms))))
+            )
+    expected: Counter[tuple[str, str]] = Counter()
+    for key, value, at_ms in logs["sales"]:
+        held = [
+            (ms, at, price) for at, (k, price, ms) in enumerate(logs["prices"]) if k == key and ms <= at_ms
+        ]
+        price = max(held)[2] if held else None
+        if value is not None and (price is not None or not inner):
+            expected[key, priced(value, price)] += 1
+    driver = TestDriver(app, partitions=1, poll_records=rng.choice((None, 3)))
+    rest, partitions = {name: list(rows) for name, rows in logs.items()}, 1
+    topics = {"sales": sales, "prices": prices}
+    while any(rest.values()):
+        name, count = rng.choice(sorted(rest)), rng.choice((1, 5, 40))
+        batch, rest[name] = rest[name][:count], rest[name][count:]
+        driver.send_many(topics[name], batch)
+        if rng.random() < 0.2:
+            driver.crash(disk_lost=rng.random() < 0.5)
+            driver.restore()
+        elif rng.random() < 0.1:
+            partitions = partitions % 3 + 1
+            driver.repartition(partitions)
+    driver.end_input()
+    assert Counter((record.key, record.value) for record in driver.output(out)) == expected
+
+
+def test_a_grace_needs_a_history_that_reaches_as_far() -> None:
+    app = sf.App("versions")
+    sales, prices = app.topic("sales", key=str, value=str), app.topic("prices", key=str, value=str)
+    with pytest.raises(GraphError, match="remembers nothing"):
+        app.stream(sales).join(app.table(prices, name="a"), priced, name="b", grace=timedelta(seconds=1))
+    short = app.table(prices, name="c", history=timedelta(seconds=1))
+    with pytest.raises(GraphError, match="remembers 1000 ms"):
+        app.stream(sales).join(short, priced, name="d", grace=timedelta(seconds=1))
+    with pytest.raises(GraphError, match="below 1 ms"):
+        app.table(prices, name="e", history=timedelta(0))
