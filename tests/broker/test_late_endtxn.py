@@ -24,7 +24,6 @@ from stateflow.lab.network.proxy import KafkaProxy
 from stateflow.log.base import TopicSpec
 from stateflow.log.forwarding import ForwardingWriter
 from stateflow.log.kafka.cluster import KafkaCluster
-from stateflow.log.kafka.settings import KafkaOptions
 from stateflow.record import TopicPartition
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.task.wiring import TaskWiring
@@ -249,28 +248,6 @@ def test_a_writer_sends_nothing_after_a_retried_end(
     again.commit()
     again.close()
     until(lambda: direct.ranges([place])[place].slots == 4)
-
-
-def test_a_writer_without_statistics_is_given_up_when_its_end_is_in_doubt(
-    proxy: KafkaProxy, direct: KafkaCluster
-) -> None:
-    topic = f"late-{uuid.uuid4().hex[:8]}"
-    direct.create([TopicSpec(topic, 1)])
-    cluster = KafkaCluster(proxy.bootstrap, options=KafkaOptions(statistics_ms=0))
-    writer = cluster.writer(topic)
-    for _ in range(3):  # answered at once: nothing is in doubt, and nothing waits
-        writer.begin()
-        writer.send(topic, b"k", b"v", partition=0)
-        writer.commit()
-    writer.begin()
-    writer.send(topic, b"k", b"v", partition=0)
-    caught = proxy.arm(Fault(Action.LOSE_ANSWER, transactional_id=topic))
-    writer.commit()
-    assert caught.happened
-    writer.begin()
-    with pytest.raises(TransactionAborted, match="before anything of it was sent"):
-        writer.flush()
-    writer.close()
 
 
 def test_ordinary_commits_go_through_one_after_another(proxy: KafkaProxy, behind: KafkaCluster) -> None:

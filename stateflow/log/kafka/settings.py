@@ -33,7 +33,8 @@ class KafkaOptions:
 
     ``request_timeout_seconds`` bounds every administrative call; ``unreachable_seconds`` is how long a reader or
     group member bears a cluster that does not answer before it raises ``BrokerUnreachable``. An open transaction
-    whose writer died holds readers back for ``transaction_timeout_ms``.
+    whose writer died holds readers back for ``transaction_timeout_ms``. A member is told of a rebalance with its next
+    heartbeat: until then partitions that another has given up, and it shall have, are nobody's.
 
     ``member_queue_bytes`` and ``reader_queue_bytes`` bound what a member of a group, or a reader, fetches ahead over
     all its partitions, ``writer_queue_bytes`` what waits in a producer. After a commit that took long a transactional
@@ -44,7 +45,7 @@ class KafkaOptions:
     unreachable_seconds: float = 60.0
     transaction_timeout_ms: int = 60_000
     session_timeout_ms: int = 10_000
-    heartbeat_interval_ms: int = 3_000
+    heartbeat_interval_ms: int = 1_000
     max_poll_interval_ms: int = 300_000
     linger_ms: int = 10
     member_queue_bytes: int = _SHARES.input_bytes // 2

@@ -352,8 +352,7 @@ class KafkaWriter(Sender):
         """A record for a topic or partition that does not exist would be found out only minutes later."""
         partitions = self._partitions.get(topic)
         if partitions is None or partition >= partitions:
-            found = self._topics.describe([topic])
-            partitions = self._partitions[topic] = found[topic].partitions if topic in found else 0
+            partitions = self._partitions[topic] = self._topics.partitions(topic, partition)
         if partitions == 0 or partition >= partitions:
             del self._partitions[topic]
             raise TopicMissing(
