@@ -43,7 +43,7 @@ class Topics:
         """
         now_seconds = self._admin.clock.monotonic_seconds()
         count, asked_seconds = self._counted.get(topic, (0, now_seconds))
-        if partition < count and now_seconds - asked_seconds < _JUST_NOW_SECONDS:
+        if count and partition < count and now_seconds - asked_seconds < _JUST_NOW_SECONDS:
             return count
         found = self.describe([topic])
         count = found[topic].partitions if topic in found else 0
