@@ -18,11 +18,12 @@ CLIENT_COMPILER = replace(
     rebuild_seconds_per_batch=5e-5,
     rebuild_seconds_per_byte=1e-9,
     write_seconds_per_byte=0.5e-9,
+    look_seconds=0.0015,
     uncertainty_factor=4.0,
     source="defaults for a JVM with the client compiler only",
 )
 """Fitted to calibrations of the embedded broker: without the server compiler, filling the dedupe buffer with zeros
-takes five times as long, and the rest of a pass three to four times.
+takes five times as long, the rest of a pass two to four times, a look once in a second four times.
 """
 
 
