@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from stateflow.compaction.advice.explain import CHEAPER_THAN_HAND
 from stateflow.compaction.advice.recommendation import Outcome, Recommendation
 from stateflow.compaction.advice.side_effects import SideEffects
 from stateflow.compaction.sensing.effect import cautions
@@ -142,6 +143,13 @@ def _costs(advice: Advice) -> str:
     text = f"{cores(best.cleaner_cores + best.roll_cores)} ({low} … {high}) of a core"
     if replication > 1:
         text += f" on each of {replication} replicas"
+    if (share := advice.found.hand_share) is not None:
+        saved = share < CHEAPER_THAN_HAND
+        text += (
+            f", {cores(share)} of the best setting by hand"
+            if saved
+            else ", no less than the best setting by hand"
+        )
     then = advice.effects.then
     if then is None:
         return text

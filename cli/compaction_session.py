@@ -30,7 +30,13 @@ from stateflow.compaction.control.negotiate import recommend_allowed
 from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.model.workload import RestoreRate
 from stateflow.compaction.sensing.effect import cautions
-from stateflow.compaction.sensing.measure import MeasureOptions, local_broker, measure, with_settings_in_force
+from stateflow.compaction.sensing.measure import (
+    MeasureOptions,
+    leading_cleaner,
+    local_broker,
+    measure,
+    with_settings_in_force,
+)
 from stateflow.compaction.sensing.measurement import Measurement
 from stateflow.compaction.settings.providers import PROVIDERS
 from stateflow.errors import BrokerRefused, ConfigError
@@ -88,7 +94,7 @@ class Session:
         """Measure one topic as the options say."""
         rate = options["restore_rate"]
         given = None if rate is None else RestoreRate(rate, 0.1, "given", _GIVEN_RATE_ERROR)
-        leader = self.admin.leaders(topic)[0]
+        cleaner = leading_cleaner(self.admin, topic).settings
         how = MeasureOptions(
             seconds=options["seconds"],
             updates_per_second=options["rate"],
@@ -96,7 +102,7 @@ class Session:
             metrics_urls=options["metrics_urls"],
             records_max=options["records_max"],
             probe_records_max=_PROBE_RECORDS_MAX,
-            costs=load(self.calibration_path, self.admin.cleaner_settings(leader), local_broker(self.admin)),
+            costs=load(self.calibration_path, cleaner, local_broker(self.admin)),
         )
         found = measure(
             self.cluster,

@@ -39,10 +39,11 @@ def print_measurement(found: Measurement, *, verbose: bool = False) -> None:
         ("updates", f"{found.updates_per_second:,.1f}/s ({found.rate_source})"),
         (
             "restore",
-            f"{duration(found.restore.seconds(found.records))} by one restorer, "
-            f"{found.restore.records_per_second:,.0f} records/s ({found.restore.source})",
+            f"{duration(found.restore.seconds(found.records))} by one restorer: "
+            f"{found.restore.told(found.records)} ({found.restore.source})",
         ),
         ("cleaner", _cleaner(found)),
+        ("by exporter", None if found.cleaner_estimate is None else _estimated(found.cleaner_estimate)),
         (
             "policy",
             f"segments of {duration(policy.segment_ms / 1000)} or {size(policy.segment_bytes)}, "
@@ -67,7 +68,6 @@ def _measured_closer(found: Measurement) -> list[tuple[str, object]]:
         ("as appended", f"{found.record_bytes:.0f} bytes per record"),
         ("watched", f"{size(min(sizes))} … {size(max(sizes))}" if sizes else None),
         ("transactions", "yes" if found.transactional else "no"),
-        ("by exporter", None if found.cleaner_estimate is None else _estimated(found.cleaner_estimate)),
         *found.policy.to_config().items(),
     ]
 

@@ -14,7 +14,8 @@ from stateflow.compaction.sensing.measurement import Measurement
 from stateflow.compaction.settings.knobs import Knob
 from stateflow.compaction.settings.topic_settings import Policy
 
-_CHEAPER_THAN_HAND = 0.95
+CHEAPER_THAN_HAND = 0.95
+"""Less than this share of what a setting by hand costs is worth telling as a saving."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,19 +115,31 @@ def reasons(setting: Setting, chosen: Candidate, reachable: bool) -> tuple[str, 
     return tuple(told)
 
 
-def beside_hand(
-    setting: Setting, space: SearchSpace, found: Sequence[Candidate], chosen: Candidate | None
-) -> tuple[str, ...]:
-    """What the policy saves beside the best one that people choose by hand; plainly, where it saves nothing."""
+def best_by_hand(setting: Setting, space: SearchSpace, found: Sequence[Candidate]) -> Candidate | None:
+    """The cheapest setting that people choose by hand among those that hold the bounds; None when none does, or when
+    CPU is what is bounded.
+    """
+    if setting.bounds.cores_max is not None:
+        return None
     by_hand = hand_points(space)
-    points = [one for one in found if one.policy in by_hand]
-    best = cheapest(points, setting.bounds)
-    if chosen is None or best is None or setting.bounds.cores_max is not None:
+    return cheapest([one for one in found if one.policy in by_hand], setting.bounds)
+
+
+def share_of_hand(hand: Candidate | None, chosen: Candidate | None) -> float | None:
+    """CPU of the policy chosen as a share of that of the best one by hand; None where there is no such comparison."""
+    if chosen is None or hand is None:
+        return None
+    return chosen.expected.cores / max(hand.expected.cores, 1e-12)
+
+
+def beside_hand(setting: Setting, hand: Candidate | None, chosen: Candidate | None) -> tuple[str, ...]:
+    """What the policy saves beside the best one that people choose by hand; plainly, where it saves nothing."""
+    share = share_of_hand(hand, chosen)
+    if hand is None or share is None:
         return ()
     cleaner = setting.measurement.cleaner
-    point = f"segment.ms={best.policy.segment_ms} with min.cleanable.dirty.ratio={best.policy.dirty_ratio:g}"
-    share = chosen.expected.cores / max(best.expected.cores, 1e-12)
-    if share < _CHEAPER_THAN_HAND:
+    point = f"segment.ms={hand.policy.segment_ms} with min.cleanable.dirty.ratio={hand.policy.dirty_ratio:g}"
+    if share < CHEAPER_THAN_HAND:
         return (
             f"It takes {share:.0%} of the CPU of the best setting by hand that holds the same bound, {point}.",
         )

@@ -10,7 +10,15 @@ import math
 from dataclasses import replace
 
 from stateflow.compaction.advice.alternatives import alternatives
-from stateflow.compaction.advice.explain import Setting, beside_hand, guarded, limits, reasons
+from stateflow.compaction.advice.explain import (
+    Setting,
+    beside_hand,
+    best_by_hand,
+    guarded,
+    limits,
+    reasons,
+    share_of_hand,
+)
 from stateflow.compaction.advice.objective import Objective
 from stateflow.compaction.advice.recommendation import CurvePoint, Outcome, Recommendation
 from stateflow.compaction.advice.search import (
@@ -77,6 +85,7 @@ def recommend(
     kept = chosen is not None and base == measurement.policy and _worth_keeping(setting, current, chosen)
     chosen = current if kept else chosen
     closest = chosen or min(found, key=lambda one: (one.stressed.records_max, one.expected.cores))
+    hand = best_by_hand(setting, space, found)
     best = _outcome(setting, closest)
     changes = best.policy.changes_from(measurement.policy)
     return Recommendation(
@@ -91,10 +100,11 @@ def recommend(
         curve=_curve(setting, found),
         guards=guards,
         reasons=((_KEPT,) if kept else reasons(setting, closest, chosen is not None))
-        + beside_hand(setting, space, found, chosen),
+        + beside_hand(setting, hand, chosen),
         limits=limits(setting, closest) if chosen is not None else (),
         alternatives=alternatives(measurement, objective, setting.costs, base) if with_alternatives else (),
         unknown=measurement.unknown,
+        hand_share=share_of_hand(hand, chosen),
         ranges={name: (knob.low, knob.high) for name, knob in setting.knobs.items() if knob.tunable},
     )
 

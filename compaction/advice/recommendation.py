@@ -75,6 +75,10 @@ class Recommendation:
     """What would change the recommendation."""
     alternatives: tuple[Alternative, ...]
     unknown: tuple[str, ...]
+    hand_share: float | None = None
+    """CPU as a share of what the best setting takes that people choose by hand; None when none of them holds the same
+    bound, or where CPU is what is bounded.
+    """
     ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
     """Legal range of every setting that the search could turn, on this broker."""
 

@@ -41,7 +41,7 @@ def require_effect(found: Measurement) -> None:
 
 def cautions(found: Measurement) -> tuple[str, ...]:
     """What makes the settings act later or less than predicted, the gravest first, in sentences."""
-    told = [_idle(found), _retention(found), _tiered(found), _cleaners(found)]
+    told = [_idle(found), _retention(found), _tiered(found), _cleaners(found), found.restore_timed_busy]
     return tuple(sentence for sentence in told if sentence)
 
 

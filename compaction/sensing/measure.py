@@ -7,7 +7,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypedDict
+from typing import NamedTuple, TypedDict
 
 from stateflow.clock import Clock, SystemClock
 from stateflow.compaction.cluster.admin import ClusterAdmin
@@ -134,13 +134,14 @@ def measure(
         restore=restore,
         cleaner_cores=None if watch.cleaner is None else watch.cleaner.cleaner_seconds / watch.seconds,
         sizes=tuple(watch.samples),
-        unknown=(*_unknown(options, watch, scan, count, newer), *([busy] if busy else [])),
+        unknown=_unknown(options, watch, scan, count, newer),
         overrides=admin.topic_overrides(topic),
         measured_ms=clock.now_ms(),
         bursts=bursts,
         ours=scan.ours,
         role=role,
         writes_seen=watch.appended > 0,
+        restore_timed_busy=busy or "",
         **_removing(admin, topic, config),
     )
     return found if watch.metrics is None else _with_metrics(found, watch, options.costs)
@@ -196,8 +197,29 @@ class _Removing(TypedDict):
 
 
 def _removing(admin: ClusterAdmin, topic: str, config: Mapping[str, str]) -> _Removing:
-    """The cleaner that counts is that of the brokers that lead: restores read from them."""
-    cleanup, known = Cleanup.from_config(config), True
+    cleanup, leading = Cleanup.from_config(config), leading_cleaner(admin, topic)
+    return _Removing(
+        cleanup=cleanup,
+        compacted=cleanup.compacts,
+        cleaner=leading.settings,
+        cleaners_known=leading.known,
+        cleaners_alike=leading.alike,
+    )
+
+
+class LeadingCleaner(NamedTuple):
+    """The cleaner that counts: that of the brokers that lead a topic, as restores read from them."""
+
+    settings: CleanerSettings
+    known: bool
+    """False when the settings may not be read: they are then Kafka's defaults."""
+    alike: bool
+    """False when the brokers differ."""
+
+
+def leading_cleaner(admin: ClusterAdmin, topic: str) -> LeadingCleaner:
+    """The cleaner settings that a topic is compacted under."""
+    known = True
     leaders = sorted(set(admin.leaders(topic).values()))
     try:
         found = [admin.cleaner_settings(broker) for broker in leaders]
@@ -205,13 +227,7 @@ def _removing(admin: ClusterAdmin, topic: str, config: Mapping[str, str]) -> _Re
         found, known = [CleanerSettings()], False
     # One that is off decides: partitions that it leads are not compacted.
     cleaner = next((one for one in found if not one.enabled), found[0])
-    return _Removing(
-        cleanup=cleanup,
-        compacted=cleanup.compacts,
-        cleaner=cleaner,
-        cleaners_known=known,
-        cleaners_alike=all(one == found[0] for one in found),
-    )
+    return LeadingCleaner(cleaner, known, all(one == found[0] for one in found))
 
 
 def partition_bytes(admin: TopicAdmin, topic: str) -> dict[int, int]:
@@ -329,12 +345,17 @@ def _restore_rate(
     if options.probe_records_max == 0:
         return RestoreRate(scan.records / scan.seconds, 0.1, "reading the log, timed here", 0.4), None
     progress(f"restoring {topic} on trial")
-    # All partitions are restored on trial, those that were not read, too.
-    most = min(1.0, options.probe_records_max / (scan.records * scale))
+    most = share_on_trial(scan.records * scale, options.probe_records_max)
     return learn_rate(cluster, topic, clock=clock, most=most)
 
 
+def share_on_trial(records: float, records_max: int) -> float:
+    """Share of a topic that is restored on trial: of all partitions, those that were not read, too."""
+    return min(1.0, records_max / max(1.0, records))
+
+
 def _unknown(options: MeasureOptions, watch: _Watch, scan: Scan, count: int, newer: bool) -> tuple[str, ...]:
+    records = scan.records * count / max(1, scan.partitions_read)
     told = []
     if watch.cleaner is None and watch.metrics is None:
         told.append(
@@ -352,7 +373,7 @@ def _unknown(options: MeasureOptions, watch: _Watch, scan: Scan, count: int, new
         )
     if not scan.sketch.is_exact:
         told.append(f"Keys were estimated from a sketch, to ±{scan.sketch.relative_error:.1%}.")
-    if options.restore is None and scan.records > options.probe_records_max:
+    if options.restore is None and records > options.probe_records_max:
         told.append(
             f"The restore rate is that of the first {options.probe_records_max:,} records; larger stores are slower."
             if options.probe_records_max

@@ -80,6 +80,8 @@ class Measurement:
     """False when the brokers that lead the partitions have different cleaner settings; ``cleaner`` is one of them."""
     writes_seen: bool = True
     """False when nothing was written while the topic was watched: no setting acts on a log until somebody writes."""
+    restore_timed_busy: str = ""
+    """What to say of the restore rate where the machine was busy while restores were timed; else empty."""
     role: TopicRole = field(default_factory=TopicRole)
     """What the topic is to an application of ours."""
 

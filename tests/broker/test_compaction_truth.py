@@ -6,6 +6,7 @@ import socket
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
@@ -135,7 +136,9 @@ def test_a_broker_without_a_cleaner_is_found_out(odd: Odd, capsys: pytest.Captur
     assert "log.cleaner.enable=false" in told[0]["message"]
 
 
-def test_a_client_is_told_what_it_may_not_see(odd: Odd) -> None:
+def test_a_client_is_told_what_it_may_not_see(
+    odd: Odd, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """First nothing at all; then the topic, but not the brokers' settings."""
     with closing(ClusterAdmin(odd.guarded, odd.settings)) as admin:
         with pytest.raises(TopicMissing) as missing:
@@ -151,3 +154,9 @@ def test_a_client_is_told_what_it_may_not_see(odd: Odd) -> None:
             found = measure(cluster, "uncleaned", admin=admin, options=options)
     assert not found.cleaners_known
     assert "Kafka's defaults are assumed" in " ".join(cautions(found))
+    kept = tmp_path / "client.properties"
+    lines = {"bootstrap.servers": odd.guarded, **odd.settings}
+    kept.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
+    code, _, text = invoke(capsys, "measure", "--client-config", str(kept), "--topic", "uncleaned", *LOOK)
+    assert code == 0
+    assert "Kafka's defaults are assumed" in text

@@ -50,6 +50,17 @@ def test_a_brief_says_what_to_set_what_it_does_what_it_costs_and_what_would_chan
     assert "shared with 12 other topics" in text
 
 
+def test_a_brief_says_what_is_saved_beside_a_setting_by_hand_and_where_nothing_is() -> None:
+    advice = advise(BUSY, 0.5)
+    assert advice.found.hand_share is not None
+    for share, told in (
+        (0.31, "31 % of the best setting by hand"),
+        (0.97, "no less than the best setting by hand"),
+    ):
+        assert told in said(replace(advice, found=replace(advice.found, hand_share=share)))
+    assert "by hand" not in said(replace(advice, found=replace(advice.found, hand_share=None)))
+
+
 @given(
     st.integers(0, 2_000_000),
     st.floats(0.0, 50_000),

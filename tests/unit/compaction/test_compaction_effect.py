@@ -12,6 +12,7 @@ from stateflow.compaction.cluster.which_topics import TopicRole
 from stateflow.compaction.model.workload import RestoreRate
 from stateflow.compaction.sensing.effect import cautions, require_effect
 from stateflow.compaction.sensing.measurement import Measurement
+from stateflow.compaction.sensing.restore_probe import RestoreProbe, busy_warning
 from stateflow.compaction.sensing.scan import ScanOptions, scan
 from stateflow.compaction.settings.cleanup import Cleanup
 from stateflow.compaction.settings.topic_settings import CleanerSettings
@@ -90,6 +91,12 @@ def test_cleaner_settings_that_are_assumed_or_differ_are_told() -> None:
     assert "different" in cautions(replace(BUSY, cleaners_alike=False))[0]
 
 
+def test_a_restore_that_was_timed_on_a_busy_machine_is_told_with_every_recommendation() -> None:
+    warning = busy_warning(RestoreProbe(4.0, 1000, 10, cpu_seconds=1.0, waited_seconds=2.0))
+    assert warning is not None
+    assert cautions(replace(BUSY, restore_timed_busy=warning)) == (warning,)
+
+
 def test_settings_are_read_as_kafka_answers_them() -> None:
     config = {"cleanup.policy": "compact, delete", "retention.ms": "5", "remote.storage.enable": "true"}
     found = Cleanup.from_config(config)
@@ -101,7 +108,7 @@ def test_settings_are_read_as_kafka_answers_them() -> None:
 
 def test_a_measurement_kept_by_an_earlier_version_can_still_be_read() -> None:
     data = BUSY.to_data()
-    for name in ("cleanup", "cleaners_known", "cleaners_alike", "writes_seen", "role"):
+    for name in ("cleanup", "cleaners_known", "cleaners_alike", "writes_seen", "role", "restore_timed_busy"):
         data.pop(name)
     data["cleaner"].pop("enabled")
     assert Measurement.from_data(data) == BUSY

@@ -11,6 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from stateflow.compaction.advice.alternatives import fitting_cleaner, writes_per_update
+from stateflow.compaction.advice.explain import CHEAPER_THAN_HAND
 from stateflow.compaction.advice.objective import Objective
 from stateflow.compaction.advice.recommend import recommend, resolution_cores
 from stateflow.compaction.advice.share import shared_objectives
@@ -333,9 +334,15 @@ def test_no_hand_point_that_holds_the_same_bound_is_cheaper(segment_ms: int, dir
 
 
 def test_where_topic_settings_save_nothing_it_is_said() -> None:
-    tight = recommend(STOCK, 0.21)
-    assert tight.reachable
-    assert any("by hand" in reason for reason in tight.reasons)
+    by_hand = replace(STOCK.policy, segment_ms=60_000, dirty_ratio=0.01)
+    slow = replace(STOCK, live_keys=1000, records=1500, updates_per_second=5.0, policy=by_hand)
+    for load, saves in ((STOCK, True), (slow, False)):
+        found = recommend(load, 0.21, with_alternatives=False)
+        assert found.reachable
+        assert found.hand_share is not None
+        assert (found.hand_share < CHEAPER_THAN_HAND) == saves
+        told = "of the CPU of the best setting by hand" if saves else "No topic setting is much cheaper"
+        assert any(told in reason for reason in found.reasons)
 
 
 def test_a_short_backoff_is_not_free() -> None:

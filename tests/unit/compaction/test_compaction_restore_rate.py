@@ -10,7 +10,7 @@ from stateflow.clock import ManualClock, SystemClock
 from stateflow.compaction.advice.objective import Objective
 from stateflow.compaction.advice.recommend import recommend
 from stateflow.compaction.model.workload import RestoreRate
-from stateflow.compaction.sensing.measure import DEFAULT_RESTORE_RATE
+from stateflow.compaction.sensing.measure import DEFAULT_RESTORE_RATE, share_on_trial
 from stateflow.compaction.sensing.measurement import Measurement
 from stateflow.compaction.sensing.own_cpu import own_cpu
 from stateflow.compaction.sensing.restore_probe import (
@@ -64,6 +64,11 @@ def test_the_budget_of_a_recommendation_is_the_sum_that_it_prints() -> None:
     told = recommend(known, objective=Objective(2.0, margin=0.1)).reasons[0]
     assert "reads 60,000 records: 0.20 s to start + 0.60 s for 60,000 records + 1.20 s for 60.0 MB" in told
     assert "54,000" in told
+
+
+def test_no_more_is_restored_on_trial_than_was_allowed_whatever_the_log() -> None:
+    assert share_on_trial(0, 250_000) == share_on_trial(250_000, 250_000) == 1.0
+    assert share_on_trial(100e6, 250_000) * 100e6 == pytest.approx(250_000)
 
 
 def test_few_large_records_take_as_long_as_their_bytes() -> None:
