@@ -1,8 +1,8 @@
 """Writing in committed chunks by as many writers as it takes.
 
 A writer can become unfit in the midst of a job: once an EndTxn of it was sent twice it refuses whatever comes next, as
-the first copy may still arrive (``log/kafka/endtxn_guard.py``). A new writer of the same id makes that harmless, and
-goes on behind the last chunk.
+the first copy may still arrive (``log/kafka/patient.py``). A new writer of the same id makes that harmless, and goes on
+behind the last chunk.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from stateflow import backoff, errors
+from stateflow import errors
 from stateflow.errors import StateflowError
 from stateflow.spark.engine import WORTH_ANOTHER_ATTEMPT
 
@@ -61,4 +61,4 @@ class Restarts:
         self._failures += 1
         if self._failures > FAILURES_MAX:
             return None
-        return backoff.pause_seconds(self._failures, _BACK_OFF_SECONDS_FIRST, _BACK_OFF_SECONDS_MAX)
+        return min(_BACK_OFF_SECONDS_MAX, _BACK_OFF_SECONDS_FIRST * (1 << (self._failures - 1)))

@@ -12,7 +12,7 @@ from stateflow.errors import TopicMissing
 from stateflow.log.base import Committed, GroupListener, TopicInfo, TopicSpec
 from stateflow.log.kafka.admin import Admin
 from stateflow.log.kafka.consumer import KafkaGroupConsumer
-from stateflow.log.kafka.end_watch import EndWatch, sent_once_seconds
+from stateflow.log.kafka.end_watch import EndWatch
 from stateflow.log.kafka.endtxn_guard import EndTxnGuard
 from stateflow.log.kafka.housekeeping import Housekeeping
 from stateflow.log.kafka.offsets import Offsets
@@ -135,11 +135,10 @@ class KafkaCluster:
 
     def writer(self, transactional_id: str | None = None) -> KafkaWriter | EndTxnGuard:
         """A new writer. With a transactional id, every older writer of that id is fenced on return."""
+        watch = EndWatch()
         beside = self._housekeeping.served_total
-        settings = writer_settings(self.bootstrap, self._settings, self._options, transactional_id, beside)
-        watch = EndWatch(has_statistics=bool(settings.get("statistics.interval.ms")))
         writer = KafkaWriter(
-            settings,
+            writer_settings(self.bootstrap, self._settings, self._options, transactional_id, beside),
             self._admin,
             self._topics,
             self._outsider_metadata,
@@ -147,7 +146,7 @@ class KafkaCluster:
         )
         if transactional_id is None:
             return writer
-        return EndTxnGuard(writer, watch, self._admin.clock, self._housekeeping, sent_once_seconds(settings))
+        return EndTxnGuard(writer, watch, self._admin.clock, self._housekeeping)
 
     def group_consumer(
         self,

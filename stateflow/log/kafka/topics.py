@@ -20,35 +20,16 @@ from stateflow.log.kafka.admin import Admin
 from stateflow.log.kafka.failures import error_of, is_missing
 from stateflow.log.kafka.in_force import TOPIC_SOURCE, are_in_force
 
-_JUST_NOW_SECONDS = 5.0
-"""A topic that was deleted since, by others, is found out a little later: the client gives up what it cannot send."""
-
 
 class Topics:
     """The topic half of :class:`stateflow.log.kafka.KafkaCluster`."""
 
     def __init__(self, admin: Admin) -> None:
         self._admin = admin
-        self._counted: dict[str, tuple[int, float]] = {}
-        """Topic → how many partitions it had, and when that was asked."""
 
     def describe(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
         """The topics that exist, of those asked for."""
         return {name: _info(found) for name, found in self._describe(topics).items()}
-
-    def partitions(self, topic: str, partition: int) -> int:
-        """How many partitions a topic has, 0 if there is none; asked for again unless ``partition`` was there just now.
-
-        As many writers as there are tasks begin at the same time, and each wants to know it of the same topics.
-        """
-        now_seconds = self._admin.clock.monotonic_seconds()
-        count, asked_seconds = self._counted.get(topic, (0, now_seconds))
-        if count and partition < count and now_seconds - asked_seconds < _JUST_NOW_SECONDS:
-            return count
-        found = self.describe([topic])
-        count = found[topic].partitions if topic in found else 0
-        self._counted[topic] = (count, now_seconds)
-        return count
 
     def list_names(self) -> list[str]:
         """All topics but internal ones, sorted."""
@@ -68,7 +49,6 @@ class Topics:
         """Delete topics and wait until they are gone."""
         names = list(topics)
         for name in names:
-            self._counted.pop(name, None)
             self._admin.call(f"deleting topic {name!r}", functools.partial(self._delete, name))
         self._admin.wait_until(f"deleting {', '.join(names)}", lambda: not self._describe(names))
 

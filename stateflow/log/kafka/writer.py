@@ -9,9 +9,8 @@ last success of its partition, and any other key is a failure.
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import count, islice, repeat
+from itertools import islice, repeat
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -61,8 +60,6 @@ class KafkaWriter(Sender):
         self._in_transaction = False
         self._closed = False
         self._unserved = 0
-        self.end_seconds = float("inf")
-        """How long the client took for the last commit, all acknowledged before; infinite if it was asked twice."""
         own: Settings = {"error_cb": self._broker_event}
         if statistics is not None:
             own["stats_cb"] = statistics
@@ -90,14 +87,14 @@ class KafkaWriter(Sender):
         rows, left = self._rows(records), len(records)
         produce = self._producer.produce
         while left:
-            some = min(left, _SERVE_EVERY - self._unserved)
-            for row in islice(rows, some):
+            count = min(left, _SERVE_EVERY - self._unserved)
+            for row in islice(rows, count):
                 try:
                     produce(*row)
                 except (BufferError, KafkaException):
                     self._produce(*row)
-            left -= some
-            self._unserved += some
+            left -= count
+            self._unserved += count
             if self._unserved == _SERVE_EVERY:
                 self._unserved = 0
                 self._serve_reports(self._producer.poll, 0)
@@ -174,13 +171,7 @@ class KafkaWriter(Sender):
         if self._transactional_id is not None:
             left_seconds = deadline - self._admin.clock.monotonic_seconds()
             reach("commit.before_end_txn")
-            # Of the clock that the client's own pauses go by, whatever clock the tests move.
-            began_seconds, self.end_seconds = time.monotonic(), float("inf")
-            calls = self._transact(
-                "committing a transaction", self._producer.commit_transaction, left_seconds
-            )
-            if calls == 1:
-                self.end_seconds = time.monotonic() - began_seconds
+            self._transact("committing a transaction", self._producer.commit_transaction, left_seconds)
             self._in_transaction = False
             reach("commit.after_end_txn")
         else:
@@ -249,10 +240,10 @@ class KafkaWriter(Sender):
         """Records and events that wait in the client library, to be sent or to be served."""
         return len(self._producer)
 
-    def _transact(self, doing: str, request: Callable[[float], object], timeout_seconds: float) -> int:
-        """A request of the transaction, repeated while that may help; how often the client was asked."""
+    def _transact(self, doing: str, request: Callable[[float], object], timeout_seconds: float) -> None:
+        """A request of the transaction, repeated while that may help."""
         deadline = self._admin.clock.monotonic_seconds() + timeout_seconds
-        for calls in count(1):
+        while True:
             left_seconds = max(0.1, deadline - self._admin.clock.monotonic_seconds())
             try:
                 request(left_seconds)
@@ -262,8 +253,7 @@ class KafkaWriter(Sender):
                 if error.retriable() and not error.txn_requires_abort() and not late:
                     continue
                 raise self._writer_error(error, doing) from raised
-            return calls
-        raise AssertionError("it is asked until it answers or fails")
+            return
 
     def _writer_error(self, error: KafkaError, doing: str) -> StateflowError:
         """The typed error; when the transaction cannot go on, it is aborted here."""
@@ -350,14 +340,15 @@ class KafkaWriter(Sender):
 
     def _check_place(self, topic: str, partition: int) -> None:
         """A record for a topic or partition that does not exist would be found out only minutes later."""
-        partitions = self._partitions.get(topic)
-        if partitions is None or partition >= partitions:
-            partitions = self._partitions[topic] = self._topics.partitions(topic, partition)
-        if partitions == 0 or partition >= partitions:
+        count = self._partitions.get(topic)
+        if count is None or partition >= count:
+            found = self._topics.describe([topic])
+            count = self._partitions[topic] = found[topic].partitions if topic in found else 0
+        if count == 0 or partition >= count:
             del self._partitions[topic]
             raise TopicMissing(
                 f"There is no {TopicPartition(topic, partition)} at {self._admin.bootstrap}:"
-                f" the topic has {partitions} partitions.",
+                f" the topic has {count} partitions.",
                 action="create it, or check its name and partition count in the application.",
                 topic=topic,
                 partition=partition,

@@ -11,7 +11,6 @@ import logging
 from dataclasses import dataclass
 from random import Random
 
-from stateflow import backoff
 from stateflow.clock import Clock
 from stateflow.errors import (
     BrokerRefused,
@@ -180,6 +179,7 @@ def _pause_seconds(failing: _Failing, error: StateflowError) -> float:
     if failing.attempts == 1 and is_own:
         return 0.0
     longest = LOCKED_SECONDS_MAX if isinstance(error, StateLocked) else PAUSE_SECONDS_MAX
+    doubled = PAUSE_SECONDS_MIN * 2.0 ** min(failing.attempts - 1, 16)
     # Seeded with what tells tasks apart, so that they spread out and a simulation can be repeated.
     lots = Random(f"{failing.task} {failing.attempts}")  # noqa: S311 - nobody gains by guessing it
-    return backoff.pause_seconds(failing.attempts, PAUSE_SECONDS_MIN, longest) * lots.uniform(0.5, 1.0)
+    return min(longest, doubled) * lots.uniform(0.5, 1.0)

@@ -90,7 +90,8 @@ class PlacedWorker(Worker):
         opening = set(self._starting.primaries())
         for primary in sorted(opening - wanted):
             self._starting.cancel(primary)
-        self._release(sorted(self._tasks.keys() - wanted))
+        for primary in sorted(self._tasks.keys() - wanted):
+            self._release(primary)
         for primary in sorted(wanted - self._tasks.keys() - opening):
             self._open(primary)
         self._followed = desired.number

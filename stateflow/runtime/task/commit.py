@@ -16,14 +16,12 @@ offsets follow after step 5: outputs may be sent again, but no input is skipped.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from stateflow.changelog.event_time import Announced
 from stateflow.changelog.format import WATERMARK_HEADER
-from stateflow.changelog.position import CutPlace, InputPosition, Moment
-from stateflow.clock import Clock
+from stateflow.changelog.position import InputPosition
 from stateflow.failpoints import reach
 from stateflow.log.base import Committed, GroupMetadata, Writer
 from stateflow.record import TopicPartition
@@ -50,88 +48,33 @@ class InputGroup(Protocol):
         ...
 
 
-WATERMARKS_PER_SECOND_MAX = 4_096
-"""Each of the U tasks of a stage tells each of the P behind it: this bounds U × P records per second. A broker takes
-some tenths of a millisecond for each, as every partition also gets a marker of every transaction."""
-_PAUSE_SECONDS_MIN = 1.0
-
-
-def pause_between_watermarks(tasks: int, partitions: int) -> float:
-    """Seconds between two announcements of each of so many tasks to so many partitions; 0 where they are few."""
-    pause_seconds = tasks * partitions / WATERMARKS_PER_SECOND_MAX
-    return pause_seconds if pause_seconds > _PAUSE_SECONDS_MIN else 0.0
-
-
-class EventTimeNews(NamedTuple):
-    """What a task has to say of its event time."""
-
-    watermark_ms: int
-    idle: bool = False
-    ended: bool = False
-
-
 class WatermarkEmitter:
     """The event time that this task last announced to the stages behind it."""
 
-    def __init__(self, wiring: TaskWiring, clock: Clock) -> None:
+    def __init__(self, wiring: TaskWiring) -> None:
         self._wiring = wiring
-        self._clock = clock
-        partitions = sum(rekey.routing.partitions for rekey in wiring.rekeys.values())
-        self._pause_seconds = pause_between_watermarks(wiring.stage_tasks, partitions)
-        self._next_seconds = float("-inf")
-        self._last: EventTimeNews | None = None
+        self._last: tuple[int, bool, bool] | None = None
         # A window's results are stamped inside the window, but sent only when it closes: announcing less than
         # that keeps them from being late at the next stage.
         self._hold_back_ms = wiring.stage.hold_back_ms
 
-    def send(self, writer: Writer, news: EventTimeNews) -> None:
+    def send(self, writer: Writer, watermark_ms: int, *, idle: bool, ended: bool = False) -> None:
         """Write a watermark record to every partition behind this task."""
-        mark_ms = max(-1, news.watermark_ms - self._hold_back_ms)
-        announced = Announced(self._wiring.partition, mark_ms, news.idle, news.ended)
+        mark_ms = max(-1, watermark_ms - self._hold_back_ms)
+        announced = Announced(self._wiring.partition, mark_ms, idle, ended)
         header = (WATERMARK_HEADER, announced.encode())
         for rekey in self._wiring.rekeys.values():
             rekey.tell(writer, max(0, mark_ms), (header,))
-        self._last = news
-        self._next_seconds = self._clock.monotonic_seconds() + self._pause_seconds
+        self._last = (watermark_ms, idle, ended)
 
-    def is_new(self, news: EventTimeNews) -> bool:
-        """True when there is someone to tell who has not heard it."""
-        return bool(self._wiring.rekeys) and news != self._last
-
-    def is_due(self, news: EventTimeNews) -> bool:
-        """True when it should be told now: event time that has only moved waits for its turn."""
-        has_moved_only = self._last is not None and news[1:] == self._last[1:]
-        is_early = has_moved_only and self._clock.monotonic_seconds() < self._next_seconds
-        return self.is_new(news) and not is_early
+    def is_due(self, watermark_ms: int, *, idle: bool, ended: bool = False) -> bool:
+        """True when there is someone to tell, and something new."""
+        return bool(self._wiring.rekeys) and (watermark_ms, idle, ended) != self._last
 
     @property
     def is_left_out(self) -> bool:
         """True when the stages behind may have heard, from an earlier owner too, that they need not wait for it."""
-        return bool(self._wiring.rekeys) and (self._last is None or self._last.idle or self._last.ended)
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedCommit:
-    """An epoch that is drained: what is left of its commit asks nothing of operators any more."""
-
-    position: InputPosition
-    place: CutPlace | None
-    chosen: Mapping[str, Sequence[Change]]
-    """What goes to eventual changelogs with it."""
-
-
-def chosen_changes(context: TaskContext, primary_next: int, *, complete: bool) -> dict[str, list[Change]]:
-    """What goes to eventual changelogs with this commit. ``primary_next`` is the offset of the primary input."""
-    stores = context.stores
-    return {
-        name: changelog.choose(stores[name].changes(), stores[name].get_many, primary_next, complete=complete)
-        for name, changelog in context.eventual_changelogs.items()
-    }
-
-
-def replay_from(context: TaskContext) -> Moment | None:
-    """Where the replay of what eventual changelogs have left out begins; None while they leave nothing out."""
-    return next((changelog.replay_from for changelog in context.eventual_changelogs.values()), None)
+        return bool(self._wiring.rekeys) and (self._last is None or self._last[1] or self._last[2])
 
 
 def commit_epoch(

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterable, Mapping
 
 from stateflow.changelog.event_time import UNKNOWN_MS, Announced, EventTime
-from stateflow.changelog.position import CutPlace, InputPosition
+from stateflow.changelog.position import CutPlace, InputPosition, Moment
 from stateflow.clock import Clock
 from stateflow.errors import StateflowError
 from stateflow.failpoints import reach
@@ -21,18 +21,10 @@ from stateflow.runtime.event_time.untimely import UntimelyRecords
 from stateflow.runtime.event_time.watermarks import Watermarks
 from stateflow.runtime.opening.takeover import CommitSequence
 from stateflow.runtime.snapshots.cut_marks import send_barriers, split_at_marks
-from stateflow.runtime.task.commit import (
-    EventTimeNews,
-    InputGroup,
-    PreparedCommit,
-    WatermarkEmitter,
-    chosen_changes,
-    commit_epoch,
-    replay_from,
-)
+from stateflow.runtime.task.commit import InputGroup, WatermarkEmitter, commit_epoch
 from stateflow.runtime.task.context import TaskContext
 from stateflow.runtime.task.wiring import TaskWiring
-from stateflow.store.base import TaskStores
+from stateflow.store.base import Change, TaskStores
 from stateflow.store.dirty import DirtyStore
 
 _LOG = logging.getLogger(__name__)
@@ -70,11 +62,14 @@ class Task:
         """True when the last turn left timers that are due: the host should not wait for input."""
         self._ending_ms = list(position.ending_ms)
         """Since the input has ended, and nothing has come: how far event time was carried in each timed step."""
-        self._watermark_emitter = WatermarkEmitter(wiring, clock)
+        self._watermark_emitter = WatermarkEmitter(wiring)
+        dirty = {
+            store.name: DirtyStore(stores.reader(store.name), read_cache_bytes=0)
+            for store in wiring.stage.stores
+        }
         for index in wiring.indexes:
             assert stores.position(index.family) == index.mark, f"{index.family} was not brought up"
-        families = [store.name for store in wiring.stage.stores] + [index.family for index in wiring.indexes]
-        dirty = {family: DirtyStore(stores.reader(family), read_cache_bytes=0) for family in families}
+            dirty[index.family] = DirtyStore(stores.reader(index.family), read_cache_bytes=0)
         self.context = TaskContext(wiring, writer, dirty, self._watermarks, clock)
         self.context.limit_cache(read_cache_bytes)
         self._enter(position.cut)
@@ -100,10 +95,10 @@ class Task:
 
     def is_full(self, dirty_bytes_max: int) -> bool:
         """True when the epoch should be committed early, or the timers that are due cannot go on firing."""
-        bytes_max = (
+        limit_bytes = (
             min(dirty_bytes_max, DIRTY_BYTES_PER_TURN - 1) if self.has_pending_timers else dirty_bytes_max
         )
-        return self.dirty_bytes > bytes_max
+        return self.dirty_bytes > limit_bytes
 
     @property
     def offsets(self) -> Mapping[TopicPartition, int]:
@@ -121,23 +116,26 @@ class Task:
 
         State that expires is deleted in turns that may go on.
         """
-        is_told = not self._watermark_emitter.is_new(self._event_time_news)
-        return is_told and not self.has_pending_timers and not self._has_news
+        return not self.has_pending_timers and not self._has_news
 
     @property
     def _has_news(self) -> bool:
-        is_due = self._watermark_emitter.is_due(self._event_time_news)
-        return is_due or self.context.has_sent or self._offsets != self._committed.offsets
+        return self.context.has_sent or self._offsets != self._committed.offsets or self._emits_watermark
 
     @property
-    def _event_time_news(self) -> EventTimeNews:
-        idle = self._watermarks.all_idle and not self._watermarks.all_ended
-        return EventTimeNews(self._fired_watermark_ms, idle, self.has_ended)
+    def _emits_watermark(self) -> bool:
+        return self._watermark_emitter.is_due(
+            self._fired_watermark_ms, idle=self._is_idle, ended=self.has_ended
+        )
 
     @property
     def has_ended(self) -> bool:
         """True when all input was declared to be at its end, and all that was pending has fired or closed."""
         return self._watermarks.all_ended and not self.has_pending_timers
+
+    @property
+    def _is_idle(self) -> bool:
+        return self._watermarks.all_idle and not self._watermarks.all_ended
 
     def process(self, batch: RecordBatch) -> None:
         """Run one batch of one input partition through the stage.
@@ -175,7 +173,7 @@ class Task:
         self._watermarks.wake(port)
         if (
             self._ending_ms
-        ):  # the input had ended: where that is not done, steps know of different event times
+        ):  # the input had ended: where that is not done yet, steps know of different event times
             self._move_on()
         self.context.begin_part(part.offsets[0])
         self._tell_marks(port)
@@ -201,7 +199,7 @@ class Task:
         """Before the first record after a silence: the stages behind must wait for this task's event time again."""
         if self._watermark_emitter.is_left_out and not self.context.is_muted:
             self.context.begin_once()
-            self._watermark_emitter.send(self._writer, EventTimeNews(self._fired_watermark_ms))
+            self._watermark_emitter.send(self._writer, self._fired_watermark_ms, idle=False)
 
     def advance_time(self) -> None:
         """One turn of the host's loop: fire what time has made due, a bounded part of it.
@@ -278,29 +276,11 @@ class Task:
 
         ``complete`` brings eventual changelogs up to date, so that whoever comes next has nothing to replay.
         """
-        prepared = self.prepare_commit(complete=complete)
-        if prepared is not None:
-            self.finish_commit(prepared, group)
-        return prepared is not None
-
-    def prepare_commit(self, *, complete: bool = False) -> PreparedCommit | None:
-        """The part of a commit that runs the application's code, on the host's own thread; None when there is no need.
-
-        ``finish_commit`` must follow before anything else is asked of this task.
-        """
-        if not self.is_dirty and not (complete and replay_from(self.context) is not None):
-            return None
+        if not self.is_dirty and not (complete and self._has_unlogged):
+            return False
         place = None if self.place is None else CutPlace(self.place.number, is_last_commit=False)
-        return self._prepare(place, complete=complete)
-
-    def finish_commit(self, prepared: PreparedCommit, group: InputGroup) -> None:
-        """The rest of it: waits for brokers and disk. On any thread, as long as no other is within this task."""
-        own = (self.wiring, self.context, self._writer, self._stores)
-        commit_epoch(*own, group, prepared.position, self._commit_sequence, prepared.chosen)
-        self._committed = prepared.position
-        self._enter(prepared.place)
-        self.commits_total += 1
-        reach("commit.done")
+        self._commit(group, place, complete=complete)
+        return True
 
     def take_place(self, number: int, group: InputGroup, starts: Mapping[TopicPartition, int]) -> None:
         """Commit, whether or not there is anything to commit, as this task's place in a cut.
@@ -314,7 +294,7 @@ class Task:
         for source, offset_next in starts.items():
             self._offsets.setdefault(source, offset_next)
         self.context.begin_once()
-        self.finish_commit(self._prepare(CutPlace(number, is_last_commit=True), complete=True), group)
+        self._commit(group, CutPlace(number, is_last_commit=True), complete=True)
         self.cut_number_max = number
 
     def leave_cut(self) -> None:
@@ -335,22 +315,47 @@ class Task:
         self.place = place
         self.context.cut_number = None if place is None else place.number
 
-    def _prepare(self, place: CutPlace | None, *, complete: bool) -> PreparedCommit:
+    def _commit(self, group: InputGroup, place: CutPlace | None, *, complete: bool) -> None:
         reach("commit.before_drain")
-        if not self.has_pending_timers:  # else the next turns go on: one more would make the epoch longer
+        if (
+            not self.has_pending_timers
+        ):  # else the next turns go on: one more here would make the epoch longer
             self.advance_time()  # 1: drain
         reach("commit.after_drain")
-        news = self._event_time_news
-        if self._watermark_emitter.is_due(news):
+        if self._emits_watermark:
             self.context.begin_once()
-            self._watermark_emitter.send(self._writer, news)
+            self._watermark_emitter.send(
+                self._writer, self._fired_watermark_ms, idle=self._is_idle, ended=self.has_ended
+            )
         if place is not None and place.is_last_commit:
             send_barriers(self._writer, self.wiring.rekeys, place.number, max(0, self._fired_watermark_ms))
-        primary_next = self._offsets.get(self.wiring.inputs[0], 0)
-        chosen = chosen_changes(self.context, primary_next, complete=complete)
+        chosen = self._chosen(complete=complete)
         event_time, ending_ms = self._watermarks.event_time(), tuple(self._ending_ms)
-        position = InputPosition(dict(self._offsets), event_time, replay_from(self.context), place, ending_ms)
-        return PreparedCommit(position, place, chosen)
+        position = InputPosition(dict(self._offsets), event_time, self._replay_from, place, ending_ms)
+        sequence = self._commit_sequence
+        commit_epoch(self.wiring, self.context, self._writer, self._stores, group, position, sequence, chosen)
+        self._committed = position
+        self._enter(place)
+        self.commits_total += 1
+        reach("commit.done")
+
+    def _chosen(self, *, complete: bool) -> dict[str, list[Change]]:
+        """What goes to eventual changelogs with this commit."""
+        primary = self._offsets.get(self.wiring.inputs[0], 0)
+        stores = self.context.stores
+        return {
+            name: changelog.choose(stores[name].changes(), stores[name].get_many, primary, complete=complete)
+            for name, changelog in self.context.eventual_changelogs.items()
+        }
+
+    @property
+    def _has_unlogged(self) -> bool:
+        return self._replay_from is not None
+
+    @property
+    def _replay_from(self) -> Moment | None:
+        changelogs = self.context.eventual_changelogs.values()
+        return next((changelog.replay_from for changelog in changelogs), None)
 
     def flush(self) -> None:
         """Make what was committed durable on the local disk, so that the next restore is short."""

@@ -64,8 +64,6 @@ class TaskWiring:
     Behind several tasks a record does not say from which it is. Behind a task with state, what time makes it send
     comes between the records.
     """
-    stage_tasks: int = 1
-    """How many tasks the stage has."""
     indexes: tuple[DerivedIndex, ...] = ()
     """Indexes of the stores: derived, and in no changelog."""
 
@@ -152,7 +150,6 @@ class Wiring:
             },
             entries=entries,
             is_in_order=self._is_in_order(stage),
-            stage_tasks=catalog.partitions(stage.name),
             indexes=tuple(index(entries[store]) for store, index in sorted(stage.indexes.items())),
             log_policy=ChangelogPolicy.of(catalog),
         )

@@ -26,7 +26,6 @@ from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.snapshots.cuts import Cuts
 from stateflow.runtime.task.task import Task
 from stateflow.runtime.task.wiring import TaskWiring, Wiring
-from stateflow.runtime.worker.commits import COMMITS_PER_TURN_MAX, Commits, RunningTask
 from stateflow.runtime.worker.intake import Intake
 from stateflow.runtime.worker.memory import TaskMemory
 from stateflow.runtime.worker.observing import WorkerObserver
@@ -63,9 +62,8 @@ class Worker:
         self._observer = observer
         self._wiring = wiring
         self._primary_topics = wiring.primary_topics()
-        self._tasks: dict[TopicPartition, RunningTask] = {}
+        self._tasks: dict[TopicPartition, _Running] = {}
         self._memory = TaskMemory(settings)
-        self._commits = Commits(settings)
         opener = Opener(cluster, open_stores, settings, clock, observer)
         self._starting = StartingTasks(opener, settings, clock, openings)
         self._purge = Purge(cluster, settings.purge_interval_seconds, clock)
@@ -93,7 +91,8 @@ class Worker:
                 self.step()
             self._tell_untimely(is_last=True)
             reach("stop.before_release")
-            self._release(list(self._tasks))
+            for primary in list(self._tasks):
+                self._release(primary)
             reach("stop.before_leave")
         finally:
             self.close()
@@ -124,7 +123,6 @@ class Worker:
             self._become_idle(source)
         for primary in list(self._tasks):
             self._advance(primary)
-        self._commit_due()
         self._tell_untimely()
         if self.quiet_listener is not None and is_idle:
             self._say_quiet(len(self._tasks) if self.is_quiet else None)
@@ -145,7 +143,6 @@ class Worker:
                 stack.callback(self._news.close)
             stack.callback(self._group.close)
             stack.callback(self._starting.close)
-            stack.callback(self._commits.close)
             for primary in list(self._tasks):
                 stack.callback(self._abandon, primary)
         reach("stop.after_leave")
@@ -182,7 +179,8 @@ class Worker:
         reach("handover.revoked")
         for primary in partitions:
             self._starting.cancel(primary)
-        self._release([primary for primary in partitions if primary in self._tasks])
+            if primary in self._tasks:
+                self._release(primary)
 
     def on_lost(self, partitions: Sequence[TopicPartition]) -> None:
         """The partitions are someone else's already: abandon."""
@@ -199,7 +197,7 @@ class Worker:
         self._starting.submit(primary, self._wiring.task(stage, primary.partition))
 
     def _start(self, primary: TopicPartition, opened: OpenedTask) -> None:
-        self._tasks[primary] = RunningTask(opened, self._clock.monotonic_seconds())
+        self._tasks[primary] = _Running(opened, self._clock.monotonic_seconds())
         self._memory.begin(primary, opened.task)
         reach("handover.before_start")
         self._intake.start(opened.starts)
@@ -228,9 +226,9 @@ class Worker:
         running, batch = self._tasks[primary], self._intake.take(seconds)
         keeps_epoch = self._keeps_epoch(primary, lambda: self._process_parts(running, batch))
         if keeps_epoch and self._memory.is_full(primary):
-            self._commit([primary])
+            self._commit(primary)
 
-    def _process_parts(self, running: RunningTask, batch: RecordBatch) -> None:
+    def _process_parts(self, running: _Running, batch: RecordBatch) -> None:
         """A slice, divided where the task takes its place in a cut."""
         cuts = self._cuts
         for part, cut_number in [(batch, None)] if cuts is None else cuts.parts(running.task, batch):
@@ -259,14 +257,22 @@ class Worker:
         running = self._tasks[primary]
         if not self._keeps_epoch(primary, running.task.advance_time):
             return
+        now_seconds = self._clock.monotonic_seconds()
         for source in running.task.wiring.inputs:
             running.task.reached(source, self._intake.position(source))
         if not self._keeps_epoch(primary, lambda: self._advance_barriers_and_ends(running)):
             return
-        if self._memory.is_full(primary):
-            self._commit([primary])
+        is_due = now_seconds - running.committed_seconds >= self._settings.commit_interval_seconds
+        if self._memory.is_full(primary) or is_due:
+            self._commit(primary)
+        if (
+            primary in self._tasks
+            and now_seconds - running.flushed_seconds >= self._settings.flush_interval_seconds
+        ):
+            running.task.flush()
+            running.flushed_seconds = now_seconds
 
-    def _advance_barriers_and_ends(self, running: RunningTask) -> None:
+    def _advance_barriers_and_ends(self, running: _Running) -> None:
         """Let the task have part in cuts, and tell it of inputs that have come to their ends."""
         if self._cuts is not None:
             self._cuts.take_part(running.task, self._group, running.starts)
@@ -289,34 +295,18 @@ class Worker:
             self._said_quiet = tasks
             self.quiet_listener.tell(tasks)
 
-    def _commit_due(self) -> None:
-        """Commit the tasks whose interval is over, those first that have waited longest, and flush what is due."""
-        now_seconds = self._clock.monotonic_seconds()
-        interval_seconds = self._settings.commit_interval_seconds
-        due = [
-            primary
-            for primary, running in self._tasks.items()
-            if now_seconds - running.committed_seconds >= interval_seconds
-        ]
-        due.sort(key=lambda primary: self._tasks[primary].committed_seconds)
-        self._commit(due[:COMMITS_PER_TURN_MAX])
-        self._commits.flush(self._tasks.values(), now_seconds)
-
-    def _commit(self, primaries: Sequence[TopicPartition], *, complete: bool = False) -> None:
-        tasks = {primary: self._tasks[primary] for primary in primaries}
-        if not all(running.task.is_quiet for running in tasks.values()):
-            self._say_quiet(None)
-        for primary, outcome in self._commits.commit(tasks, self._group, complete=complete):
-            if isinstance(outcome, StateflowError):
-                self._start_again(primary, outcome)
-            else:
-                self._committed(primary, is_new=outcome)
-
-    def _committed(self, primary: TopicPartition, *, is_new: bool) -> None:
+    def _commit(self, primary: TopicPartition) -> None:
         running = self._tasks[primary]
+        if not running.task.is_quiet:
+            self._say_quiet(None)
+        try:
+            committed = running.task.commit(self._group)
+        except StateflowError as error:
+            self._start_again(primary, error)
+            return
         running.committed_seconds = self._clock.monotonic_seconds()
         self._memory.note(primary)
-        if is_new:
+        if committed:
             self._starting.committed(primary)
         if running.task.wiring.is_rekeyed and running.task.place is None:  # a cut needs what is in flight
             self._purge.consumed(running.task.committed.needed_next())
@@ -337,31 +327,26 @@ class Worker:
         """Open a task whose epoch was lost to ``error``; whoever places tasks otherwise may decide otherwise."""
         self._open(primary)
 
-    def _release(self, primaries: Sequence[TopicPartition]) -> None:
-        """Commit and close tasks, before others get them."""
-        for _ in primaries:
-            reach("handover.before_commit")
+    def _release(self, primary: TopicPartition) -> None:
+        running = self._tasks[primary]
+        reach("handover.before_commit")
         if self._starting.is_unreachable:  # it would be waited for once per task
-            for primary in primaries:
-                self._abandon(primary)
-            return
-        tasks = {primary: self._tasks[primary] for primary in primaries}
-        for primary, outcome in self._commits.commit(tasks, self._group, complete=True):
-            if not isinstance(outcome, StateflowError):
-                reach("handover.after_commit")
-                continue
-            if not outcome.is_retriable:
-                raise outcome
-            task = tasks[primary].task.wiring.id
-            _LOG.warning("Task %s leaves its last epoch to its next owner: %s", task, outcome)
             self._abandon(primary)
-        closing = [self._tasks.pop(primary) for primary in primaries if primary in self._tasks]
-        for running in closing:
-            self._stop_reading(running.task.wiring)
-        self._commits.close_tasks(closing)
-        for running in closing:
-            reach("handover.after_close")
-            self._tell_released(running.task.wiring)
+            return
+        try:
+            running.task.commit(self._group, complete=True)
+        except StateflowError as error:
+            if not error.is_retriable:
+                raise
+            _LOG.warning("Task %s leaves its last epoch to its next owner: %s", running.task.wiring.id, error)
+            self._abandon(primary)
+            return
+        reach("handover.after_commit")
+        del self._tasks[primary]
+        self._stop_reading(running.task.wiring)
+        running.task.close()
+        reach("handover.after_close")
+        self._tell_released(running.task.wiring)
 
     def _abandon(self, primary: TopicPartition) -> None:
         running = self._tasks.pop(primary)
@@ -388,6 +373,18 @@ class Worker:
         _LOG.info("Task %s was released.", wiring.id)
         if self._observer is not None:
             self._observer.on_released(wiring.id)
+
+
+class _Running:
+    """A running task and when things last happened to it, in seconds of the worker's clock."""
+
+    def __init__(self, opened: OpenedTask, now_seconds: float) -> None:
+        self.task = opened.task
+        self.starts = opened.starts
+        self.ended: set[TopicPartition] = set()
+        """Source partitions that it was told the end of."""
+        self.committed_seconds = now_seconds
+        self.flushed_seconds = now_seconds
 
 
 def _offsets(opened: OpenedTask) -> str:
