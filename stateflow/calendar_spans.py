@@ -11,7 +11,6 @@ from bisect import bisect_right
 from datetime import date, datetime, timedelta
 from functools import lru_cache
 from typing import Literal, get_args
-from zoneinfo import ZoneInfo
 
 from stateflow.errors import GraphError
 
@@ -31,6 +30,9 @@ class CalendarSpans:
     """The spans of one unit in one time zone. Use :func:`spans_of`, which gives the same object for the same two."""
 
     def __init__(self, unit: CalendarUnit, zone: str) -> None:
+        # It brings a good part of the standard library: only for those who need it.
+        from zoneinfo import ZoneInfo
+
         self.unit = unit
         self.zone = zone
         self._zone = ZoneInfo(zone)
