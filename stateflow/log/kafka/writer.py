@@ -9,6 +9,7 @@ last success of its partition, and any other key is a failure.
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice, repeat
 from typing import Any
@@ -333,6 +334,12 @@ class KafkaWriter(Sender):
             if not isinstance(broken.__cause__, KafkaException):
                 raise
             raise self._writer_error(error_of(broken.__cause__), "producing") from broken
+        except:  # noqa: E722 - what comes then is no exception at all, and only this takes it
+            met: object = sys.exc_info()[1]
+            if not isinstance(met, KafkaError):
+                raise
+        # Not within the handler: what is raised there is given a context, which must be an exception.
+        raise self._writer_error(met, "producing")
 
     def _check_open(self) -> None:
         assert not self._closed, "the writer is closed"
