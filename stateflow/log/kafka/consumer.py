@@ -8,6 +8,7 @@ what a member owns is the group's assignment, not what the library reads.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
@@ -99,7 +100,7 @@ class KafkaGroupConsumer:
         client_log.warning(
             "The client of group %s does not find back to it: another takes its place.", self._group
         )
-        stuck, dealt, has_left_at_close = self._consumer, self._dealt, self._orphans is not None
+        stuck, dealt = self._consumer, self._dealt
         lost = sorted(dealt - self._untold)
         self._untold.clear()
         self._tell(self._listener.on_lost, lost)
@@ -108,12 +109,9 @@ class KafkaGroupConsumer:
         self._consumer = self._joined()
         self._consumer.incremental_assign(started(self._fetching.positions))
         stuck.incremental_unassign(stuck.assignment())
-        clock = self._admin.clock
-        part(
-            stuck,
-            self._group,
-            before=lambda: None if has_left_at_close else leave(stuck, lambda: bool(dealt), clock),
-        )
+        is_static = self._orphans is not None  # such a member keeps its place in the group
+        give_up = partial(leave, stuck, lambda: bool(dealt), self._admin.clock)
+        part(stuck, self._group, before=None if is_static else give_up)
         self._raise_listener_error()
 
     def poll(self, max_records: int, timeout_seconds: float) -> list[RecordBatch]:
