@@ -32,6 +32,8 @@ BIN = VENV / "bin"
 PYTHON = BIN / "python"
 LOCK = ROOT / "requirements.lock"
 STAMP = VENV / "stateflow.stamp"
+CORE = ROOT / "stateflow" / "native"
+CORE_STAMP = VENV / "native-core.stamp"
 PYTHON_MIN = (3, 11)
 TEST_JARS = (
     ROOT / "tests" / "foreign" / "kafka-streams.json",
@@ -127,6 +129,7 @@ def ensure_environment() -> int:
     """
     wanted = _fingerprint()
     if PYTHON.exists() and STAMP.exists() and STAMP.read_text() == wanted:
+        ensure_core()
         return 0
     started = time.monotonic()
     print("dev.py: preparing .venv (the first time takes a minute or two)", file=sys.stderr, flush=True)
@@ -146,8 +149,18 @@ def ensure_environment() -> int:
         if code := _call([*installer, *arguments]):
             return _fail("the packages could not be installed", "read the installer's message above", code)
     STAMP.write_text(wanted)
+    ensure_core()
     print(f"dev.py: .venv is ready after {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
     return 0
+
+
+def ensure_core() -> None:
+    """Build the native core of these sources, once; where that cannot be done everything works in Python."""
+    files = [CORE / "building.py", *sorted((CORE / "source").iterdir())]
+    wanted = hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()
+    if not CORE_STAMP.exists() or CORE_STAMP.read_text() != wanted:
+        _call([str(PYTHON), str(ROOT / "tools" / "native_core.py"), *(_installer() or ())])
+        CORE_STAMP.write_text(wanted)
 
 
 def _remove_former() -> None:

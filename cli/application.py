@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from stateflow.app import App, load
 from stateflow.cli.which_broker import with_running_broker
 from stateflow.config import AppOptions
-from stateflow.log.base import Cluster
 from stateflow.operators.topology import Topology
+
+if TYPE_CHECKING:
+    from stateflow.log.kafka import KafkaCluster
 
 target_argument = click.argument("target", metavar="APP")
 brokers_override = click.option(
@@ -35,7 +37,7 @@ def configured(target: str, *, brokers: str | None = None, **settings: Any) -> A
 
 
 @contextmanager
-def connected(options: AppOptions) -> Iterator[Cluster]:
+def connected(options: AppOptions) -> Iterator[KafkaCluster]:
     """The application's cluster; raises ``BrokerUnreachable`` naming the address."""
     from stateflow.log.kafka import KafkaOptions, connect
 

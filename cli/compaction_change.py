@@ -16,6 +16,7 @@ from stateflow.cli.compaction_session import (
     measure_options,
     objective_of,
     objective_options,
+    objectives_of,
     saved_option,
     session,
     topic_options,
@@ -30,6 +31,7 @@ from stateflow.cli.compaction_text import (
 )
 from stateflow.cli.options import Duration, dry_run_option, json_option
 from stateflow.cli.output import emit_json
+from stateflow.compaction.advice.fitting import fitting_cleaner, fitting_for_all
 from stateflow.compaction.advice.recommendation import Recommendation
 from stateflow.compaction.cluster.which_topics import is_ours
 from stateflow.compaction.control.broker_settings import (
@@ -93,7 +95,7 @@ def apply_command(
     """
     with session(brokers, client_config, app_id) as opened:
         measured, waits = opened.measured(opened.topics(topics, app_id), options), list[Cleaned]()
-        plan = _plan(opened, measured) if broker_settings else None
+        plan = _plan(opened, measured, options, together=app_id is not None) if broker_settings else None
         if plan is not None:
             measured = [replace(found, cleaner=plan.cleaner) for found in measured]
         advices = advise(opened, measured, options, together=app_id is not None)
@@ -123,10 +125,14 @@ def apply_command(
             waited.require()
 
 
-def _plan(opened: Session, measured: list[Measurement]) -> BrokerPlan:
-    """What suits the topic with the most keys, and is safe for all others."""
-    widest = max(measured, key=lambda found: found.records_floor / found.partitions)
-    return plan_brokers(opened.cluster, opened.admin, widest, [found.topic for found in measured])
+def _plan(
+    opened: Session, measured: list[Measurement], options: dict[str, Any], *, together: bool
+) -> BrokerPlan:
+    """What suits the topics named under their objectives, and is safe for all others."""
+    asked = objectives_of(opened, measured, options, together=together)
+    fitting = [fitting_cleaner(found, objective, costs) for found, objective, costs in asked]
+    topics = [found.topic for found in measured]
+    return plan_brokers(opened.cluster, opened.admin, measured[0].cleaner, fitting_for_all(fitting), topics)
 
 
 def _change_brokers(opened: Session, plan: BrokerPlan, *, dry_run: bool, as_json: bool) -> None:

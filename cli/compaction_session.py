@@ -13,7 +13,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from stateflow.cli.client_config import BROKERS, client_config_option, client_settings
+from stateflow.cli.client_config import client_config_option
 from stateflow.cli.compaction_brief import Advice
 from stateflow.cli.options import Duration, app_id_option, brokers_option
 from stateflow.cli.which_broker import settings_without_code
@@ -40,11 +40,12 @@ from stateflow.compaction.sensing.measure import (
 from stateflow.compaction.sensing.measurement import Measurement
 from stateflow.compaction.settings.providers import PROVIDERS
 from stateflow.errors import BrokerRefused, ConfigError
+from stateflow.log.client_file import BROKERS, client_settings
 from stateflow.log.kafka import KafkaCluster, connect
 
 _GIVEN_RATE_ERROR = 0.1
-_PROBE_RECORDS_MAX = 250_000
-"""What restores on trial may read of a topic: one to two seconds of CPU."""
+_PROBE_RECORDS_MAX = 150_000
+"""What restores on trial may read of a topic: about a second of CPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,12 +158,19 @@ def recommendations(
     opened: Session, measured: list[Measurement], options: dict[str, Any], *, together: bool
 ) -> Iterator[tuple[Measurement, Recommendation]]:
     """Recommend for what was measured; ``together`` divides the restore time among the topics."""
+    for found, wanted, cost in objectives_of(opened, measured, options, together=together):
+        provider = options["provider"]
+        yield found, recommend_allowed(opened.admin, found, wanted, costs=cost, provider=provider)
+
+
+def objectives_of(
+    opened: Session, measured: list[Measurement], options: dict[str, Any], *, together: bool
+) -> list[tuple[Measurement, Objective, Costs]]:
+    """Each topic with what is asked of it and the costs of its broker."""
     costs = [opened.costs(found) for found in measured]
     objective = objective_of(options)
     objectives = shared_objectives(measured, objective, costs) if together else [objective] * len(measured)
-    for found, cost, wanted in zip(measured, costs, objectives, strict=True):
-        provider = options["provider"]
-        yield found, recommend_allowed(opened.admin, found, wanted, costs=cost, provider=provider)
+    return list(zip(measured, objectives, costs, strict=True))
 
 
 def advise(

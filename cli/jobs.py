@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from stateflow.cli.options import dry_run_option, json_option
+from stateflow.cli.options import dry_run_option, json_option, spark_setting
 from stateflow.cli.output import emit_json, emit_table
 from stateflow.errors import ConfigError
 from stateflow.spark.submit import Submission, template, templates, write_copy
@@ -66,18 +66,9 @@ def submit(
     program = Path(job) if job.endswith(".py") else template(job).path
     if not program.exists():
         raise ConfigError(f"There is no file {program}.", action="give a job's name or an existing file.")
-    settings = dict(_setting(text) for text in conf)
+    settings = dict(map(spark_setting, conf))
     submission = Submission(program=program, arguments=arguments, master=master, conf=settings)
     if dry_run:
         click.echo(shlex.join(submission.command()))
         return
     ctx.exit(submission.run())
-
-
-def _setting(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise ConfigError(
-            f"--conf {text!r} is not NAME=VALUE.", action="write for example spark.driver.memory=2g."
-        )
-    return name, value

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from stateflow.cli.which_broker import default_brokers
+from stateflow.errors import ConfigError
 
 _UNITS_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
@@ -52,3 +53,13 @@ images_option = click.option(
     metavar="LOCATION",
     help="Where images are kept: a directory, s3://…, gs://… or hdfs://…; the setting `images` by default.",
 )
+
+
+def spark_setting(text: str) -> tuple[str, str]:
+    """Name and value of a ``--conf``. Raises ``ConfigError``."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ConfigError(
+            f"--conf {text!r} is not NAME=VALUE.", action="write for example spark.driver.memory=2g."
+        )
+    return name, value

@@ -12,7 +12,7 @@ import msgspec
 
 from stateflow.catalog.control import ControlTopic
 from stateflow.catalog.model import Catalog
-from stateflow.catalog.names import members_topic
+from stateflow.catalog.names import claims_topic, members_topic
 from stateflow.cli.application import (
     brokers_override,
     configured,
@@ -22,10 +22,12 @@ from stateflow.cli.application import (
 )
 from stateflow.cli.options import dry_run_option, json_option, yes_option
 from stateflow.cli.output import emit_json, emit_pairs
+from stateflow.clock import SystemClock
 from stateflow.errors import ConfigError
 from stateflow.log.base import Cluster, Committed
 from stateflow.operators.topology import Topology
 from stateflow.record import TopicPartition
+from stateflow.runtime.opening.claims import fence_all_claims
 from stateflow.runtime.worker.lag import stage_inputs
 from stateflow.scale.generation import await_stopped
 
@@ -107,6 +109,7 @@ def _forget(
     if not dry_run:
         if not yes:
             click.confirm(f"Forget {len(topics)} topics and {len(sources)} positions of {app!r}?", abort=True)
+        fence_all_claims(cluster, app, SystemClock())  # nobody knows of them once their log is gone
         _move_to_start(cluster, app, sources)
         cluster.delete(topics)
         shutil.rmtree(local, ignore_errors=False) if local.exists() else None
@@ -205,7 +208,8 @@ def _own_topics(cluster: Cluster, catalog: Catalog) -> list[str]:
     """Topics of every generation, the control topic last: until it is gone, a failed reset can be repeated."""
     recorded = {topic for entry in catalog.generations.values() for topic in entry.topic_ids}
     control = ControlTopic(cluster, catalog.app.app).topic
-    return [*sorted(cluster.describe({*recorded, members_topic(catalog.app.app)})), control]
+    app = catalog.app.app
+    return [*sorted(cluster.describe({*recorded, members_topic(app), claims_topic(app)})), control]
 
 
 def _move_to_start(cluster: Cluster, app: str, sources: list[TopicPartition]) -> None:

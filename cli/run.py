@@ -8,6 +8,7 @@ import sys
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -18,10 +19,9 @@ from stateflow.cli.application import (
     connected,
     state_dir_override,
     target_argument,
-    topology_of,
 )
 from stateflow.cli.compaction_beside import watch_beside
-from stateflow.cli.options import Duration, dry_run_option, json_option
+from stateflow.cli.options import Duration, dry_run_option, json_option, spark_setting
 from stateflow.cli.output import emit_json, emit_pairs
 from stateflow.cli.watching import WorkerLines
 from stateflow.clock import SystemClock
@@ -42,6 +42,9 @@ from stateflow.runtime.worker.prepare import missing_topics, prepare
 from stateflow.runtime.worker.supervisor import PARENT_PIPE_OPTION, QUIET_PIPE_OPTION, Supervisor
 from stateflow.scale.generation import await_stopped, refuse_beside_query
 
+if TYPE_CHECKING:
+    from stateflow.spark.session import SparkSettings
+
 
 @dataclass(frozen=True, slots=True)
 class End:
@@ -54,7 +57,11 @@ class End:
 @click.command()
 @target_argument
 @click.option("--runner", type=click.Choice(["local", "spark"]), default="local", show_default=True)
-@click.option("--workers", type=click.IntRange(1, 64), default=1, show_default=True, help="Worker processes.")
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 64),
+    help="Worker processes (1 by default); with Spark long-running tasks (by default one for each slot).",
+)
 @click.option(
     "--until-drained", "--until-idle", is_flag=True, help="Stop when all input there is was processed."
 )
@@ -80,8 +87,19 @@ class End:
 @click.option(
     "--checkpoint-dir",
     type=click.Path(path_type=Path),
-    help="Spark only: where the query keeps its progress.",
+    help="Spark only, in micro-batches: where the query keeps its progress.",
 )
+@click.option(
+    "--micro-batch",
+    is_flag=True,
+    help="Spark only: tasks that end with each micro-batch, as with --until-drained, instead of long-running workers.",
+)
+@click.option(
+    "--master",
+    metavar="URL",
+    help="Spark only: the cluster, spark://host:port, yarn or k8s://…; by default this machine, 2 slots.",
+)
+@click.option("--conf", multiple=True, metavar="NAME=VALUE", help="A Spark setting; may be repeated.")
 @click.option(PARENT_PIPE_OPTION, "with_parent", is_flag=True, hidden=True)
 @click.option(QUIET_PIPE_OPTION, "quiet_to", type=int, hidden=True)
 @click.option("-v", "--verbose", is_flag=True, help="Log every task's start and release.")
@@ -90,7 +108,7 @@ class End:
 def command(
     target: str,
     runner: str,
-    workers: int,
+    workers: int | None,
     until_drained: bool,
     end_of_input: bool,
     standby: int | None,
@@ -99,6 +117,9 @@ def command(
     restore_within: float | None,
     member: str | None,
     checkpoint_dir: Path | None,
+    micro_batch: bool,
+    master: str | None,
+    conf: tuple[str, ...],
     with_parent: bool,
     quiet_to: int | None,
     verbose: bool,
@@ -120,10 +141,16 @@ def command(
         restore_within_seconds=restore_within,
         standby_replicas=standby,
     )
-    if workers > 1 and (member is not None or runner == "spark"):
+    if member is not None and ((workers or 1) > 1 or runner == "spark"):
         raise ConfigError(
-            "--workers starts several local workers and names them itself.",
-            action="leave out --name and --runner spark, or run one worker.",
+            "Several workers, and those that Spark hosts, are named by who starts them.",
+            action="leave out --name, or run one local worker.",
+        )
+    micro_batch = micro_batch or until_drained or checkpoint_dir is not None
+    if runner == "spark" and micro_batch and workers is not None:
+        raise ConfigError(
+            "In micro-batches Spark places a task wherever a slot is free.",
+            action="leave out --workers; or run without --until-drained, --micro-batch and --checkpoint-dir.",
         )
     if end_of_input and not (until_drained or with_parent):
         raise ConfigError(
@@ -134,8 +161,14 @@ def command(
     if dry_run:
         _show_plan(app, as_json=as_json)
     elif runner == "spark":
-        _run_on_spark(app, target, end, checkpoint_dir=checkpoint_dir)
-    elif workers > 1:
+        from stateflow.spark.session import SparkSettings
+
+        name = f"stateflow-{app.id}"
+        spark = SparkSettings(app_name=name, ui=True, master=master, conf=dict(map(spark_setting, conf)))
+        _run_on_spark(
+            app, target, end, workers, spark, micro_batch=micro_batch, checkpoint_dir=checkpoint_dir
+        )
+    elif workers is not None and workers > 1:
         _run_several(app, target, workers, end, verbose=verbose)
     else:
         _run_one(app, member, end, with_parent=with_parent, quiet_to=quiet_to)
@@ -177,6 +210,7 @@ def _run_one(app: App, member: str | None, end: End, *, with_parent: bool, quiet
             end_of_input=end.is_of_input,
             with_parent=with_parent,
             quiet_to=quiet_to,
+            is_reachable=cluster.is_reachable,
         )
 
 
@@ -206,24 +240,34 @@ def _run_several(app: App, target: str, workers: int, end: End, *, verbose: bool
         check_not_interrupted(signalled)
 
 
-def _run_on_spark(app: App, target: str, end: End, *, checkpoint_dir: Path | None) -> None:
+def _run_on_spark(
+    app: App,
+    target: str,
+    end: End,
+    workers: int | None,
+    spark: SparkSettings,
+    *,
+    micro_batch: bool,
+    checkpoint_dir: Path | None,
+) -> None:
     from stateflow.spark.connection import Connection
-    from stateflow.spark.runner import Pipeline, PipelineSettings, run_spark
+    from stateflow.spark.long_running import LongRunSettings, run_long
+    from stateflow.spark.runner import PipelineSettings, run_spark
+    from stateflow.spark.shipping import pipeline_of
 
-    options = app.options
-    pipeline = Pipeline(
-        topology=app.topology(),
-        guarantee=options.guarantee,
-        partitions=options.partitions,
-        load=functools.partial(topology_of, target),
-    )
+    options, pipeline = app.options, pipeline_of(target, app)
+    connection, settings = Connection(options.brokers, options.client), worker_settings(options)
+    if not micro_batch:
+        run = run_long(pipeline, connection, settings, settings=LongRunSettings(workers=workers, spark=spark))
+        click.echo(f"{run.slots_total:,} offsets of input, {run.workers} workers.", err=True)
+        return
     totals = run_spark(
         pipeline,
-        Connection(options.brokers, options.client),
-        worker_settings(options),
+        connection,
+        settings,
         until_idle=end.is_awaited,
         end_of_input=end.is_of_input,
-        settings=PipelineSettings(checkpoint_dir=checkpoint_dir),
+        settings=PipelineSettings(checkpoint_dir=checkpoint_dir, spark=spark),
     )
     click.echo(f"{totals.records_total:,} records in {totals.epochs_total} micro-batches.", err=True)
 

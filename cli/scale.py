@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -30,13 +32,18 @@ from stateflow.clock import SystemClock
 from stateflow.config import AppOptions
 from stateflow.errors import Interrupted
 from stateflow.log.base import Cluster
+from stateflow.log.kafka import connect
 from stateflow.scale import generation as generations
 from stateflow.scale.engine import Engine, InProcess
 from stateflow.scale.past_runs import PastRuns
 from stateflow.scale.plan import Plan, make_plan
+from stateflow.scale.processes import Processes
+from stateflow.scale.scope import moved_topics
 from stateflow.scale.start import start
 
 LOCAL_LANES = 2
+PROCESSES_FROM_SLOTS = 300_000
+"""Processes take a second to start; from so much on they pay, as each has a core of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +89,7 @@ engine_option = click.option(
     type=click.Choice(["spark", "local"]),
     default="spark",
     show_default=True,
-    help="Who moves the partitions: Spark tasks, or threads of this process.",
+    help="Who moves the state: Spark tasks, or this machine alone (threads, or processes if there is much).",
 )
 
 
@@ -147,7 +154,7 @@ def start_command(
         if images is not None and (left_behind := images.left_behind()):
             click.echo(left_behind, err=True)
         past, resumes, started_at = PastRuns(), generations.preparing(catalog) is not None, time.monotonic()
-        with _engine(engine, cluster, options) as runner:
+        with _engine(engine, cluster, options, catalog) as runner:
             outcome = start(
                 cluster,
                 app,
@@ -234,9 +241,14 @@ def _chosen(target: str | None, app_id: str | None, brokers: str | None) -> tupl
 
 
 @contextmanager
-def _engine(name: str, cluster: Cluster, options: AppOptions) -> Iterator[Engine]:
+def _engine(name: str, cluster: Cluster, options: AppOptions, catalog: Catalog) -> Iterator[Engine]:
     if name == "local":
-        yield InProcess(cluster, LOCAL_LANES)
+        if _local_kind(cluster, catalog) == "local":
+            yield InProcess(cluster, LOCAL_LANES)
+            return
+        connection = functools.partial(connect, options.brokers, options.client)
+        with Processes(connection, os.cpu_count() or LOCAL_LANES) as processes:
+            yield processes
         return
     from stateflow.spark.connection import Connection
     from stateflow.spark.engine import SparkEngine
@@ -244,6 +256,17 @@ def _engine(name: str, cluster: Cluster, options: AppOptions) -> Iterator[Engine
 
     with spark_session(SparkSettings(app_name="stateflow-repartition")) as session:
         yield SparkEngine(session, Connection(options.brokers, options.client))
+
+
+def _local_kind(cluster: Cluster, catalog: Catalog) -> str:
+    """What "local" stands for, by how much there is to read."""
+    sources = [
+        source
+        for topic in moved_topics(catalog)
+        for source in topic.partitions(catalog, catalog.active.generation)
+    ]
+    slots = sum(offsets.slots for offsets in cluster.ranges(sources).values())
+    return "local" if slots < PROCESSES_FROM_SLOTS else "processes"
 
 
 def _plan(cluster: Cluster, app: str, change: Change, engine: str, *, count_keys: bool) -> Plan:
@@ -254,7 +277,7 @@ def _plan(cluster: Cluster, app: str, change: Change, engine: str, *, count_keys
         catalog,
         change.routing(catalog),
         lanes=LOCAL_LANES,
-        engine=engine,
+        engine=_local_kind(cluster, catalog) if engine == "local" else engine,
         past=PastRuns().read(),
         count_keys=count_keys,
     )

@@ -182,7 +182,8 @@ def _bar(progress: Progress) -> str:
     share = progress.slots_done / progress.slots_total if progress.slots_total else 1.0
     filled = round(share * _BAR_WIDTH)
     eta = f", {progress.eta_seconds:.0f} s left" if progress.eta_seconds else ""
+    written = f", {progress.records_written_total:,} written" if progress.step == "moving" else ""
     return (
-        f"moving [{'#' * filled}{'.' * (_BAR_WIDTH - filled)}] {share:4.0%}"
-        f" {progress.slots_done:,}/{progress.slots_total:,} slots, {progress.rate:,.0f}/s{eta}"
+        f"{progress.step} [{'#' * filled}{'.' * (_BAR_WIDTH - filled)}] {share:4.0%}"
+        f" {progress.records_read_total:,} records read{written}, {progress.rate:,.0f}/s{eta}"
     )

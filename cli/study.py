@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-
 import click
 
-from stateflow.errors import ConfigError
+from stateflow.cli.laboratory import laboratory_command
 
 STUDIES: dict[str, str] = {
     "compaction": "Restore time against log compaction: the DRSS'19 grid, and our tuner beside it.",
     "states": "State types against what is done with them.",
     "time": "Random logs against an oracle and Kafka Streams: do results depend on anything but the log?",
+    "operators": "Every verb on random logs, straight, killed and repartitioned, against an oracle.",
     "endurance": "Slow code, hot keys, many windows and tasks, an absent broker: do workers stay?",
+    "linear-road": "Tolls of crowded expressways: the load that is answered within 5 seconds.",
+    "recovery": "Lost state rebuilt by several jobs over parts of a changelog: how much faster, and is it the same?",
+    "spark-faults": "Drivers, executors and Python workers of Spark killed amid jobs and a running application.",
     "faults": "Crashes, hangs, exceptions and a spoilt network: is anything lost, or counted twice?",
 }
 
 
 class Studies(click.Group):
-    """A group whose commands are the files `lab/commands/<name>.py`, imported when first used."""
+    """A group whose commands are the files `lab/commands/<name>.py`, imported when first used.
+
+    A dash in a command's name is an underscore in that of its file.
+    """
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """Every study, in the order of the table."""
@@ -33,24 +37,12 @@ class Studies(click.Group):
         """
         if cmd_name not in STUDIES:
             return None
-        if not has_laboratory():
-            raise ConfigError(
-                f"`stateflow study {cmd_name}` needs the laboratory, which packages leave out.",
-                action=f"Clone the project and run `python3 dev.py exec stateflow study {cmd_name}` there.",
-            )
-        command = importlib.import_module(f"stateflow.lab.commands.{cmd_name}").command
-        assert isinstance(command, click.Command), f"lab/commands/{cmd_name}.py must define a click command"
-        return command
+        return laboratory_command(cmd_name.replace("-", "_"), f"study {cmd_name}")
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the studies from the table, without importing any."""
         with formatter.section("Studies"):
             formatter.write_dl([(name, STUDIES[name]) for name in self.list_commands(ctx)])
-
-
-def has_laboratory() -> bool:
-    """Whether this is a checkout: the wheel leaves `lab/` out."""
-    return importlib.util.find_spec("stateflow.lab") is not None
 
 
 @click.group(cls=Studies)

@@ -69,7 +69,7 @@ def _declared(app: App) -> list[TopicSpec]:
         for topic in app.topics
     }
     for stage in app.topology().stages:
-        for name in (*stage.sources, *stage.outputs):
+        for name in stage.topics:
             specs.setdefault(name, TopicSpec(name, options.partitions, options.replication, _CONFIG))
     return list(specs.values())
 

@@ -17,7 +17,8 @@ from stateflow.log.base import Cluster
 from stateflow.runtime.event_time.held_back import held_back
 from stateflow.runtime.event_time.untimely import KINDS, shown_instant, shown_span
 from stateflow.runtime.standby.mixing import read_membership
-from stateflow.runtime.standby.records import CopyReport, MemberRecord, UntimelyReport
+from stateflow.runtime.standby.records import CopyReport, MemberRecord, UntimelyReport, WaitingReport
+from stateflow.runtime.worker.worker_news import WAITING_REPEAT_SECONDS
 
 HELD_HEADER = (
     "task",
@@ -28,6 +29,8 @@ HELD_HEADER = (
     "behind by",
     "to read",
 )
+WAITING_HEADER = ("task", "worker", "waits for s", "attempts", "error", "the last one met")
+_TOLD_MS_MAX = int(2.5 * 1000 * WAITING_REPEAT_SECONDS)
 _HELD = ("task", "reached_ms", "waits_for", "mark_ms", "furthest_ms", "slots")
 
 
@@ -40,8 +43,8 @@ def command(target: str | None, app_id: str | None, brokers: str | None, as_json
     """Show the workers of APP (or --app ID) that run with standby copies: tasks, copies, lag, rate, ETA.
 
     Lag is in offsets of the changelogs. Workers report at once when they start, stop or warm up, and every 5 s. Below,
-    of workers of any kind: the inputs that hold event time back, as of the last commits, and records that came too
-    late for a window, or too far ahead of time, in the last hour.
+    of workers of any kind: tasks that wait for a cause that may pass, the inputs that hold event time back, as of the
+    last commits, and records that came too late for a window, or too far ahead of time, in the last hour.
     """
     from stateflow.log.kafka import connect
 
@@ -63,6 +66,9 @@ def command(target: str | None, app_id: str | None, brokers: str | None, as_json
         emit_table(header, [_text_row(copy) for copy in facts["copies"]])
         for task, worker in sorted(facts["warming"].items()):
             click.echo(f"{task} moves to {worker} when its copy has caught up")
+    if facts["waiting"]:
+        click.echo()
+        emit_table(WAITING_HEADER, [_waiting_row(row) for row in facts["waiting"]])
     if facts["held_back"]:
         click.echo()
         emit_table(HELD_HEADER, [held_row(row) for row in facts["held_back"]])
@@ -76,6 +82,7 @@ def standby_facts(cluster: Cluster, app: str) -> dict[str, Any]:
     """What the living workers last told: `workers`, `copies` with lag, `warming` tasks, the placement's number.
 
     `held_back` is, of each task whose event time waits for one input while others are further, which one.
+    `waiting` are tasks that do not run and are tried again, with what the last attempt met.
     `untimely` is what tasks have met of late records and of those too far ahead; of workers that have ended, too, for
     as long as the topic keeps it.
     """
@@ -103,6 +110,7 @@ def standby_facts(cluster: Cluster, app: str) -> dict[str, Any]:
             key=lambda row: (row["task"], row["state"] != "running", row["worker"]),
         ),
         "warming": {} if placement is None else placement.warmup,
+        "waiting": [] if membership is None else _waiting_facts(membership.waiting.values(), now_ms),
         "untimely": [] if membership is None else _untimely_facts(membership.untimely.values(), now_ms),
         "held_back": held_facts(cluster, app),
     }
@@ -133,6 +141,19 @@ def held_row(row: dict[str, Any]) -> list[object]:
         "–" if row["off_ms"] is None else shown_span(row["off_ms"]),
         row["slots"],
     ]
+
+
+def _waiting_facts(reports: Iterable[WaitingReport], now_ms: int) -> list[dict[str, Any]]:
+    """Those that were told lately: a worker says it again and again, unless it has ended."""
+    return [
+        {**msgspec.structs.asdict(report), "waits_seconds": round(max(0, now_ms - report.since_ms) / 1000, 1)}
+        for report in sorted(reports, key=lambda report: report.task)
+        if now_ms - report.written_ms < _TOLD_MS_MAX
+    ]
+
+
+def _waiting_row(row: dict[str, Any]) -> list[object]:
+    return [row[name] for name in ("task", "worker", "waits_seconds", "attempts", "error", "message")]
 
 
 def _untimely_facts(reports: Iterable[UntimelyReport], now_ms: int) -> list[dict[str, Any]]:

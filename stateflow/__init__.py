@@ -18,6 +18,8 @@ from stateflow.codec.windowed import CountedCodec as CountedKey
 from stateflow.codec.windowed import SessionCodec as SessionKey
 from stateflow.codec.windowed import WindowedCodec as WindowedKey
 from stateflow.config import AppOptions
+from stateflow.graphs.edge_graph import EdgeGraph, graph
+from stateflow.graphs.neighbourhoods import HopQuery
 from stateflow.operators.aggregates import (
     Aggregate,
     collect,
@@ -34,10 +36,16 @@ from stateflow.operators.aggregates import (
     sum,
     top_k,
 )
+from stateflow.operators.async_step import Cache
 from stateflow.operators.error_policy import DeadLetter, Fail, Retry, Skip
+from stateflow.operators.every import Every
 from stateflow.operators.intervals import Within
-from stateflow.operators.operator import Context, Operator
+from stateflow.operators.lookup_tables import GlobalTable, StaticTable
+from stateflow.operators.match import Match
+from stateflow.operators.operator import Context, Operator, PendingTimer
+from stateflow.operators.patterns import Pattern, PatternSteps, SkipTo, pattern
 from stateflow.operators.ports import Port, port
+from stateflow.operators.record_steps import StreamRecord
 from stateflow.operators.stream import Stream
 from stateflow.operators.table import GroupedTable, Table
 from stateflow.operators.topic_options import Topic
@@ -53,9 +61,11 @@ from stateflow.state.versioned import Version, Versioned
 
 if TYPE_CHECKING:
     from stateflow import testing
+    from stateflow.bootstrap.write import write_state
     from stateflow.codec.avro import AvroCodec as Avro
     from stateflow.codec.confluent import ConfluentAvro
     from stateflow.codec.schema_registry import SchemaRegistry
+    from stateflow.query.read import read_state
 
 __all__ = [
     "Aggregate",
@@ -64,6 +74,7 @@ __all__ = [
     "Avro",
     "Boolean",
     "Bytes",
+    "Cache",
     "Calendar",
     "CalendarKey",
     "Change",
@@ -75,11 +86,15 @@ __all__ = [
     "CountedKey",
     "Counter",
     "DeadLetter",
+    "EdgeGraph",
     "Eventual",
+    "Every",
     "Fail",
     "Float",
     "Float32",
+    "GlobalTable",
     "GroupedTable",
+    "HopQuery",
     "Hopping",
     "Int32",
     "Integer",
@@ -87,11 +102,15 @@ __all__ = [
     "JsonOf",
     "ListOf",
     "MapOf",
+    "Match",
     "MsgPack",
     "MsgPackOf",
     "Operator",
     "OrderedFloat",
     "OrderedInteger",
+    "Pattern",
+    "PatternSteps",
+    "PendingTimer",
     "Port",
     "Reducing",
     "Retry",
@@ -100,8 +119,11 @@ __all__ = [
     "SessionKey",
     "SetOf",
     "Skip",
+    "SkipTo",
     "Sliding",
+    "StaticTable",
     "Stream",
+    "StreamRecord",
     "String",
     "Table",
     "Topic",
@@ -116,18 +138,22 @@ __all__ = [
     "count",
     "first",
     "fold",
+    "graph",
     "histogram",
     "last",
     "max",
     "mean",
     "min",
+    "pattern",
     "port",
     "quantile",
+    "read_state",
     "reduce",
     "state",
     "sum",
     "testing",
     "top_k",
+    "write_state",
 ]
 
 
@@ -139,6 +165,10 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module("stateflow.codec.confluent").ConfluentAvro
     if name == "SchemaRegistry":
         return importlib.import_module("stateflow.codec.schema_registry").SchemaRegistry
+    if name == "read_state":
+        return importlib.import_module("stateflow.query.read").read_state
+    if name == "write_state":
+        return importlib.import_module("stateflow.bootstrap.write").write_state
     if name == "testing":
         return importlib.import_module("stateflow.testing")
     raise AttributeError(f"module 'stateflow' has no attribute {name!r}")

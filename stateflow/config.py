@@ -37,6 +37,7 @@ Guarantee = Literal["at-least-once", "exactly-once"]
 Count = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0)]
 ByteCount = Annotated[int, Meta(ge=0)]
+WriterCount = Annotated[int, Meta(ge=0, le=64)]
 CopyCount = Annotated[int, Meta(ge=0, le=16)]
 MemoryLimit = Annotated[int, Meta(ge=MEMORY_BYTES_MIN)]
 
@@ -52,8 +53,15 @@ class WorkerOptions:
     state_dir: Path = Path("./state")
     commit_interval_seconds: Seconds = 1.0
     """Longest time between two commits of a task: under exactly-once, how late an output can appear."""
+    commit_interval_min_seconds: Seconds | None = None
+    """Under exactly-once a worker that has time left commits a task that has sent something so soon after its last
+    commit; None is a tenth of ``commit_interval_seconds``, or 0.1 s if that is more. With as much as that setting it is
+    kept as it is. Not with ``paranoid``."""
     commit_mode: CommitMode = "standard"
     """Exactly-once: ``paranoid`` gives each transaction a producer epoch of its own (``docs/exactly-once.md``)."""
+    shared_writers: WriterCount = 0
+    """So many Kafka producers per worker are shared by its tasks, in place of one per task; 0 keeps one per task. Not
+    with ``paranoid``. Being tried: see ``docs/exactly-once.md``."""
     memory_bytes: MemoryLimit = MEMORY_BYTES
     """What one worker process may take in memory: caches, queues, changed state and restores have their shares of it
     (``docs/operating.md``)."""
@@ -197,7 +205,7 @@ class Settings:
         return Settings(replace(self.options, **{name: value}), {**self.origins, name: origin})
 
     def shown(self) -> list[Setting]:
-        """Every setting with its origin, secrets redacted, and how the memory is divided."""
+        """Every setting with its origin, secrets redacted; the shares of memory; whether the native core is in use."""
         plain = [
             Setting(name, redacted(name, getattr(self.options, name)), self.origins[name])
             for name in _hints()
@@ -211,7 +219,11 @@ class Settings:
             Setting(f"memory_bytes.{name.removesuffix('_bytes')}", str(size_bytes), "memory_bytes")
             for name, size_bytes in self.options.memory.shown()
         ]
-        return plain + shares + client
+        from stateflow.native.loading import native_state  # takes long, and is for those who ask
+
+        state = native_state()
+        core = Setting("native_core", "in use" if state.in_use else "not in use", state.why)
+        return [*plain, *shares, core, *client]
 
 
 def resolve(

@@ -119,7 +119,7 @@ class BrokerRefused(StateflowError):
 
 
 class OffsetsPending(StateflowError):
-    """An open transaction holds offsets of this group; until it ends nobody knows where the group stands."""
+    """An open transaction holds offsets of a group, or the end of a log; until it ends nobody knows where that is."""
 
     exit_code = 18
     retriable = True
@@ -211,6 +211,18 @@ class ChangelogTrimmed(StateflowError):
     exit_code = 35
 
 
+class TooManyOpenFiles(StateflowError):
+    """The system's limit of open files for this process, or for the machine, is reached; the state is unharmed."""
+
+    exit_code = 36
+
+
+class GlobalTableTooLarge(StateflowError):
+    """A global table outgrew the memory that its application gives it. ``fields``: topic, bytes_max, keys."""
+
+    exit_code = 37
+
+
 # --- catalog and generations: 40 … 49 ---------------------------------------------------------------
 
 
@@ -257,7 +269,7 @@ class MergeUndefined(StateflowError):
 
 
 class ReplayPending(StateflowError):
-    """An eventual changelog leaves out windows that the application must log before its topics are copied."""
+    """An eventual changelog leaves out windows that the application must log or close before a copy of its topics."""
 
     exit_code = 47
 

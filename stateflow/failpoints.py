@@ -38,6 +38,11 @@ POINTS: Mapping[str, str] = {
     "open.after_restore": "the stores stand for the last commit",
     "open.before_build": "a torn commit was set right, if there was one",
     "open.after_build": "the task is ready, nothing is read from its input",
+    # a task is claimed for a writer that others use, too
+    "claim.before": "the writer is there, nobody can know that it will write for the task",
+    "claim.after": "the claim is in the log, those with earlier ones may still be writing",
+    "fence.each": "one of those who claimed the task before is about to be fenced",
+    "release.before": "the task is let go of, its claim is still in the log",
     # what a torn commit left is set right
     "takeover.before_begin": "void keys, or a group's offset that is wrong, are known",
     "takeover.after_values": "true values are sent, in an open transaction",

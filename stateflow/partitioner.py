@@ -1,20 +1,21 @@
 """A key's partition exactly as Kafka's clients choose it: murmur2, seed 0x9747b28c, sign bit cleared, modulo.
 
-Algorithm: ``org.apache.kafka.common.utils.Utils.murmur2`` (Austin Appleby's MurmurHash2, 32 bits). Two
-forms with the same result: one key in plain Python, and many keys at once in numpy when that is installed.
+Algorithm: ``org.apache.kafka.common.utils.Utils.murmur2`` (Austin Appleby's MurmurHash2, 32 bits). Three
+forms with the same result: one key alone; many keys in the native core; and, where that is not in use, many keys of one
+length side by side in one long integer.
 """
 
 from __future__ import annotations
 
 import functools
-import importlib.util
 import struct
+import sys
+from array import array
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    from stateflow.native.library import Core
 
 HASH_MAX = 0x7FFFFFFF
 """The largest routing hash; hashes are 31 bits wide."""
@@ -23,8 +24,10 @@ _SEED = 0x9747B28C
 _M = 0x5BD1E995
 _R = 24
 _MASK = 0xFFFFFFFF
-_VECTOR_KEYS_MIN = 64  # below this the fixed cost of numpy exceeds what it saves
-_VECTOR_KEY_BYTES_MAX = 256  # one step per 4 bytes of the longest key
+_SIDE_BY_SIDE_MIN = 8  # for fewer keys of one length the fixed cost exceeds what is saved
+_SIDE_BY_SIDE_MAX = 4096  # longer integers leave the processor's caches
+_LANE_BYTES = 8
+_LOW_WORD = 0 if sys.byteorder == "little" else 1
 
 
 def murmur2(data: bytes) -> int:
@@ -54,47 +57,85 @@ def partition_of(key: bytes, partitions: int) -> int:
     return routing_hash(key) % partitions
 
 
-def routing_hashes(keys: Sequence[bytes]) -> Sequence[int]:
-    """:func:`routing_hash` of every key, by numpy when it is installed and it pays; always a list of ints."""
-    if len(keys) >= _VECTOR_KEYS_MIN and _has_numpy() and max(map(len, keys)) <= _VECTOR_KEY_BYTES_MAX:
-        return _routing_hashes_numpy(keys)
-    return [routing_hash(key) for key in keys]
+def _core() -> Core | None:
+    from stateflow.native.loading import core  # takes as long as much else of us, and is needed when it runs
+
+    return core()
 
 
-@functools.cache
-def _has_numpy() -> bool:
-    return importlib.util.find_spec("numpy") is not None
+def routing_hashes(keys: Sequence[bytes]) -> list[int]:
+    """:func:`routing_hash` of every key, in their order."""
+    used = _core()
+    return plain_routing_hashes(keys) if used is None else used.routing_hashes(list(keys), 0)
 
 
-def _routing_hashes_numpy(keys: Sequence[bytes]) -> list[int]:
-    """All keys side by side, one 4-byte word of each per step.
+def partitions_of(keys: Sequence[bytes], partitions: int) -> list[int]:
+    """:func:`partition_of` every key, in their order."""
+    used = _core()
+    if used is not None:
+        return used.routing_hashes(list(keys), partitions)
+    return [hash_31 % partitions for hash_31 in plain_routing_hashes(keys)]
 
-    Longest keys first, so that the keys that still have a word at step ``i`` are a prefix of the columns.
+
+def plain_routing_hashes(keys: Sequence[bytes]) -> list[int]:
+    """:func:`routing_hashes` without the native core."""
+    if len(set(map(len, keys))) == 1:
+        return _hashes_of_length(keys)
+    rows: dict[int, list[int]] = {}
+    for row, key in enumerate(keys):
+        rows.setdefault(len(key), []).append(row)
+    found = [0] * len(keys)
+    for own in rows.values():
+        for row, hash_31 in zip(own, _hashes_of_length([keys[row] for row in own]), strict=True):
+            found[row] = hash_31
+    return found
+
+
+def _hashes_of_length(keys: Sequence[bytes]) -> list[int]:
+    """The hashes of keys that are equally long."""
+    if len(keys) < _SIDE_BY_SIDE_MIN:
+        return [routing_hash(key) for key in keys]
+    found: list[int] = []
+    for first in range(0, len(keys), _SIDE_BY_SIDE_MAX):
+        found += _hashes_side_by_side(keys[first : first + _SIDE_BY_SIDE_MAX])
+    return found
+
+
+def _hashes_side_by_side(keys: Sequence[bytes]) -> list[int]:
+    """One long integer has a lane of 64 bits per key, whose lower half is the key's state.
+
+    The product of two 32-bit numbers fits into a lane, so multiplying the whole multiplies each; the mask then takes
+    away the upper halves, and with them what a shift has brought from the lane beside.
     """
-    import numpy as np
+    length, count = len(keys[0]), len(keys)
+    one = _ones(count)
+    mask = one * _MASK
+    padding = bytes(-length % 4)
+    words = array("I", padding.join(keys) + padding)
+    if sys.byteorder == "big":
+        words.byteswap()
+    stride = (length + 3) // 4
+    h = one * ((_SEED ^ length) & _MASK)
+    for index in range(length // 4):
+        k = _column(words, index, stride, count) * _M & mask
+        k ^= k >> _R & mask
+        h = (h * _M & mask) ^ (k * _M & mask)
+    if padding:
+        h = (h ^ _column(words, stride - 1, stride, count)) * _M & mask
+    h ^= h >> 13 & mask
+    h = h * _M & mask
+    h = (h ^ (h >> 15)) & one * HASH_MAX
+    return memoryview(h.to_bytes(_LANE_BYTES * count, sys.byteorder)).cast("Q").tolist()
 
-    lengths = np.fromiter(map(len, keys), dtype=np.int64, count=len(keys))
-    starts = np.cumsum(lengths) - lengths
-    buffer = b"".join(keys) + b"\0\0\0\0"  # so that a word may be read from any position
-    words_at: NDArray[np.uint32] = np.ndarray((len(buffer) - 3,), np.dtype("<u4"), buffer, strides=(1,))
-    order = np.argsort(-lengths, kind="stable")
-    lengths, starts = lengths[order], starts[order]
-    words = lengths >> 2
-    m = np.uint32(_M)
-    h = np.uint32(_SEED) ^ lengths.astype(np.uint32)
-    for step in range(int(words[0])):
-        active = int(np.searchsorted(-words, -step, side="left"))
-        k = words_at[starts[:active] + 4 * step] * m
-        k ^= k >> np.uint32(_R)
-        h[:active] = (h[:active] * m) ^ (k * m)
-    tail_bytes = lengths & 3
-    tail_masks = np.array([0, 0xFF, 0xFFFF, 0xFFFFFF], np.uint32)
-    tail = words_at[starts + 4 * words] & tail_masks[tail_bytes]
-    h = np.where(tail_bytes > 0, (h ^ tail) * m, h)
-    h ^= h >> np.uint32(13)
-    h *= m
-    h ^= h >> np.uint32(15)
-    hashes = np.empty(len(keys), np.int64)
-    hashes[order] = h & np.uint32(HASH_MAX)
-    listed: list[int] = hashes.tolist()
-    return listed
+
+def _column(words: array[int], index: int, stride: int, count: int) -> int:
+    """Word ``index`` of every key, each in its lane."""
+    lanes = bytearray(_LANE_BYTES * count)
+    memoryview(lanes).cast("I")[_LOW_WORD::2] = memoryview(words)[index::stride]
+    return int.from_bytes(lanes, sys.byteorder)
+
+
+@functools.lru_cache(maxsize=64)
+def _ones(count: int) -> int:
+    """A one in each of so many lanes."""
+    return int.from_bytes(array("Q", [1]) * count, sys.byteorder)

@@ -6,6 +6,7 @@ Offsets are only ever ``offset_first`` (included) and ``offset_next`` (excluded)
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -21,6 +22,21 @@ def is_topic_name(name: str) -> bool:
     Every name from which topics, directories and objects are called is of this form: it leaves no folder.
     """
     return _TOPIC_NAME.fullmatch(name) is not None and name not in (".", "..")
+
+
+_RECORD_OVERHEAD_BYTES = 96
+_HEADER_OVERHEAD_BYTES = 10
+
+
+def record_bytes(key: bytes | None, value: bytes | None, headers: Headers = ()) -> int:
+    """Bytes that a record takes alone in a batch of Kafka's, uncompressed; rounded up by some for lengths and deltas.
+
+    This is what ``max.message.bytes`` of a topic bounds.
+    """
+    size_bytes = _RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"")
+    for name, content in headers:
+        size_bytes += _HEADER_OVERHEAD_BYTES + len(name.encode()) + len(content or b"")
+    return size_bytes
 
 
 class TopicPartition(NamedTuple):
@@ -106,6 +122,10 @@ class RecordBatch:
             self.headers[rows],
             None if self.marks_ms is None else self.marks_ms[rows],
         )
+
+    def since(self, offset_first: int) -> RecordBatch:
+        """The rows from an offset on."""
+        return self.rows(bisect_left(self.offsets, offset_first), len(self))
 
     def records(self) -> Iterator[Record]:
         """The rows, one by one."""

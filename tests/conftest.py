@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +12,10 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from stateflow.connectors.broker.node import JVM_VARIABLE
+from stateflow.errors import SetupError
 from stateflow.testing.broker import TestBroker, open_test_broker
+from tests.class_archive import archive_arguments, archive_path, make_archive
 from tests.dealing import sort_long_first
 
 if TYPE_CHECKING:  # pytest-xdist is needed only where it is asked for: by `-n`, as `dev.py test` does
@@ -81,6 +85,23 @@ def quick_spark() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
             patch.setenv(variable, f"{SHORT_LIVED_JVM} {os.environ.get(variable, '')}".strip())
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_brokers(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A class archive for the brokers that tests start, and the scripts that start those."""
+    with pytest.MonkeyPatch.context() as patch:
+        needed_by = ("broker", "spark")
+        marks = (mark.name for item in request.session.items for mark in item.iter_markers())
+        if any(name in needed_by for name in marks):
+            try:
+                archive = archive_path()
+                make_archive(archive)
+                arguments = f"{archive_arguments(archive)} {os.environ.get(JVM_VARIABLE, '')}"
+                patch.setenv(JVM_VARIABLE, arguments.strip())
+            except SetupError as error:  # what needs a broker says so itself; other tests need none of this
+                warnings.warn(f"brokers start without a class archive: {error}", stacklevel=1)
         yield
 
 

@@ -1,4 +1,6 @@
-"""Writes requirements.lock: the packages of all extras, pinned, with the SHA-256 of every platform's files.
+"""Writes requirements.lock: the packages of the extras, pinned, with the SHA-256 of every platform's files.
+
+The compiler of the extra `native` has a lock of its own, native.lock: only who has no other fetches its 90 MB.
 
 Run by `python3 dev.py lock`. The resolver is uv, in a throw-away environment; its answer holds for every
 supported Python and platform (environment markers), and names no index. The build backend is locked too, so
@@ -8,41 +10,61 @@ that an editable install needs nothing that is not in the file.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import tomllib
 import venv
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 RESOLVER = "uv==0.13.8"
+COMPILER_EXTRA = "native"
+SOURCES = {"build": "build backend", "native": "compiler of the native core"}
 HEADER = "# Written by `python3 dev.py lock` from pyproject.toml; do not edit.\n"
 
 
 def main() -> int:
-    """Resolve pyproject.toml and replace the lock; `--upgrade` takes the newest versions."""
-    lock = ROOT / "requirements.lock"
+    """Resolve pyproject.toml and replace the locks; `--upgrade` takes the newest versions."""
     with tempfile.TemporaryDirectory() as scratch:
         uv = _install_resolver(Path(scratch) / "venv")
-        build = Path(scratch) / "build.in"
-        build.write_text("\n".join(_build_requirements()) + "\n")
-        draft = Path(scratch) / "requirements.lock"
+        extras = _project()["optional-dependencies"]
+        chosen = [f"--extra={name}" for name in extras if name != COMPILER_EXTRA]
+        build = _written(Path(scratch) / "build.in", _build_requirements())
+        compiler = _written(Path(scratch) / "native.in", extras[COMPILER_EXTRA])
+        made = [
+            _lock(uv, ROOT / "requirements.lock", [*chosen, str(ROOT / "pyproject.toml"), build]),
+            _lock(uv, ROOT / "native.lock", [compiler]),
+        ]
+    return max(made)
+
+
+def _lock(uv: Path, lock: Path, wanted: list[str]) -> int:
+    """Resolve into one lock; returns the resolver's exit code."""
+    with tempfile.TemporaryDirectory() as scratch:
+        draft = Path(scratch) / lock.name
         if lock.exists():
             draft.write_text(lock.read_text())  # the resolver keeps the pins that it finds there
-        command = [str(uv), "pip", "compile", "--universal", "--generate-hashes", "--all-extras", "--quiet"]
-        command += ["--no-header", "--no-emit-index-url", "--python-version", "3.11", *sys.argv[1:]]
-        command += ["--output-file", str(draft), str(ROOT / "pyproject.toml"), str(build)]
+        command = [str(uv), "pip", "compile", "--universal", "--generate-hashes", "--quiet", "--no-header"]
+        command += ["--no-emit-index-url", "--python-version", "3.11", *sys.argv[1:]]
+        command += ["--output-file", str(draft), *wanted]
         done = subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, check=False)
         if done.returncode != 0:
             return done.returncode
-        text = HEADER + draft.read_text().replace(str(build), "build backend")
+        text = HEADER + re.sub(r"\S+/(build|native)\.in", lambda found: SOURCES[found[1]], draft.read_text())
     assert "://" not in text, "the lock must not name an address"
     partial = lock.with_suffix(".partial")
     partial.write_text(text)
     partial.replace(lock)
     print(f"{lock.name}: {text.count('==')} pins, {text.count('--hash=')} hashes")
     return 0
+
+
+def _written(file: Path, requirements: list[str]) -> str:
+    file.write_text("\n".join(requirements) + "\n")
+    return str(file)
 
 
 def _install_resolver(folder: Path) -> Path:
@@ -62,8 +84,17 @@ def _install_resolver(folder: Path) -> Path:
 
 
 def _build_requirements() -> list[str]:
-    requirements: list[str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
+    requirements: list[str] = _pyproject()["build-system"]["requires"]
     return requirements
+
+
+def _project() -> dict[str, Any]:
+    project: dict[str, Any] = _pyproject()["project"]
+    return project
+
+
+def _pyproject() -> dict[str, Any]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
 if __name__ == "__main__":

@@ -7,8 +7,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from stateflow.compaction.advice.explain import bounds_of
+from stateflow.compaction.advice.fitting import fitting_cleaner
 from stateflow.compaction.advice.objective import Objective
-from stateflow.compaction.advice.search import Bounds, SearchSpace, candidates, cheapest
+from stateflow.compaction.advice.search import SearchSpace, candidates, cheapest
 from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.sensing.measurement import Measurement
 from stateflow.compaction.settings.knobs import knobs_for
@@ -21,9 +23,6 @@ APPEND_SECONDS_PER_RECORD = 6e-6
 _IMAGE_FIXED_SECONDS = 0.2
 _STANDBY_LAG_SECONDS = 1.0
 _TRANSACTION_TIMEOUT_MS = 5_000
-_BACKOFF_MS_MIN, _BACKOFF_SHARE = 250, 0.1
-BUFFER_BYTES_MIN = 2 << 20
-"""Kafka wants strictly more than 1 MiB of dedupe buffer per cleaner thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +72,7 @@ def _best_cores(
     )
     within = measurement.restore.records_within(objective.restore_within_seconds)
     budget = within * factor * (1 - objective.margin)
-    bounds = Bounds(budget, objective.disk_bytes_max, objective.cpu_cores_max)
+    bounds = bounds_of(objective, budget, costs, cleaner)
     chosen = cheapest(candidates(measurement.workload(), space), bounds)
     return None if chosen is None else chosen.expected.cores + costs.looking_cores(cleaner)
 
@@ -136,7 +135,7 @@ def _broker_settings(
     measurement: Measurement, objective: Objective, costs: Costs, base: Policy
 ) -> list[Alternative]:
     """Cleaner settings that are wrong for this topic: a long sleep, or a dedupe buffer far larger than its keys."""
-    cleaner, better = measurement.cleaner, fitting_cleaner(measurement)
+    cleaner, better = measurement.cleaner, fitting_cleaner(measurement, objective, costs)
     if better == cleaner:
         return []
     told = (
@@ -181,22 +180,6 @@ def _fewer_tombstones(
         "a slower reader could miss that a key was deleted",
     )
     return _if_it_saves(measurement, objective, costs, base, (shorter, measurement.cleaner), told)
-
-
-def fitting_cleaner(measurement: Measurement) -> CleanerSettings:
-    """Cleaner settings that suit this topic alone: a sleep that is short beside the time in which its live records are
-    written anew, as every look costs; a dedupe buffer twice what its keys need.
-    """
-    cleaner = measurement.cleaner
-    keys = max(1, measurement.records_floor / measurement.partitions)
-    rate = max(measurement.updates_per_second, 1e-3)
-    sleep_ms = round(min(float(cleaner.backoff_ms), 1000 * _BACKOFF_SHARE * measurement.records_floor / rate))
-    buffer_bytes = max(BUFFER_BYTES_MIN, 2 ** math.ceil(math.log2(keys * 24 / cleaner.load_factor * 2)))
-    return replace(
-        cleaner,
-        backoff_ms=min(cleaner.backoff_ms, max(_BACKOFF_MS_MIN, round(sleep_ms, -1))),
-        dedupe_buffer_bytes=min(cleaner.dedupe_buffer_bytes, buffer_bytes * cleaner.threads),
-    )
 
 
 def _image_and_tail(measurement: Measurement, objective: Objective) -> Alternative:

@@ -7,10 +7,12 @@ trade-off around it, what would change its mind, and, when compaction alone cann
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 from stateflow.compaction.advice.alternatives import alternatives
 from stateflow.compaction.advice.explain import (
+    CHEAPER_THAN_HAND,
     Setting,
     beside_hand,
     best_by_hand,
@@ -38,6 +40,7 @@ _CURVE_POINTS = 12
 SAVING_MIN_CORES, SAVING_MIN_SHARE = 0.0005, 0.05
 """A change of settings is not worth a saving of less CPU than this."""
 _KEPT = "The settings in force hold the objective, and no others would save CPU worth a change."
+_HARDLY_LARGER = 1.02
 _SMALLER = 1.05
 """With the CPU bounded, a log that is so much larger than it could be is worth a change."""
 SIZE_RELATIVE_ERROR = 0.05
@@ -81,11 +84,11 @@ def recommend(
     )
     found = candidates(measurement.workload(), space)
     (current,) = predicted(measurement.workload(), space, {measurement.policy: "time"})
-    chosen = cheapest(found, setting.bounds)
+    hand = best_by_hand(setting, space, found)
+    chosen = _or_by_hand(cheapest(found, setting.bounds), hand)
     kept = chosen is not None and base == measurement.policy and _worth_keeping(setting, current, chosen)
     chosen = current if kept else chosen
-    closest = chosen or min(found, key=lambda one: (one.stressed.records_max, one.expected.cores))
-    hand = best_by_hand(setting, space, found)
+    closest = chosen or _closest(found)
     best = _outcome(setting, closest)
     changes = best.policy.changes_from(measurement.policy)
     return Recommendation(
@@ -107,6 +110,21 @@ def recommend(
         hand_share=share_of_hand(hand, chosen),
         ranges={name: (knob.low, knob.high) for name, knob in setting.knobs.items() if knob.tunable},
     )
+
+
+def _or_by_hand(chosen: Candidate | None, hand: Candidate | None) -> Candidate | None:
+    """The best setting by hand instead, where the cheapest is hardly cheaper: predictions are not that exact, and plain
+    numbers are easier to live with.
+    """
+    share = share_of_hand(hand, chosen)
+    return chosen if share is None or share < CHEAPER_THAN_HAND else hand
+
+
+def _closest(found: Sequence[Candidate]) -> Candidate:
+    """Where nothing holds the objective: a log that is hardly larger than the smallest one, at the least CPU."""
+    smallest = min(one.stressed.records_max for one in found)
+    nearly = [one for one in found if one.stressed.records_max <= _HARDLY_LARGER * smallest]
+    return min(nearly, key=lambda one: (one.stressed.saturated, one.expected.cores))
 
 
 def _worth_keeping(setting: Setting, current: Candidate, chosen: Candidate) -> bool:

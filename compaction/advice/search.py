@@ -26,6 +26,9 @@ HAND_SEGMENT_MS = (100, 1000, 5000, 10_000, 30_000, 60_000, 300_000, 3_600_000)
 HAND_DIRTY_RATIOS = (0.01, 0.1, 0.33, 0.5, 0.66)
 """What people set by hand. The search tries these, too: what it finds never costs more."""
 
+_TURNS_PER_SEGMENT = 3
+"""A machine may be busy with other things while a cleaner works, too."""
+
 Rolling = Literal["size", "time"]
 
 
@@ -37,6 +40,17 @@ class Bounds:
     disk_bytes_max: float | None = None
     cores_max: float | None = None
     """CPU of the broker: then the smallest log for it is looked for, and not the least CPU for a log."""
+    cores_factor: float = 1.0
+    """Passes may take so many times the CPU and the time that is predicted for them, where CPU is bounded."""
+
+    def allows_cores(self, one: Prediction) -> bool:
+        """True when the CPU keeps its bound, and segments are long beside turns: where one may be closed during a turn,
+        the next pass follows at once, and nothing bounds the CPU but the core.
+        """
+        if self.cores_max is None:
+            return True
+        at_once = _TURNS_PER_SEGMENT * self.cores_factor * one.turn_seconds > one.segment_seconds
+        return self.cores_factor * one.cores <= self.cores_max and not at_once
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +70,8 @@ class Candidate:
         """
         peak = max(self.expected.records_max, self.stressed.records_max)
         disk = max(self.expected.disk_max_bytes, self.stressed.disk_max_bytes)
-        cores = max(self.expected.cores, self.stressed.cores)
         within = bounds.disk_bytes_max is None or disk <= bounds.disk_bytes_max
-        cheap = bounds.cores_max is None or cores <= bounds.cores_max
+        cheap = bounds.allows_cores(self.expected) and bounds.allows_cores(self.stressed)
         return peak <= bounds.records_max and within and cheap and not self.stressed.saturated
 
 

@@ -16,10 +16,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from stateflow.compaction.cluster.logdirs import ReplicaSize, broker_version, describe_log_dirs
-from stateflow.compaction.cluster.wire import WireConnection
 from stateflow.compaction.settings.topic_settings import CleanerSettings
 from stateflow.errors import BrokerRefused, BrokerUnreachable, TopicMissing
 from stateflow.log.kafka.in_force import BROKER_SOURCE, TOPIC_SOURCE, are_in_force
+from stateflow.log.kafka.wire import WireConnection
 
 TIMEOUT_SECONDS = 20.0
 _LOOK_SECONDS = 0.01

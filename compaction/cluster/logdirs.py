@@ -6,8 +6,9 @@ import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from stateflow.compaction.cluster.wire import WireConnection, kafka_string
 from stateflow.errors import BrokerRefused
+from stateflow.log.kafka.wire import WireConnection
+from stateflow.log.kafka.wire_types import Cursor, kafka_string
 from stateflow.record import TopicPartition
 
 _DESCRIBE_LOG_DIRS, _API_VERSIONS = 35, 18
@@ -49,7 +50,7 @@ def describe_log_dirs(
     parts = [struct.pack(">i", len(topics))]
     for topic, count in topics.items():
         parts.append(kafka_string(topic) + struct.pack(f">i{count}i", count, *range(count)))
-    answer = _Cursor(connection.request(_DESCRIBE_LOG_DIRS, 1, b"".join(parts)))
+    answer = Cursor(connection.request(_DESCRIBE_LOG_DIRS, 1, b"".join(parts)))
     answer.int32()  # throttle time
     found = []
     for _ in range(answer.int32()):
@@ -65,7 +66,7 @@ def describe_log_dirs(
     return found
 
 
-def _replicas(answer: _Cursor, broker_id: int, directory: str) -> Iterator[ReplicaSize | None]:
+def _replicas(answer: Cursor, broker_id: int, directory: str) -> Iterator[ReplicaSize | None]:
     for _ in range(answer.int32()):
         topic = answer.string()
         for _ in range(answer.int32()):
@@ -82,7 +83,7 @@ def broker_version(connection: WireConnection) -> tuple[tuple[int, int], bool]:
     Read from the highest ``metadata.version`` that the broker supports; (3, 0) when it names none.
     """
     body = b"\x0astateflow\x021\x00"  # compact strings: client software name and version; no tagged fields
-    answer = _Cursor(connection.request(_API_VERSIONS, 3, body, flexible=True))
+    answer = Cursor(connection.request(_API_VERSIONS, 3, body, flexible=True))
     answer.int16()  # error: an old broker answers with a version 0 body, which has no features
     for _ in range(answer.unsigned() - 1):
         answer.skip(6)
@@ -97,7 +98,7 @@ def broker_version(connection: WireConnection) -> tuple[tuple[int, int], bool]:
     return (3, 0), False
 
 
-def _supported_metadata_level(answer: _Cursor) -> int:
+def _supported_metadata_level(answer: Cursor) -> int:
     for _ in range(answer.unsigned()):
         tag, size = answer.unsigned(), answer.unsigned()
         if tag != 0:
@@ -113,52 +114,3 @@ def _supported_metadata_level(answer: _Cursor) -> int:
                 level = high
         return level
     return 0
-
-
-class _Cursor:
-    """Reads Kafka's primitive types one after another."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._at = 0
-
-    @property
-    def left(self) -> int:
-        return len(self._data) - self._at
-
-    def bytes(self, size: int) -> bytes:
-        part = self._data[self._at : self._at + size]
-        self._at += size
-        return part
-
-    def skip(self, size: int) -> None:
-        self._at += size
-
-    def _unpack(self, form: str, size: int) -> int:
-        (value,) = struct.unpack_from(form, self._data, self._at)
-        self._at += size
-        return int(value)
-
-    def int8(self) -> int:
-        return self._unpack(">b", 1)
-
-    def int16(self) -> int:
-        return self._unpack(">h", 2)
-
-    def int32(self) -> int:
-        return self._unpack(">i", 4)
-
-    def int64(self) -> int:
-        return self._unpack(">q", 8)
-
-    def string(self) -> str:
-        return self.bytes(max(0, self.int16())).decode()
-
-    def unsigned(self) -> int:
-        value = shift = 0
-        while True:
-            byte = self._unpack(">B", 1)
-            value |= (byte & 0x7F) << shift
-            if not byte & 0x80:
-                return value
-            shift += 7

@@ -12,13 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from stateflow.clock import Clock, SystemClock
-from stateflow.compaction.advice.alternatives import BUFFER_BYTES_MIN, fitting_cleaner
+from stateflow.compaction.advice.fitting import BUFFER_BYTES_MIN
 from stateflow.compaction.cluster.admin import ClusterAdmin
 from stateflow.compaction.control.change import Applied, require_accepted, require_unchanged
 from stateflow.compaction.control.journal import Journal, JournalEntry
 from stateflow.compaction.sensing.cleaner_checkpoint import cleaned_offsets
 from stateflow.compaction.sensing.measure import local_broker
-from stateflow.compaction.sensing.measurement import Measurement
 from stateflow.compaction.settings.topic_settings import CleanerSettings
 from stateflow.errors import BrokerRefused, ConfigError
 from stateflow.log.base import Cluster
@@ -52,9 +51,13 @@ class BrokerPlan:
 
 
 def plan_brokers(
-    cluster: Cluster, admin: ClusterAdmin, measurement: Measurement, tuned: Sequence[str]
+    cluster: Cluster,
+    admin: ClusterAdmin,
+    now: CleanerSettings,
+    fitting: CleanerSettings,
+    tuned: Sequence[str],
 ) -> BrokerPlan:
-    """Settings that fit the measured topic and are safe for every compacted one. Changes nothing.
+    """Settings as fitting as is safe for every compacted topic, from those in force. Changes nothing.
 
     ``tuned`` are the topics whose segments are about to be made short: they count by their live keys alone.
 
@@ -63,14 +66,12 @@ def plan_brokers(
     """
     brokers = tuple(sorted(admin.broker_addresses()))
     found = {broker: admin.cleaner_settings(broker) for broker in brokers}
-    now = measurement.cleaner
     if any(settings != now for settings in found.values()):
         raise ConfigError(
             "The brokers of this cluster have different cleaner settings.",
             action="Make them alike first, or set log.cleaner.… by hand.",
         )
     topic, offsets = _largest_segment(cluster, admin, frozenset(tuned))
-    fitting = fitting_cleaner(measurement)
     needed = now.threads * max(BUFFER_BYTES_MIN, offsets * BYTES_PER_KEY / now.load_factor)
     buffer_bytes = max(fitting.dedupe_buffer_bytes, 2 ** math.ceil(math.log2(needed)))
     changes: dict[str, str | None] = {}

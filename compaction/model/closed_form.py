@@ -30,7 +30,8 @@ _ROUNDS = 60
 _SURELY_ONE_SEGMENT = 1.5
 """The ratio asks for less than half a segment, so that every closed segment brings a pass, whatever keys do."""
 _EVEN_BATCH, _GAPS_WORST = 2.0, 3.0
-_BATCHES_HIT = 0.65
+_BATCHES_HIT, _KEYS_DIFFER = 0.65, 1.3
+_EULER = 0.5772
 _SAME = 1e-9
 """Of an interval: times that differ by less are the same."""
 _RECORDS_LEFT, _RECORDS_LEFT_EXPONENT = 0.53, 0.7
@@ -56,6 +57,10 @@ class Prediction:
     segments_per_cycle: int
     saturated: bool
     """True when the cleaner threads cannot keep up; sizes are then only a lower bound."""
+    turn_seconds: float = 0.0
+    """From the start of a pass until its thread has served the partitions that are due with it."""
+    segment_seconds: float = math.inf
+    """From one closed segment of a partition to the next."""
 
     @property
     def cores(self) -> float:
@@ -132,6 +137,8 @@ def predict(
         segment_records=segment,
         segments_per_cycle=math.ceil(due / segment),
         saturated=count * cycle.pass_wall / cycle.period / cleaner.threads > SATURATION,
+        turn_seconds=cycle.looks.turn,
+        segment_seconds=segment / rate,
     )
 
 
@@ -201,11 +208,8 @@ class _Cycle:
     queue_max: float
     """How long a partition that is found due may wait for all others of its thread."""
     clean_bytes: float
-
-    @property
-    def period(self) -> float:
-        """From one pass to the next, in seconds."""
-        return self.looks.period
+    period: float
+    """From one pass to the next, in seconds."""
 
 
 def _segment_records(
@@ -260,12 +264,13 @@ def _cycle(
             backoff=cleaner.backoff_ms / 1000,
             turn=per_thread * wall,  # one thread serves its partitions one after another
         )
-        after = shape.rate * looks.period
+        period = looks.period
+        after = shape.rate * period
         if abs(after - dirty) <= 1e-6 * dirty:
             break
         dirty = after
-    queue_max = (per_thread - 1) * wall * min(1.0, looks.turn / looks.period)
-    return _Cycle(dirty, cpu, wall, looks, queue_max, clean_bytes)
+    queue_max = (per_thread - 1) * wall * min(1.0, looks.turn / period)
+    return _Cycle(dirty, cpu, wall, looks, queue_max, clean_bytes, period)
 
 
 def _segments_written(workload: Workload, policy: Policy, live: float, dirty: float) -> int:
@@ -308,17 +313,25 @@ def pass_cpu(
 def _rebuilt(workload: Workload, live: float, dirty: float) -> tuple[float, float]:
     """Batches that lose some of their records in a pass, all new ones and older ones that new keys hit; bytes left.
 
-    How many are hit, and how many records are left in one, is fitted to simulations of Zipf keys, from 20 to 80 records
-    a batch and 300 to 7,400 new ones; with uniform keys there are up to twice as many. A record that is alone in its
-    batch takes the batch with it. What a burst deletes was written together, and goes in whole batches.
+    How many are hit, and how many records are left in one, is fitted to simulations of Zipf and uniform keys, from 2 to
+    80 records a batch, with a tenth to seven times as many new ones as live ones. A record that is alone in its batch
+    takes the batch with it. What a burst deletes was written together, and goes in whole batches.
+
+    Where keys are overwritten many times between passes most new batches lose all of their records, and cost nothing:
+    with keys drawn alike, one of b records that is t·L updates old has some left with probability 1 − (1 − e^−t)^b,
+    which makes L/b · H(b) batches in all (H, the harmonic numbers). Keys that differ leave more.
     """
     appended = workload.updates_per_second / workload.partitions * workload.append_interval_seconds
     in_batch = max(1.0, appended)
+    harmonic = math.log(in_batch) + _EULER + 1 / (2 * in_batch)
+    holding = _KEYS_DIFFER * live / in_batch * harmonic
+    new = min(dirty / in_batch, holding)
     hit = min(live / 2, _BATCHES_HIT * math.sqrt(live * dirty / in_batch))
+    hit = min(hit, holding * math.exp(-dirty / max(live, 1.0) / harmonic))
     overwriting = 1.0
     if workload.bursts is not None:
         overwriting = max(0.0, 1 - workload.bursts.per_second / max(workload.updates_per_second, 1e-9))
-    batches = overwriting * (1 - 1 / in_batch) * (dirty / in_batch + hit)
+    batches = overwriting * (1 - 1 / in_batch) ** 2 * (new + hit)
     left_each = _RECORDS_LEFT * math.pow(in_batch, _RECORDS_LEFT_EXPONENT)
     return batches, min(live, batches * left_each) * workload.live_record_bytes
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections import Counter, deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 
 from stateflow.compaction.model.costs import Costs, Counts
+from stateflow.compaction.model.simulated_log import Batch, PartitionLog, Segment, count_kept
 from stateflow.compaction.model.streams import Update
 from stateflow.compaction.model.workload import BATCH_OVERHEAD_BYTES
 from stateflow.compaction.settings.topic_settings import CleanerSettings, Policy
@@ -82,70 +82,6 @@ class SimulatedRun:
     """(seconds, bytes), thinned out."""
 
 
-@dataclass(slots=True)
-class _Batch:
-    records: int = 0
-
-
-@dataclass(slots=True)
-class _Segment:
-    records: list[tuple[bytes, int, bool, _Batch]] = field(default_factory=list)
-    size_bytes: int = 0
-    index_entries: int = 0
-    unindexed_bytes: int = 0
-    first_seconds: float = 0.0
-    last_seconds: float = 0.0
-
-
-@dataclass(slots=True)
-class _Clean:
-    """The newest record of every key in the cleaned part."""
-
-    newest: dict[bytes, tuple[int, _Batch]] = field(default_factory=dict)
-    size_bytes: int = 0
-    tombstones: deque[tuple[float, bytes, _Batch]] = field(default_factory=deque)
-
-    def put(self, key: bytes, size: int, tombstone: bool, batch: _Batch, horizon: float) -> None:
-        self._drop(key)
-        if batch.records == 0:
-            self.size_bytes += BATCH_OVERHEAD_BYTES
-        batch.records += 1
-        self.newest[key] = (size, batch)
-        self.size_bytes += size
-        if tombstone:
-            self.tombstones.append((horizon, key, batch))
-
-    def expire(self, now: float) -> None:
-        """Remove tombstones whose delete horizon, set by their first pass, has passed."""
-        while self.tombstones and self.tombstones[0][0] < now:
-            _, key, batch = self.tombstones.popleft()
-            held = self.newest.get(key)
-            if held is not None and held[1] is batch:
-                self._drop(key)
-
-    def _drop(self, key: bytes) -> None:
-        held = self.newest.pop(key, None)
-        if held is not None:
-            size, batch = held
-            batch.records -= 1
-            self.size_bytes -= size + (BATCH_OVERHEAD_BYTES if batch.records == 0 else 0)
-
-
-@dataclass(slots=True)
-class _Log:
-    closed: deque[_Segment] = field(default_factory=deque)
-    active: _Segment = field(default_factory=_Segment)
-    clean: _Clean = field(default_factory=_Clean)
-    busy: bool = False
-    dirty_bytes: int = 0
-    """Of closed segments and the active one."""
-    dirty_records: int = 0
-
-    @property
-    def size_bytes(self) -> int:
-        return self.clean.size_bytes + self.dirty_bytes
-
-
 class Simulation:
     """One topic under one policy; feed it updates in the order of time, then ask for the result."""
 
@@ -159,15 +95,21 @@ class Simulation:
     ) -> None:
         self._policy, self._cleaner, self._costs = policy, cleaner, costs
         self._options = options or SimulationOptions()
-        self._logs = [_Log() for _ in range(partitions)]
+        self._logs = [PartitionLog() for _ in range(partitions)]
         self._pending: list[list[Update]] = [[] for _ in range(partitions)]
         self._threads: list[tuple[float, int]] = [(0.0, number) for number in range(cleaner.threads)]
-        self._finishing: dict[int, tuple[_Log, list[_Segment]]] = {}
+        self._backoff_seconds = max(cleaner.backoff_ms / 1000, 1e-3)
+        self._finishing: dict[int, tuple[PartitionLog, list[Segment]]] = {}
         self._work = Work()
         self._next_tick = self._options.linger_seconds
         self.appended_total = 0
         """Updates taken so far: the end offsets of all partitions together."""
         self._seconds = 0.0
+        self._warm_seconds = self._options.warm_seconds
+        self._changed = True
+        """Whether anything was appended or removed since the sizes below were taken."""
+        self._size = 0.0
+        self._records = 0
         self._integral = self._size_max = 0.0
         self._records_max = 0
         self._trace: list[tuple[float, float]] = []
@@ -210,26 +152,22 @@ class Simulation:
                 self._append(log, pending, now)
                 pending.clear()
         while self._threads[0][0] <= now:
-            self._thread(*heapq.heappop(self._threads))
+            self._thread(*self._threads[0])
         self._observe(now)
 
     # --- appending and rolling ----------------------------------------------------------------------
 
-    def _append(self, log: _Log, updates: list[Update], now: float) -> None:
-        batch = _Batch()
+    def _append(self, log: PartitionLog, updates: list[Update], now: float) -> None:
+        batch = Batch(len(updates))
         rows = [
-            (
-                update.key,
-                len(update.key) + (update.value_bytes or 0) + RECORD_OVERHEAD_BYTES,
-                update.value_bytes is None,
-                batch,
-            )
-            for update in updates
+            (key, len(key) + (value_bytes or 0) + RECORD_OVERHEAD_BYTES, value_bytes is None, batch)
+            for _, _, key, value_bytes in updates
         ]
-        size = BATCH_OVERHEAD_BYTES + sum(row[1] for row in rows)
+        batch.size_bytes = sum([row[1] for row in rows])
+        size = BATCH_OVERHEAD_BYTES + batch.size_bytes
         if log.active.records and self._must_roll(log.active, size, updates[-1].seconds):
             log.closed.append(log.active)
-            log.active = _Segment()
+            log.active = Segment()
             self._count_roll(now)
         active = log.active
         if not active.records:
@@ -242,8 +180,9 @@ class Simulation:
         active.last_seconds = updates[-1].seconds
         log.dirty_bytes += size
         log.dirty_records += len(rows)
+        self._changed = True
 
-    def _must_roll(self, active: _Segment, size: int, seconds: float) -> bool:
+    def _must_roll(self, active: Segment, size: int, seconds: float) -> bool:
         policy = self._policy
         limit_ms = min(policy.segment_ms, policy.max_lag_ms)
         return (
@@ -260,31 +199,30 @@ class Simulation:
     # --- cleaning -----------------------------------------------------------------------------------
 
     def _thread(self, now: float, number: int) -> None:
-        """One step of one cleaner thread: finish its pass, then take the filthiest log or sleep."""
+        """One step of the first cleaner thread: finish its pass, then take the filthiest log or sleep."""
         finished = self._finishing.pop(number, None)
         if finished is not None:
             self._finish(*finished, now)
         chosen = self._filthiest(now)
         if chosen is None:
-            wait = max(self._cleaner.backoff_ms / 1000, 1e-3)
-            heapq.heappush(self._threads, (now + wait, number))
+            heapq.heapreplace(self._threads, (now + self._backoff_seconds, number))
             return
         log, segments = chosen
         log.busy = True
         self._finishing[number] = (log, segments)
-        heapq.heappush(self._threads, (now + self._begin(log, segments, now), number))
+        heapq.heapreplace(self._threads, (now + self._begin(log, segments, now), number))
 
-    def _cleanable(self, log: _Log, now: float) -> list[_Segment]:
+    def _cleanable(self, log: PartitionLog, now: float) -> list[Segment]:
         lag_seconds = self._policy.min_lag_ms / 1000
         return [segment for segment in log.closed if segment.last_seconds <= now - lag_seconds]
 
-    def _filthiest(self, now: float) -> tuple[_Log, list[_Segment]] | None:
-        best: tuple[float, _Log, list[_Segment]] | None = None
+    def _filthiest(self, now: float) -> tuple[PartitionLog, list[Segment]] | None:
+        best: tuple[float, PartitionLog, list[Segment]] | None = None
         for log in self._logs:
             if log.busy or not log.closed:
                 continue
             segments = self._cleanable(log, now)
-            dirty = sum(segment.size_bytes for segment in segments)
+            dirty = sum([segment.size_bytes for segment in segments])
             if dirty == 0:
                 continue
             ratio = dirty / (log.clean.size_bytes + dirty)
@@ -293,7 +231,7 @@ class Simulation:
                 best = (ratio, log, self._fitting(segments))
         return None if best is None else best[1:]
 
-    def _fitting(self, segments: list[_Segment]) -> list[_Segment]:
+    def _fitting(self, segments: list[Segment]) -> list[Segment]:
         """As many segments as the dedupe buffer can index, at least one."""
         keys: set[bytes] = set()
         for index, segment in enumerate(segments):
@@ -302,7 +240,7 @@ class Simulation:
                 return segments[:index]
         return segments
 
-    def _begin(self, log: _Log, segments: list[_Segment], now: float) -> float:
+    def _begin(self, log: PartitionLog, segments: list[Segment], now: float) -> float:
         """Start a pass: what it costs, and how long it takes."""
         costs, cleaner = self._costs, self._cleaner
         dirty_bytes = sum(segment.size_bytes for segment in segments)
@@ -316,7 +254,7 @@ class Simulation:
             read=len(log.clean.newest),
             read_bytes=source_bytes + dirty_bytes,
         )
-        _count_kept(found, log.clean, segments)
+        found.written_bytes, found.rebuilt, found.rebuilt_bytes = count_kept(log.clean, segments)
         rolling = (outputs - 1) * costs.segment_seconds(self._policy)
         found.cleaner_seconds = costs.cpu_seconds(cleaner, found.counts) + rolling
         if now >= self._options.warm_seconds:
@@ -324,34 +262,40 @@ class Simulation:
         throttled = (source_bytes + log.clean.size_bytes) / cleaner.io_max_bytes_per_second
         return max(found.cleaner_seconds + outputs * costs.sync_seconds, throttled)
 
-    def _finish(self, log: _Log, segments: list[_Segment], now: float) -> None:
+    def _finish(self, log: PartitionLog, segments: list[Segment], now: float) -> None:
         horizon = now + self._policy.delete_retention_ms / 1000
         log.clean.expire(now)
         for segment in segments:
+            for *_, batch in segment.records:
+                batch.records = batch.size_bytes = 0  # from here on, what of it is the newest of a key
             for key, size, tombstone, batch in segment.records:
                 log.clean.put(key, size, tombstone, batch, horizon)
             log.dirty_bytes -= segment.size_bytes
             log.dirty_records -= len(segment.records)
             log.closed.popleft()
         log.busy = False
+        self._changed = True
 
     # --- observing ----------------------------------------------------------------------------------
 
     def _observe(self, now: float) -> None:
-        size = float(self.size_bytes)
+        if self._changed:  # most ticks of a rare load change nothing
+            self._changed = False
+            self._size, self._records = float(self.size_bytes), self._count_records()
+        size = self._size
         self._ticks += 1
         if self._ticks % self._trace_step == 0:
             self._trace.append((round(now, 3), size))
             if len(self._trace) > TRACE_POINTS_MAX:
                 self._trace = self._trace[::2]
                 self._trace_step *= 2
-        if now >= self._options.warm_seconds:
-            self._integral += size * (now - max(self._seconds, self._options.warm_seconds))
+        if now >= self._warm_seconds:
+            self._integral += size * (now - max(self._seconds, self._warm_seconds))
             self._size_max = max(self._size_max, size)
-            self._records_max = max(self._records_max, self._records())
+            self._records_max = max(self._records_max, self._records)
         self._seconds = now
 
-    def _records(self) -> int:
+    def _count_records(self) -> int:
         return sum(len(log.clean.newest) + log.dirty_records for log in self._logs)
 
     def _result(self) -> SimulatedRun:
@@ -364,7 +308,7 @@ class Simulation:
             size_mean_bytes=self._integral / seconds,
             size_max_bytes=self._size_max,
             records_max=self._records_max,
-            records_end=self._records(),
+            records_end=self._count_records(),
             live_end=len(live),
             size_end_bytes=float(self.size_bytes),
             cleaner_cores=self._work.cleaner_seconds / seconds,
@@ -373,26 +317,3 @@ class Simulation:
             work=self._work,
             trace=tuple(self._trace),
         )
-
-
-def _count_kept(work: Work, clean: _Clean, segments: Iterable[_Segment]) -> None:
-    """Count what a pass over these segments writes, and the batches of which it keeps some records and drops others."""
-    newest: dict[bytes, tuple[int, _Batch]] = {}
-    held: Counter[int] = Counter()
-    lost: Counter[int] = Counter()
-    left_bytes: Counter[int] = Counter()
-    for size, batch in clean.newest.values():
-        held[id(batch)] += 1
-        left_bytes[id(batch)] += size
-    for segment in segments:
-        for key, size, _, batch in segment.records:
-            held[id(batch)] += 1
-            left_bytes[id(batch)] += size
-            superseded = newest.get(key) or clean.newest.get(key)
-            if superseded is not None:
-                lost[id(superseded[1])] += 1
-                left_bytes[id(superseded[1])] -= superseded[0]
-            newest[key] = size, batch
-    work.written_bytes = sum(left_bytes.values())
-    thinned = [batch_id for batch_id, count in lost.items() if count < held[batch_id]]
-    work.rebuilt, work.rebuilt_bytes = len(thinned), sum(left_bytes[batch_id] for batch_id in thinned)

@@ -21,6 +21,9 @@ _KEY_BYTES = 20
 TOMBSTONE_BYTES = _KEY_BYTES + 10.0
 """On disk, of a tombstone of retain-all among others of its batch."""
 
+_DRAWN = 10_000
+"""Keys that are drawn at a time: part of what a seed stands for."""
+
 State = Literal["fold-left", "retain-all"]
 
 
@@ -71,7 +74,7 @@ class Stream:
 
     def mean_rate(self) -> float:
         """Updates per second over the whole stream."""
-        return sum(max(0, count) for _, count in self._counts()) / self.seconds
+        return self._count() / self.seconds
 
     def _counts(self) -> Iterator[tuple[RateStep, int]]:
         """How many updates each step of the rate brings."""
@@ -81,27 +84,38 @@ class Stream:
             yield step, round(seconds * step.updates_per_second)
 
     def _draws(self, random_source: random.Random) -> Iterator[int]:
+        drawn = min(_DRAWN, self._count()) if self._draws_keys_alone else _DRAWN
         if self.zipf_exponent is None:
             while True:
-                yield from random_source.choices(range(self.keys), k=10_000)
+                yield from random_source.choices(range(self.keys), k=drawn)
         order = list(range(self.keys))
         random_source.shuffle(order)
         sums = list(itertools.accumulate(zipf_weights(self.keys, self.zipf_exponent)))
         while True:
-            yield from random_source.choices(order, cum_weights=sums, k=10_000)
+            yield from random_source.choices(order, cum_weights=sums, k=drawn)
+
+    @property
+    def _draws_keys_alone(self) -> bool:
+        """Whether all keys are drawn at once and nothing else is: no more need then be drawn than are used."""
+        low, high = self.value_bytes
+        return low == high and not self.tombstone_share and self._count() <= _DRAWN
+
+    def _count(self) -> int:
+        return sum(max(0, count) for _, count in self._counts())
 
     def _fold_left(self) -> Iterator[Update]:
         source = random.Random(self.seed)  # noqa: S311 - made-up data, repeatable on purpose
         names = [b"key-%08d" % number for number in range(self.keys)]
-        homes = [partition_of(name, self.partitions) for name in names]
-        low, high = self.value_bytes
+        homes = self._homes(names)
+        value_bytes = self._value_sizes(source)
         for seconds, key in zip(self.times(), self._draws(source), strict=False):
             gone = self.tombstone_share > 0 and source.random() < self.tombstone_share
-            yield Update(seconds, homes[key], names[key], None if gone else source.randint(low, high))
+            yield Update(seconds, homes[key], names[key], None if gone else next(value_bytes))
 
     def _retain_all(self) -> Iterator[Update]:
         source = random.Random(self.seed)  # noqa: S311 - made-up data, repeatable on purpose
-        low, high = self.value_bytes
+        homes = self._homes([b"key-%08d" % number for number in range(self.keys)])
+        value_bytes = self._value_sizes(source)
         window = 0
         open_elements: list[tuple[int, bytes]] = []
         for sequence, (seconds, key) in enumerate(zip(self.times(), self._draws(source), strict=False)):
@@ -110,7 +124,16 @@ class Stream:
                 for partition, name in open_elements:
                     yield Update(seconds, partition, name, None)
                 open_elements = []
-            partition = partition_of(b"key-%08d" % key, self.partitions)
+            partition = homes[key]
             name = hashlib.blake2b(b"%d/%d/%d" % (key, window, sequence), digest_size=_KEY_BYTES).digest()
             open_elements.append((partition, name))
-            yield Update(seconds, partition, name, source.randint(low, high))
+            yield Update(seconds, partition, name, next(value_bytes))
+
+    def _homes(self, names: list[bytes]) -> list[int]:
+        return [partition_of(name, self.partitions) if self.partitions > 1 else 0 for name in names]
+
+    def _value_sizes(self, random_source: random.Random) -> Iterator[int]:
+        low, high = self.value_bytes
+        if self._draws_keys_alone:
+            return itertools.repeat(low)
+        return (random_source.randint(low, high) for _ in itertools.count())

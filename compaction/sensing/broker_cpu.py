@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _PROC = Path("/proc")
-_CLEANER, _REQUESTS = "kafka-log-clean", "data-plane-kafk"  # thread names as the kernel cuts them
+_CLEANER, _REQUESTS, _SCHEDULER = "kafka-log-clean", "data-plane-kafk", "kafka-scheduler"
+"""Thread names, as the kernel cuts them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,8 @@ class BrokerCpu:
     total_seconds: float
     cleaner_wait_seconds: float
     """Time that cleaner threads were ready to run and did not get a core: the machine was busy otherwise."""
+    scheduler_seconds: float = 0.0
+    """Housekeeping: flushing, and deleting segments that were replaced or trimmed."""
 
     def __sub__(self, earlier: BrokerCpu) -> BrokerCpu:
         return BrokerCpu(
@@ -29,6 +32,7 @@ class BrokerCpu:
             self.request_seconds - earlier.request_seconds,
             self.total_seconds - earlier.total_seconds,
             self.cleaner_wait_seconds - earlier.cleaner_wait_seconds,
+            self.scheduler_seconds - earlier.scheduler_seconds,
         )
 
 
@@ -45,7 +49,7 @@ def broker_pid(host: str, port: int) -> int | None:
 
 def broker_cpu(pid: int) -> BrokerCpu:
     """CPU used by the broker's threads until now. Raises ``ProcessLookupError`` when it is gone."""
-    cleaner = requests = total = waited = 0
+    cleaner = requests = scheduler = total = waited = 0
     try:
         tasks = list((_PROC / str(pid) / "task").iterdir())
     except FileNotFoundError as error:
@@ -63,7 +67,9 @@ def broker_cpu(pid: int) -> BrokerCpu:
             waited += int(waiting)
         elif name.startswith(_REQUESTS):
             requests += nanoseconds
-    return BrokerCpu(cleaner / 1e9, requests / 1e9, total / 1e9, waited / 1e9)
+        elif name.startswith(_SCHEDULER):
+            scheduler += nanoseconds
+    return BrokerCpu(cleaner / 1e9, requests / 1e9, total / 1e9, waited / 1e9, scheduler / 1e9)
 
 
 def _is_local(host: str) -> bool:

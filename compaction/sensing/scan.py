@@ -102,11 +102,11 @@ def _history_begins(found: Scan, batch: RecordBatch, since_ms: int) -> int:
 
 
 def _take(found: Scan, batch: RecordBatch) -> None:
-    state = [index for index, key in enumerate(batch.keys) if not is_reserved(key)]
-    if len(state) == len(batch):
+    if not any(map(is_reserved, batch.keys)):
         found.sketch.add(batch.keys, batch.values, batch.timestamps_ms)
     else:
         found.ours = True
+        state = [index for index, key in enumerate(batch.keys) if not is_reserved(key)]
         keys, values = [batch.keys[i] for i in state], [batch.values[i] for i in state]
         found.sketch.add(keys, values, [batch.timestamps_ms[i] for i in state])
     found.records += len(batch)

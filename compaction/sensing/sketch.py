@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections.abc import Sequence
 
 HASH_SPACE = float(2**64)
-_SHIFT = 2**63
+_LOWEST = -(2**63)
+"""Hashes are signed."""
 
 
 class KeySketch:
@@ -20,7 +20,8 @@ class KeySketch:
     def __init__(self, keys_max: int = 65_536) -> None:
         assert keys_max >= 16
         self._keys_max = keys_max
-        self._threshold = 2**64
+        self._threshold = -_LOWEST
+        """Hashes below it are kept."""
         self._deleted_ms: dict[int, int | None] = {}
         """When the newest record of the key was written, if it is a tombstone."""
 
@@ -28,27 +29,36 @@ class KeySketch:
         self, keys: Sequence[bytes | None], values: Sequence[bytes | None], timestamps_ms: Sequence[int]
     ) -> None:
         """Take records in the order of the log; a record without a key is passed over."""
-        kept, below = self._deleted_ms, self._threshold - _SHIFT
-        rows = zip(map(hash, keys), keys, values, timestamps_ms, strict=True)
-        kept.update(  # in one go: a log has millions of records, of which a full sketch keeps few
-            {
-                hashed + _SHIFT: at_ms if value is None else None
-                for hashed, key, value, at_ms in rows
-                if hashed < below and key is not None
-            }
-        )
-        if len(kept) > 2 * self._keys_max:
+        # Whole columns at a time: a log has millions of records, nearly all of them with a key and a value.
+        if None in keys or None in values:
+            self._add_with_tombstones(keys, values, timestamps_ms)
+        else:
+            below = self._threshold
+            self._deleted_ms.update(dict.fromkeys([one for one in map(hash, keys) if one < below]))
+        if len(self._deleted_ms) > 2 * self._keys_max:
             self._shrink()
 
+    def _add_with_tombstones(
+        self, keys: Sequence[bytes | None], values: Sequence[bytes | None], timestamps_ms: Sequence[int]
+    ) -> None:
+        rows = zip(map(hash, keys), keys, values, timestamps_ms, strict=True)
+        self._deleted_ms.update(
+            {
+                hashed: at_ms if value is None else None
+                for hashed, key, value, at_ms in rows
+                if hashed < self._threshold and key is not None
+            }
+        )
+
     def _shrink(self) -> None:
-        smallest = heapq.nsmallest(self._keys_max, self._deleted_ms)
+        smallest = sorted(self._deleted_ms)[: self._keys_max]
         self._threshold = smallest[-1] + 1
         self._deleted_ms = {hashed: self._deleted_ms[hashed] for hashed in smallest}
 
     @property
     def is_exact(self) -> bool:
         """True when every key was kept."""
-        return self._threshold == 2**64
+        return self._threshold == -_LOWEST
 
     @property
     def relative_error(self) -> float:
@@ -70,4 +80,4 @@ class KeySketch:
     @property
     def scale(self) -> float:
         """Keys for which one kept key stands."""
-        return HASH_SPACE / self._threshold
+        return HASH_SPACE / (self._threshold - _LOWEST)

@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient
 from stateflow.connectors.broker.distribution import KafkaDistribution, kafka_distribution
 from stateflow.connectors.broker.features import finalized_features
 from stateflow.connectors.broker.filelock import try_lock
-from stateflow.connectors.broker.node import BrokerNode, NodeLife, random_id
+from stateflow.connectors.broker.node import SMALL_JVM, BrokerNode, Jvm, NodeLife, random_id
 from stateflow.connectors.broker.settings import HOST, NodePorts, node_settings
 from stateflow.errors import ConfigError, SetupError
 
@@ -36,7 +36,8 @@ class EmbeddedKafka:
     """Apache Kafka in KRaft mode, as child processes.
 
     `data_dir` is kept between runs, and None means a folder of its own that is thrown away; `brokers` is 1 or
-    3; `overrides` are broker properties; `port` is the first broker's client port, 0 for any free one.
+    3; `overrides` are broker properties; `port` is the first broker's client port, 0 for any free one; `jvm` is
+    small unless the figures of a larger one are wanted.
     Processes end with this one, also by kill -9, unless `guarded` is False. `start` raises SetupError with
     the end of the broker's output. Not thread-safe.
     """
@@ -49,6 +50,7 @@ class EmbeddedKafka:
         overrides: Mapping[str, object] | None = None,
         port: int = 0,
         guarded: bool = True,
+        jvm: Jvm = SMALL_JVM,
     ) -> None:
         if brokers not in (1, 3):
             raise ConfigError(f"A cluster of {brokers} brokers was asked for.", action="Ask for 1 or 3.")
@@ -56,7 +58,7 @@ class EmbeddedKafka:
         self.data_dir = _fresh_folder() if data_dir is None else Path(data_dir).absolute()
         life = _life(guarded=guarded, ephemeral=self.is_ephemeral)
         self.nodes = tuple(
-            BrokerNode(number, self.data_dir / f"node-{number}", life=life)
+            BrokerNode(number, self.data_dir / f"node-{number}", jvm=jvm, life=life)
             for number in range(1, brokers + 1)
         )
         self._overrides = dict(overrides or {})

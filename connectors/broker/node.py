@@ -5,12 +5,14 @@ from __future__ import annotations
 import base64
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import uuid
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
@@ -21,9 +23,24 @@ from stateflow.errors import SetupError
 
 STOP_SECONDS = 20.0
 KILL_SECONDS = 10.0
+JVM_VARIABLE = "STATEFLOW_BROKER_JVM"
+"""More arguments for the Java process of every embedded broker, as a shell would split them."""
 _TAIL_BYTES = 64 << 10
 _ERROR_LINE = re.compile(r"\b(ERROR|FATAL)\b|Exception\b|Error:|OutOfMemory|[Nn]o space left")
-_JVM_ARGUMENTS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:+ExitOnOutOfMemoryError")
+
+
+@dataclass(frozen=True, slots=True)
+class Jvm:
+    """How the Java process of a broker is started."""
+
+    heap_mib: int
+    arguments: tuple[str, ...]
+
+
+SMALL_JVM = Jvm(256, ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"))
+"""Up in two seconds, on little memory: for tests and development."""
+PRODUCTION_JVM = Jvm(1024, ("-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"))
+"""As Kafka's own start scripts set it, without pinning the heap: what an operator's broker computes with."""
 
 
 def random_id() -> str:
@@ -45,12 +62,12 @@ class NodeLife(Enum):
 class BrokerNode:
     """Node `node_id` of a cluster, living in `folder`. It owns at most one process at a time."""
 
-    def __init__(self, node_id: int, folder: Path, *, heap_mib: int = 256, life: NodeLife) -> None:
+    def __init__(self, node_id: int, folder: Path, *, jvm: Jvm = SMALL_JVM, life: NodeLife) -> None:
         self.node_id = node_id
         self.folder = folder
         self.log_dir = folder / "log"
         self.output_path = folder / "broker.out"
-        self._heap_mib = heap_mib
+        self._jvm = jvm
         self._life = life
         self._process: subprocess.Popen[bytes] | None = None
         self._pid: int | None = None
@@ -89,8 +106,10 @@ class BrokerNode:
         properties.write_text(properties_text(settings))
         command = [
             str(distribution.java.executable),
-            f"-Xmx{self._heap_mib}m",
-            *_JVM_ARGUMENTS,
+            f"-Xmx{self._jvm.heap_mib}m",
+            *self._jvm.arguments,
+            *shlex.split(os.environ.get(JVM_VARIABLE, "")),
+            "-XX:+ExitOnOutOfMemoryError",
             "-cp",
             distribution.classpath,
             "kafka.Kafka",

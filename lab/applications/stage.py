@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any, NamedTuple
 
 from stateflow.catalog.model import StoreEntry
 from stateflow.changelog.event_time import NO_EVENT_TIME, UNKNOWN_MS
 from stateflow.changelog.eventual import Eventual, EventualChangelog
 from stateflow.changelog.position import Moment
 from stateflow.clock import ManualClock
+from stateflow.codec.base import Codec
 from stateflow.codec.offset_stamped import log_id
-from stateflow.operators.context import Pipeline
+from stateflow.operators.context import GlobalEntries, Pipeline
 from stateflow.operators.marks import NO_OTHERS_MS, mark_headers
 from stateflow.operators.topology import Stage
 from stateflow.record import Headers, RecordBatch, TopicPartition
 from stateflow.runtime.task.undo import UndoScope
 from stateflow.state.index import bring_up
 from stateflow.store.base import StorePosition
+from stateflow.store.decoded import DecodedStore
 from stateflow.store.dirty import DirtyStore
 from stateflow.store.memory import MemoryTaskStores
 
@@ -51,13 +54,31 @@ class MemoryContext:
         for index in self.indexes:
             bring_up(self.committed, index, lambda: False)
         families = [*names, *(index.family for index in self.indexes)]
-        self.stores = {name: DirtyStore(self.committed.reader(name)) for name in families}
+        self.stores: dict[str, DirtyStore] = {
+            name: DirtyStore(self.committed.reader(name)) for name in families
+        }
+        self.bytes_max: dict[str, int] = {}
+        """Topic → the largest record that it takes."""
+        self.global_tables: dict[str, GlobalEntries] = {}
+        """Topic → its newest values, as a worker would have read them."""
         self.sent: dict[str, list[Sent]] = {}
         self.rekeyed: dict[str, list[Sent]] = {}
         self.counters: Counter[str] = Counter()
         self.late_records: list[tuple[str, TopicPartition, int, int, int]] = []
         self.offset_first = 0
+        self.is_stopping = False
+        self.records_at_once = 1
+        self.closing = ExitStack()
+        """What a task would close with itself."""
         self._undo = UndoScope(self.stores)
+
+    def at_close(self, callback: Callable[[], object]) -> None:
+        """Keep it for ``closing``."""
+        self.closing.callback(callback)
+
+    def takes_at_once(self, records: int) -> None:
+        """Keep the largest."""
+        self.records_at_once = max(self.records_at_once, records)
 
     def port(self, topic: str) -> str:
         """The stage's own input of that name; any other topic is that of its first input."""
@@ -67,9 +88,18 @@ class MemoryContext:
         """The stage's own store; KeyError for another."""
         return self.stores[name]
 
+    def decoded_store(self, name: str, codec: Codec[Any]) -> DecodedStore:
+        """The stage's own store, from now on one that keeps values decoded until the commit."""
+        self.stores[name] = decoded = DecodedStore.in_place_of(self.stores[name], codec)
+        return decoded
+
     def eventual(self, store: str, policy: Eventual) -> EventualChangelog:
         """An eventual changelog of a log that nobody writes."""
         return EventualChangelog(policy, log_id(store), lambda: Moment(self.offset_first, NO_EVENT_TIME))
+
+    def global_entries(self, topic: str, bytes_max: int) -> GlobalEntries:  # noqa: ARG002 - tests say what it holds
+        """What a test has put there."""
+        return self.global_tables[topic]
 
     def entry(self, name: str) -> StoreEntry:
         """The stage's own store of that name."""
@@ -85,10 +115,20 @@ class MemoryContext:
         keys: Sequence[bytes | None],
         values: Sequence[bytes | None],
         timestamps_ms: Sequence[int],
+        headers: Sequence[Headers] = (),
     ) -> None:
         """Keep records of an output topic."""
-        rows = [Sent(*row) for row in zip(keys, values, timestamps_ms, strict=True)]
+        columns = zip(keys, values, timestamps_ms, headers or [()] * len(keys), strict=True)
+        rows = [Sent(*row) for row in columns]
         self._undo.do(lambda: self.sent.setdefault(topic, []).extend(rows))
+
+    def record_bytes_max(self, topic: str) -> int:
+        """What a test says that a topic takes; anything otherwise."""
+        return self.bytes_max.get(topic, sys.maxsize)
+
+    def rekey_topic(self, name: str) -> str:
+        """The re-key step's own name."""
+        return name
 
     def send(
         self, topic: str, key: bytes | None, value: bytes | None, timestamp_ms: int, headers: Headers = ()
@@ -103,10 +143,13 @@ class MemoryContext:
         values: Sequence[bytes | None],
         timestamps_ms: Sequence[int],
         marks_ms: Sequence[int] | None = None,
+        headers: Sequence[Headers] = (),
     ) -> None:
         """Keep records of a re-key step."""
-        headers = mark_headers(timestamps_ms if marks_ms is None else marks_ms, timestamps_ms)
-        rows = [Sent(*row) for row in zip(keys, values, timestamps_ms, headers, strict=True)]
+        marks = mark_headers(timestamps_ms if marks_ms is None else marks_ms, timestamps_ms)
+        pairs = zip(marks, headers or [()] * len(keys), strict=True)
+        all_headers = [(*mark, *brought) for mark, brought in pairs]
+        rows = [Sent(*row) for row in zip(keys, values, timestamps_ms, all_headers, strict=True)]
         self._undo.do(lambda: self.rekeyed.setdefault(name, []).extend(rows))
 
     def count(self, metric: str, amount: int = 1) -> None:

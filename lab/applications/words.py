@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from stateflow.catalog.model import StoreEntry
 from stateflow.catalog.names import changelog_topic
 from stateflow.changelog.format import is_reserved
+from stateflow.lab.applications.untimed import UntimedPipeline
 from stateflow.log.base import Cluster, TopicSpec
 from stateflow.log.reading import read_range
 from stateflow.log.settling import settled_ranges
@@ -32,7 +32,7 @@ COUNTS = StoreEntry(
 )
 
 
-class Split:
+class Split(UntimedPipeline):
     """Words of each line, re-keyed."""
 
     def __init__(self, context: StageContext) -> None:
@@ -44,18 +44,8 @@ class Split:
             words = line.split()
             self._context.rekey_many("by-word", words, words, [timestamp_ms] * len(words))
 
-    def advance(self, watermark_ms: int) -> None:
-        """Nothing waits for event time."""
 
-    def finish(self, watermark_ms: int, horizons_ms: list[int]) -> None:
-        """Nothing is pending."""
-
-    def statistics(self) -> Iterator[tuple[str, int]]:
-        """None."""
-        return iter(())
-
-
-class Count:
+class Count(UntimedPipeline):
     """A running count per word, each new count sent on."""
 
     def __init__(self, context: StageContext, output: str) -> None:
@@ -71,16 +61,6 @@ class Count:
             store.put(word, count.to_bytes(8, "big"))
             sent.append(b"%d" % count)
         self._context.send_many(self._output, batch.keys, sent, batch.timestamps_ms)
-
-    def advance(self, watermark_ms: int) -> None:
-        """Nothing waits for event time."""
-
-    def finish(self, watermark_ms: int, horizons_ms: list[int]) -> None:
-        """Nothing is pending."""
-
-    def statistics(self) -> Iterator[tuple[str, int]]:
-        """None."""
-        return iter(())
 
 
 def topology(app: str) -> Topology:

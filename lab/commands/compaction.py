@@ -15,13 +15,17 @@ from stateflow.cli.output import emit_json, emit_table
 from stateflow.clock import SystemClock
 from stateflow.compaction.cluster.admin import ClusterAdmin
 from stateflow.compaction.model.streams import State
+from stateflow.compaction.settings.units import duration
 from stateflow.connectors.broker import EmbeddedKafka
 from stateflow.connectors.broker.filelock import file_lock
 from stateflow.lab.compaction.bench import Bench
+from stateflow.lab.compaction.live_cells import LiveOptions
 from stateflow.lab.compaction.page import study_page
 from stateflow.lab.compaction.plan import StudyOptions, quick_options
 from stateflow.lab.compaction.result import Study
-from stateflow.lab.compaction.run import run_study
+from stateflow.lab.compaction.run import kept_costs, run_study
+from stateflow.lab.compaction.stock import live_figures
+from stateflow.lab.compaction.stock_result import live_summary
 from stateflow.log.kafka import connect
 
 BROKER_SETTINGS = {
@@ -81,6 +85,12 @@ def _bench(bootstrap: str, folder: Path) -> Iterator[Bench]:
     type=click.IntRange(1, 64),
     help="Only topics of so many partitions; may be given more than once.",
 )
+@click.option(
+    "--live",
+    "live_cells",
+    type=click.IntRange(min=1),
+    help="Only so many random logs on live brokers, a broker after another, against what is promised of them.",
+)
 @json_option
 def command(
     quick: bool,
@@ -89,9 +99,13 @@ def command(
     repeats: int | None,
     states: tuple[State, ...],
     partitions: tuple[int, ...],
+    live_cells: int | None,
     as_json: bool,
 ) -> None:
     """Run the compaction study; ends with where the report is, or with one JSON object."""
+    if live_cells is not None:
+        _check_live(live_cells, folder, as_json=as_json)
+        return
     options = quick_options() if quick else StudyOptions()
     options = replace(
         options,
@@ -111,6 +125,47 @@ def command(
     else:
         print_study(study)
         click.echo(f"report: {page}")
+
+
+def _check_live(cells: int, folder: Path, *, as_json: bool) -> None:
+    """The random logs alone; those whose runs are in the folder are not run again."""
+    clock = SystemClock()
+    start = clock.monotonic_seconds()
+
+    def progress(text: str) -> None:
+        click.echo(f"{clock.monotonic_seconds() - start:6.0f} s  {text}", err=True)
+
+    with file_lock(folder / ".lock", timeout_seconds=0):
+        brokers = live_figures(LiveOptions(cells=cells), kept_costs(folder), folder, progress, stock=False)
+    logs = [log for broker in brokers for log in broker.logs]
+    found = {**live_summary(logs, brokers), "brokers": [broker.summary() for broker in brokers]}
+    if as_json:
+        emit_json(found)
+        return
+    emit_table(
+        ["broker", "backoff", "JVM", "logs", "kept up", "broken", "size off", "CPU", "by default", "waiting"],
+        [
+            [
+                one["name"],
+                duration(one["backoff_ms"] / 1000),
+                "production" if one["production_jvm"] else "small",
+                one["cells"],
+                "no" if one["overloaded"] else "yes",
+                one["bound_broken"],
+                f"{one['size_mean_abs']:.1%}",
+                f"{one['cleaner_cores']:.2%}",
+                f"{one['cleaner_cores_predicted_uncalibrated']:.2%}",
+                f"{one['slowness']:.1f} ×",
+            ]
+            for one in found["brokers"]
+        ],
+    )
+    kept_up = found["cells"] - found["cells_on_overloaded_cleaners"]
+    click.echo(
+        f"{found['bound_broken']} of {kept_up} logs grew beyond what was promised of them, and of "
+        f"{found['cells'] - kept_up} whose cleaner could not keep up "
+        f"{found['larger_than_promised_on_overloaded_cleaners']}"
+    )
 
 
 def print_study(study: Study) -> None:

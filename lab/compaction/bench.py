@@ -37,18 +37,30 @@ class Bench:
 
     def kept(self, name: str, parameters: object, kind: type[_T], run: Callable[[], _T]) -> _T:
         """The result of an earlier run with the same parameters, else a new one, kept for next time."""
-        text = json.dumps(msgspec.to_builtins(parameters), sort_keys=True, default=str)
-        digest = hashlib.sha256(text.encode()).hexdigest()[:12]
-        path = self.folder / f"{name.replace('/', '_')}-{digest}.json"
-        if path.exists():
-            try:
-                return msgspec.json.decode(path.read_bytes(), type=kind)
-            except msgspec.DecodeError as error:
-                raise StateCorrupt(f"{path} is no result of a run: {error}.", action="Delete it.") from error
-        self.progress(name)
-        result = run()
-        self.folder.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_suffix(".tmp")
-        temporary.write_bytes(msgspec.json.encode(result))
-        temporary.replace(path)
-        return result
+        return kept(self.folder, self.progress, name, parameters, kind, run)
+
+
+def kept(
+    folder: Path,
+    progress: Callable[[str], None],
+    name: str,
+    parameters: object,
+    kind: type[_T],
+    run: Callable[[], _T],
+) -> _T:
+    """The result in the folder of an earlier run with the same parameters, else a new one, kept there."""
+    text = json.dumps(msgspec.to_builtins(parameters), sort_keys=True, default=str)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    path = folder / f"{name.replace('/', '_')}-{digest}.json"
+    if path.exists():
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=kind)
+        except msgspec.DecodeError as error:
+            raise StateCorrupt(f"{path} is no result of a run: {error}.", action="Delete it.") from error
+    progress(name)
+    result = run()
+    folder.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".tmp")
+    temporary.write_bytes(msgspec.json.encode(result))
+    temporary.replace(path)
+    return result

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from stateflow.compaction.model.streams import TOMBSTONE_BYTES, RateStep, State, Stream
 from stateflow.compaction.model.workload import Bursts
 from stateflow.compaction.settings.topic_settings import Policy
+from stateflow.lab.compaction.live_cells import LiveOptions
 from stateflow.lab.compaction.stock import StockOptions
 
 AFTER_CLOSE_SECONDS = 0.5
@@ -35,6 +36,8 @@ class StudyOptions:
     """Objectives: a log of at most so many times the records that it must hold may have to be restored."""
     trim_factors: tuple[float, ...] = (1.3, 1.5, 2.0)
     """The objectives of these at which policies without the cleaner are run, too."""
+    trims: tuple[str, ...] = ("image + trim", "eventual")
+    """These policies."""
     calibration_seconds: float = 6.0
     """Length of each of the ten calibration runs, warming up apart."""
     loop_seconds: float = 75.0
@@ -55,10 +58,15 @@ def quick_options() -> StudyOptions:
         restores=3,
         log_factors=(1.3, 1.5),
         trim_factors=(1.3,),
+        trims=("image + trim",),
         calibration_seconds=4.0,
         loop_seconds=36.0,
         loops=("watched", "fixed 1000ms-0.33"),
-        stock=StockOptions(seconds=75.0, warm_seconds=20.0, cells=6, together=6),
+        stock=StockOptions(
+            seconds=65.0,
+            warm_seconds=14.0,
+            live=LiveOptions(cells=6, together=6, seconds=65.0, warm_seconds=20.0),
+        ),
     )
 
 

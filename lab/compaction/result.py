@@ -114,6 +114,15 @@ class ObjectiveFigures:
     held: bool
     with_buffer_broker_cores: float | None = None
     with_buffer_held: bool = False
+    grid_cleaner_cores_with_margin: float | None = None
+    """Of the grid's cheapest cell that keeps as much of the bound free as ours was asked to."""
+
+    @property
+    def ratio_with_margin(self) -> float | None:
+        """Our cleaner CPU over that of the grid's best with the same margin: without one, a cell may hold by luck."""
+        if not self.grid_cleaner_cores_with_margin or self.ours_cleaner_cores is None:
+            return None
+        return self.ours_cleaner_cores / self.grid_cleaner_cores_with_margin
 
     @property
     def ratio_with_buffer(self) -> float | None:
@@ -210,6 +219,7 @@ class Study:
                 for objective in self.objectives
             ],
             "ratio_at_tightest": self.ratio_at_tightest(),
+            "tightest": self._tightest_summary(),
             "prediction_errors": prediction_errors(self.cells),
             "prediction_errors_undisturbed": prediction_errors(
                 [cell for cell in self.cells if not cell.disturbed]
@@ -261,9 +271,24 @@ class Study:
         return sorted(found, key=lambda way: way.broker_cores)
 
     def ratio_at_tightest(self) -> float | None:
-        """Our cleaner CPU over the grid's at the tightest objective that both hold."""
-        comparable = [one for one in self.objectives if one.ratio is not None and one.held]
-        return min(comparable, key=lambda one: one.factor).ratio if comparable else None
+        """Our cleaner CPU over the grid's at the tightest objective where there are both; None where no fixed setting
+        held any, or none of ours could be recommended. Whether ours held is told beside it.
+        """
+        tightest = self.tightest()
+        return None if tightest is None else tightest.ratio
+
+    def tightest(self) -> ObjectiveFigures | None:
+        """The tightest objective at which our CPU can be compared with the grid's."""
+        comparable = [one for one in self.objectives if one.ratio is not None]
+        return min(comparable, key=lambda one: one.factor, default=None)
+
+    def _tightest_summary(self) -> dict[str, Any]:
+        tightest = self.tightest()
+        if tightest is None:
+            return {
+                "not_comparable": "no fixed setting of the grid held an objective that ours was measured at"
+            }
+        return {"log_at_most_times_live": tightest.factor, "held": tightest.held}
 
 
 def _way_summary(way: Way, objective: ObjectiveFigures) -> dict[str, Any]:
@@ -329,6 +354,7 @@ def _objective_summary(objective: ObjectiveFigures) -> dict[str, Any]:
         "grid_cleaner_cores": objective.grid_cleaner_cores,
         "ours_cleaner_cores": objective.ours_cleaner_cores,
         "ratio": objective.ratio,
+        "ratio_with_the_same_margin": objective.ratio_with_margin,
         "ours_with_fitting_buffer_cleaner_cores": objective.with_buffer_cleaner_cores,
         "ratio_with_fitting_buffer": objective.ratio_with_buffer,
         "held": objective.held,

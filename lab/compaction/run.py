@@ -10,8 +10,11 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 
-from stateflow.compaction.advice.alternatives import fitting_cleaner
+import msgspec
+
+from stateflow.compaction.advice.fitting import fitting_cleaner
 from stateflow.compaction.advice.objective import Objective
 from stateflow.compaction.advice.recommend import recommend
 from stateflow.compaction.calibration.broker_settings import cleaner_settings
@@ -69,7 +72,7 @@ def run_study(bench: Bench, options: StudyOptions) -> Study:
         "stock brokers",
         [options.stock, calibration.pace_seconds],
         StockFigures,
-        lambda: run_stock(options.stock, calibration.costs, bench.progress),
+        lambda: run_stock(options.stock, calibration.costs, bench.folder, bench.progress),
     )
     return Study(
         options=options,
@@ -82,6 +85,12 @@ def run_study(bench: Bench, options: StudyOptions) -> Study:
         loops=tuple(loops),
         stock=stock,
     )
+
+
+def kept_costs(folder: Path) -> Costs | None:
+    """Those that a study has calibrated and left in its folder; None when there are none."""
+    found = sorted(folder.glob("calibration-*.json"))
+    return msgspec.json.decode(found[-1].read_bytes(), type=Calibration).costs if found else None
 
 
 # --- cells ------------------------------------------------------------------------------------------
@@ -213,22 +222,21 @@ def _objective(
     bound_bytes = factor * _floor_bytes(known)
     holding = [cell for cell in measured if cell.holds(bound_bytes, records_max)]
     best = min(holding, key=lambda cell: cell.cleaner_cores, default=None)
-    found = recommend(
-        known,
-        objective=Objective(
-            seconds,
-            margin=_margin(rate, seconds, records_max),
-            rate_headroom=1.0,
-            live_headroom=1.0,
-            replay_seconds_max=study_settings()["delete_retention_ms"] / 1000,
-        ),
-        costs=calibration.costs,
+    kept_free = 1 - _MARGIN
+    with_margin = [cell for cell in measured if cell.holds(kept_free * bound_bytes, kept_free * records_max)]
+    objective = Objective(
+        seconds,
+        margin=_margin(rate, seconds, records_max),
+        rate_headroom=1.0,
+        live_headroom=1.0,
+        replay_seconds_max=study_settings()["delete_retention_ms"] / 1000,
     )
+    found = recommend(known, objective=objective, costs=calibration.costs)
     ours = with_buffer = None
     if found.reachable:
         policy, name = found.best.policy, f"tuned for {factor:g}x live"
         ours = _cell(bench, options, setup, name, policy, calibration, cleaner, ours=True)
-        better = fitting_cleaner(known)
+        better = fitting_cleaner(known, objective, calibration.costs)
         with cleaner_settings(bench.admins[0], better):
             with_buffer = _cell(
                 bench, options, setup, f"{name}, small buffer", policy, calibration, better, ours=True
@@ -250,6 +258,7 @@ def _objective(
         with_buffer_broker_cores=with_buffer.broker_cores if with_buffer else None,
         with_buffer_held=with_buffer is not None and with_buffer.holds(bound_bytes, records_max),
         held=ours is not None and ours.holds(bound_bytes, records_max),
+        grid_cleaner_cores_with_margin=min((cell.cleaner_cores for cell in with_margin), default=None),
     )
     return figures, [cell for cell in (ours, with_buffer) if cell is not None]
 

@@ -67,11 +67,12 @@ def counted(sent: Iterable[Sent]) -> Counter[str]:
 
 
 def reminders(total: int, partitions: int) -> Iterator[Sent]:
-    """One timer per record, all of one hot key, and then a record that makes them due."""
+    """One timer per record, all of one hot key, and then records that make them due, the last one of that key."""
     for number in range(total):
         yield Sent(0, f"hot {number}", BEGIN_MS + number % 1_000)
     for partition in range(partitions):
         yield Sent(partition, f"cold{partition} {LATER}", BEGIN_MS + 10 * _MINUTE_MS)
+    yield Sent(0, f"hot {LATER}", BEGIN_MS + 11 * _MINUTE_MS)
 
 
 def reminded(sent: Iterable[Sent]) -> Counter[str]:

@@ -14,14 +14,14 @@ way; the time between a decision and its markers is a produce request that came 
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 
 from stateflow.changelog.commit_record import COMMIT_KEY, CommitRecord
 from stateflow.changelog.position import InputPosition
-from stateflow.changelog.sequences import CommittedEnd, Tail, resolve, tail_of
+from stateflow.changelog.sequences import CommittedEnd, resolve
+from stateflow.lab.protocol.search import Broken, Outcome, search
+from stateflow.lab.protocol.truth import SOURCE, processed, show, tail
 from stateflow.lab.protocol.world import (
     GROUP,
     OPEN,
@@ -43,12 +43,8 @@ from stateflow.lab.protocol.world import (
     stable_next,
     visible,
 )
-from stateflow.record import TopicPartition
 
-SOURCE = TopicPartition("in", 0)
 CHANGELOGS = ("by-key", "totals")
-INPUT_KEYS = (b"a", b"b", b"a", b"b", b"b")
-"""The input: record i has this key. The state of a key is the list of inputs that it has seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,52 +89,14 @@ class Faults:
     changelogs: int = 1
 
 
-class Broken(Exception):
-    """A promise did not hold."""
-
-
 Step = tuple[str, World]
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a search found: states visited, and the shortest history that breaks a promise, with the
-    promise."""
-
-    states: int
-    broken: str | None = None
-    history: tuple[str, ...] = ()
 
 
 def explore(
     protocol: Protocol, faults: Faults, *, outputs_once: bool, states_max: int = 2_000_000
 ) -> Outcome:
     """Search every history. ``outputs_once`` also demands that no output is visible twice."""
-    model = _Model(protocol, faults, outputs_once)
-    start = model.start()
-    came_from: dict[World, tuple[World, str] | None] = {start: None}
-    todo = deque([start])
-    while todo:
-        world = todo.popleft()
-        try:
-            model.check(world)
-            for name, reached in model.steps(world):
-                if reached not in came_from:
-                    came_from[reached] = (world, name)
-                    todo.append(reached)
-        except Broken as broken:
-            return Outcome(len(came_from), str(broken), _history(came_from, world))
-        assert len(came_from) <= states_max, "the search is too large: allow fewer faults"
-    return Outcome(len(came_from))
-
-
-def _history(came_from: dict[World, tuple[World, str] | None], world: World) -> tuple[str, ...]:
-    names: list[str] = []
-    step = came_from[world]
-    while step is not None:
-        names.append(step[1])
-        step = came_from[step[0]]
-    return tuple(reversed(names))
+    return search(_Model(protocol, faults, outputs_once), states_max)
 
 
 class _Model:
@@ -202,7 +160,7 @@ class _Model:
     def _begin(self, client: Client, batch: int) -> Client:
         inputs = range(client.position, client.position + batch)
         sends = [Send(OUTPUT, bytes([i]), b"") for i in inputs]
-        stores = self._processed(client.position + batch)
+        stores = self._truth(client.position + batch)
         for name, old, new in zip(self.changelogs, client.stores, stores, strict=True):
             sends += [Send(name, key, value) for key, value in new if dict(old).get(key) != value]
         begun = client._replace(phase="data", batch=batch, sends=tuple(sends), added=frozenset())
@@ -268,7 +226,7 @@ class _Model:
 
     def _apply(self, world: World, client: Client) -> World:
         position = client.position + client.batch
-        stores = self._processed(position)
+        stores = self._truth(position)
         disk = Disk(stores, tuple(world.log(name).offset_next for name in self.changelogs))
         if self.protocol.new_epoch_after_commit and self.faults.fences:
             world = new_epoch(world)
@@ -291,8 +249,8 @@ class _Model:
         fenced = new_epoch(fenced) if self.faults.fences else fenced
         committed_end, start = self._decide(fenced)
         stores = self._restored(fenced, committed_end)
-        if stores != self._processed(start):
-            raise Broken(f"after takeover the input goes on at {start}, but the state is {_show(stores)}")
+        if stores != self._truth(start):
+            raise Broken(f"after takeover the input goes on at {start}, but the state is {show(stores)}")
         client = Client(fenced.epoch, committed_end.owner, committed_end.sequence, start, stores)
         if self.protocol.rewrites and committed_end.is_torn:
             sends = [
@@ -306,7 +264,7 @@ class _Model:
     def _decide(self, world: World) -> tuple[CommittedEnd, int]:
         offsets = [entry.value[0] for entry in visible(world.log(GROUP))]
         start = offsets[-1] if offsets else 0
-        tails = {name: _tail(world.log(name)) for name in self.changelogs}
+        tails = {name: tail(world.log(name)) for name in self.changelogs}
         committed_end = resolve(tails)
         if committed_end.last is not None:
             start = committed_end.last.position.offsets[SOURCE]
@@ -339,34 +297,37 @@ class _Model:
         if world.client is not None and set(range(world.client.position)) - set(shown):
             raise Broken(f"the task is at input {world.client.position}, but only {shown} were put out")
 
+    def check_rest(self, world: World) -> None:
+        """Nothing in particular."""
+
     def _check_reader(self, log: Log, index: int) -> None:
         """Anyone who reads one changelog, at any time, sees the state after some commit: never half of
         one."""
-        tail = _tail(log)
-        rows = [entry for entry in visible(log) if entry.offset < tail.decided_next]
-        if tail.last is None:
+        end = tail(log)
+        rows = [entry for entry in visible(log) if entry.offset < end.decided_next]
+        if end.last is None:
             return  # before the first commit of all there is nothing to compare with
-        position = tail.last.position.offsets[SOURCE]
-        if folded({}, rows) != self._processed(position)[index]:
+        position = end.last.position.offsets[SOURCE]
+        if folded({}, rows) != self._truth(position)[index]:
             raise Broken(f"a reader finds {folded({}, rows)} where input {position} is committed")
 
     def _check_group(self, world: World) -> None:
         """Whoever looks at the group's offset from outside never takes input for done that is not."""
-        last = resolve({name: _tail(world.log(name)) for name in self.changelogs}).last
+        last = resolve({name: tail(world.log(name)) for name in self.changelogs}).last
         recorded = last.position.offsets[SOURCE] if last else 0
         for entry in visible(world.log(GROUP)):
             if entry.value[0] > recorded:
                 raise Broken(f"the group is at input {entry.value[0]}, but the state only at {recorded}")
 
-    def _processed(self, position: int) -> tuple[State, ...]:
-        return _processed(position)[: self.faults.changelogs]
+    def _truth(self, position: int) -> tuple[State, ...]:
+        return processed(position)[: self.faults.changelogs]
 
     def _cleaned(self, log: Log) -> Log:
         """Older records of a key vanish, up to the last stable offset; aborted ones do too."""
         newest: dict[bytes, int] = {}
         limit = stable_next(log)
         if not self.faults.cleans_undecided:
-            limit = _tail(log).decided_next
+            limit = tail(log).decided_next
         for entry in visible(log):
             if entry.offset < limit:
                 newest[entry.key] = entry.offset
@@ -379,22 +340,3 @@ class _Model:
 def _with_offset(client: Client) -> Client:
     offset = Send(GROUP, b"offset", bytes([client.position + client.batch]))
     return client._replace(phase="sealed", sends=(*client.sends, offset))
-
-
-@cache
-def _processed(position: int) -> tuple[State, ...]:
-    """The truth: the stores after the inputs before ``position``."""
-    by_key: dict[bytes, bytes] = {}
-    for number, key in enumerate(INPUT_KEYS[:position]):
-        by_key[key] = by_key.get(key, b"") + bytes([number])
-    totals = {b"all": bytes(range(position))} if position else {}
-    return tuple(tuple(sorted(store.items())) for store in (by_key, totals))
-
-
-@cache
-def _tail(log: Log) -> Tail:
-    return tail_of(((e.offset, e.key, e.value) for e in visible(log)), stable_next(log))
-
-
-def _show(stores: tuple[State, ...]) -> str:
-    return " and ".join("{" + ", ".join(f"{k.decode()}: {list(v)}" for k, v in s) + "}" for s in stores)

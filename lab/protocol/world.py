@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from stateflow.changelog.commit_record import COMMIT_KEY
@@ -19,6 +20,8 @@ class Entry(NamedTuple):
     key: bytes
     value: bytes
     status: str
+    writer: str = ""
+    """Who sent it, where several write to one partition."""
 
 
 class Log(NamedTuple):
@@ -70,6 +73,8 @@ class EndTxn(NamedTuple):
 
     epoch: int
     commits: bool
+    writer: str = ""
+    """Whose it is, where there are several."""
 
 
 class Left(NamedTuple):
@@ -103,9 +108,7 @@ def end_transaction(world: World, request: EndTxn) -> World:
     if request.epoch != world.epoch:
         return world
     for name in world.ongoing:
-        log = world.log(name)
-        ended = _committed(name, log) if request.commits else _aborted(log)
-        world = set_log(world, name, ended)
+        world = set_log(world, name, ended(name, world.log(name), request))
     return world._replace(ongoing=frozenset())
 
 
@@ -114,20 +117,29 @@ def new_epoch(world: World) -> World:
     return world._replace(epoch=world.epoch + 1, late=frozenset())
 
 
-def _committed(name: str, log: Log) -> Log:
-    entries = tuple(entry._replace(status=COMMITTED) for entry in log.entries)
+def ended(name: str, log: Log, request: EndTxn) -> Log:
+    """One partition once the marker of a writer's transaction has reached it."""
+
+    def is_its(entry: Entry) -> bool:
+        return entry.status == OPEN and entry.writer == request.writer
+
+    if not request.commits:
+        kept = tuple(entry for entry in log.entries if not is_its(entry))
+        return Log(kept, max(log.offset_next if request.writer else 0, kept[-1].offset + 1 if kept else 0))
+    entries = tuple(e._replace(status=COMMITTED, writer="") if is_its(e) else e for e in log.entries)
     # What nobody can tell apart is made equal, so that the search stays small: of the group only the newest
     # offset counts, of the outputs only which are visible, and how often.
-    if name == GROUP:
-        return Log((entries[-1]._replace(offset=0),), 1)
+    if name.startswith(GROUP):
+        newest = max((e.offset for e in entries if e.status == COMMITTED), default=0)
+        return _numbered(e for e in entries if e.status == OPEN or e.offset == newest)
     if name == OUTPUT:
-        ordered = sorted(entries, key=lambda entry: entry.key)
-        return Log(tuple(e._replace(offset=i) for i, e in enumerate(ordered)), len(ordered))
+        return _numbered(sorted(entries, key=lambda entry: (entry.status, entry.key, entry.writer)))
     return Log(entries, log.offset_next)
 
 
-def _aborted(log: Log) -> Log:
-    return Log(tuple(entry for entry in log.entries if entry.status == COMMITTED), stable_next(log))
+def _numbered(entries: Iterable[Entry]) -> Log:
+    numbered = tuple(entry._replace(offset=i) for i, entry in enumerate(entries))
+    return Log(numbered, len(numbered))
 
 
 def set_log(world: World, name: str, log: Log) -> World:
@@ -141,9 +153,9 @@ def stable_next(log: Log) -> int:
 
 
 def visible(log: Log) -> list[Entry]:
-    """What a read-committed reader gets. One producer writes here, so whatever is open is behind all of
-    it."""
-    return [entry for entry in log.entries if entry.status == COMMITTED]
+    """What a read-committed reader gets: what is committed before the first open transaction."""
+    limit = stable_next(log)
+    return [entry for entry in log.entries if entry.status == COMMITTED and entry.offset < limit]
 
 
 def folded(base: dict[bytes, bytes], rows: list[Entry]) -> State:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
@@ -152,18 +152,7 @@ class Player:
 
     def _kill(self, act: Act, rows: Sequence[Row]) -> None:
         """Die while these rows are processed, the ``hit``-th time that the point is reached."""
-        reached = 0
-
-        def strike(point: str) -> None:
-            nonlocal reached
-            reached += point == act.point
-            if reached >= act.hit:  # and at every further point of what has died
-                raise Killed
-
-        try:
-            with handled(strike):
-                self._send(rows)
-        except Killed:
+        if killed_at(act.point, act.hit, lambda: self._send(rows)):
             self.acts["kill"] += 1
             self._restart(act)
 
@@ -180,3 +169,21 @@ class Player:
                 place = place._replace(end_ms=key.end_ms)
             found.setdefault(place, []).append(record.value)
         return found
+
+
+def killed_at(point: str, hit: int, work: Callable[[], None]) -> bool:
+    """Do some work, and die when a failpoint is reached for the ``hit``-th time; False where it never was."""
+    reached = 0
+
+    def strike(name: str) -> None:
+        nonlocal reached
+        reached += name == point
+        if reached >= hit:  # and at every further point of what has died
+            raise Killed
+
+    try:
+        with handled(strike):
+            work()
+    except Killed:
+        return True
+    return False

@@ -11,10 +11,10 @@ from functools import partial
 from pathlib import Path
 
 from stateflow.errors import SetupError
-from stateflow.lab.pool import end_with_parent
 from stateflow.lab.time.report import TimeReport
 from stateflow.lab.time.streams import KafkaStreams, prepare
 from stateflow.lab.time.study import run_cases
+from stateflow.scale.processes import end_with_parent
 
 _CHUNK = 25
 _streams: KafkaStreams | None = None

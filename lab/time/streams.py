@@ -18,13 +18,12 @@ from stateflow.connectors.broker.distribution import KAFKA_JARS
 from stateflow.connectors.broker.jars import JarSet, fetch, load_jar_set
 from stateflow.connectors.broker.java import find_java
 from stateflow.errors import SetupError
+from stateflow.lab.java import compile_program
 from stateflow.lab.time.logs import Row
 from stateflow.lab.time.oracle import Computation, Place, Sequences
 
 TEST_DRIVER_JARS: JarSet = load_jar_set(Path(__file__).parent / "topology-test-driver.json")
 _SOURCE = Path(__file__).parent / "WindowOracle.java"
-_COMPILER = "org.eclipse.jdt.internal.compiler.batch.Main"
-_COMPILE_SECONDS = 120
 _JVM_ARGUMENTS = (
     "-Xmx256m",
     "-XX:+UseSerialGC",
@@ -43,21 +42,7 @@ def prepare(folder: Path, program: Path = _SOURCE) -> list[str]:
     jars = [fetch(each) / jar.file_name for each in (TEST_DRIVER_JARS, KAFKA_JARS) for jar in each.jars]
     classpath = os.pathsep.join(map(str, jars))
     command = [str(java.executable), *_JVM_ARGUMENTS, "-cp"]
-    arguments = ["-proc:none", "-warn:none", "-17", "-cp", classpath, "-d", str(folder), str(program)]
-    done = subprocess.run(
-        [*command, classpath, _COMPILER, *arguments],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        timeout=_COMPILE_SECONDS,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise SetupError(
-            f"{program.name} could not be compiled: {(done.stdout + done.stderr).strip()[-500:]}",
-            action="Run `stateflow doctor`; if Java is well, report this text.",
-        )
+    compile_program(java, classpath, program, folder)
     return [*command, os.pathsep.join((str(folder), classpath)), program.stem]
 
 

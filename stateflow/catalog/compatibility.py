@@ -10,6 +10,7 @@ import msgspec
 from stateflow.catalog.encoding import CatalogItem
 from stateflow.catalog.evolution import evolved, value_obstacles
 from stateflow.catalog.model import (
+    AppEntry,
     Catalog,
     GenerationEntry,
     GenerationState,
@@ -65,8 +66,7 @@ def additions(expected: Catalog, found: Catalog | None) -> list[CatalogItem]:
     _check_partition_counts(expected, found)
     changed: list[CatalogItem] = []
     trim = merged_trim(expected.app.trim, found.app.trim)
-    two_ids = expected.app.two_ids or found.app.two_ids
-    app = msgspec.structs.replace(expected.app, trim=trim, two_ids=two_ids)
+    app = msgspec.structs.replace(with_ids_of(expected.app, found.app), trim=trim)
     if app != found.app:
         changed.append(app)
     changed += [stage for name, stage in expected.stages.items() if stage != found.stages.get(name)]
@@ -78,6 +78,16 @@ def additions(expected: Catalog, found: Catalog | None) -> list[CatalogItem]:
         if entry != present:
             changed.append(entry)
     return changed
+
+
+def with_ids_of(app: AppEntry, found: AppEntry) -> AppEntry:
+    """The entry, with what ``found`` knows of ids by which tasks may have been written: it is never forgotten."""
+    return msgspec.structs.replace(
+        app,
+        two_ids=app.two_ids or found.two_ids,
+        shared_writers=app.shared_writers or found.shared_writers,
+        format=max(app.format, found.format),
+    )
 
 
 def merged_trim(expected: TrimEntry | None, found: TrimEntry | None) -> TrimEntry | None:

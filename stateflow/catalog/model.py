@@ -14,6 +14,9 @@ from stateflow.errors import GenerationUnfinished
 
 FORMAT_VERSION = 2
 """Format 1, of version 0.1, is read: see ``older.py``."""
+FORMAT_SHARED_WRITERS = 3
+"""The same, and tasks may write by ids that are found in the claims log: whoever does not look there must keep out."""
+FORMAT_NEWEST = FORMAT_SHARED_WRITERS
 
 Guarantee = Literal["at-least-once", "exactly-once"]
 KeyLayout = Literal["plain", "window", "prefixed"]
@@ -132,6 +135,11 @@ class AppEntry(msgspec.Struct, frozen=True, kw_only=True):
     trim: TrimEntry | None = None
     two_ids: bool = False
     """True once tasks have had two transactional ids (the commit mode *paranoid*): whoever opens one fences both."""
+    shared_writers: bool = False
+    """True once tasks have had writers in common: whoever opens one fences those that claimed it before
+    (``runtime.opening.claims``). Its format is ``FORMAT_SHARED_WRITERS`` then."""
+    static_tables: dict[str, str] = {}
+    """Static table → the fingerprint of what it held when the application was started last."""
     format: int = FORMAT_VERSION
 
 

@@ -44,6 +44,16 @@ def members_topic(app: str) -> str:
     return f"{app}-members"
 
 
+def claims_topic(app: str) -> str:
+    """``<app>-claims``: one partition, compacted: which writers, shared by tasks, may have written for which task."""
+    return f"{app}-claims"
+
+
+def writer_id(app: str, life: str) -> str:
+    """``<app>-writer-<life>``: the transactional id of one life of a writer that tasks share; never used again."""
+    return f"{app}-writer-{life}"
+
+
 def is_own_topic(app: str, topic: str) -> bool:
     """True for a name that a changelog or repartition topic of the application may have."""
     inner = re.fullmatch(rf"{re.escape(app)}-(.+)-(changelog|repartition)(-g[1-9][0-9]*)?", topic)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from stateflow.catalog.encoding import decode_entry
 from stateflow.catalog.model import (
-    FORMAT_VERSION,
+    FORMAT_NEWEST,
     AppEntry,
     Catalog,
     CatalogEntry,
@@ -170,10 +170,10 @@ def _readable(app: str, key: bytes, older: Sequence[Stored]) -> Stored | None:
 
 def _refuse_newer_format(app: str, entries: Iterable[CatalogEntry]) -> None:
     for entry in entries:
-        if isinstance(entry, AppEntry) and entry.format > FORMAT_VERSION:
+        if isinstance(entry, AppEntry) and entry.format > FORMAT_NEWEST:
             raise CatalogIncompatible(
                 f"the catalog of {app!r} is written in format {entry.format}; this version knows"
-                f" {FORMAT_VERSION}.",
+                f" {FORMAT_NEWEST}.",
                 action="upgrade stateflow on this machine to the version that the application's workers run.",
                 app=app,
             )

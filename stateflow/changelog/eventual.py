@@ -100,15 +100,16 @@ class EventualChangelog:
         input_next: int,
         *,
         complete: bool = False,
+        says_all: bool = False,
     ) -> list[Change]:
         """What this commit writes to the changelog, sorted by key.
 
         ``changes`` is the epoch, ``input_next`` the input offset it reaches; ``complete`` leaves nothing to
-        replay.
+        replay, ``says_all`` tells of closed windows, too, that the changelog never had: a disk may have them.
         """
         self._input_next = input_next
         tombstones: list[Change] = [
-            (key, None) for key, value in changes if value is None and self._forget(key)
+            (key, None) for key, value in changes if value is None and (self._forget(key) or says_all)
         ]
         turns = [key for key in self._turns(complete=complete) if self._take(key)]
         values = read_many(turns)

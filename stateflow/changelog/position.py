@@ -22,7 +22,8 @@ from stateflow.errors import StateCorrupt
 from stateflow.record import TopicPartition
 
 _FORMAT = 1
-_HAS_REPLAY, _HAS_CUT, _IS_LAST, _HAS_ENDING = 1, 2, 4, 8
+_HAS_REPLAY, _HAS_CUT, _IS_LAST, _HAS_ENDING, _IS_CLOSING = 1, 2, 4, 8, 16
+_FLAGS = _HAS_REPLAY | _HAS_CUT | _IS_LAST | _HAS_ENDING | _IS_CLOSING
 _METADATA_PREFIX = "sf2:"
 _METADATA_BYTES_MAX = 4_000
 """Kafka's own limit is 4,096 (``offset.metadata.max.bytes``)."""
@@ -58,12 +59,15 @@ class InputPosition:
     ending_ms: tuple[int, ...] = ()
     """Where the input was declared to be at its end: how far event time was carried in the stage's steps that wait for
     it, upstream first, as many as it was carried in yet. Nothing has come since."""
+    is_closing: bool = False
+    """Windows that are due wait for their turn. Only those of the event time in ``replay_from`` have all closed, and
+    every change since is in the changelog."""
 
     def encode(self) -> bytes:
         """The bytes. Offsets are written in the order of their names, so equal positions are equal bytes."""
         flags = (_HAS_REPLAY if self.replay_from else 0) | (_HAS_CUT if self.cut else 0)
         flags |= _IS_LAST if self.cut and self.cut.is_last_commit else 0
-        flags |= _HAS_ENDING if self.ending_ms else 0
+        flags |= (_HAS_ENDING if self.ending_ms else 0) | (_IS_CLOSING if self.is_closing else 0)
         parts = [struct.pack(">BBH", _FORMAT, flags, len(self.offsets))]
         for (topic, partition), offset_next in sorted(self.offsets.items()):
             parts += [text(topic), struct.pack(">iq", partition, offset_next)]
@@ -91,7 +95,7 @@ class InputPosition:
     @classmethod
     def _decode(cls, fields: Fields) -> InputPosition:
         version, flags, count = fields.unpack(">BBH")
-        if version != _FORMAT or flags & ~(_HAS_REPLAY | _HAS_CUT | _IS_LAST | _HAS_ENDING):
+        if version != _FORMAT or flags & ~_FLAGS:
             raise ValueError(f"format {version} with flags {flags:#x}, this version knows format {_FORMAT}")
         offsets: dict[TopicPartition, int] = {}
         for _ in range(count):
@@ -111,7 +115,7 @@ class InputPosition:
             (count,) = fields.unpack(">H")
             ending_ms = fields.unpack(f">{count}q")
         fields.end()
-        return cls(offsets, event_time, replay_from, cut, ending_ms)
+        return cls(offsets, event_time, replay_from, cut, ending_ms, bool(flags & _IS_CLOSING))
 
     def needed_next(self) -> dict[TopicPartition, int]:
         """The first offset of each input partition that a restore may still read."""

@@ -26,15 +26,15 @@ from stateflow.clock import Clock, SystemClock
 from stateflow.errors import BrokerUnreachable, OffsetOutOfRange
 from stateflow.failpoints import reach
 from stateflow.log.base import Cluster, Reader
-from stateflow.memory import ENTRY_BYTES, memory_shares
-from stateflow.record import OffsetRange, RecordBatch, TopicPartition
+from stateflow.log.newest import NewestSink, read_newest
+from stateflow.memory import memory_shares
+from stateflow.native.newest import newest_values
+from stateflow.record import OffsetRange, TopicPartition
 from stateflow.store.base import Change, StorePosition, TaskStores
 
 _LOG = logging.getLogger(__name__)
 
 _SHARES = memory_shares()
-_PENDING_ENTRY_BYTES = ENTRY_BYTES + 100
-"""An entry that is pending, and its place in the sorted run that is made of them to write it."""
 _RESERVED_AFTER = RESERVED_KEY_PREFIX[:-1] + bytes([RESERVED_KEY_PREFIX[-1] + 1])
 
 
@@ -92,8 +92,8 @@ class Restoration:
             name=self._task,
             slots_done=sum(part.slots_done for part in parts),
             slots_total=sum(part.plan.offsets.slots for part in parts),
-            records_total=sum(part.records_total for part in parts),
-            bytes_total=sum(part.bytes_total for part in parts),
+            records_total=sum(part.sink.records_total for part in parts),
+            bytes_total=sum(part.sink.bytes_total for part in parts),
             seconds=self._clock.monotonic_seconds() - self._started_seconds,
         )
 
@@ -133,9 +133,9 @@ class Restoration:
 
     def _read(self, max_records: int) -> None:
         reader = self._reader or self._open_reader()
-        batches = reader.read(max_records, self._settings.read_timeout_seconds)
-        for batch in batches:
-            self._parts[batch.source].add(batch)
+        sinks = {changelog: part.sink for changelog, part in self._parts.items()}
+        brought = read_newest(reader, sinks, max_records, self._settings.read_timeout_seconds)
+        for _ in brought:
             reach("restore.after_read")
         moved = False
         for changelog, part in self._parts.items():
@@ -143,16 +143,16 @@ class Restoration:
                 moved |= part.reach(reader.position(changelog))
                 self._check_age(part)
         self._write_largest()
-        self._check_stall(moved or bool(batches))
+        self._check_stall(moved or bool(brought))
 
     def _write_largest(self) -> None:
         """Keep what is pending within its bound; what was read last may exceed it for this moment."""
         parts = self._parts.values()
-        if sum(part.pending_bytes for part in parts) > self._settings.epoch_bytes_max:
+        if sum(part.pending.held_bytes for part in parts) > self._settings.epoch_bytes_max:
             for part in parts:
-                part.count_pending()
-        while sum(part.pending_bytes for part in parts) > self._settings.epoch_bytes_max:
-            max(parts, key=lambda part: part.pending_bytes).write_pending()
+                part.pending.trim()
+        while sum(part.pending.held_bytes for part in parts) > self._settings.epoch_bytes_max:
+            max(parts, key=lambda part: part.pending.held_bytes).write_pending()
 
     def _open_reader(self) -> Reader:
         for part in self._parts.values():
@@ -234,22 +234,13 @@ class _StoreRestore:
         self.offset_next = plan.offsets.offset_first
         self.done = plan.action in ("reuse", "empty")
         self.replans = 0
-        self.records_total = 0
-        self.bytes_total = 0
+        self.pending = newest_values(RESERVED_KEY_PREFIX)
+        """What was read and is not written yet."""
+        self.sink = NewestSink(self.pending, plan.offsets.offset_next)
         self._stores = stores
         self._settings = settings
-        self._pending: dict[bytes | None, bytes | None] = {}
-        self._pending_records = 0
-        self._pending_bytes = 0
-
-    @property
-    def pending_bytes(self) -> int:
-        """What was read and is not written yet takes at most so much in memory."""
-        return self._pending_bytes + _PENDING_ENTRY_BYTES * len(self._pending)
-
-    def count_pending(self) -> None:
-        """Leave out what later records have replaced, which is counted until then."""
-        self._pending_bytes = _bytes_of(self._pending.keys()) + _bytes_of(self._pending.values())
+        self._written_records = 0
+        """Of those that were read, how many are no longer pending."""
 
     @property
     def slots_done(self) -> int:
@@ -271,20 +262,10 @@ class _StoreRestore:
             self.plan, action="replay", offsets=log, reason=why, planned_ms=now_ms, content_ms=now_ms
         )
         self.offset_next = log.offset_first
+        self.sink.offset_next = log.offset_next
         self._forget_pending()
         self.prepare()
         self.done = log.is_empty
-
-    def add(self, batch: RecordBatch) -> None:
-        """Take in records; a later value of a key replaces the one before. Nothing behind the target counts."""
-        if batch.offsets and batch.offsets[-1] >= self.plan.offsets.offset_next:
-            batch = batch.first(bisect_left(batch.offsets, self.plan.offsets.offset_next))
-        self._pending.update(zip(batch.keys, batch.values, strict=True))
-        size_bytes = _bytes_of(batch.keys) + _bytes_of(batch.values)
-        self._pending_records += len(batch)
-        self._pending_bytes += size_bytes
-        self.records_total += len(batch)
-        self.bytes_total += size_bytes
 
     def reach(self, offset_next: int) -> bool:
         """The reader has come so far: write what is due. True when that is further than before."""
@@ -292,7 +273,8 @@ class _StoreRestore:
         moved = offset_next > self.offset_next
         self.offset_next = max(self.offset_next, offset_next)
         self.done = self.offset_next >= self.plan.offsets.offset_next
-        if self.done or self._pending_records >= self._settings.epoch_records_max:
+        pending_records = self.sink.records_total - self._written_records
+        if self.done or pending_records >= self._settings.epoch_records_max:
             self._write()
         return moved
 
@@ -303,7 +285,7 @@ class _StoreRestore:
 
     def _write(self) -> None:
         reach("restore.before_write")
-        changes = _epoch(self._pending)
+        changes = self.pending.ordered()
         # On the way the content is older than it looks: deletions behind the position have not been met yet.
         applied_ms = self.plan.planned_ms if self.done else self.plan.content_ms
         position = StorePosition(self.plan.topic_id, self.offset_next, applied_ms)
@@ -315,17 +297,12 @@ class _StoreRestore:
         self._forget_pending()
 
     def _forget_pending(self) -> None:
-        self._pending = {}
-        self._pending_records = 0
-        self._pending_bytes = 0
+        self.pending.clear()
+        self._written_records = self.sink.records_total
 
 
-def _bytes_of(column: Iterable[bytes | None]) -> int:
-    return sum(map(len, filter(None, column)))
-
-
-def _epoch(newest: dict[bytes | None, bytes | None]) -> list[Change]:
-    """Sorted changes without the log's own bookkeeping; takes the map apart."""
+def sorted_changes(newest: dict[bytes | None, bytes | None]) -> list[Change]:
+    """Newest value per key as sorted changes without the log's own bookkeeping; takes the map apart."""
     newest.pop(None, None)
     keys: list[bytes] = sorted(_all_bytes(newest))
     reserved = slice(bisect_left(keys, RESERVED_KEY_PREFIX), bisect_left(keys, _RESERVED_AFTER))

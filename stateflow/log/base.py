@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from stateflow.log.outgoing import Sender
+from stateflow.log.transactions import Transactions
 from stateflow.record import OffsetRange, RecordBatch, TopicPartition
 
 
@@ -202,6 +203,11 @@ class Cluster(Protocol):
         """The cluster's own id; local state is bound to it."""
         ...
 
+    @property
+    def transactions(self) -> Transactions:
+        """Transactions as others than their writers see them."""
+        ...
+
     def describe(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
         """The topics that exist, of those asked for."""
         ...
@@ -220,6 +226,18 @@ class Cluster(Protocol):
 
     def topic_config(self, topic: str) -> dict[str, str]:
         """Effective settings of a topic, read back from the cluster."""
+        ...
+
+    def record_bytes_max(self, topic: str) -> int:
+        """The largest record, as ``record.record_bytes`` counts, that this client may write to a topic."""
+        ...
+
+    def fit_batches(self, topics: Iterable[str]) -> None:
+        """Writers made from now on send no more at a time than each of these topics takes.
+
+        What goes to a partition together is held against the topic's ``max.message.bytes`` as a whole, so records that
+        it would take one by one could be refused. A topic whose limit cannot be told is passed over, with a warning.
+        """
         ...
 
     def alter_topic_config(self, topic: str, changes: Mapping[str, str | None]) -> None:

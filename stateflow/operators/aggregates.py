@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar
 from stateflow.codec.base import Codec
 from stateflow.codec.infer import codec_for
 from stateflow.errors import GraphError
+from stateflow.operators.adding import added, are_numbers, count_rows, sum_rows
 from stateflow.operators.fields import Pick, picker
 
 V = TypeVar("V")
@@ -42,6 +43,12 @@ class Aggregate(Generic[V, A, R]):
     subtract: Callable[[A, A], A | None] | None = None
     """The accumulator without a part that was merged into it, or None where that would not be exact (floats). With it a
     sliding window moves on without folding anew what stays in it."""
+    may_wait: Callable[[Sequence[A]], bool] | None = None
+    """Whether these accumulators may be kept as they are until the commit: they are immutable, and what is encoded of
+    them comes back the same. None where they never may."""
+    add_rows: Callable[[dict[Any, A], Sequence[Any], Sequence[V]], None] | None = None
+    """``add_many`` for many keys at once, where that is faster: the accumulators by key, which has each of the keys,
+    then rows of key and value."""
 
     def codec(self) -> Codec[A]:
         """Codec of the accumulator; raises ``ConfigError`` when there is none for its type."""
@@ -84,21 +91,23 @@ def count(of: Pick | None = None) -> Aggregate[Any, int, int]:
         result_type=int,
         only_counts=of is None,
         subtract=_difference,
+        may_wait=are_numbers,
+        add_rows=count_rows if of is None else None,
     )
 
 
 def sum(of: Pick | None = None) -> Aggregate[Any, int | float, int | float]:
     """Sum of the values, or of what ``of`` picks. Integers stay exact (64 bits). Merge: the sum."""
-    import builtins
-
     return Aggregate(
         initial=int,
-        add_many=_picked(of, lambda total, values: total + builtins.sum(values)),
+        add_many=_picked(of, added),
         merge=lambda one, two: one + two,
         result=_same,
         type=int | float,
         result_type=int | float,
         subtract=_difference,
+        may_wait=are_numbers,
+        add_rows=sum_rows(of),
     )
 
 
@@ -136,10 +145,9 @@ def _extreme(of: Pick | None, type_: Any, choose: Callable[[Any, Any], Any]) -> 
 
 def mean(of: Pick | None = None) -> Aggregate[Any, tuple[int, int | float], float | None]:
     """Arithmetic mean, None without values. Kept as count and sum; merge: both added."""
-    import builtins
 
     def add_many(pair: tuple[int, int | float], values: Sequence[Any]) -> tuple[int, int | float]:
-        return pair[0] + len(values), pair[1] + builtins.sum(values)
+        return pair[0] + len(values), added(pair[1], values)
 
     return Aggregate(
         initial=lambda: (0, 0),
@@ -149,6 +157,7 @@ def mean(of: Pick | None = None) -> Aggregate[Any, tuple[int, int | float], floa
         type=tuple[int, int | float],
         result_type=float | None,
         subtract=_pair_difference,
+        may_wait=lambda pairs: are_numbers([total for _, total in pairs]),
     )
 
 

@@ -25,7 +25,7 @@ class Updated:
     """Newest row that contributed to each."""
     store_keys: list[bytes]
     data: list[bytes | None]
-    """Their accumulators, encoded; None for one that has seen nothing but nothing."""
+    """Their accumulators, encoded; None for one that has seen nothing but nothing. Empty where nobody encodes yet."""
     results: list[Any]
     is_new: list[bool]
 
@@ -45,8 +45,21 @@ class Accumulators:
         self._codec = codec
         self._guard = guard
 
-    def result(self, data: bytes) -> Any:
-        """What is shown of a stored accumulator."""
+    @property
+    def is_replaying(self) -> bool:
+        """True while they are computed again from input that was processed before; their results are dropped."""
+        return False
+
+    def results(self, store_keys: Sequence[bytes]) -> list[tuple[bytes, Any]]:
+        """What is shown of the accumulators that there are, with their keys, in the order of the keys."""
+        stored = zip(store_keys, self.store.get_many(store_keys), strict=True)
+        return [(key, self._result(data)) for key, data in stored if data is not None]
+
+    def delete(self, store_keys: Sequence[bytes]) -> None:
+        """Delete accumulators."""
+        self.store.put_many([(store_key, None) for store_key in store_keys])
+
+    def _result(self, data: bytes) -> Any:
         return self._aggregate.result(self._codec.decode(data))
 
     def advance(self, watermark_ms: int) -> None:
@@ -55,6 +68,10 @@ class Accumulators:
     def fold(self, store_keys: Sequence[bytes], batch: RecordBatch) -> Updated:
         """Fold a batch's values into the accumulators of their store keys."""
         return self._fold(store_keys, batch, by_policy=True)
+
+    def fold_unseen(self, store_keys: Sequence[bytes], batch: RecordBatch) -> None:
+        """Fold where nobody wants to know what came of it."""
+        self.fold(store_keys, batch)
 
     def fold_or_raise(self, store_keys: Sequence[bytes], batch: RecordBatch) -> Updated:
         """The same, where the caller sees to a record that the aggregate fails on: then nothing is written."""
@@ -160,6 +177,9 @@ class AggregateStep(Step):
     def process(self, batch: RecordBatch) -> None:
         """Fold, write, pass on."""
         batch = with_keys(batch, self._guard)
+        if not self.children:
+            self._accumulators.fold_unseen(batch.keys, batch)
+            return
         updated = self._accumulators.fold(batch.keys, batch)
         self.forward(result_rows(batch, updated.rows, updated.store_keys, updated.results))
 

@@ -33,8 +33,7 @@ class AheadLimit:
         """The rows that are not too far ahead of when Kafka got them, by their own timestamps: a matter of the log."""
         now_ms = self._context.clock.now_ms()
         if self._max_ahead_ms is not None:
-            sent_ms = [now_ms if ms < 0 else ms for ms in self._origin.sent_ms(rows)]
-            rows = self._kept(rows, sent_ms, self._max_ahead_ms)
+            rows = self._kept(rows, self._known_ms(self._origin.sent_ms(rows), now_ms), self._max_ahead_ms)
         self._look_for_a_jump(rows, now_ms)
         return rows
 
@@ -48,6 +47,21 @@ class AheadLimit:
             batch = self._kept(batch, [now_ms] * len(batch), self._max_ahead_ms)
         self._look_for_a_jump(batch, now_ms)
         return batch
+
+    def times_within(self, times_ms: Sequence[int], sent_ms: Sequence[int] | None) -> Sequence[int]:
+        """Event times of raw records, −1 in the place of those that will be refused. Nobody is told.
+
+        ``sent_ms`` are their timestamps on Kafka where these are what they are compared with, and not the clock.
+        """
+        if self._max_ahead_ms is None:
+            return times_ms
+        now_ms = self._context.clock.now_ms()
+        reference_ms = [now_ms] * len(times_ms) if sent_ms is None else self._known_ms(sent_ms, now_ms)
+        pairs = zip(times_ms, reference_ms, strict=True)
+        return [-1 if when_ms > known_ms + self._max_ahead_ms else when_ms for when_ms, known_ms in pairs]
+
+    def _known_ms(self, sent_ms: Sequence[int], now_ms: int) -> list[int]:
+        return [now_ms if ms < 0 else ms for ms in sent_ms]
 
     def _kept(self, rows: RecordBatch, reference_ms: Sequence[int], ahead_ms: int) -> RecordBatch:
         """The rows within the limit; the others are counted and have followed the policy."""

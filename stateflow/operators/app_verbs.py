@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, Protocol, TypeVar, overload
 
 from stateflow.errors import GraphError
 from stateflow.operators.error_policy import Fail, LatePolicy, Policy, Skip
 from stateflow.operators.graph import Graph
+from stateflow.operators.lookup_tables import GLOBAL_BYTES_MAX, GlobalTable, StaticTable
 from stateflow.operators.operator import Operator
 from stateflow.operators.ports import Port, several_inputs_node
+from stateflow.operators.static_tables import static_table
 from stateflow.operators.stream import Stream
 from stateflow.operators.table import Table
 from stateflow.operators.topic_options import Topic
@@ -18,6 +22,20 @@ from stateflow.operators.verbs import source_node
 K = TypeVar("K")
 V = TypeVar("V")
 R = TypeVar("R")
+
+
+class SupportsRecords(Protocol):
+    """A data frame, as far as it is looked at here."""
+
+    @property
+    def columns(self) -> Any:
+        """Their names."""
+        ...
+
+    def to_dict(self, orient: Any) -> Any:
+        """The rows, for ``"records"``."""
+        ...
+
 
 FAIL = Fail()
 SKIP = Skip()
@@ -48,6 +66,34 @@ class AppVerbs:
         """
         node = source_node(self._graph, (topic,), "routing" if co_partitioned else "no", on_error, late)
         return Stream[K, V](self._graph, node).to_table(name=name, history=history, on_error=on_error)
+
+    def global_table(
+        self, topic: Topic[K, V], *, name: str, bytes_max: int = GLOBAL_BYTES_MAX
+    ) -> GlobalTable[K, V]:
+        """The newest value of each key of a topic, which each worker reads whole before its first record.
+
+        For joins by any key, without a re-key step: ``stream.join(table, function, name=…, by=…)``. It is followed as
+        the topic goes on, in no fixed order with the stream. Kept in memory, ``bytes_max`` of it at most in each worker
+        (keys, values and 200 bytes for each), beside what ``memory_bytes`` says; ``GlobalTableTooLarge`` stops a worker
+        before that is passed.
+        """
+        return GlobalTable(topic, self._graph.claim("lookup table", name), bytes_max)
+
+    @overload
+    def static_table(self, data: Mapping[K, V], *, name: str) -> StaticTable[K, V]: ...
+    @overload
+    def static_table(
+        self, data: str | Path | SupportsRecords, *, name: str, key: str
+    ) -> StaticTable[Any, Any]: ...
+    def static_table(self, data: Any, *, name: str, key: str | None = None) -> StaticTable[Any, Any]:
+        """A table that comes with the code, for joins by any key as with ``global_table``.
+
+        ``data`` is a mapping; or rows, each found by its column ``key`` and given as a dict: a ``.csv`` (all text),
+        ``.json`` (a list of objects) or ``.parquet`` file, or a pandas frame. It is read now and must not be changed
+        after. Its fingerprint is kept in the catalog, and a start with other data warns. Raises ``GraphError`` for
+        what cannot be read, two rows of one key, and values that MessagePack cannot express.
+        """
+        return static_table(data, self._graph.claim("lookup table", name), key)
 
     def process(
         self, operator: type[Operator[K, Any, R]], *inputs: Port[K, R], name: str, on_error: Policy = FAIL

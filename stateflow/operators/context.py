@@ -6,15 +6,29 @@ local worker, in the test driver and inside a Spark task.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 from stateflow.catalog.model import StoreEntry
 from stateflow.changelog.eventual import Eventual, EventualChangelog
 from stateflow.clock import Clock
+from stateflow.codec.base import Codec
 from stateflow.record import Headers, RecordBatch, TopicPartition
 from stateflow.store.base import StateStore
+from stateflow.store.decoded import DecodedStore
+
+
+class GlobalEntries(Protocol):
+    """A topic that a worker reads whole for its tasks: the newest value of each key."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value of a key as far as the topic was read."""
+        ...
+
+    def catch_up(self) -> None:
+        """Take in what has arrived, a bounded number of records; waits for nothing. Raises ``GlobalTableTooLarge``."""
+        ...
 
 
 class StageContext(Protocol):
@@ -39,6 +53,19 @@ class StageContext(Protocol):
         ...
 
     @property
+    def is_stopping(self) -> bool:
+        """True once the host was asked to stop: what takes long may be given up, by ``TransactionAborted``."""
+        ...
+
+    def at_close(self, callback: Callable[[], object]) -> None:
+        """Call this when the task is closed or abandoned."""
+        ...
+
+    def takes_at_once(self, records: int) -> None:
+        """A step takes hardly longer for so many records than for one: fewer at a time would not be faster."""
+        ...
+
+    @property
     def part_mark_ms(self) -> int:
         """In a stage that reads source topics: the mark of the partition of the current records before them; or −1."""
         ...
@@ -59,12 +86,23 @@ class StageContext(Protocol):
         """The stage's own store of that name."""
         ...
 
+    def decoded_store(self, name: str, codec: Codec[Any]) -> DecodedStore:
+        """The same, for one whose step keeps values decoded until the commit; asked once, while it is built."""
+        ...
+
     def eventual(self, store: str, policy: Eventual) -> EventualChangelog:
         """Make the changelog of one of the stage's stores an eventual one; asked once, while it is built."""
         ...
 
     def entry(self, name: str) -> StoreEntry:
         """The stage's own store of that name as the catalog has it."""
+        ...
+
+    def global_entries(self, topic: str, bytes_max: int) -> GlobalEntries:
+        """A topic read whole, until the task is closed; asked while the stage is built, and waits until that is done.
+
+        Raises ``GlobalTableTooLarge`` where it takes more than ``bytes_max`` of memory, ``TopicMissing``.
+        """
         ...
 
     def undoable(self) -> AbstractContextManager[None]:
@@ -77,8 +115,20 @@ class StageContext(Protocol):
         keys: Sequence[bytes | None],
         values: Sequence[bytes | None],
         timestamps_ms: Sequence[int],
+        headers: Sequence[Headers] = (),
     ) -> None:
-        """Produce to an output topic with the default partitioner, in order, as part of the next commit."""
+        """Produce to an output topic with the default partitioner, in order, as part of the next commit.
+
+        ``headers`` is empty where no record has any; so it is below.
+        """
+        ...
+
+    def record_bytes_max(self, topic: str) -> int:
+        """The largest record, as ``record.record_bytes`` counts, that may be sent to a topic."""
+        ...
+
+    def rekey_topic(self, name: str) -> str:
+        """The topic of a re-key step in this generation."""
         ...
 
     def send(
@@ -94,6 +144,7 @@ class StageContext(Protocol):
         values: Sequence[bytes | None],
         timestamps_ms: Sequence[int],
         marks_ms: Sequence[int] | None = None,
+        headers: Sequence[Headers] = (),
     ) -> None:
         """Hand records to the re-key step ``name``: routed by the generation's table to its repartition topic.
 
@@ -130,6 +181,14 @@ class StageContext(Protocol):
         ...
 
 
+class Burst(NamedTuple):
+    """A row of a raw batch before which timers have to fire in turns: ``operators/timers.py``."""
+
+    row: int
+    watermark_ms: int
+    """Event time with that row, up to which they are due."""
+
+
 class Pipeline(Protocol):
     """One stage, built for one task."""
 
@@ -138,6 +197,13 @@ class Pipeline(Protocol):
 
         Raises ``DecodeError`` or ``ProcessingError`` where the step's policy is *fail*; nothing of the failed
         record has then been written.
+        """
+        ...
+
+    def first_burst(self, batch: RecordBatch) -> Burst | None:
+        """The first row of a raw batch that makes more timers due than fire in one piece; changes nothing.
+
+        Asked before ``process``, which is to get the rows before it only until ``advance`` has fired those timers.
         """
         ...
 

@@ -14,6 +14,7 @@ from stateflow.codec.structured import Plain
 from stateflow.errors import GraphError
 from stateflow.operators.error_policy import Policy
 from stateflow.operators.graph import Graph, Node
+from stateflow.operators.handover import Handover
 from stateflow.operators.rekeyed import rekeyed
 from stateflow.operators.step import Environment, Step
 from stateflow.operators.tombstones import KeyedReadStep, RekeyByKeyStep
@@ -46,7 +47,8 @@ def rekeyed_by_own_key(graph: Graph, node: Node, name: str, on_error: Policy) ->
     wire = OptionalCodec(value)
 
     def write(env: Environment) -> Step:
-        return RekeyByKeyStep(name, wire, env.context, env.guard(name, on_error))
+        guard = env.guard(name, on_error)
+        return RekeyByKeyStep(wire, Handover(name, env, guard), guard)
 
     def read(env: Environment) -> Step:
         return KeyedReadStep(wire, env.context, env.guard(name, on_error))

@@ -7,7 +7,7 @@ step it reads or after its first source topic.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 import msgspec
 
@@ -33,9 +33,10 @@ def cut(graph: Graph) -> Topology:
     names = {id(part[0]): _stage_name(part) for part in parts}
     part_of = {node: part for part in parts for node in part}
     stages = []
+    tell_origin = _before_dead_letters(nodes)
     for part in parts:
         entered = {_step_of(node): names[id(part_of[node][0])] for node in _entered(part)}
-        stages.append(_stage(part, names[id(part[0])], entered))
+        stages.append(_stage(part, names[id(part[0])], entered, tell_origin))
     _check_unique(stages)
     return Topology(graph.app, _upstream_first(stages))
 
@@ -90,8 +91,9 @@ def _stage_name(part: Sequence[Node]) -> str:
     return next(topic.name for node in part for topic in node.topics)
 
 
-def _stage(part: Sequence[Node], name: str, entered: Mapping[str, str]) -> Stage:
+def _stage(part: Sequence[Node], name: str, entered: Mapping[str, str], tell_origin: Set[str]) -> Stage:
     """``entered`` are the re-key steps that it reads, each with the stage that writes it."""
+    rekeys = frozenset(node.rekey for node in part if node.rekey is not None)
     sources = dict.fromkeys(topic.name for node in part for topic in node.topics)
     inputs = [Input(topic) for topic in sources] + [Input(step, stage) for step, stage in entered.items()]
     outputs = dict.fromkeys(topic for node in part for topic in node.outputs)
@@ -103,13 +105,27 @@ def _stage(part: Sequence[Node], name: str, entered: Mapping[str, str]) -> Stage
         stores=tuple(stores),
         outputs=tuple(outputs),
         rekeys=tuple(node.rekey for node in part if node.rekey is not None),
-        build=StagePlan(tuple(part)),
+        build=StagePlan(tuple(part), rekeys & tell_origin),
         indexes={name: index for node in part for name, index in node.indexes.items()},
         merges={name: merge for node in part for name, merge in node.merges.items()},
         rewriters={name: rewriter for node in part for name, rewriter in node.rewriters.items()},
         hold_back_ms=hold_back_ms(part),
         shared_inputs=shared_inputs(part),
+        looks_up=tuple(dict.fromkeys(place for node in part for place in node.looks_up)),
     )
+
+
+def _before_dead_letters(nodes: Sequence[Node]) -> set[str]:
+    """The re-key steps, by name, behind which a step may send its input record to a dead-letter topic."""
+    writes: set[Node] = {node for node in nodes if set(node.outputs) - set(node.sinks)}
+    found: set[str] = set()
+    for node in reversed(nodes):  # each stands behind what it reads
+        if node in writes:
+            writes.update(node.parents)
+            if node.reads is not None:
+                writes.add(node.reads)
+                found.add(_step_of(node.reads))
+    return found
 
 
 def _check_eventual(stage: str, stores: Sequence[StoreEntry], *, reads_one_log: bool) -> None:

@@ -23,6 +23,10 @@ def _stage(stage: Stage) -> dict[str, Any]:
             for node in stage.build.nodes
         ],
         "stores": [_store(store) for store in stage.stores],
+        "looks_up": [
+            {name: getattr(place, name) for name in ("name", "topic", "bytes_max", "fingerprint")}
+            for place in stage.looks_up
+        ],
         "outputs": list(stage.outputs),
         "rekeys": list(stage.rekeys),
     }
@@ -42,6 +46,7 @@ def describe_text(described: dict[str, Any]) -> str:
         shown = [step for step in stage["steps"] if step["kind"] not in ("stream", "read")]
         lines += [f"  step     {_step(step)}" for step in shown]
         lines += [f"  store    {store['name']} ({_kind(store)})" for store in stage["stores"]]
+        lines += [f"  looks up {_looked_up(place)}" for place in stage["looks_up"]]
         lines += [f"  re-keys  {name}" for name in stage["rekeys"]]
         lines += [f"  writes   {topic}" for topic in stage["outputs"]]
     return "\n".join(lines)
@@ -51,6 +56,12 @@ def _input(port: dict[str, Any]) -> str:
     if port["upstream"] is None:
         return str(port["name"])
     return f"re-keyed records of {port['name']} from {port['upstream']}"
+
+
+def _looked_up(place: dict[str, Any]) -> str:
+    if place["topic"]:
+        return f"{place['name']} (all of {place['topic']}, at most {place['bytes_max'] / 2**20:g} MB in each worker)"
+    return f"{place['name']} (static, {place['fingerprint'][:8]})"
 
 
 def _step(step: dict[str, Any]) -> str:

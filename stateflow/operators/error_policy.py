@@ -24,8 +24,10 @@ class Skip:
 class DeadLetter:
     """Send the input record, as it was read, to a topic and go on (``dead_letters_total``).
 
-    Headers say what happened: ``sf-error-class``, ``sf-error-message``, ``sf-topic``, ``sf-partition``,
-    ``sf-offset``, ``sf-step``, ``sf-attempts``; the record's own headers are kept beside them.
+    Headers say what happened: ``sf-error-class``, ``sf-error-message``, ``sf-step``, ``sf-attempts``; and to which
+    record of a source topic: ``sf-topic``, ``sf-partition``, ``sf-offset``, behind a re-key step ``sf-key``, too, and
+    in ``sf-read`` where it was read. The record's own headers are kept beside them. A value that is too large for the
+    topic is cut; ``sf-value-bytes`` tells its length then.
     """
 
     topic: str

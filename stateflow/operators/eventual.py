@@ -38,9 +38,13 @@ class EventualAccumulators(Accumulators):
         """During a replay: how much each window that it met contained before."""
         changelog.restored(key for key, _ in store.scan())
 
-    def result(self, data: bytes) -> Any:
-        """What is shown of a stored accumulator."""
-        return super().result(data[COVER_BYTES:])
+    @property
+    def is_replaying(self) -> bool:
+        """True while a task is opened."""
+        return self._changelog.is_replaying
+
+    def _result(self, data: bytes) -> Any:
+        return super()._result(data[COVER_BYTES:])
 
     def _fold(self, store_keys: Sequence[bytes], batch: RecordBatch, *, by_policy: bool) -> Updated:
         """Fold what is not contained yet. Every touched window counts as changed: its log record may be older."""

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from stateflow.catalog.model import StoreEntry
 from stateflow.codec.base import Codec
 from stateflow.errors import GraphError
+from stateflow.operators.lookup_tables import LookupPlace
 from stateflow.operators.step import Environment, Step
 from stateflow.operators.topic_options import Topic
 from stateflow.state.evolution import Rewriter
@@ -45,12 +46,17 @@ class Node:
     indexes: Mapping[str, IndexFor] = field(default_factory=dict)
     """Store name → its indexes, where it has any."""
     outputs: tuple[str, ...] = ()
+    """Topics that it may write to."""
+    sinks: tuple[str, ...] = ()
+    """Those of them that its results go to; the others are for dead letters."""
     topics: tuple[Topic[Any, Any], ...] = ()
     """Of a source: what it reads."""
     rekey: str | None = None
     """Of a ``key_by``: the step it writes to."""
     reads: Node | None = None
     """Of what follows a ``key_by``: that step."""
+    looks_up: tuple[LookupPlace, ...] = ()
+    """The tables that each task of its stage has whole."""
     has_effect: bool = False
     """True for a step that does something even if nobody reads its result."""
     is_table: bool = False

@@ -2,58 +2,23 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from stateflow.errors import DecodeError, EncodeError, ProcessingError, StateflowError
 from stateflow.operators.context import StageContext
 from stateflow.operators.error_policy import DeadLetter, Fail, Policy, Retry
+from stateflow.operators.headers import INTERNAL
+from stateflow.operators.origin import Origin, Place
 from stateflow.operators.rows import NO_OFFSET
 from stateflow.operators.user_traceback import user_traceback
-from stateflow.record import Headers, Record, RecordBatch
+from stateflow.record import Headers, Record, record_bytes
+
+R = TypeVar("R")
 
 _MESSAGE_BYTES_MAX = 1000
 _OF_ONE_RECORD = (DecodeError, EncodeError, ProcessingError)
-
-
-class Origin:
-    """The raw batch that a stage is working on, so that a failure can hand out the record as it was read."""
-
-    def __init__(self) -> None:
-        self._batch: RecordBatch | None = None
-        self._timestamps_ms: list[int] = []
-
-    def enter(self, batch: RecordBatch) -> None:
-        """Begin a batch."""
-        self._batch = batch
-        self._timestamps_ms = list(batch.timestamps_ms)
-
-    def sent_ms(self, batch: RecordBatch) -> list[int]:
-        """The timestamps on Kafka of the rows of the raw batch, or of some of them."""
-        if len(batch) == len(self._timestamps_ms):
-            return self._timestamps_ms
-        assert self._batch is not None, "rows are worked on between enter and leave"
-        sent_ms = dict(zip(self._batch.offsets, self._timestamps_ms, strict=True))
-        return [sent_ms[offset] for offset in batch.offsets]
-
-    def leave(self) -> None:
-        """The batch is done."""
-        self._batch = None
-
-    def record(self, offset: int) -> Record | None:
-        """The record as it was read; None for a row that no input record stands behind."""
-        batch = self._batch
-        if batch is None or offset == NO_OFFSET:
-            return None
-        row = bisect_left(batch.offsets, offset)
-        assert batch.offsets[row] == offset, "rows keep the offsets of their batch"
-        headers = batch.headers[row] if batch.headers else ()
-        topic, partition = batch.source
-        return Record(
-            topic, partition, offset, self._timestamps_ms[row], batch.keys[row], batch.values[row], headers
-        )
 
 
 class Guard:
@@ -65,6 +30,11 @@ class Guard:
         self._step = step
         self._retries = policy.attempts if isinstance(policy, Retry) else 0
         self._last = policy.then if isinstance(policy, Retry) else policy
+
+    @property
+    def lets_go(self) -> bool:
+        """True when a record that fails for good is let go, so that the others of its transaction are not lost."""
+        return not isinstance(self._last, Fail)
 
     @property
     def is_fatal(self) -> bool:
@@ -103,10 +73,22 @@ class Guard:
             return self._again(attempt, error, offset)
         return True
 
-    def failed(self, error: Exception, offset: int) -> bool:
+    def one_of_several(self, function: Callable[..., R], *arguments: Any) -> list[R]:
+        """The result for one of the rows that a timer passes on, in a list; an empty one where the row is let go.
+
+        The other rows must not be undone with it: their timer is gone, and nothing would call for them again. A
+        policy that may end the task is left to whoever runs the timer. The function must have no effects.
+        """
+        if not self.lets_go:
+            return [function(*arguments)]
+        results: list[R] = []
+        self.run(lambda: results.append(function(*arguments)), NO_OFFSET)
+        return results
+
+    def failed(self, error: Exception, offset: int, attempts: int = 1) -> bool:
         """Follow the policy for a record whose work raised, without trying again; False when it is let go."""
         _pass_on_what_no_record_caused(error)
-        self.refuse(error, offset)
+        self.refuse(error, offset, attempts)
         return False
 
     def refuse(self, error: Exception, offset: int, attempts: int = 1) -> None:
@@ -130,14 +112,31 @@ class Guard:
     ) -> None:
         """Send the input record to a dead-letter topic and count it; with its own time unless another is given."""
         record = self._origin.record(offset)
-        headers = self._headers(error, record, attempts)
+        place = None if record is None else self._origin.place(record)
+        headers = self._headers(error, record, place, attempts)
         self._context.count("dead_letters_total")
         if record is None:
             self._context.send(topic, None, None, max(0, self._context.watermark_ms), headers)
-        else:
-            kept = (*record.headers, *headers)
-            stamp_ms = max(0, record.timestamp_ms) if timestamp_ms is None else timestamp_ms
-            self._context.send(topic, record.key, record.value, stamp_ms, kept)
+            return
+        stamp_ms = max(0, record.timestamp_ms) if timestamp_ms is None else timestamp_ms
+        own = tuple(header for header in record.headers if header[0] not in INTERNAL)
+        key, value, headers = self._within_limit(topic, record.key, record.value, own, headers)
+        self._context.send(topic, key, value, stamp_ms, headers)
+
+    def _within_limit(
+        self, topic: str, key: bytes | None, value: bytes | None, own: Headers, added: Headers
+    ) -> tuple[bytes | None, bytes | None, Headers]:
+        """A dead letter that its topic takes: the value is cut where the whole is too large, and what else must be."""
+        bytes_max = self._context.record_bytes_max(topic)
+        over_bytes = record_bytes(key, value, (*own, *added)) - bytes_max
+        if over_bytes <= 0:
+            return key, value, (*own, *added)
+        added = (*added, ("sf-value-bytes", str(len(value or b"")).encode()))
+        left_bytes = bytes_max - record_bytes(key, b"", (*own, *added))
+        if left_bytes < 0:  # it is not the value alone: no header of its own, and no key, is worth the letter
+            own, key = (), None if key is None else key[: bytes_max // 4]
+            left_bytes = bytes_max - record_bytes(key, b"", added)
+        return key, None if value is None else value[: max(0, left_bytes)], (*own, *added)
 
     def _again(self, attempt: Callable[[], None], error: Exception, offset: int) -> bool:
         for _ in range(self._retries):
@@ -153,17 +152,27 @@ class Guard:
         self.refuse(error, offset, attempts=self._retries + 1)
         return False
 
-    def _headers(self, error: Exception, record: Record | None, attempts: int) -> Headers:
+    def _headers(
+        self, error: Exception, record: Record | None, place: Place | None, attempts: int
+    ) -> Headers:
+        """What happened, and to which record: the one that began it all, where that is known."""
+        named = place or record
         texts = {
             "sf-error-class": type(error).__name__,
             "sf-error-message": str(error),
-            "sf-topic": record.topic if record else "",
-            "sf-partition": str(record.partition if record else self._context.partition),
-            "sf-offset": str(record.offset if record else NO_OFFSET),
+            "sf-topic": named.topic if named else "",
+            "sf-partition": str(named.partition if named else self._context.partition),
+            "sf-offset": str(named.offset if named else NO_OFFSET),
             "sf-step": self._step,
             "sf-attempts": str(attempts),
         }
-        return tuple((name, text.encode()[:_MESSAGE_BYTES_MAX]) for name, text in texts.items())
+        is_rekeyed = record is not None and place is not None and place.topic != record.topic
+        if record is not None and is_rekeyed:
+            texts["sf-read"] = f"{record.topic}[{record.partition}] {record.offset}"
+        headers = [(name, text.encode()[:_MESSAGE_BYTES_MAX]) for name, text in texts.items()]
+        if place is not None and is_rekeyed and place.key is not None:
+            headers.append(("sf-key", place.key[:_MESSAGE_BYTES_MAX]))
+        return tuple(headers)
 
     def _failure(self, error: Exception, record: Record | None, attempts: int) -> StateflowError:
         fields: dict[str, object] = {"step": self._step, "attempts": attempts}

@@ -14,16 +14,14 @@ from typing import Any, Literal
 from stateflow.changelog.event_time import UNKNOWN_MS
 from stateflow.codec.base import Codec
 from stateflow.codec.scalar import Bytes
-from stateflow.errors import ProcessingError
 from stateflow.operators.context import StageContext
-from stateflow.operators.error_policy import DeadLetter, LatePolicy
+from stateflow.operators.error_policy import LatePolicy
 from stateflow.operators.guard import Guard
 from stateflow.operators.intervals import Within
-from stateflow.operators.marks import marks_of
+from stateflow.operators.lateness import GraceCheck
 from stateflow.operators.operator import Context, Operator, OperatorClass
 from stateflow.operators.operator_step import OperatorStep
-from stateflow.operators.rows import without
-from stateflow.operators.waiting import first_at, next_entry, time_of
+from stateflow.operators.waiting import at_own_times, first_at, next_entry, time_of
 from stateflow.record import RecordBatch
 from stateflow.state.declare import state
 from stateflow.state.layout import split_prefixed
@@ -53,6 +51,7 @@ class IntervalJoin(Operator[Any, Any, Any]):
     """Base of the operators of such joins: subclasses declare their state and rules."""
 
     rules: IntervalRules
+    guard: Guard
     left: MapOf[bytes, Any]
     right: MapOf[bytes, Any]
     unmatched: SetOf[bytes] | None = None
@@ -63,7 +62,7 @@ class IntervalJoin(Operator[Any, Any, Any]):
         found = _between(self.right, at_ms - within.before_ms, at_ms + within.after_ms)
         for entry, other in found:
             self._matched(_RIGHT_SIDE, entry)
-            ctx.emit(self.rules.function(value, other), timestamp_ms=max(at_ms, time_of(entry)))
+            ctx.emit(self.rules.function(value, other), timestamp_ms=max(at_ms, time_of(entry)), headers=())
         self._keep(self.left, value, ctx, bool(found))
 
     def on_right(self, value: Any, ctx: Context[Any]) -> None:
@@ -72,7 +71,7 @@ class IntervalJoin(Operator[Any, Any, Any]):
         found = _between(self.left, at_ms - within.after_ms, at_ms + within.before_ms)
         for entry, other in found:
             self._matched(_LEFT_SIDE, entry)
-            ctx.emit(self.rules.function(other, value), timestamp_ms=max(at_ms, time_of(entry)))
+            ctx.emit(self.rules.function(other, value), timestamp_ms=max(at_ms, time_of(entry)), headers=())
         self._keep(self.right, value, ctx, bool(found))
 
     def on_timer(self, name: str, ctx: Context[Any]) -> None:  # noqa: ARG002 - it has but one
@@ -88,7 +87,8 @@ class IntervalJoin(Operator[Any, Any, Any]):
         for entry, value, side in sorted(over, key=lambda each: (each[0], each[2])):
             if self._matched(side, entry):
                 pair = (value, None) if side == _LEFT_SIDE else (None, value)
-                ctx.emit(self.rules.function(*pair), timestamp_ms=time_of(entry))
+                for joined in self.guard.one_of_several(self.rules.function, *pair):
+                    ctx.emit(joined, timestamp_ms=time_of(entry))
             (self.left if side == _LEFT_SIDE else self.right).remove(entry)
         next_ms = [time_of(entry) + within.left_kept_ms for entry, _ in self.left.range(limit=1)]
         next_ms += [time_of(entry) + within.right_kept_ms for entry, _ in self.right.range(limit=1)]
@@ -144,7 +144,9 @@ class IntervalJoinStep(OperatorStep):
         guard: Guard,
     ) -> None:
         super().__init__(declared, key_codec, stage, guard)
-        self._rules = rules
+        assert isinstance(self._operator, IntervalJoin), "it is made for this step"
+        self._operator.guard = guard
+        self._lateness = GraceCheck(rules.name, rules.within.grace_ms, rules.late, stage, guard)
         self._context_of_stage = stage
         self._kept = {
             f"{rules.name}-left": rules.within.left_kept_ms,
@@ -153,7 +155,7 @@ class IntervalJoinStep(OperatorStep):
 
     def process_from(self, handler: str, batch: RecordBatch) -> None:
         """Join the rows of one side that are in time."""
-        super().process_from(handler, self._in_time(batch))
+        super().process_from(handler, self._lateness.in_time(batch, self._reached_ms))
 
     def pending_until_ms(self) -> int:
         """When the last interval is over: a timer knows of the first of its key only."""
@@ -163,34 +165,9 @@ class IntervalJoinStep(OperatorStep):
                 until_ms = max(until_ms, time_of(split_prefixed(store_key)[1]) + kept_ms)
         return until_ms
 
-    def _in_time(self, batch: RecordBatch) -> RecordBatch:
-        grace_ms, reached_ms = self._rules.within.grace_ms, self._reached_ms
-        refused = []
-        rows = zip(batch.offsets, batch.timestamps_ms, marks_of(batch), strict=True)
-        for row, (offset, at_ms, mark_ms) in enumerate(rows):
-            if at_ms < 0:
-                self._guard.refuse(ValueError("the record has no event time"), offset)
-                refused.append(row)
-            elif at_ms + grace_ms < max(mark_ms, reached_ms):
-                self._let_go(batch, row, max(mark_ms, reached_ms))
-                refused.append(row)
-        return without(batch, refused)
-
-    def _let_go(self, batch: RecordBatch, row: int, reached_ms: int) -> None:
-        offset, at_ms = batch.offsets[row], batch.timestamps_ms[row]
-        self._context_of_stage.late(self._rules.name, batch.source, offset, at_ms, reached_ms)
-        if isinstance(self._rules.late, DeadLetter):
-            late = ProcessingError(
-                f"The record of {at_ms} ms is late: event time had reached {reached_ms} ms before it.",
-                action="Give the join more grace.",
-            )
-            self._guard.dead_letter(self._rules.late.topic, late, offset)
-
     def _pass_on(self, out: RecordBatch) -> None:
-        # Their marks are their own times: what stands behind is told of event time later by a whole interval. Which of
-        # two records came second depends on how the inputs were read, and must not make their pair late.
-        out.marks_ms = None
-        self.forward(out)
+        # Which of two records came second depends on how the inputs were read, and must not make their pair late.
+        self.forward(at_own_times(out))
 
 
 def _between(side: MapOf[bytes, Any], first_ms: int, last_ms: int) -> list[tuple[bytes, Any]]:

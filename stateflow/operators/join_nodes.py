@@ -47,7 +47,7 @@ def interval_join_node(
 ) -> Node:
     """Two streams joined by their times."""
     check_late_policy(f"The join {rules.name!r}", rules.late)
-    ports = _ports(graph, sides, rules.name, on_error)
+    ports = joined_ports(graph, sides, rules.name, on_error)
     operator = interval_operator(rules, sides[0].value or Plain, sides[1].value or Plain)
     declared = OperatorClass(rules.name, operator, (LEFT, RIGHT))
     node = operator_node(graph, ports[0], declared, rules.name, on_error)
@@ -73,7 +73,7 @@ def stream_table_node(
     is_inner: bool,
 ) -> Node:
     """A stream with what a table holds."""
-    ports = _ports(graph, (stream, table.node), name, on_error)
+    ports = joined_ports(graph, (stream, table.node), name, on_error)
 
     def make(env: Environment) -> Step:
         reader, guard = table.read(env.context), env.guard(name, on_error)
@@ -100,7 +100,7 @@ def as_of_node(
             + ("nothing." if table.history_ms is None else f"{table.history_ms} ms."),
             action="Give the table a history=… longer than the join's grace, or leave the grace out.",
         )
-    ports = _ports(graph, (stream, table.node), rules.name, on_error)
+    ports = joined_ports(graph, (stream, table.node), rules.name, on_error)
     declared = OperatorClass(rules.name, as_of_operator(rules, stream.value or Plain), (LEFT,))
     node = operator_node(graph, ports[0], declared, rules.name, on_error)
 
@@ -134,7 +134,7 @@ def table_table_place(
     on_error: Policy,
 ) -> TablePlace:
     """Two tables as one. Nothing is kept for it, but where both are computed of one table."""
-    ports = _ports(graph, (left.node, right.node), name, on_error)
+    ports = joined_ports(graph, (left.node, right.node), name, on_error)
 
     def read(context: Any) -> TableReader:
         return JoinedTable(left.read(context), right.read(context), pairing)
@@ -162,7 +162,8 @@ def tables_before(node: Node) -> set[Node]:
     return own.union(*map(tables_before, node.parents))
 
 
-def _ports(graph: Graph, sides: tuple[Node, Node], name: str, on_error: Policy) -> tuple[Node, ...]:
+def joined_ports(graph: Graph, sides: tuple[Node, Node], name: str, on_error: Policy) -> tuple[Node, ...]:
+    """The two inputs of a join, brought into one task; the join's name is taken."""
     graph.claim("join", name)
     found = co_partitioned(graph, name, {"left": sides[0], "right": sides[1]}, on_error)
     return tuple(

@@ -11,10 +11,13 @@ from stateflow.codec.infer import codec_for, codec_or_none, result_type
 from stateflow.duration import declared_ms
 from stateflow.errors import GraphError
 from stateflow.operators.error_policy import Fail, LatePolicy, Policy, Skip
+from stateflow.operators.fields import Pick
 from stateflow.operators.graph import Graph, Node
 from stateflow.operators.interval_join import IntervalRules, JoinKind
 from stateflow.operators.intervals import Within
 from stateflow.operators.join_nodes import as_of_node, interval_join_node, stream_table_node
+from stateflow.operators.lookup_join import lookup_join_node
+from stateflow.operators.lookup_tables import LookupTable
 from stateflow.operators.table_nodes import table_place
 from stateflow.operators.versioned_tables import AsOfRules
 
@@ -78,6 +81,17 @@ class KeyedVerbs(Generic[K, V]):
     @overload
     def join(
         self,
+        other: LookupTable[Any, V2],
+        function: Callable[[V, V2], R],
+        *,
+        name: str,
+        by: Callable[[V], Any] | str | None = None,
+        value: Codec[R] | type[R] | None = None,
+        on_error: Policy = FAIL,
+    ) -> Stream[K, R]: ...
+    @overload
+    def join(
+        self,
         other: Stream[K, V2],
         function: Callable[[V, V2], R],
         *,
@@ -97,6 +111,9 @@ class KeyedVerbs(Generic[K, V]):
         that all changes are there which are not later than the grace. Partners in another stream are its records of
         the same key ``within`` an interval, whichever comes first; the result's time is the later of both. Records
         later than the interval's grace follow ``late``.
+
+        A global or static table is joined by the key that ``by`` picks of the value, a function or a field's name, or
+        by the stream's own; the stream need not be keyed. A ``by`` of None finds nothing.
         """
         return self._joined("inner", other, function, name, **options)
 
@@ -108,6 +125,17 @@ class KeyedVerbs(Generic[K, V]):
         *,
         name: str,
         grace: timedelta | None = None,
+        value: Codec[R] | type[R] | None = None,
+        on_error: Policy = FAIL,
+    ) -> Stream[K, R]: ...
+    @overload
+    def left_join(
+        self,
+        other: LookupTable[Any, V2],
+        function: Callable[[V, V2 | None], R],
+        *,
+        name: str,
+        by: Callable[[V], Any] | str | None = None,
         value: Codec[R] | type[R] | None = None,
         on_error: Policy = FAIL,
     ) -> Stream[K, R]: ...
@@ -151,10 +179,11 @@ class KeyedVerbs(Generic[K, V]):
     def _joined(
         self,
         kind: JoinKind,
-        other: Table[Any, Any] | Stream[Any, Any],
+        other: Table[Any, Any] | Stream[Any, Any] | LookupTable[Any, Any],
         function: Callable[[Any, Any], Any],
         name: str,
         *,
+        by: Pick | None = None,
         within: Within | timedelta | None = None,
         grace: timedelta | None = None,
         late: LatePolicy = SKIP,
@@ -164,6 +193,13 @@ class KeyedVerbs(Generic[K, V]):
         codec = (
             codec_or_none(result_type(function), "msgpack") if value is None else codec_for(value, "msgpack")
         )
+        if isinstance(other, LookupTable):
+            return self._looked_up(other, function, name, by, codec, on_error, within or grace, kind)
+        if by is not None:
+            raise GraphError(
+                f"The join {name!r} is not by the key of its stream.",
+                action="Put key_by(…) before it, or use a global table.",
+            )
         if not isinstance(other, KeyedVerbs):
             _check_within(name, within, is_stream=False)
             is_inner, place = kind == "inner", other.place
@@ -178,6 +214,28 @@ class KeyedVerbs(Generic[K, V]):
         interval = _check_within(name, within, is_stream=True)
         rules = IntervalRules(name, interval, kind, function, late)
         return self._stream(interval_join_node(self._graph, (self._node, other.node), rules, codec, on_error))
+
+    def _looked_up(
+        self,
+        table: LookupTable[Any, Any],
+        function: Callable[[Any, Any], Any],
+        name: str,
+        by: Pick | None,
+        value: Codec[Any] | None,
+        on_error: Policy,
+        time: object,
+        kind: JoinKind,
+    ) -> Stream[K, Any]:
+        if time is not None:
+            raise GraphError(
+                f"The join {name!r} with a table that every worker has whole knows no times.",
+                action="Leave within=… and grace=… out; a versioned table is app.table(…, history=…).",
+            )
+        is_inner = kind == "inner"
+        node = lookup_join_node(
+            self._graph, self._node, table, name, by, function, value, on_error, is_inner=is_inner
+        )
+        return self._stream(node)
 
     def _stream(self, node: Node) -> Stream[K, Any]:
         from stateflow.operators.stream import Stream  # which is this, and more

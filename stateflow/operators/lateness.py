@@ -1,4 +1,4 @@
-"""Which records come too late for their window.
+"""Which records come too late for their window, or for a step that waits so long for those behind.
 
 A record is late when event time had gone on too far before it came, as the kind of window says (``late_from_ms``):
 event time in the record's own source partition, which its mark tells, or event time of this step, up to which windows
@@ -8,7 +8,12 @@ back. So what is late is the same however the input is cut into batches, and aft
 
 from __future__ import annotations
 
+from stateflow.errors import ProcessingError
+from stateflow.operators.context import StageContext
+from stateflow.operators.error_policy import DeadLetter, LatePolicy
+from stateflow.operators.guard import Guard
 from stateflow.operators.marks import marks_of
+from stateflow.operators.rows import without
 from stateflow.operators.windows import TimeWindow
 from stateflow.record import RecordBatch
 
@@ -36,3 +41,39 @@ class Lateness:
             for row, (when_ms, mark_ms) in enumerate(zip(times_ms, marks_of(batch), strict=True))
             if when_ms >= 0 and late_from_ms(when_ms) <= max(mark_ms, reached_ms)
         ]
+
+
+class GraceCheck:
+    """Leaves out the records that are further behind event time than a step waits, as its policies say."""
+
+    def __init__(
+        self, step: str, grace_ms: int, late: LatePolicy, context: StageContext, guard: Guard
+    ) -> None:
+        self._step = step
+        self._grace_ms = grace_ms
+        self._late = late
+        self._context = context
+        self._guard = guard
+
+    def in_time(self, batch: RecordBatch, reached_ms: int) -> RecordBatch:
+        """The rows that are not late, in a step at which event time is ``reached_ms``."""
+        refused = []
+        rows = zip(batch.offsets, batch.timestamps_ms, marks_of(batch), strict=True)
+        for row, (offset, at_ms, mark_ms) in enumerate(rows):
+            if at_ms < 0:
+                self._guard.refuse(ValueError("the record has no event time"), offset)
+                refused.append(row)
+            elif at_ms + self._grace_ms < max(mark_ms, reached_ms):
+                self._let_go(batch, row, max(mark_ms, reached_ms))
+                refused.append(row)
+        return without(batch, refused)
+
+    def _let_go(self, batch: RecordBatch, row: int, reached_ms: int) -> None:
+        offset, at_ms = batch.offsets[row], batch.timestamps_ms[row]
+        self._context.late(self._step, batch.source, offset, at_ms, reached_ms)
+        if isinstance(self._late, DeadLetter):
+            late = ProcessingError(
+                f"The record of {at_ms} ms is late: event time had reached {reached_ms} ms before it.",
+                action=f"Give {self._step!r} more grace.",
+            )
+            self._guard.dead_letter(self._late.topic, late, offset)

@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import cast
 
-from stateflow.operators.context import StageContext
+from stateflow.changelog.event_time import UNKNOWN_MS
+from stateflow.operators.context import Burst, StageContext
 from stateflow.operators.event_time_delay import DelayedContext, delayed, delays_ms
 from stateflow.operators.graph import Node
-from stateflow.operators.guard import Origin
-from stateflow.operators.step import Environment, Step
+from stateflow.operators.origin import Origin
+from stateflow.operators.step import ANY_TIME_MS, Environment, Step
+from stateflow.operators.timers import SECONDS_PER_TURN, first_burst
 from stateflow.record import RecordBatch
 
 _MERGE = "merge"
@@ -21,6 +23,8 @@ class StagePlan:
     """The nodes of one stage, each after its parents."""
 
     nodes: tuple[Node, ...]
+    tell_origin: frozenset[str] = frozenset()
+    """Its re-key steps behind which a record may become a dead letter."""
 
     def __call__(self, context: StageContext) -> StagePipeline:
         """Build the stage for one task."""
@@ -34,7 +38,7 @@ class StagePipeline:
         self._origin = Origin()
         delays = delays_ms(plan.nodes)
         steps = {
-            node: node.make(Environment(_as_seen(context, delays[node]), self._origin))
+            node: node.make(Environment(_as_seen(context, delays[node]), self._origin, plan.tell_origin))
             for node in plan.nodes
             if node.kind != _MERGE
         }
@@ -45,27 +49,62 @@ class StagePipeline:
         self._delays_ms = {step: delays[node] for node, step in steps.items()}
         """How much later than the task each step learns of event time: what is before it gives late results."""
         self._records_total = 0
+        self._told_ms = UNKNOWN_MS
         self._sources: dict[str, list[Step]] = {}
+        self._topics = {topic.name for node in plan.nodes for topic in node.topics}
         for node in plan.nodes:
             if node.is_source:
                 for name in [topic.name for topic in node.topics] or [str(node.name)]:
                     self._sources.setdefault(name, []).append(steps[node])
-        self._port = context.port
+        self._context = context
 
     def process(self, batch: RecordBatch) -> None:
         """Run raw records of one input partition through the stage."""
-        self._origin.enter(batch)
-        for step in self._sources[self._port(batch.source.topic)]:
+        port = self._context.port(batch.source.topic)
+        self._origin.enter(batch, is_source=port in self._topics)
+        for step in self._sources[port]:
             step.process(batch)
         self._origin.leave()
         self._records_total += len(batch)
+
+    def first_burst(self, batch: RecordBatch) -> Burst | None:
+        """The first row of a raw batch that makes more timers due than fire in one piece; changes nothing."""
+        limits_ms = [(step.one_piece_until_ms(), delay_ms) for step, delay_ms in self._delays_ms.items()]
+        until_ms = min((limit_ms + delay_ms for limit_ms, delay_ms in limits_ms), default=ANY_TIME_MS)
+        if until_ms >= ANY_TIME_MS:
+            return None
+        source = self._sources_of(batch)[0]  # all of one topic tell the same times
+        return first_burst(batch, source.event_times_ms, self._context, until_ms)
+
+    def _sources_of(self, batch: RecordBatch) -> list[Step]:
+        return self._sources[self._context.port(batch.source.topic)]
 
     def advance(self, watermark_ms: int) -> bool:
         """Tell every step, upstream first, so that what one closes reaches the next before it is told.
 
         True when a step has left timers for the next turn. For the steps behind it time then stands still: what
         these timers will send is not to be late there.
+
+        It moves in strides where a step has timers and stands behind one that keeps records until event time has
+        come: what that one lets go makes only so many due as may fire in one piece.
         """
+        until_seconds = self._context.clock.monotonic_seconds() + SECONDS_PER_TURN
+        while (stride_ms := self._stride_ms(watermark_ms)) < watermark_ms:
+            self._told_ms = stride_ms
+            if self._tell(stride_ms) or self._context.clock.monotonic_seconds() >= until_seconds:
+                return True
+        self._told_ms = watermark_ms
+        return self._tell(watermark_ms)
+
+    def _stride_ms(self, watermark_ms: int) -> int:
+        ends_ms = [
+            max(step.one_piece_until_ms(), step.first_due_ms()) + delay_ms
+            for step, delay_ms in self._delays_ms.items()
+            if delay_ms and step.is_timed
+        ]
+        return min(watermark_ms, max(self._told_ms, min(ends_ms, default=ANY_TIME_MS)))
+
+    def _tell(self, watermark_ms: int) -> bool:
         held: set[Step] = set()
         is_left = False
         for step in self._steps:

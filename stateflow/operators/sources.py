@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -12,6 +12,7 @@ from stateflow.errors import DecodeError
 from stateflow.operators.ahead import AheadLimit
 from stateflow.operators.context import StageContext
 from stateflow.operators.guard import Guard
+from stateflow.operators.headers import with_own_headers
 from stateflow.operators.marks import running_marks, sent_marks
 from stateflow.operators.rows import where, with_values, without
 from stateflow.operators.step import Step
@@ -44,6 +45,14 @@ class SourceStep(Step):
         self._limit = limit
         self._context = context
         self._guard = guard
+        self._foreseen: tuple[list[Any], list[Any], list[int]] | None = None
+        """The raw values that ``event_times_ms`` has just read without a failure, what they are, and their times."""
+
+    def event_times_ms(self, batch: RecordBatch) -> Sequence[int]:
+        """The event time that each raw record brings, −1 for one that is refused, cannot be read or has none."""
+        if self._event_time is None:
+            return self._limit.times_within(batch.timestamps_ms, None)
+        return self._limit.times_within(self._foresee(batch, self._event_time), batch.timestamps_ms)
 
     def process(self, batch: RecordBatch) -> None:
         """Decode. The batch's timestamps are replaced in place by the event times.
@@ -51,12 +60,12 @@ class SourceStep(Step):
         The host reads that column afterwards to tell event time; rows left out count for nothing there.
         """
         tombstones = _tombstones(batch)
+        batch = with_own_headers(batch)  # its other columns are the host's
         if self._event_time is None:
             timed = self._marked(self._limit.within_clock(batch))
             rows = decoded(self._not_empty(timed, tombstones), self._value, self._guard)
         else:
-            rows = decoded(self._not_empty(batch, tombstones), self._value, self._guard)
-            rows = self._limit.within_log(self._timed(rows, self._event_time, tombstones))
+            rows = self._limit.within_log(self._read(batch, self._event_time, tombstones))
             timed = rows = self._marked(self._as_event_time_stands(rows) if tombstones else rows)
         if timed.timestamps_ms is not batch.timestamps_ms:
             times_ms = dict(zip(timed.offsets, timed.timestamps_ms, strict=True))
@@ -75,6 +84,29 @@ class SourceStep(Step):
 
     def _marked(self, rows: RecordBatch) -> RecordBatch:
         return replace(rows, marks_ms=running_marks(rows.timestamps_ms, self._context.part_mark_ms))
+
+    def _foresee(self, batch: RecordBatch, event_time: EventTime) -> list[int]:
+        try:
+            values = self._value.decode_many(batch.values)
+            times_ms = [_as_ms(event_time(value)) for value in values]
+        except Exception:  # noqa: BLE001 - comes up again in ``process``, for the policy
+            return [self._foreseen_ms(data, event_time) for data in batch.values]
+        self._foreseen = (batch.values, values, times_ms)
+        return times_ms
+
+    def _foreseen_ms(self, data: bytes | None, event_time: EventTime) -> int:
+        try:
+            return _NO_TIME_MS if data is None else _as_ms(event_time(self._value.decode(data)))
+        except Exception:  # noqa: BLE001 - as above
+            return _NO_TIME_MS
+
+    def _read(self, batch: RecordBatch, event_time: EventTime, tombstones: Set[int]) -> RecordBatch:
+        """The rows decoded, with their event times; what ``event_times_ms`` has found is not computed again."""
+        foreseen, self._foreseen = self._foreseen, None
+        if foreseen is not None and foreseen[0] is batch.values and not tombstones:
+            return replace(with_values(batch, foreseen[1]), timestamps_ms=foreseen[2])
+        rows = decoded(self._not_empty(batch, tombstones), self._value, self._guard)
+        return self._timed(rows, event_time, tombstones)
 
     def _timed(self, rows: RecordBatch, event_time: EventTime, tombstones: Set[int]) -> RecordBatch:
         """The rows with the event times that their values tell; a tombstone has none."""
@@ -117,9 +149,14 @@ class ReadStep(Step):
         self._context = context
         self._guard = guard
 
+    def event_times_ms(self, batch: RecordBatch) -> Sequence[int]:
+        """The marks that the records carry."""
+        marks_ms = sent_marks(batch)
+        return batch.timestamps_ms if marks_ms is None else marks_ms
+
     def process(self, batch: RecordBatch) -> None:
         """Decode."""
-        rows = replace(batch, marks_ms=sent_marks(batch))
+        rows = replace(with_own_headers(batch), marks_ms=sent_marks(batch))
         if None in batch.values:
             rows = _counted(
                 where(rows, [value is not None for value in rows.values]), len(rows), self._context

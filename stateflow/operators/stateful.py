@@ -15,7 +15,8 @@ from stateflow.codec.timed import TimedCodec
 from stateflow.duration import declared_ms
 from stateflow.errors import GraphError
 from stateflow.operators.aggregates import Aggregate
-from stateflow.operators.aggregation import Accumulators, AggregateStep
+from stateflow.operators.aggregation import AggregateStep
+from stateflow.operators.decoded import accumulators_of
 from stateflow.operators.error_policy import Policy, dead_letter_topics
 from stateflow.operators.expiring import ExpiringAccumulators
 from stateflow.operators.graph import Graph, Node
@@ -67,10 +68,10 @@ def aggregate_node(graph: Graph, parent: Node, spec: Stateful) -> Node:
     ttl_ms = checked_ttl(spec)
 
     def make(env: Environment) -> Step:
-        guard, store = env.guard(spec.name, spec.on_error), env.context.store(spec.name)
+        guard = env.guard(spec.name, spec.on_error)
         if ttl_ms is None:
-            return AggregateStep(Accumulators(spec.aggregate, codec, store, guard), guard)
-        reached_ms = env.context.watermark_ms
+            return AggregateStep(accumulators_of(spec.aggregate, codec, env.context, spec.name, guard), guard)
+        store, reached_ms = env.context.store(spec.name), env.context.watermark_ms
         forgetful = ExpiringAccumulators(spec.aggregate, codec, store, guard, ttl_ms, reached_ms)
         return AggregateStep(forgetful, guard)
 

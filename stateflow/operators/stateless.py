@@ -7,6 +7,7 @@ from typing import Any
 
 from stateflow.codec.base import Codec
 from stateflow.operators.guard import Guard
+from stateflow.operators.record_steps import of_pair, pairs_of
 from stateflow.operators.rows import repeated, where, with_values, without
 from stateflow.operators.step import Step
 from stateflow.record import RecordBatch
@@ -31,14 +32,12 @@ class MapPairsStep(Step):
 
     def __init__(self, function: Callable[[Any, Any], Any], key_codec: Codec[Any], guard: Guard) -> None:
         super().__init__()
-        decode = key_codec.decode
-        self._function = lambda pair: function(None if pair[0] is None else decode(pair[0]), pair[1])
+        self._function = of_pair(function, key_codec)
         self._guard = guard
 
     def process(self, batch: RecordBatch) -> None:
         """Replace the values."""
-        pairs = list(zip(batch.keys, batch.values, strict=True))
-        values, failed = self._guard.map(self._function, pairs, batch.offsets)
+        values, failed = self._guard.map(self._function, pairs_of(batch), batch.offsets)
         self.forward(with_values(without(batch, failed), values))
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 
 from stateflow.changelog.event_time import UNKNOWN_MS
 from stateflow.operators.context import StageContext
 from stateflow.operators.error_policy import Policy
-from stateflow.operators.guard import Guard, Origin
+from stateflow.operators.guard import Guard
+from stateflow.operators.origin import Origin
 from stateflow.record import RecordBatch
+
+ANY_TIME_MS = (1 << 63) - 1
+"""No event time is as late as this."""
 
 
 class Step:
@@ -40,6 +44,21 @@ class Step:
         """
         return UNKNOWN_MS
 
+    def one_piece_until_ms(self) -> int:
+        """Event time up to which rows may carry this step in one piece; further, timers fire in turns before them."""
+        return ANY_TIME_MS
+
+    def first_due_ms(self) -> int:
+        """Event time before which certainly nothing that rows may make due falls due."""
+        return ANY_TIME_MS
+
+    def event_times_ms(self, batch: RecordBatch) -> Sequence[int]:
+        """Of a step that raw records enter by: how far each carries event time by itself, −1 for one that does not.
+
+        Changes nothing: asked before ``process``.
+        """
+        return batch.timestamps_ms
+
     def forward(self, batch: RecordBatch) -> None:
         """Hand rows to every step behind this one."""
         if len(batch):
@@ -61,6 +80,8 @@ class Environment:
 
     context: StageContext
     origin: Origin
+    tell_origin: Set[str] = frozenset()
+    """The re-key steps whose records tell where they began: a later stage may send them to a dead-letter topic."""
 
     def guard(self, step: str, policy: Policy) -> Guard:
         """The policy of one step, at work in this task."""

@@ -20,6 +20,9 @@ from stateflow.operators.functional import operator_of
 from stateflow.operators.graph import Graph, Node
 from stateflow.operators.keyed_verbs import KeyedVerbs
 from stateflow.operators.operator import Operator, OperatorClass
+from stateflow.operators.ordering_verbs import Order, OrderingVerbs, order_before
+from stateflow.operators.pattern_verbs import PatternVerbs
+from stateflow.operators.record_verbs import RecordVerbs
 from stateflow.operators.stateful import Stateful, aggregate_node, operator_node
 from stateflow.operators.stateless import (
     ArmStep,
@@ -31,8 +34,7 @@ from stateflow.operators.stateless import (
     PeekStep,
 )
 from stateflow.operators.step import Step
-from stateflow.operators.topic_options import Topic
-from stateflow.operators.verbs import rekey_nodes, sink_node, verb_node
+from stateflow.operators.verbs import rekey_nodes, verb_node
 from stateflow.operators.windows import CountWindow, Emit, Window, check_window
 
 if TYPE_CHECKING:
@@ -44,6 +46,7 @@ K2 = TypeVar("K2")
 V2 = TypeVar("V2")
 A = TypeVar("A")
 R = TypeVar("R")
+N = TypeVar("N", int, float)
 
 FAIL = Fail()
 SKIP = Skip()
@@ -69,9 +72,21 @@ class Aggregations(ABC, Generic[K, V]):
         """Number of records."""
         return self._run("count", aggregates.count(), name, ttl, on_error)
 
+    @overload
+    def sum(
+        self: Aggregations[K, N], *, name: str, ttl: timedelta | None = None, on_error: Policy = FAIL
+    ) -> Stream[K, N]: ...
+    @overload
+    def sum(
+        self, of: Callable[[V], N], *, name: str, ttl: timedelta | None = None, on_error: Policy = FAIL
+    ) -> Stream[K, N]: ...
+    @overload
+    def sum(
+        self, of: str | None = None, *, name: str, ttl: timedelta | None = None, on_error: Policy = FAIL
+    ) -> Stream[K, Any]: ...
     def sum(
         self, of: Pick | None = None, *, name: str, ttl: timedelta | None = None, on_error: Policy = FAIL
-    ) -> Stream[K, int | float]:
+    ) -> Stream[K, Any]:
         """Sum of the values, or of the picked part of each."""
         return self._run("sum", aggregates.sum(of), name, ttl, on_error)
 
@@ -145,7 +160,9 @@ class Aggregations(ABC, Generic[K, V]):
         )
 
 
-class Stream(Aggregations[K, V], KeyedVerbs[K, V]):
+class Stream(
+    Aggregations[K, V], KeyedVerbs[K, V], OrderingVerbs[K, V], PatternVerbs[K, V], RecordVerbs[K, V]
+):
     """Records with keys of type K and values of type V.
 
     Functions given to the verbs should be pure: a record may be processed again after a crash. ``on_error``
@@ -274,15 +291,6 @@ class Stream(Aggregations[K, V], KeyedVerbs[K, V]):
         """
         return Stream(self._graph, rekey_nodes(self._graph, self._node, pick, name, (key, value), on_error))
 
-    def to(self, topic: Topic[Any, Any], *, on_error: Policy = FAIL) -> None:
-        """Write to a topic, in order, partitioned by key as Kafka's own producers do.
-
-        A window's result keeps its window in the key where the topic's key codec is a windowed one
-        (``sf.WindowedKey``) or plain bytes. Where it is the inner key's, that is all of the key, and the
-        record's timestamp, the window's start, tells the window. Any other is refused with ``GraphError``.
-        """
-        sink_node(self._graph, self._node, topic, on_error)
-
     # --- stateful ---------------------------------------------------------------------------------------
 
     @overload
@@ -322,7 +330,12 @@ class Stream(Aggregations[K, V], KeyedVerbs[K, V]):
 
     @overload
     def process(
-        self, operator: type[Operator[K, V, R]], *, name: str, on_error: Policy = FAIL
+        self,
+        operator: type[Operator[K, V, R]],
+        *,
+        name: str,
+        order: Order = "arrival",
+        on_error: Policy = FAIL,
     ) -> Stream[K, R]: ...
     @overload
     def process(
@@ -331,6 +344,7 @@ class Stream(Aggregations[K, V], KeyedVerbs[K, V]):
         *,
         name: str,
         on_timer: Callable[..., None] | None = None,
+        order: Order = "arrival",
         on_error: Policy = FAIL,
     ) -> Stream[K, Any]: ...
     def process(
@@ -339,12 +353,14 @@ class Stream(Aggregations[K, V], KeyedVerbs[K, V]):
         *,
         name: str,
         on_timer: Callable[..., None] | None = None,
+        order: Order = "arrival",
         on_error: Policy = FAIL,
     ) -> Stream[K, Any]:
         """Run a typed operator: ``on_record`` for each record, with its state and its emissions.
 
         Or a function of (value, ctx) and states, declared as ``total: Value[int] = state(default=0)``; then
-        ``on_timer`` is a function of (name, ctx) and those of the states that it needs.
+        ``on_timer`` is a function of (name, ctx) and those of the states that it needs. With ``order="event-time"``
+        a key's records come in that order, as by ``in_order(name="<name>-order")``.
         """
         if not isinstance(operator, type):
             operator = operator_of(operator, on_timer)
@@ -353,7 +369,8 @@ class Stream(Aggregations[K, V], KeyedVerbs[K, V]):
                 f"The operator {name!r} is a class and was given on_timer.",
                 action="Write on_timer(self, name, ctx) into the class.",
             )
-        node = operator_node(self._graph, self._node, OperatorClass(name, operator), name, on_error)
+        parent = order_before(self, name, order, on_error).node
+        node = operator_node(self._graph, parent, OperatorClass(name, operator), name, on_error)
         return Stream(self._graph, self._graph.add(node))
 
     def _aggregated(self, spec: Stateful) -> Stream[K, Any]:

@@ -9,19 +9,33 @@ from stateflow.codec.base import Codec
 from stateflow.codec.change import Change, ChangeCodec
 from stateflow.codec.infer import codec_for, codec_or_none, result_type
 from stateflow.codec.scalar import Integer, String
-from stateflow.codec.structured import Plain
+from stateflow.codec.structured import MsgPackOf, Plain
 from stateflow.operators.error_policy import Fail, Policy
 from stateflow.operators.fields import Pick, picker
+from stateflow.operators.foreign_join import (
+    ForeignRules,
+    Reply,
+    Subscription,
+    answering_node,
+    newest_node,
+    subscribing_operator,
+)
 from stateflow.operators.graph import Graph, Node
 from stateflow.operators.interval_join import JoinKind
 from stateflow.operators.join_nodes import table_table_place
 from stateflow.operators.step import Environment, Step
 from stateflow.operators.stream import Stream
 from stateflow.operators.table_joins import Pairing
-from stateflow.operators.table_nodes import TablePlace, aggregated_place, change_node, regroup_nodes
+from stateflow.operators.table_nodes import (
+    TablePlace,
+    aggregated_place,
+    change_node,
+    regroup_nodes,
+    table_place,
+)
 from stateflow.operators.table_readers import ComputedTable
 from stateflow.operators.table_steps import ChangesStep, CurrentStep
-from stateflow.operators.topic_options import Topic
+from stateflow.operators.topic_options import Takes
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -98,7 +112,7 @@ class Table(Generic[K, V]):
         )
         return Stream(self._graph, passed_on)
 
-    def to(self, topic: Topic[Any, Any], *, on_error: Policy = FAIL) -> None:
+    def to(self, topic: Takes[V], *, on_error: Policy = FAIL) -> None:
         """Write each new value to a topic, and a tombstone for each deletion."""
         self.to_stream().to(topic, on_error=on_error)
 
@@ -141,6 +155,37 @@ class Table(Generic[K, V]):
         """As ``join``, with every key of either table; None stands for what one does not have."""
         return self._joined("outer", other, function, name, value, on_error)
 
+    def foreign_join(
+        self,
+        other: Table[K2, V2],
+        by: Callable[[V], K2 | None],
+        function: Callable[[V, V2], R],
+        *,
+        name: str,
+        value: Codec[R] | type[R] | None = None,
+        on_error: Policy = FAIL,
+    ) -> Table[K, R]:
+        """Each row with the row of another table whose key it names: ``by`` gives that key, or None for none.
+
+        The result has this table's keys, those whose partner is there. It follows both tables: a changed row of the
+        other one changes every row that names it. It is kept in a store of that name; subscriptions go through the
+        re-key steps ``<name>-to-foreign``, ``<name>-back`` and ``<name>-unnamed``.
+        """
+        return self._foreign(other, by, function, name, value, on_error, is_inner=True)
+
+    def left_foreign_join(
+        self,
+        other: Table[K2, V2],
+        by: Callable[[V], K2 | None],
+        function: Callable[[V, V2 | None], R],
+        *,
+        name: str,
+        value: Codec[R] | type[R] | None = None,
+        on_error: Policy = FAIL,
+    ) -> Table[K, R]:
+        """As ``foreign_join``, with every row of this table; None stands for a partner that is not there."""
+        return self._foreign(other, by, function, name, value, on_error, is_inner=False)
+
     @overload
     def group_by(
         self,
@@ -180,6 +225,51 @@ class Table(Generic[K, V]):
         codec, pairing = _codec(value, result_type(function)), Pairing(kind, function)
         place = table_table_place(self._graph, self._place, other.place, name, pairing, codec, on_error)
         return Table(self._graph, place)
+
+    def _foreign(
+        self,
+        other: Table[Any, Any],
+        by: Callable[[Any], Any],
+        function: Callable[[Any, Any], Any],
+        name: str,
+        value: Codec[Any] | type[Any] | None,
+        on_error: Policy,
+        *,
+        is_inner: bool,
+    ) -> Table[K, Any]:
+        left, right = self._place, other.place
+        rules = ForeignRules(
+            name=name,
+            foreign_key_of=by,
+            function=function,
+            is_inner=is_inner,
+            left=left.value,
+            left_key=left.node.key,
+            foreign_key=right.node.key,
+            result=_codec(value, result_type(function)),
+        )
+        told = self.changes().process(subscribing_operator(rules), name=f"{name}-left", on_error=on_error)
+        wanted, unnamed = told.branch(lambda each: isinstance(each, Subscription))
+        to_foreign = wanted.key_by(
+            lambda each: rules.foreign_key.decode(each.foreign),
+            name=f"{name}-to-foreign",
+            key=rules.foreign_key,
+            value=MsgPackOf(Subscription),
+        )
+        answered: Stream[Any, Reply] = Stream(
+            self._graph, answering_node(self._graph, to_foreign.node, right, rules, on_error)
+        )
+        replies = [
+            each.key_by(
+                lambda reply: rules.left_key.decode(reply.key),
+                name=f"{name}-{step}",
+                key=rules.left_key,
+                value=MsgPackOf(Reply),
+            )
+            for step, each in (("back", answered), ("unnamed", unnamed))
+        ]
+        newest = newest_node(self._graph, replies[0].merge(replies[1]).node, rules)
+        return Table(self._graph, table_place(self._graph, newest, name, on_error))
 
     def _computed(
         self, kind: str, function: Callable[[Any], Any], value: Codec[Any], on_error: Policy

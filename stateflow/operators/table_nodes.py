@@ -17,6 +17,7 @@ from stateflow.operators.error_policy import Policy, dead_letter_topics
 from stateflow.operators.fields import Pick, picker
 from stateflow.operators.graph import Graph, Node
 from stateflow.operators.guard import Guard
+from stateflow.operators.handover import Handover
 from stateflow.operators.rekeyed import rekeyed
 from stateflow.operators.sources import ReadStep
 from stateflow.operators.step import Environment, MakeStep, Step
@@ -180,7 +181,8 @@ def regroup_nodes(
     key_of, change = picker(pick), ChangeCodec(table.value)
 
     def write(env: Environment) -> Step:
-        return RegroupStep(name, key_of, (key, change), env.context, env.guard(name, on_error))
+        guard = env.guard(name, on_error)
+        return RegroupStep(key_of, (key, change), Handover(name, env, guard), guard)
 
     def read(env: Environment) -> Step:
         return ReadStep(change, env.context, env.guard(name, on_error))

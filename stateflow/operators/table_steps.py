@@ -10,9 +10,9 @@ from stateflow.codec.base import Codec
 from stateflow.codec.change import Change, ChangeCodec
 from stateflow.codec.timed import Timed, TimedCodec, stamp
 from stateflow.operators.aggregation import with_keys
-from stateflow.operators.context import StageContext
 from stateflow.operators.guard import Guard
-from stateflow.operators.rows import repeated, where, with_values, without
+from stateflow.operators.handover import Handover
+from stateflow.operators.rows import repeated, where, with_values, without, without_headers
 from stateflow.operators.step import Step
 from stateflow.operators.tombstones import SparingStep
 from stateflow.record import RecordBatch
@@ -35,8 +35,8 @@ class TableStep(Step):
         self._guard = guard
 
     def process(self, batch: RecordBatch) -> None:
-        """Write, and pass on what was and what is."""
-        batch = with_keys(batch, self._guard)
+        """Write, and pass on what was and what is; the deletion of what is not there changes nothing."""
+        batch = without_headers(with_keys(batch, self._guard))
         rows = list(zip(batch.values, batch.timestamps_ms, strict=True))
         stored, failed = self._guard.map(self._stored, rows, batch.offsets)
         batch = without(batch, failed)
@@ -50,7 +50,7 @@ class TableStep(Step):
                 Change(None if old is None else old.value, new)
                 for old, new in zip(before, part.values, strict=True)
             ]
-            self.forward(with_values(part, changes))
+            self.forward(real_changes(with_values(part, changes)))
 
     def _stored(self, row: tuple[Any, int]) -> bytes | None:
         value, timestamp_ms = row
@@ -91,17 +91,15 @@ class RegroupStep(Step):
 
     def __init__(
         self,
-        name: str,
         key_of: Callable[[Any], Any],
         codecs: tuple[Codec[Any], ChangeCodec[Any]],
-        context: StageContext,
+        handover: Handover,
         guard: Guard,
     ) -> None:
         super().__init__()
-        self._name = name
         self._key_of = key_of
         self._key, self._change = codecs
-        self._context = context
+        self._handover = handover
         self._guard = guard
 
     def process(self, batch: RecordBatch) -> None:
@@ -110,7 +108,7 @@ class RegroupStep(Step):
         rows = repeated(without(batch, failed), sent)
         if len(rows):
             keys, values = zip(*rows.values, strict=True)
-            self._context.rekey_many(self._name, keys, values, rows.timestamps_ms, rows.marks_ms)
+            self._handover.send(rows, keys, values)
 
     def _encoded(self, change: Change[Any]) -> list[tuple[bytes, bytes]]:
         old = None if change.old is None else self._group(change.old)

@@ -1,19 +1,33 @@
-"""What a record may ask of time: setting timers through the context; and how much of what is due is done in a turn."""
+"""What a record may ask of time: setting timers through the context; and how much of what is due is done in a turn.
+
+A record may make more timers due than fire in one piece. Event time moves with each record before it is processed, and
+the timers of its key that are due by then fire first (``operators/operator_step.py``): a few of them in the midst of
+the batch. Many must not: nothing would be committed meanwhile. So whoever hands records to a stage asks for the first
+*burst*, processes what is before it, lets event time move as the record behind it would move it, and has the timers
+fire in turns, with commits between. The input position then stands exactly before that record, with event time as it
+is with the record.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
+from itertools import accumulate
 
 from stateflow.clock import Clock
 from stateflow.codec.timer import TimerTime
 from stateflow.duration import whole_ms
 from stateflow.errors import GraphError
+from stateflow.operators.context import Burst, StageContext
+from stateflow.record import RecordBatch
 from stateflow.store.base import StateStore
 
 TIMERS_PER_TURN = 2_000
 TIMERS_PER_RECORD = 100_000
 """Timers of its key that fire before one record; timers that set themselves again for ever must not hold the task."""
+REPEATING_MS_MAX = 60_000
+"""How far rows of one piece may carry event time past a timer that is due. One that sets itself again each 30 ms fires
+as often meanwhile as in a turn; shorter would divide the batches of sparse input for nothing."""
 WINDOWS_PER_TURN = 2_000
 WINDOWS_PER_CHUNK = 500
 """Windows that close together, between two looks at what is left of the turn."""
@@ -40,6 +54,27 @@ class Turn:
             or self._clock.monotonic_seconds() >= self._until_seconds
             or sum(store.dirty_bytes for store in self._stores) >= DIRTY_BYTES_PER_TURN
         )
+
+
+EventTimes = Callable[[RecordBatch], Sequence[int]]
+"""How far each raw row carries event time by itself, −1 for one that does not; changes nothing."""
+
+
+def first_burst(
+    batch: RecordBatch, event_times: EventTimes, context: StageContext, until_ms: int
+) -> Burst | None:
+    """The first row with which event time is past ``until_ms``; None when it comes no further than that."""
+    reached_ms, others_ms = context.watermark_ms, context.others_ms
+    if others_ms <= reached_ms:  # no row moves it
+        return Burst(0, reached_ms) if reached_ms > until_ms else None
+    if others_ms <= until_ms:
+        return None
+    marks_ms: Iterable[int] = accumulate(event_times(batch), max, initial=context.part_mark_ms)
+    for row, mark_ms in enumerate(marks_ms, -1):
+        watermark_ms = max(reached_ms, min(mark_ms, others_ms))
+        if watermark_ms > until_ms:
+            return Burst(max(0, row), watermark_ms)
+    return None
 
 
 def due_ms_of(

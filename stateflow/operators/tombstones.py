@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from stateflow.codec.base import Codec
 from stateflow.operators.aggregation import with_keys
-from stateflow.operators.context import StageContext
 from stateflow.operators.guard import Guard
-from stateflow.operators.rows import where
+from stateflow.operators.handover import Handover
+from stateflow.operators.rows import where, without
 from stateflow.operators.sources import ReadStep
 from stateflow.operators.step import Step
 from stateflow.record import RecordBatch
@@ -38,11 +38,10 @@ class RekeyByKeyStep(Step):
 
     takes_tombstones = True
 
-    def __init__(self, name: str, value: Codec[object], context: StageContext, guard: Guard) -> None:
+    def __init__(self, value: Codec[object], handover: Handover, guard: Guard) -> None:
         super().__init__()
-        self._name = name
         self._value = value
-        self._context = context
+        self._handover = handover
         self._guard = guard
 
     def process(self, batch: RecordBatch) -> None:
@@ -50,9 +49,8 @@ class RekeyByKeyStep(Step):
         batch = with_keys(batch, self._guard)
         encoded, failed = self._guard.map(self._value.encode, batch.values, batch.offsets)
         if encoded:
-            left_out = set(failed)
-            kept = where(batch, [row not in left_out for row in range(len(batch))])
-            self._context.rekey_many(self._name, kept.keys, encoded, kept.timestamps_ms, kept.marks_ms)
+            kept = without(batch, failed)
+            self._handover.send(kept, kept.keys, encoded)
 
 
 def forward_sparing(step: Step, batch: RecordBatch) -> None:

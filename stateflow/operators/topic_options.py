@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from stateflow.codec.base import Codec
 from stateflow.duration import declared_ms
@@ -13,6 +13,22 @@ from stateflow.operators.sources import EventTime
 
 K = TypeVar("K")
 V = TypeVar("V")
+
+
+V_contra = TypeVar("V_contra", contravariant=True)
+
+
+class Takes(Protocol[V_contra]):
+    """What values of a type may be written to; a topic takes what its codec does, and None, a tombstone."""
+
+    @property
+    def name(self) -> str:
+        """The topic's name."""
+        ...
+
+    def encoded(self, value: V_contra, /) -> bytes | None:
+        """A value as it is written."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -36,6 +52,10 @@ class Topic(Generic[K, V]):
             raise GraphError(
                 f"The max_ahead of {self.name!r} is negative.", action="Give zero or more, or leave it out."
             )
+
+    def encoded(self, value: V | None, /) -> bytes | None:
+        """A value as it is written; None is a tombstone. Raises ``EncodeError``."""
+        return None if value is None else self.value.encode(value)
 
     @property
     def max_ahead_ms(self) -> int | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from stateflow.catalog.model import StoreEntry
 from stateflow.operators.context import Pipeline, StageContext
+from stateflow.operators.lookup_tables import LookupPlace
 from stateflow.state.evolution import Rewriter
 from stateflow.state.index import IndexFor
 from stateflow.state.merging import MergeFor
@@ -53,11 +54,19 @@ class Stage:
     """How far results may lie behind event time: the stages behind are told of it that much later."""
     shared_inputs: frozenset[str] = frozenset()
     """Inputs whose records go through the stage one by one, since they reach one step in several ways."""
+    looks_up: tuple[LookupPlace, ...] = ()
+    """Tables that each of its tasks has whole: global ones, of topics, and static ones."""
 
     @property
     def sources(self) -> tuple[str, ...]:
         """The source topics that it reads; none for a stage behind re-key steps."""
         return tuple(port.name for port in self.inputs if port.is_source)
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics of others that it reads or writes: sources, outputs, those of global tables."""
+        read_whole = [place.topic for place in self.looks_up if place.topic]
+        return tuple(dict.fromkeys((*self.sources, *self.outputs, *read_whole)))
 
     @property
     def is_rekeyed(self) -> bool:
@@ -80,6 +89,12 @@ class Topology:
     def stores(self) -> tuple[StoreEntry, ...]:
         """Stores of all stages."""
         return tuple(store for stage in self.stages for store in stage.stores)
+
+    @property
+    def static_tables(self) -> dict[str, str]:
+        """Fingerprints of the static tables by name."""
+        places = (place for stage in self.stages for place in stage.looks_up)
+        return {place.name: place.fingerprint for place in places if place.fingerprint}
 
     @property
     def merges(self) -> dict[str, MergeFor]:

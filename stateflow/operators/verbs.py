@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from stateflow.codec.base import Codec
 from stateflow.codec.infer import codec_for, codec_or_none, result_type
@@ -16,7 +16,8 @@ from stateflow.operators.error_policy import LatePolicy, Policy, Skip, check_lat
 from stateflow.operators.fields import Pick, picker
 from stateflow.operators.graph import Graph, Keyed, Node
 from stateflow.operators.guard import Guard
-from stateflow.operators.rekey_and_sinks import RekeyStep, SinkStep, key_converter
+from stateflow.operators.handover import Handover
+from stateflow.operators.rekey_and_sinks import ChoiceStep, KeyChoice, RekeyStep, SinkStep, key_converter
 from stateflow.operators.rekeyed import rekeyed
 from stateflow.operators.sources import ReadStep, SourceStep
 from stateflow.operators.step import Environment, Step
@@ -96,15 +97,27 @@ def verb_node(
 
 
 def rekey_nodes(
-    graph: Graph, parent: Node, pick: Pick, name: str, declared: tuple[Declared, Declared], on_error: Policy
+    graph: Graph,
+    parent: Node,
+    pick: Pick | Callable[[Any, Any], Any],
+    name: str,
+    declared: tuple[Declared, Declared],
+    on_error: Policy,
+    *,
+    by_pairs: bool = False,
 ) -> Node:
-    """The end of one stage and the beginning of the next; returns the beginning."""
-    key_of = picker(pick)
+    """The end of one stage and the beginning of the next; returns the beginning.
+
+    ``by_pairs``: ``pick`` is a function of the key that a record has and its value.
+    """
+    key_of: Callable[..., Any] = picker(cast(Pick, pick))
+    choose = KeyChoice(key_of, parent.key if by_pairs else None)
     key = _declared(declared[0]) or codec_or_none(result_type(key_of), "msgpack") or String
     value = _declared(declared[1]) or parent.value or Plain
 
     def write(env: Environment) -> Step:
-        return RekeyStep(name, key_of, (key, value), env.context, env.guard(name, on_error))
+        guard = env.guard(name, on_error)
+        return RekeyStep(choose, (key, value), Handover(name, env, guard), guard)
 
     def read(env: Environment) -> Step:
         return ReadStep(value, env.context, env.guard(name, on_error))
@@ -116,15 +129,28 @@ def _declared(declared: Declared) -> Codec[Any] | None:
     return None if declared is None else codec_for(declared, "msgpack")
 
 
-def sink_node(graph: Graph, parent: Node, topic: Topic[Any, Any], on_error: Policy) -> Node:
-    """Where values leave for a topic."""
-    name = f"to {topic.name}"
-    if isinstance(parent.key, WindowKeyCodec):
-        _check_windowed(name, parent.key, topic.key)
-    convert = key_converter(parent.key, topic.key)
+def sink_node(
+    graph: Graph,
+    parent: Node,
+    topics: Sequence[Topic[Any, Any]],
+    on_error: Policy,
+    choose: Callable[[Any], Any] | None = None,
+) -> Node:
+    """Where values leave for a topic; for one of several, by what ``choose`` says of each value."""
+    names = tuple(topic.name for topic in topics)
+    name = f"to {'+'.join(names)}"
+    for topic in topics:
+        if isinstance(parent.key, WindowKeyCodec):
+            _check_windowed(name, parent.key, topic.key)
+    converters = [key_converter(parent.key, topic.key) for topic in topics]
 
     def make(env: Environment) -> Step:
-        return SinkStep(topic.name, convert, topic.value, env.context, env.guard(name, on_error))
+        guard = env.guard(name, on_error)
+        sinks = {
+            topic.name: SinkStep(topic.name, convert, topic.value, env.context, guard)
+            for topic, convert in zip(topics, converters, strict=True)
+        }
+        return sinks[names[0]] if choose is None else ChoiceStep(choose, sinks, guard)
 
     return graph.add(
         Node(
@@ -132,10 +158,11 @@ def sink_node(graph: Graph, parent: Node, topic: Topic[Any, Any], on_error: Poli
             name=name,
             parents=(parent,),
             make=make,
-            key=topic.key,
-            value=topic.value,
+            key=topics[0].key,
+            value=topics[0].value,
             keyed="no",
-            outputs=(topic.name, *dead_letter_topics(on_error)),
+            outputs=(*names, *dead_letter_topics(on_error)),
+            sinks=names,
             has_effect=True,
         )
     )

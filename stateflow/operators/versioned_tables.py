@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stateflow.changelog.event_time import UNKNOWN_MS
 from stateflow.codec.base import Codec
 from stateflow.codec.change import Change
 from stateflow.codec.scalar import Bytes
@@ -16,22 +15,19 @@ from stateflow.operators.context import StageContext
 from stateflow.operators.guard import Guard
 from stateflow.operators.interval_join import LEFT
 from stateflow.operators.marks import marks_of
-from stateflow.operators.operator import Context, Operator, OperatorClass
+from stateflow.operators.operator import Context, OperatorClass
 from stateflow.operators.operator_step import OperatorStep
-from stateflow.operators.rows import with_values, without
+from stateflow.operators.rows import with_values, without, without_headers
 from stateflow.operators.step import Step
 from stateflow.operators.table_readers import TableReader
 from stateflow.operators.table_steps import real_changes
-from stateflow.operators.waiting import first_at, next_entry, time_of
+from stateflow.operators.waiting import Waited, WaitingOperator, at_own_times, last_due_ms
 from stateflow.record import RecordBatch
 from stateflow.state.declare import state
-from stateflow.state.layout import split_prefixed
 from stateflow.state.mapof import MapOf
 from stateflow.state.scope import Scope
 from stateflow.state.versioned import HistoryExpiry, Retention, Versioned
 from stateflow.store.base import StateStore
-
-_RELEASE = "release"
 
 
 class VersionedTableStep(Step):
@@ -59,7 +55,7 @@ class VersionedTableStep(Step):
         batch = with_keys(batch, self._guard)
         rows = list(zip(batch.keys, batch.values, batch.timestamps_ms, marks_of(batch), strict=True))
         changes, failed = self._guard.map(self._changed, rows, batch.offsets)
-        self.forward(real_changes(with_values(without(batch, failed), changes)))
+        self.forward(real_changes(with_values(without_headers(without(batch, failed)), changes)))
 
     def advance(self, watermark_ms: int) -> None:
         """Delete what no read may ask for any more."""
@@ -116,36 +112,25 @@ class AsOfRules:
         return self.grace_ms + 1
 
 
-class AsOfJoin(Operator[Any, Any, Any]):
+class AsOfJoin(WaitingOperator):
     """Base of the operators of such joins: each record waits until the table is known as of its time."""
 
     rules: AsOfRules
-    waiting: MapOf[bytes, Any]
     table: TableReader
     key: Scope
 
     def on_left(self, value: Any, ctx: Context[Any]) -> None:
         """Keep the record until its time has come."""
-        at_ms = ctx.timestamp_ms
-        if at_ms < 0:
-            raise ValueError("the record has no event time")
-        self.waiting.put(next_entry(self.waiting, at_ms), value)
-        due_ms, before_ms = at_ms + self.rules.waits_ms, ctx.timer_due_ms(_RELEASE)
-        if before_ms is None or due_ms < before_ms:
-            ctx.timer(_RELEASE, at=due_ms)
+        self.keep(value, ctx)
 
-    def on_timer(self, name: str, ctx: Context[Any]) -> None:  # noqa: ARG002 - it has but one
+    def release(self, rows: list[Waited], ctx: Context[Any]) -> None:
         """Join the records whose time has come."""
-        after_ms = ctx.timestamp_ms - self.rules.waits_ms + 1
-        for entry, value in self.waiting.range(None, first_at(after_ms)):
-            self.waiting.remove(entry)
-            at_ms = time_of(entry)
+        for at_ms, value, headers in rows:
             found = self.table.get(self.key.key, at_ms)
             if found is not None or not self.rules.is_inner:
-                joined = self.rules.function(value, None if found is None else found.value)
-                ctx.emit(joined, timestamp_ms=at_ms)
-        for entry, _ in self.waiting.range(limit=1):
-            ctx.timer(_RELEASE, at=time_of(entry) + self.rules.waits_ms)
+                held = None if found is None else found.value
+                for joined in self.guard.one_of_several(self.rules.function, value, held):
+                    ctx.emit(joined, timestamp_ms=at_ms, headers=headers or None)
 
 
 def as_of_operator(rules: AsOfRules, value: Codec[Any]) -> type[AsOfJoin]:
@@ -154,6 +139,7 @@ def as_of_operator(rules: AsOfRules, value: Codec[Any]) -> type[AsOfJoin]:
 
     class Declared(AsOfJoin):
         rules = chosen
+        waits_ms = chosen.waits_ms
         waiting: MapOf[bytes, Any] = state(codec=value, key_codec=Bytes)
 
     return Declared
@@ -176,6 +162,7 @@ class AsOfJoinStep(OperatorStep):
         super().__init__(declared, key_codec, stage, guard)
         assert isinstance(self._operator, AsOfJoin), "it is made for this step"
         self._operator.table, self._operator.key = table, self._scope
+        self._operator.guard = guard
         self._waiting = stage.store(f"{rules.name}-waiting")
         self._waits_ms = rules.waits_ms
 
@@ -186,9 +173,7 @@ class AsOfJoinStep(OperatorStep):
 
     def pending_until_ms(self) -> int:
         """When the last record has waited long enough: a timer knows of the first of its key only."""
-        times = (time_of(split_prefixed(key)[1]) for key, _ in self._waiting.scan(b"", None))
-        return max((at_ms + self._waits_ms for at_ms in times), default=UNKNOWN_MS)
+        return last_due_ms(self._waiting, self._waits_ms)
 
     def _pass_on(self, out: RecordBatch) -> None:
-        out.marks_ms = None  # their own times: what stands behind is told of event time that much later
-        self.forward(out)
+        self.forward(at_own_times(out))

@@ -10,8 +10,8 @@ from stateflow.codec.base import Codec
 from stateflow.codec.offset_stamped import OffsetStampedCodec
 from stateflow.codec.windowed import CountedCodec, SessionCodec, WindowedCodec
 from stateflow.errors import GraphError
-from stateflow.operators.aggregation import Accumulators
 from stateflow.operators.count_step import CountedAccumulators, CountStep, counted_codec
+from stateflow.operators.decoded import accumulators_of
 from stateflow.operators.error_policy import LatePolicy, dead_letter_topics
 from stateflow.operators.eventual import EventualAccumulators
 from stateflow.operators.graph import Graph, Node
@@ -45,7 +45,7 @@ def window_aggregate_node(
         )
     retention_ms = max(window.grace_ms, ttl_ms or 0)
     if isinstance(window, FixedWindow):
-        rules = WindowRules(window, emit, late, retention_ms, in_turns=changelog is None)
+        rules = WindowRules(window, emit, late, retention_ms)
         return _fixed_node(parent, spec, rules, changelog)
     if changelog is not None:
         raise GraphError(
@@ -67,11 +67,11 @@ def _fixed_node(parent: Node, spec: Stateful, rules: WindowRules, changelog: Eve
     codec, window = spec.aggregate.codec(), rules.window
 
     def make(env: Environment) -> Step:
-        guard, store = env.guard(spec.name, spec.on_error), env.context.store(spec.name)
+        guard = env.guard(spec.name, spec.on_error)
         if changelog is None:
-            accumulators = Accumulators(spec.aggregate, codec, store, guard)
+            accumulators = accumulators_of(spec.aggregate, codec, env.context, spec.name, guard)
         else:
-            eventual = env.context.eventual(spec.name, changelog)
+            eventual, store = env.context.eventual(spec.name, changelog), env.context.store(spec.name)
             accumulators = EventualAccumulators(spec.aggregate, codec, store, guard, eventual)
         return WindowAggregateStep(spec.name, rules, accumulators, env.context, guard)
 

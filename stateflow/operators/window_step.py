@@ -45,8 +45,6 @@ class WindowRules:
     late: LatePolicy
     retention_ms: int
     """State is deleted so long after a window's end."""
-    in_turns: bool = True
-    """False to close all that is due before the next commit."""
 
 
 class WindowAggregateStep(Step):
@@ -87,7 +85,10 @@ class WindowAggregateStep(Step):
             self.forward(rows)
 
     def advance(self, watermark_ms: int) -> bool:
-        """Close, and drop what is past retention, a bounded number; True when more are due."""
+        """Close, and drop what is past retention, a bounded number; True when more are due.
+
+        A replay closes all of it: what it does not say was said before.
+        """
         self._entry.reached_ms = watermark_ms
         due_ms = self._window.ended_ms(watermark_ms - self._rules.retention_ms)
         if due_ms < 0 or not self._order.may_be_due(due_ms):
@@ -95,7 +96,7 @@ class WindowAggregateStep(Step):
         turn = Turn(self._context.clock, self._written, timing.WINDOWS_PER_TURN)
         while windows := self._order.take_until(due_ms, timing.WINDOWS_PER_CHUNK):
             self._close(windows)
-            if turn.is_over(len(windows)) and self._rules.in_turns:
+            if turn.is_over(len(windows)) and not self._accumulators.is_replaying:
                 break
         return self._order.may_be_due(due_ms)
 
@@ -146,13 +147,13 @@ class WindowAggregateStep(Step):
     def _close(self, windows: list[Due]) -> None:
         store_keys = [store_key for _, store_key in windows]
         if self._rules.emit == "on_close":
-            found = self._accumulators.store.get_many(store_keys)
-            live = [(*window, data) for window, data in zip(windows, found, strict=True) if data is not None]
-            results = [self._accumulators.result(data) for _, _, data in live]
-            keys = [store_key[:-_SEQUENCE_BYTES] for _, store_key, _ in live]
-            timestamps_ms = [start_ms for start_ms, _, _ in live]
+            starts_ms = {store_key: start_ms for start_ms, store_key in windows}
+            live = self._accumulators.results(store_keys)
+            keys = [store_key[:-_SEQUENCE_BYTES] for store_key, _ in live]
+            timestamps_ms = [starts_ms[store_key] for store_key, _ in live]
+            results = [result for _, result in live]
             self.forward(derived(self._name, self._context.partition, timestamps_ms, keys, results))
-        self._accumulators.store.put_many([(store_key, None) for store_key in store_keys])
+        self._accumulators.delete(store_keys)
 
 
 def _fold_into(
@@ -167,17 +168,17 @@ def _fold_into(
 
 def _newest(parts: Sequence[tuple[int, Updated]]) -> Updated:
     """What several folds changed, one after the other, as one. Each is given with the row that its first one was."""
-    newest: dict[bytes, tuple[int, bytes | None, Any, bool]] = {}
+    newest: dict[bytes, tuple[int, Any, bool]] = {}
     for first, part in parts:
-        columns = zip(part.store_keys, part.rows, part.data, part.results, part.is_new, strict=True)
-        for key, row, data, result, is_new in columns:
-            was_new = key in newest and newest[key][3]
-            newest[key] = (first + row, data, result, is_new or was_new)
+        columns = zip(part.store_keys, part.rows, part.results, part.is_new, strict=True)
+        for key, row, result, is_new in columns:
+            was_new = key in newest and newest[key][2]
+            newest[key] = (first + row, result, is_new or was_new)
     ordered = sorted(newest)
     return Updated(
         rows=[newest[key][0] for key in ordered],
         store_keys=ordered,
-        data=[newest[key][1] for key in ordered],
-        results=[newest[key][2] for key in ordered],
-        is_new=[newest[key][3] for key in ordered],
+        data=[],
+        results=[newest[key][1] for key in ordered],
+        is_new=[newest[key][2] for key in ordered],
     )

@@ -71,8 +71,8 @@ def create(
     """Make a savepoint of an application, running or not; on return it is whole and listed.
 
     Raises ``ConfigError`` for a name that is taken or cannot be one, ``StillRunning`` while another is being made or
-    a Spark query runs the application, ``SavepointFailed`` when a task did not publish its part in time or could not,
-    ``CommitTorn`` and what reading the log raises. Nothing of it is left then.
+    Spark runs the application in micro-batches, ``SavepointFailed`` when a task did not publish its part in time or
+    could not, ``CommitTorn`` and what reading the log raises. Nothing of it is left then.
     """
     settings = settings or CreateSettings()
     catalog = check_creatable(cluster, app, name)
@@ -115,7 +115,8 @@ def check_creatable(cluster: Cluster, app: str, name: str) -> Catalog:
         )
     catalog = refuse_unfinished(load_catalog(cluster, app))
     _refuse_taken(catalog, name)
-    refuse_beside_query(cluster, app)
+    if not cluster.group_members(app):  # workers take part, on Spark, too; the tasks of micro-batches cannot
+        refuse_beside_query(cluster, app)
     return catalog
 
 

@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from stateflow.catalog.model import RangeAudit
+from stateflow.catalog.model import KeyLayout, RangeAudit, RoutingEntry
 from stateflow.checkpoint.queues import read_records
 from stateflow.checkpoint.savepoints import SavedQueue, SavedTask, SavepointObjects
 from stateflow.clock import Clock
@@ -25,6 +25,7 @@ from stateflow.log.settling import settled_ranges
 from stateflow.record import Record, TopicPartition
 from stateflow.scale.audit import Tally, entry_hash
 from stateflow.scale.committed_chunks import committed_chunks
+from stateflow.scale.placement import Placement
 from stateflow.scale.reading import live_state
 from stateflow.store.directory import Identity, TaskDirectory
 from stateflow.store.resources import RocksResources
@@ -40,6 +41,10 @@ class FillTarget:
     partition: TopicPartition
     topic_id: str
     chunk_records_max: int
+    routing: RoutingEntry | None = None
+    """Which partition owns a key; None where that is for the producers of a source topic to say."""
+    layout: KeyLayout | None = None
+    """How the store's keys are made; None for records in flight."""
 
     @property
     def group(self) -> str:
@@ -109,11 +114,10 @@ def fill_queue(
         _fill(cluster, target, lambda: read_records(file, topic, partition))
         before = _tally((record.key, record.value) for record in read_records(file, topic, partition))
     log = settled_ranges(cluster, [target.partition])[target.partition]
-    after = _tally(
-        pair
-        for batch in read_range(cluster, target.partition, log)
-        for pair in zip(batch.keys, batch.values, strict=True)
-    )
+    after = Tally()
+    for batch in read_range(cluster, target.partition, log):
+        _check_places(target, [key for key in batch.keys if key is not None])
+        after += _tally(zip(batch.keys, batch.values, strict=True))
     return _compared(f"{queue.step}-repartition", target, before, after)
 
 
@@ -127,7 +131,10 @@ def _fill_store(cluster: Cluster, stores: RocksTaskStores, store: str, target: F
     _fill(cluster, target, rows)
     before = _tally(stores.reader(store).scan())
     log = settled_ranges(cluster, [target.partition])[target.partition]
-    after = sum((_tally(state.items()) for state in live_state(cluster, target.partition, log)), Tally())
+    after = Tally()
+    for state in live_state(cluster, target.partition, log):
+        _check_places(target, list(state))
+        after += _tally(state.items())
     return _compared(store, target, before, after)
 
 
@@ -170,6 +177,23 @@ def _tally(pairs: Iterable[tuple[bytes, bytes | None]]) -> Tally:
         total += entry_hash(key, value)
         keys += 1
     return Tally() + Tally(keys, total)
+
+
+def _check_places(target: FillTarget, keys: Sequence[bytes]) -> None:
+    """Where a running task would look for each key, it must be. Raises ``AuditFailed``."""
+    if target.routing is None:
+        return
+    here, owners = target.partition.partition, Placement(target.layout, target.routing).owners(keys)
+    strays = [(key, owner) for key, owner in zip(keys, owners, strict=True) if owner != here]
+    if strays:
+        key, owner = strays[0]
+        raise AuditFailed(
+            f"{target.partition} differs from what tasks expect there: {len(strays)} keys of {len(keys)} belong to"
+            f" other partitions, as {key[:64].hex()} to {owner}.",
+            action="nothing is active, and these keys would never be found: run `stateflow savepoint abort`. The"
+            " savepoint's state was not kept by its own routing; restore from another one, and report it.",
+            unequal=[(target.partition.topic, here)],
+        )
 
 
 def _compared(name: str, target: FillTarget, before: Tally, after: Tally) -> RangeAudit:

@@ -19,9 +19,10 @@ from dataclasses import dataclass
 
 import msgspec
 
+from stateflow.catalog.compatibility import with_ids_of
 from stateflow.catalog.control import ControlTopic
 from stateflow.catalog.encoding import CatalogItem, Removed
-from stateflow.catalog.model import Catalog, GenerationEntry, RangeAudit
+from stateflow.catalog.model import Catalog, GenerationEntry, KeyLayout, RangeAudit
 from stateflow.catalog.names import changelog_topic, repartition_topic
 from stateflow.changelog.event_time import EventTime
 from stateflow.changelog.position import InputPosition
@@ -168,22 +169,29 @@ def _fill_all(
 ) -> list[RangeAudit]:
     app, generation = planned.app.app, entry.generation
 
-    def target(topic: str, partition: int) -> FillTarget:
+    def target(topic: str, partition: int, stage: str | None, layout: KeyLayout | None) -> FillTarget:
         place = TopicPartition(topic, partition)
-        return FillTarget(app, generation, place, entry.topic_ids[topic], settings.chunk_records_max)
+        routing = entry.routing if stage is None or planned.is_rekeyed(stage) else None
+        topic_id = entry.topic_ids[topic]
+        return FillTarget(app, generation, place, topic_id, settings.chunk_records_max, routing, layout)
 
     audit: list[RangeAudit] = []
     queues = [queue for queue in savepoint.queues if queue.step in found.steps_kept]
     total = len(savepoint.tasks) + len(queues)
     for index, task in enumerate(savepoint.tasks, 1):
-        kept = [s.name for s in planned.stores.values() if s.stage == task.stage and s.name in found.kept]
-        targets = {store: target(changelog_topic(app, store, generation), task.partition) for store in kept}
+        kept = [s for s in planned.stores.values() if s.stage == task.stage and s.name in found.kept]
+        targets = {
+            store.name: target(
+                changelog_topic(app, store.name, generation), task.partition, task.stage, store.layout
+            )
+            for store in kept
+        }
         if targets:
             audit += fill_task(cluster, saved, task, savepoint.generation, targets, clock)
         if report is not None:
             report(index, total)
     for index, queue in enumerate(queues, len(savepoint.tasks) + 1):
-        place = target(repartition_topic(app, queue.step, generation), queue.partition)
+        place = target(repartition_topic(app, queue.step, generation), queue.partition, None, None)
         audit.append(fill_queue(cluster, saved, queue, place))
         if report is not None:
             report(index, total)
@@ -224,7 +232,7 @@ def _activate(
         # Trimming is never taken out of a catalog; the new changelogs are whole, and are set for it at the next start.
         trim = None if current.app.trim is None else msgspec.structs.replace(current.app.trim, since_ms=0)
         return [
-            msgspec.structs.replace(planned.app, trim=trim, two_ids=current.app.two_ids),
+            msgspec.structs.replace(with_ids_of(planned.app, current.app), trim=trim),
             *planned.stages.values(),
             *planned.stores.values(),
             *removed,

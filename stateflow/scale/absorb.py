@@ -35,7 +35,8 @@ from stateflow.scale.committed_chunks import committed_chunks
 from stateflow.scale.decided import refuse_torn_commits
 from stateflow.scale.generation import fence_tasks, load_catalog, preparing, refuse_while_running
 from stateflow.scale.keyed import Sources, paired_states
-from stateflow.scale.repartition import MoveResult, progress_group
+from stateflow.scale.progress_group import progress_group
+from stateflow.scale.unread import MoveResult
 from stateflow.state.merging import Entries, MergeFor, StateMerge
 
 CHUNK_KEYS = 10_000

@@ -1,18 +1,19 @@
 """Writing in committed chunks by as many writers as it takes.
 
 A writer can become unfit in the midst of a job: once an EndTxn of it was sent twice it refuses whatever comes next, as
-the first copy may still arrive (``log/kafka/patient.py``). A new writer of the same id makes that harmless, and goes on
-behind the last chunk.
+the first copy may still arrive (``log/kafka/endtxn_guard.py``). A new writer of the same id makes that harmless, and
+goes on behind the last chunk.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol, TypeVar
 
 from stateflow.errors import TransactionAborted
-from stateflow.log.base import Cluster, Writer
+from stateflow.log.base import Cluster, Committed, Writer
+from stateflow.record import Headers, TopicPartition
 
 _LOG = logging.getLogger(__name__)
 
@@ -20,6 +21,30 @@ ABORTED_CHUNKS_MAX = 5
 """Transactions in a row that the broker may abort before the job gives up (Spark then starts it again)."""
 
 T = TypeVar("T")
+
+
+class Rows(Protocol):
+    """Records in columns of equal length."""
+
+    @property
+    def keys(self) -> list[bytes]:
+        """Their keys."""
+        ...
+
+    @property
+    def values(self) -> list[bytes | None]:
+        """Their values."""
+        ...
+
+    @property
+    def timestamps_ms(self) -> list[int]:
+        """Their timestamps."""
+        ...
+
+    @property
+    def headers(self) -> list[Headers]:
+        """Their headers; empty when none has any."""
+        ...
 
 
 def committed_chunks(
@@ -46,3 +71,29 @@ def committed_chunks(
             _LOG.warning("%s goes on with a new writer: %s", transactional_id, error.message)
         finally:
             writer.close()
+
+
+def commit_rows(
+    writer: Writer,
+    topic: str,
+    rows: Rows,
+    partitions: Sequence[int],
+    group: str,
+    progress: dict[TopicPartition, Committed],
+) -> None:
+    """Records and progress in one transaction: both are there afterwards, or neither."""
+    writer.begin()
+    try:
+        writer.send_many(
+            topic,
+            rows.keys,
+            rows.values,
+            partitions=partitions,
+            timestamps_ms=rows.timestamps_ms,
+            headers=rows.headers,
+        )
+        writer.send_offsets(progress, group, None)
+    except BaseException:
+        writer.abort()
+        raise
+    writer.commit()

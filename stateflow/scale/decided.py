@@ -55,7 +55,8 @@ def refuse_pending_replays(cluster: Cluster, catalog: Catalog) -> None:
     ]
     if pending:
         raise ReplayPending(
-            f"the eventual changelogs of {', '.join(pending)} leave out windows that are still open.",
+            f"the eventual changelogs of {', '.join(pending)} leave out windows that are still open, or have some that"
+            " wait for their turn to close.",
             action="run `stateflow scale abort` if a change was begun, then let the application run and stop cleanly,"
             " for example with `stateflow run APP --until-drained`: its last commit logs them. Then start again.",
             tasks=pending,

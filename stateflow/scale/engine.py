@@ -9,14 +9,17 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
 from stateflow.log.base import Cluster
+from stateflow.scale.exchange import ExchangeByFiles, Inbox, OnDone, Sending
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
+Sender = TypeVar("Sender")
+Sent = TypeVar("Sent")
 
 
 class Engine(Protocol):
     """Runs one function over many jobs. The functions resume by themselves, so an engine may simply run one
-    again.
+    again. All of them are module-level functions.
     """
 
     @property
@@ -29,12 +32,28 @@ class Engine(Protocol):
         """Jobs that it runs at the same time."""
         ...
 
-    def run(self, work: Callable[[Cluster, Job], Result], jobs: Sequence[Job]) -> list[Result]:
-        """Results in the order of the jobs; raises the first failure. ``work`` is a module-level function."""
+    def run(
+        self, work: Callable[[Cluster, Job], Result], jobs: Sequence[Job], on_done: OnDone | None = None
+    ) -> list[Result]:
+        """Results in the order of the jobs; raises the first failure."""
+        ...
+
+    def exchange(
+        self,
+        send: Callable[[Cluster, Sender], Sending[Sent]],
+        senders: Sequence[Sender],
+        find: Callable[[Cluster, Job, Inbox], Result],
+        finders: Sequence[Job],
+        on_done: OnDone | None = None,
+    ) -> tuple[list[Sent], list[Result]]:
+        """Run the senders, then the finders with what was sent to each of them (``scale.exchange``).
+
+        Results of both in the order of their jobs; raises the first failure. No finder runs before all is sent.
+        """
         ...
 
 
-class InProcess:
+class InProcess(ExchangeByFiles):
     """Threads of this process: right for small state, tests and machines without Spark."""
 
     name = "local"
@@ -44,9 +63,18 @@ class InProcess:
         self._cluster = cluster
         self.lanes = lanes
 
-    def run(self, work: Callable[[Cluster, Job], Result], jobs: Sequence[Job]) -> list[Result]:
+    def run(
+        self, work: Callable[[Cluster, Job], Result], jobs: Sequence[Job], on_done: OnDone | None = None
+    ) -> list[Result]:
         """Run the jobs, ``lanes`` at a time."""
+
+        def do(job: Job) -> Result:
+            result = work(self._cluster, job)
+            if on_done is not None:
+                on_done(result)
+            return result
+
         if self.lanes == 1:
-            return [work(self._cluster, job) for job in jobs]
+            return [do(job) for job in jobs]
         with ThreadPoolExecutor(self.lanes, thread_name_prefix="repartition") as pool:
-            return list(pool.map(lambda job: work(self._cluster, job), jobs))
+            return list(pool.map(do, jobs))

@@ -16,12 +16,13 @@ import msgspec
 from stateflow.catalog.control import ControlTopic, refuse_unfinished
 from stateflow.catalog.model import Catalog, GenerationEntry, RangeAudit, RoutingEntry
 from stateflow.catalog.names import task_id, transactional_id
-from stateflow.clock import Clock
+from stateflow.clock import Clock, SystemClock
 from stateflow.errors import CatalogMissing, ConfigError, GenerationUnfinished, StillRunning
 from stateflow.log.base import Cluster, TopicSpec
 from stateflow.routing import RoutingTable
+from stateflow.runtime.opening.claims import fence_all_claims
 from stateflow.runtime.task.rotating_producer import RotatingProducer
-from stateflow.scale.repartition import progress_group
+from stateflow.scale.progress_group import writer_ids
 from stateflow.scale.scope import moved_topics, rekeyed_topics
 
 FENCE_LANES = 8
@@ -241,7 +242,7 @@ def copy_settings(cluster: Cluster, source: str, target: str) -> None:
 
 
 def fence_tasks(cluster: Cluster, catalog: Catalog) -> None:
-    """Take the transactional ids of all tasks of the active generation.
+    """Take the transactional ids of all tasks of the active generation, and of all writers that tasks have shared.
 
     Afterwards no worker that was believed dead can write any more, and what it left open is aborted, so the
     last stable offsets of the topics are their ends.
@@ -256,6 +257,8 @@ def fence_tasks(cluster: Cluster, catalog: Catalog) -> None:
         # Both ids of a task: whether its workers were paranoid is not known here.
         for _ in pool.map(lambda name: RotatingProducer(cluster, name).close(), ids):
             pass
+    if catalog.app.shared_writers:
+        fence_all_claims(cluster, app, SystemClock())
 
 
 def activate(
@@ -324,12 +327,10 @@ def finalizable(catalog: Catalog) -> list[str]:
 
 
 def _fence_moves(cluster: Cluster, catalog: Catalog, generation: int) -> None:
-    group = progress_group(catalog.app.app, generation)
-    sources = [
-        tp for topic in moved_topics(catalog) for tp in topic.partitions(catalog, catalog.active.generation)
-    ]
     with ThreadPoolExecutor(FENCE_LANES, thread_name_prefix="fence") as pool:
-        for _ in pool.map(lambda tp: cluster.writer(f"{group}-{tp.topic}-{tp.partition}").close(), sources):
+        for _ in pool.map(
+            lambda name: cluster.writer(name).close(), writer_ids(cluster, catalog, generation)
+        ):
             pass
 
 

@@ -24,8 +24,9 @@ SINGLE_EVERY = 8
 class Placement:
     """The routing of one partition's keys, in the order in which they are read."""
 
-    def __init__(self, layout: KeyLayout | None, routing: RoutingEntry) -> None:
+    def __init__(self, layout: KeyLayout | None, routing: RoutingEntry, singles: int = SINGLE_KEYS) -> None:
         self._layout = layout
+        self._singles_first = singles
         self._table = RoutingTable.from_entry(routing)
         self._seen = 0
 
@@ -47,7 +48,7 @@ class Placement:
         return owners
 
     def _singles(self, count: int) -> Sequence[int]:
-        whole = min(count, max(0, SINGLE_KEYS - self._seen))
+        whole = min(count, max(0, self._singles_first - self._seen))
         return [*range(whole), *range(whole, count, SINGLE_EVERY)]
 
     def _routing_key(self, key: bytes) -> bytes:

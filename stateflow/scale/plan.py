@@ -18,6 +18,7 @@ from stateflow.scale.decided import decided_positions
 from stateflow.scale.generation import preparing
 from stateflow.scale.prediction import Prediction, Run, Work, predict, relevant_runs
 from stateflow.scale.scope import MovedTopic, moved_topics
+from stateflow.scale.settings import ScaleSettings
 
 SAMPLE_SLOTS = 5_000
 PROBE_SLOTS_MIN, PROBE_SLOTS_MAX = 5_000, 50_000
@@ -98,13 +99,7 @@ def make_plan(
             rows.append(
                 PlannedPartition(topic.name, source, offsets, _estimate(cluster, source, offsets), keys)
             )
-    work = Work(
-        engine=engine,
-        lanes=lanes,
-        moves=len(rows),
-        audits=len(rows) + len(topics) * routing.partitions,
-        slots=sum(row.offsets.slots for row in rows),
-    )
+    work = _work(engine, lanes, rows, [topic.name for topic in topics if topic.layout is None])
     app = catalog.app.app
     probed = None if relevant_runs(engine, app, past) else probed_slots_per_second(cluster, probes)
     return Plan(
@@ -118,6 +113,20 @@ def make_plan(
         work=work,
         prediction=predict(work, app, past, probed),
     )
+
+
+def _work(engine: str, lanes: int, rows: Sequence[PlannedPartition], queues: Sequence[str]) -> Work:
+    """The jobs that moving and auditing is divided into."""
+    settings, slots = ScaleSettings(), sum(row.offsets.slots for row in rows)
+    slots_each = settings.ranges.slots_each(slots, sum(row.bytes_estimated for row in rows), lanes)
+    filled = [row for row in rows if not row.offsets.is_empty]
+    reads = sum(1 if row.name in queues else -(-row.offsets.slots // slots_each) for row in filled)
+    slices = 0
+    for store in {row.name for row in filled}.difference(queues):
+        own = [row for row in filled if row.name == store]
+        size_bytes = sum(row.bytes_estimated for row in own)
+        slices += settings.slices(sum(row.offsets.slots for row in own), size_bytes, lanes)
+    return Work(engine=engine, lanes=lanes, moves=reads + slices, audits=2 * (reads + slices), slots=slots)
 
 
 def probed_slots_per_second(cluster: Cluster, jobs: Sequence[AuditJob]) -> float | None:

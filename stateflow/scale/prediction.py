@@ -45,9 +45,9 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     engine: str
     lanes: int
     moves: int
-    """Old partitions, of all stores and re-key steps."""
+    """Jobs that move: sub-ranges to be read, slices to be written, and partitions of unread records."""
     audits: int
-    """Partitions to sum up, old and new."""
+    """Jobs that sum up what is there before and after."""
     slots: int
     """Offset slots to move; twice as many at most to sum up."""
 
@@ -80,7 +80,8 @@ class _Costs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _ENGINES = {
-    "spark": _Costs(starting=Range(4, 25), move=Range(0.5, 2.5), audit=Range(0.3, 1.5)),
+    "spark": _Costs(starting=Range(4, 25), move=Range(0.15, 1.5), audit=Range(0.1, 0.8)),
+    "processes": _Costs(starting=Range(0.5, 5), move=Range(0.1, 0.8), audit=Range(0.05, 0.4)),
     "local": _Costs(starting=Range(0, 0), move=Range(0.15, 1.0), audit=Range(0.05, 0.4)),
 }
 _PREPARING = Range(1.5, 8)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack
 from itertools import chain, compress
 
@@ -29,6 +29,7 @@ def live_state(
     bytes_max: int = STATE_BYTES_MAX,
     base: Base | None = None,
     accept_cut: bool = False,
+    is_wanted: Callable[[bytes], bool] | None = None,
 ) -> Iterator[dict[bytes, bytes]]:
     """The live state of one changelog partition, as dicts of disjoint keys with about ``keys_max`` entries at most,
     that take about ``bytes_max`` in memory.
@@ -36,15 +37,16 @@ def live_state(
     Memory stays bounded by reading the partition several times, each time for another slice of the keys'
     hashes. Bookkeeping records and deleted keys are left out. ``base`` is the image that the log begins with, if it
     was trimmed; ``offsets`` then has a slot for it (``with_base_slot``). Without it a log that does not begin at 0 is
-    refused (``ChangelogTrimmed``), unless ``accept_cut`` says that what it still has is what is asked for.
+    refused (``ChangelogTrimmed``), unless ``accept_cut`` says that what it still has is what is asked for. With
+    ``is_wanted`` only those keys are kept, and the partition is read once unless they are too many.
     """
     if base is None and offsets.offset_first > 0 and not accept_cut:
         raise trimmed(source.topic, source, offsets, "no image was named to begin with")
     with ExitStack() as stack:
         opened = None if base is None else stack.enter_context(base.opened())
-        reading = _Slices(cluster, source, offsets, opened, bytes_max)
+        reading = _Slices(cluster, source, offsets, opened, bytes_max, is_wanted)
         entries = offsets.slots + (0 if opened is None else opened.keys_estimated)
-        yield from reading.states(max(1, -(-entries // keys_max)))
+        yield from reading.states(1 if is_wanted else max(1, -(-entries // keys_max)))
 
 
 class _Slices:
@@ -59,12 +61,14 @@ class _Slices:
         offsets: OffsetRange,
         opened: OpenedBase | None,
         bytes_max: int,
+        is_wanted: Callable[[bytes], bool] | None,
     ) -> None:
         self._cluster = cluster
         self._source = source
         self._offsets = offsets
         self._opened = opened
         self._bytes_max = bytes_max
+        self._is_wanted = is_wanted
         self._left: list[tuple[int, int]] = []
         """Slices to read: the keys whose hash leaves this remainder when divided by that number, first."""
 
@@ -78,7 +82,7 @@ class _Slices:
         newest: dict[bytes, bytes | None] = {}
         held_bytes = 0
         for batch in read_whole(self._cluster, self._source, self._offsets, self._opened):
-            held_bytes += _take(newest, batch, modulus, remainder)
+            held_bytes += self._take(newest, batch, modulus, remainder)
             if held_bytes > self._bytes_max:  # replaced values are counted until here
                 held_bytes = _bytes_of(newest)
             while held_bytes > self._bytes_max and len(newest) > 1 and modulus < _MODULUS_MAX:
@@ -90,15 +94,19 @@ class _Slices:
                 held_bytes = _bytes_of(newest)
         return {key: value for key, value in newest.items() if value is not None and not is_reserved(key)}
 
-
-def _take(newest: dict[bytes, bytes | None], batch: RecordBatch, modulus: int, remainder: int) -> int:
-    """Take in what is of the slice; returns the bytes that it takes in memory at most."""
-    keys, values = batch.keys, batch.values
-    if modulus > 1:
-        wanted = [key is not None and zlib.crc32(key) % modulus == remainder for key in keys]
-        keys, values = list(compress(keys, wanted)), list(compress(values, wanted))
-    newest.update((key, value) for key, value in zip(keys, values, strict=True) if key is not None)
-    return _size(keys, values)
+    def _take(
+        self, newest: dict[bytes, bytes | None], batch: RecordBatch, modulus: int, remainder: int
+    ) -> int:
+        """Take in what is of the slice and wanted; returns the bytes that it takes in memory at most."""
+        keys, values, is_wanted = batch.keys, batch.values, self._is_wanted
+        if is_wanted is not None:
+            chosen = [key is not None and is_wanted(key) for key in keys]
+            keys, values = list(compress(keys, chosen)), list(compress(values, chosen))
+        if modulus > 1:
+            chosen = [key is not None and zlib.crc32(key) % modulus == remainder for key in keys]
+            keys, values = list(compress(keys, chosen)), list(compress(values, chosen))
+        newest.update((key, value) for key, value in zip(keys, values, strict=True) if key is not None)
+        return _size(keys, values)
 
 
 def _bytes_of(entries: dict[bytes, bytes | None]) -> int:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stateflow.log.base import Cluster
+
+if TYPE_CHECKING:
+    from stateflow.log.kafka import KafkaOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,8 +19,8 @@ class Connection:
     brokers: str
     client: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
-    def open(self) -> Cluster:
+    def open(self, clients: KafkaOptions | None = None) -> Cluster:
         """A new connection; the caller closes it. Raises ``BrokerUnreachable``."""
         from stateflow.log.kafka import connect
 
-        return connect(self.brokers, self.client)
+        return connect(self.brokers, self.client, clients)

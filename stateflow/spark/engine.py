@@ -8,74 +8,49 @@ stack trace.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from stateflow import errors
-from stateflow.errors import (
-    BrokerUnreachable,
-    JobFailed,
-    OffsetsPending,
-    ProducerFenced,
-    StateflowError,
-    StateLocked,
-    TransactionAborted,
-)
+from stateflow.errors import JobFailed
 from stateflow.log.base import Cluster
+from stateflow.scale.exchange import Inbox, OnDone, Sending
 from stateflow.spark.connection import Connection
+from stateflow.spark.exchange import exchange_on_spark
+from stateflow.spark.failure import Failure, last_line, result_or_failure
+from stateflow.spark.kept_connection import kept_cluster
+from stateflow.spark.reports import Reports, reports
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
-
-WORTH_ANOTHER_ATTEMPT = (BrokerUnreachable, OffsetsPending, ProducerFenced, StateLocked, TransactionAborted)
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """An error on its way from an executor."""
-
-    kind: str
-    message: str
-    action: str
-    fields: dict[str, object] = field(default_factory=dict)
-    """Those that travel: text and numbers."""
-
-    @classmethod
-    def of(cls, error: StateflowError) -> Failure:
-        """An error as it travels."""
-        fields: dict[str, object] = {
-            name: value for name, value in error.fields.items() if isinstance(value, str | int | float)
-        }
-        return cls(type(error).__name__, error.message, error.action, fields)
-
-    def to_error(self) -> StateflowError:
-        """The error again, with its class."""
-        kind = getattr(errors, self.kind, StateflowError)
-        return cast(StateflowError, kind(self.message, action=self.action, **self.fields))
+Sender = TypeVar("Sender")
+Sent = TypeVar("Sent")
 
 
 @dataclass(frozen=True, slots=True)
 class JobTask:
-    """What an executor runs: connect, do each job of this partition, disconnect."""
+    """What an executor runs: each job of this partition."""
 
     connection: Connection
     work: Callable[[Cluster, Any], Any]
+    reports: Reports | None = None
 
     def __call__(self, jobs: Iterable[Any]) -> Iterator[Any]:
         """Results of the jobs in order, or the failure that ended them."""
-        cluster = self.connection.open()
-        try:
-            for job in jobs:
-                yield self.work(cluster, job)
-        except WORTH_ANOTHER_ATTEMPT:
-            raise
-        except StateflowError as error:
-            yield Failure.of(error)
-        finally:
-            cluster.close()
+        for job in jobs:
+            result = result_or_failure(partial(self._result, job))
+            yield result
+            if isinstance(result, Failure):
+                return
+
+    def _result(self, job: Any) -> Any:
+        result = self.work(kept_cluster(self.connection), job)
+        if self.reports is not None:
+            self.reports.add(result)
+        return result
 
 
 class SparkEngine:
@@ -92,30 +67,49 @@ class SparkEngine:
         """Tasks that the session runs at the same time."""
         return int(self._session.sparkContext.defaultParallelism)
 
-    def run(self, work: Callable[[Cluster, Job], Result], jobs: Sequence[Job]) -> list[Result]:
+    def run(
+        self, work: Callable[[Cluster, Job], Result], jobs: Sequence[Job], on_done: OnDone | None = None
+    ) -> list[Result]:
         """One Spark task per job. Raises the first failure, or ``JobFailed`` when a task ran out of
         attempts.
         """
-        from py4j.protocol import Py4JJavaError
-
         if not jobs:
             return []
-        spread = self._session.sparkContext.parallelize(list(jobs), len(jobs))
-        try:
-            results = spread.mapPartitions(JobTask(self._connection, work)).collect()
-        except Py4JJavaError as error:
-            raise JobFailed(
-                f"a Spark task failed in all its attempts: {last_line(str(error.java_exception))}",
-                action="cure the cause and start the job again: it resumes where it stopped.",
-            ) from error
-        for result in results:
-            if isinstance(result, Failure):
-                raise result.to_error()
-        return cast("list[Result]", results)
+        context = self._session.sparkContext
+        task = JobTask(self._connection, work, reports(context, on_done))
+        spread = context.parallelize(list(jobs), len(jobs)).mapPartitions(task)
+        return collected(spread.collect)
+
+    def exchange(
+        self,
+        send: Callable[[Cluster, Sender], Sending[Sent]],
+        senders: Sequence[Sender],
+        find: Callable[[Cluster, Job, Inbox], Result],
+        finders: Sequence[Job],
+        on_done: OnDone | None = None,
+    ) -> tuple[list[Sent], list[Result]]:
+        """One Spark task per sender and per finder, with Spark's shuffle in between. Raises as ``run``."""
+        if not senders or not finders:
+            return [], []
+        context = self._session.sparkContext
+        results = collected(
+            lambda: exchange_on_spark(context, self._connection, send, senders, find, finders, on_done)
+        )
+        return results[len(finders) :], results[: len(finders)]
 
 
-def last_line(text: str) -> str:
-    """The line of a task's traceback that names the error."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    named = [line for line in lines if "Error" in line and not line.startswith(("at ", "File "))]
-    return named[-1] if named else (lines[0] if lines else "no reason given")
+def collected(collect: Callable[[], list[Any]]) -> list[Any]:
+    """What tasks returned. Raises the first failure among it, or ``JobFailed`` where Spark gave up."""
+    from py4j.protocol import Py4JJavaError
+
+    try:
+        results = collect()
+    except Py4JJavaError as error:
+        raise JobFailed(
+            f"a Spark task failed in all its attempts: {last_line(str(error.java_exception))}",
+            action="cure the cause and start the job again: it resumes where it stopped.",
+        ) from error
+    for result in results:
+        if isinstance(result, Failure):
+            raise result.to_error()
+    return results

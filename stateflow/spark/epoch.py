@@ -98,6 +98,7 @@ def run_epoch(
     if not todo.look and _is_done(cluster, wiring, todo):
         seconds = time.monotonic() - started_at
         return EpochResult(wiring.id, 0, seconds, {}, wiring.is_rekeyed, is_opened=False)
+    cluster.fit_batches(wiring.written_topics)
     opened = Opener(cluster, open_stores, settings, clock).open(wiring, lambda: False)
     task, group = opened.task, MemberlessGroup(cluster, wiring.group)
     task.leave_cut()  # the query aborted any cut when it began
@@ -170,16 +171,19 @@ def _is_done(cluster: Cluster, wiring: TaskWiring, todo: EpochRange) -> bool:
 def _process(
     cluster: Cluster, task: Task, offsets: OffsetRange, source: TopicPartition, commits: _Commits
 ) -> None:
-    slices, seconds, clock = SliceSize(commits.settings), turn_seconds(commits.settings), commits.clock
+    slices = SliceSize(commits.settings, task.context.records_at_once)
+    seconds, clock = turn_seconds(commits.settings), commits.clock
     for batch in read_range(cluster, source, offsets):
         first = 0
         while first < len(batch):
             part = batch.rows(first, min(len(batch), first + slices.fitting(seconds)))
             begun_seconds = clock.monotonic_seconds()
-            task.process(part)
-            slices.took(len(part), clock.monotonic_seconds() - begun_seconds)
+            rest = task.process(part)
+            done = len(part) - (0 if rest is None else len(rest))
+            if done:
+                slices.took(done, clock.monotonic_seconds() - begun_seconds)
             commits.turn()
-            first += len(part)
+            first += done
     task.reached(source, offsets.offset_next)
 
 

@@ -6,18 +6,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from stateflow.catalog.model import Catalog
 from stateflow.clock import SystemClock
-from stateflow.errors import StateflowError
 from stateflow.operators.topology import Topology
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.task.wiring import Wiring
 from stateflow.runtime.worker.launch import rocks_opener
 from stateflow.spark.connection import Connection
-from stateflow.spark.engine import WORTH_ANOTHER_ATTEMPT, Failure
 from stateflow.spark.epoch import EpochRange, EpochResult, run_epoch
+from stateflow.spark.failure import Failure, result_or_failure
 from stateflow.store.rocks import RocksResources
 
 
@@ -36,14 +36,7 @@ class PipelineTask:
     def __call__(self, rows: Iterable[Any]) -> Iterator[EpochResult | Failure]:
         """One result per row. An error that no further attempt can cure comes back as a ``Failure``."""
         for row in rows:
-            try:
-                yield self._run(row)
-            except WORTH_ANOTHER_ATTEMPT:
-                raise
-            except StateflowError as error:
-                if error.is_retriable:
-                    raise
-                yield Failure.of(error)
+            yield result_or_failure(partial(self._run, row), retries=True)
 
     def _run(self, row: Any) -> EpochResult:
         process = _process_for(self)

@@ -1,22 +1,29 @@
-"""Makes a running query visible on Kafka, where workers and repartitions look before they start.
+"""Makes a running driver visible on Kafka: the group ``<app>-spark``, which the driver alone joins.
 
-Spark's tasks join no consumer group, so the driver joins one for them: ``<app>-spark``.
+Workers and repartitions look there before they start. And the workers that Spark tasks host look there while they run:
+once the driver that started them is no member any more, it has asked them to stop, or it is dead.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from stateflow.catalog.names import control_topic
-from stateflow.errors import BrokerUnreachable
+from stateflow.errors import BrokerUnreachable, StateflowError
 from stateflow.log.base import Cluster, GroupConsumer
 from stateflow.record import TopicPartition
 from stateflow.scale.generation import presence_group
 
+_LOG = logging.getLogger(__name__)
+
 _POLL_SECONDS = 0.5
+_WATCH_SECONDS = 1.0
+_MISSED_MAX = 2
+"""Looks in a row without the driver: the group may just be moving to another coordinator."""
 _JOIN_SECONDS_MAX = 60.0
 
 
@@ -38,9 +45,10 @@ class _Bystander:
 
 
 @contextmanager
-def presence(cluster: Cluster, app: str) -> Iterator[None]:
+def presence(cluster: Cluster, app: str) -> Iterator[Presence]:
     """A member of ``<app>-spark`` for the time of a ``with`` block, kept alive by a thread.
 
+    It may leave before the end of the block, to stop the workers that watch it.
     The control topic must exist. Raises ``BrokerUnreachable`` when the group cannot be joined in time.
     """
     listener = _Bystander()
@@ -50,15 +58,68 @@ def presence(cluster: Cluster, app: str) -> Iterator[None]:
     except BaseException:
         member.close()
         raise
+    present = Presence(member)
+    try:
+        yield present
+    finally:
+        present.leave()
+
+
+class Presence:
+    """The driver's membership."""
+
+    def __init__(self, member: GroupConsumer) -> None:
+        self.member_id = member.member_id
+        """What the group calls the driver; another after it was lost and came back."""
+        self._member = member
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._keep_alive, name="spark-presence", daemon=True)
+        self._thread.start()
+
+    def leave(self) -> None:
+        """Be seen no more; once and for all."""
+        if not self._ended.is_set():
+            self._ended.set()
+            self._thread.join()
+            self._member.close()
+
+    def _keep_alive(self) -> None:
+        while not self._ended.is_set():
+            self._member.poll(1, _POLL_SECONDS)
+            # Asked here alone: while another thread polls, the client may never answer.
+            self.member_id = self._member.member_id
+
+
+@contextmanager
+def stopped_with_driver(
+    cluster: Cluster, app: str, member_id: str, stop: Callable[[], None]
+) -> Iterator[None]:
+    """Inside, ``stop`` is called soon after the driver of that member id has left ``<app>-spark``, or was lost from it.
+
+    What cannot be seen while brokers do not answer is looked at again: workers outlive an outage.
+    """
     ended = threading.Event()
-    thread = threading.Thread(target=_keep_alive, args=(member, ended), name="spark-presence", daemon=True)
+
+    def watch() -> None:
+        missed = 0
+        while not ended.wait(_WATCH_SECONDS):
+            try:
+                is_there = member_id in cluster.group_members(presence_group(app))
+            except StateflowError as error:
+                _LOG.info("Whether the driver still runs cannot be seen: %s", error.message)
+                continue
+            missed = 0 if is_there else missed + 1
+            if missed == _MISSED_MAX:
+                _LOG.info("The driver has left: committing and closing.")
+                stop()
+
+    thread = threading.Thread(target=watch, name="driver-watch", daemon=True)
     thread.start()
     try:
         yield
     finally:
         ended.set()
         thread.join()
-        member.close()
 
 
 def _join(member: GroupConsumer, listener: _Bystander, app: str) -> None:
@@ -70,9 +131,4 @@ def _join(member: GroupConsumer, listener: _Bystander, app: str) -> None:
                 action="check that the brokers are up, and that no other driver of this application is"
                 " running.",
             )
-        member.poll(1, _POLL_SECONDS)
-
-
-def _keep_alive(member: GroupConsumer, ended: threading.Event) -> None:
-    while not ended.is_set():
         member.poll(1, _POLL_SECONDS)

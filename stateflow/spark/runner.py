@@ -1,4 +1,4 @@
-"""`--runner spark`: an application as a Structured Streaming query.
+"""`--runner spark` in micro-batches, for backfills: an application as a Structured Streaming query.
 
 The query's rows say how far each task may go; ``foreachBatch`` runs one Spark task per row, which is the
 local worker's task for the time of a micro-batch (``epoch.run_epoch``). State, changelogs and committed
@@ -14,31 +14,27 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stateflow.catalog.control import ControlTopic
-from stateflow.catalog.model import Guarantee
 from stateflow.clock import Clock, SystemClock
 from stateflow.errors import BrokerUnreachable, JobFailed, StateflowError
 from stateflow.log.base import Cluster
-from stateflow.operators.topology import Topology
 from stateflow.record import TopicPartition
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.snapshots.cuts import abort_cut
 from stateflow.runtime.task.wiring import TaskWiring, Wiring
 from stateflow.runtime.worker.lag import is_drained, source_ends
 from stateflow.runtime.worker.launch import stopped_by_signals
-from stateflow.runtime.worker.prepare import prepare
 from stateflow.runtime.worker.purge import Purge
-from stateflow.scale.generation import await_stopped
 from stateflow.spark.connection import Connection
-from stateflow.spark.engine import Failure, last_line
+from stateflow.spark.driver import Pipeline, driving, travelling
 from stateflow.spark.epoch import EpochResult
 from stateflow.spark.executor import PipelineTask
-from stateflow.spark.presence import presence
-from stateflow.spark.session import SparkSettings, spark_session
+from stateflow.spark.failure import Failure, last_line
+from stateflow.spark.session import SparkSettings
 from stateflow.spark.transient import Restarts, cause_of
 
 if TYPE_CHECKING:
@@ -62,20 +58,9 @@ class PipelineSettings:
     """Where Spark keeps the query's progress; None for a folder of this run. What was processed is on
     Kafka.
     """
-    spark: SparkSettings = field(default_factory=lambda: SparkSettings(app_name="stateflow-pipeline"))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pipeline:
-    """What to run: the graph here, and how an executor gets at it."""
-
-    topology: Topology
-    guarantee: Guarantee
-    partitions: int
-    load: Callable[[], Topology]
-    """A module-level function, or a ``functools.partial`` of one, that builds the same graph on an
-    executor.
-    """
+    spark: SparkSettings = field(
+        default_factory=lambda: SparkSettings(app_name="stateflow-pipeline", ui=True)
+    )
 
 
 @dataclass(slots=True)
@@ -105,35 +90,18 @@ def run_spark(
     another query of this application run, ``SetupError`` without Spark, ``JobFailed`` when a task failed in
     all attempts, and any typed error of a task.
     """
-    settings, clock = settings or PipelineSettings(), clock or SystemClock()
-    worker = replace(worker, state_dir=worker.state_dir.resolve())
+    settings, clock, worker = settings or PipelineSettings(), clock or SystemClock(), travelling(worker)
     cluster = connection.open()
     try:
-        await_stopped(cluster, pipeline.topology.app)
-        prepare(
-            cluster,
-            pipeline.topology,
-            pipeline.guarantee,
-            pipeline.partitions,
-            clock,
-            trim_to=worker.trim_to,
-        )
-        with presence(cluster, pipeline.topology.app), spark_session(settings.spark) as session:
-            # Again, now that nobody can begin a repartition any more without seeing us.
-            wiring = prepare(
-                cluster,
-                pipeline.topology,
-                pipeline.guarantee,
-                pipeline.partitions,
-                clock,
-                trim_to=worker.trim_to,
-            )
+        with driving(cluster, pipeline, worker, clock, settings.spark) as driver:
             control = ControlTopic(cluster, pipeline.topology.app)
             abort_cut(control, None, "a Spark query began to run the application")
-            run = _Run(cluster, wiring, pipeline, connection, worker, clock)
+            run = _Run(cluster, driver.wiring, pipeline, connection, worker, clock)
             with _checkpoint(settings) as checkpoint:
-                ends = source_ends(cluster, wiring.catalog) if end_of_input else None
-                run.follow(lambda: run.started(session, settings, checkpoint, ends), until_idle=until_idle)
+                ends = source_ends(cluster, driver.wiring.catalog) if end_of_input else None
+                run.follow(
+                    lambda: run.started(driver.session, settings, checkpoint, ends), until_idle=until_idle
+                )
             return run.totals
     finally:
         cluster.close()
@@ -165,7 +133,7 @@ class _Run:
         self._wiring = wiring
         self._connection = connection
         self._worker = worker
-        self._task = PipelineTask(uuid.uuid4().hex, connection, pipeline.load, wiring.catalog, worker)
+        self._task = PipelineTask(uuid.uuid4().hex, connection, pipeline.checked, wiring.catalog, worker)
         self._purge = Purge(cluster, worker.purge_interval_seconds, clock)
         self._stopping = threading.Event()
         self._error: StateflowError | None = None

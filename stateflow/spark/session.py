@@ -53,12 +53,16 @@ class SparkSettings:
     conf: Mapping[str, str] = field(default_factory=dict)
     """Further Spark settings, which win over ours."""
     log_level: str = "ERROR"
+    ui: bool = False
+    """Whether Spark's pages are served: on this machine's loopback address for a session here, on a cluster as that
+    has it. For what runs long; a short job leaves no time to look.
+    """
 
 
 def spark_conf(settings: SparkSettings) -> dict[str, str]:
     """The Spark settings of a session, apart from its master."""
     return {
-        "spark.ui.enabled": "false",
+        "spark.ui.enabled": str(settings.ui).lower(),
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": settings.driver_memory,
         "spark.sql.session.timeZone": "UTC",
@@ -146,8 +150,12 @@ def _started(settings: SparkSettings) -> SparkSession:
 def _environment(settings: SparkSettings) -> Iterator[None]:
     """What Spark reads from the environment while it starts; put back afterwards."""
     wanted = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    if settings.master is not None and "PYSPARK_PYTHON" in os.environ:
+        del wanted["PYSPARK_PYTHON"]  # executors of a cluster have it elsewhere, as in a packed environment
     if settings.master is None:
         wanted |= {"JAVA_HOME": str(spark_java_home()), "SPARK_LOCAL_IP": "127.0.0.1"}
+    elif "JAVA_HOME" not in os.environ:
+        wanted |= {"JAVA_HOME": str(spark_java_home())}
     before = {name: os.environ.get(name) for name in wanted}
     os.environ.update(wanted)
     try:

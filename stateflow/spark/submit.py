@@ -15,7 +15,7 @@ from stateflow.errors import ConfigError
 from stateflow.spark.jvm import spark_java_home
 from stateflow.spark.session import require_pyspark
 
-JOBS = ("repartition", "snapshot", "pipeline")
+JOBS = ("pipeline", "repartition", "recover", "snapshot", "change-feed", "bootstrap")
 _FOLDER = Path(__file__).parent / "jobs"
 
 
@@ -46,7 +46,7 @@ def template(name: str) -> JobTemplate:
     """One of them. Raises ``ConfigError`` for a name that is none."""
     if name not in JOBS:
         raise ConfigError(f"There is no job {name!r}.", action=f"choose one of {', '.join(JOBS)}.")
-    return JobTemplate(name, _FOLDER / f"{name}.py")
+    return JobTemplate(name, _FOLDER / f"{name.replace('-', '_')}.py")
 
 
 def write_copy(name: str, target: Path) -> None:
@@ -77,8 +77,11 @@ class Submission:
         """What spark-submit needs in its environment: this Python, and for a local master a Java that can
         run it.
         """
-        wanted = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+        # Executors of a cluster may have it elsewhere, as in a packed environment.
+        theirs = {"PYSPARK_PYTHON": sys.executable, **os.environ}
+        wanted = {**theirs, "PYSPARK_DRIVER_PYTHON": sys.executable}
         if self.master.startswith("local"):
+            wanted["PYSPARK_PYTHON"] = sys.executable
             wanted |= {"JAVA_HOME": str(spark_java_home()), "SPARK_LOCAL_IP": "127.0.0.1"}
         return wanted
 

@@ -1,105 +1,64 @@
-"""A Spark data source that reads state as a table: ``spark.read.format("stateflow").option("spec", …)``.
+"""A Spark data source that reads state as a table: ``spark.read.format("stateflow").options(app=…, store=…)``.
 
-One Spark task per changelog partition, each up to an offset fixed when the query is planned; every partition
-is whole and consistent with itself. The connector of Spark for Kafka is not needed.
+One Spark task per state partition, each up to an offset fixed when the query is planned; every partition is whole and
+consistent with itself. The connector of Spark for Kafka is not needed. Options:
+
+- ``app``, ``store``; ``brokers`` and ``client_file`` (the Kafka client's settings, read by the driver) if the driver's
+  ``stateflow.toml`` and environment do not say them;
+- ``as_of``, the name of a savepoint, and ``location``, where it is kept if the application's list does not say it;
+- ``columns``, the names of those to read, divided by commas: Spark does not tell a Python data source which ones a
+  query uses.
+
+Conditions on ``key`` and ``partition`` leave out partitions, if Spark hands conditions on, which ``register`` asks for.
+
+``spark.readStream.format("stateflow").options(…, rows="changes")`` is the change feed (``spark/feed.py``).
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+import atexit
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-import msgspec
-import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    EqualTo,
+    In,
+    InputPartition,
+)
 
-from stateflow.catalog.model import Catalog
-from stateflow.catalog.names import changelog_topic
-from stateflow.checkpoint.whole import Base, find_base, with_base_slot
-from stateflow.clock import SystemClock
-from stateflow.errors import ConfigError, TopicMissing
-from stateflow.log.base import Cluster
-from stateflow.record import OffsetRange, TopicPartition
-from stateflow.scale.decided import resolution_of
-from stateflow.spark.columns import TableSpec, table_batches
+from stateflow.errors import ConfigError
+from stateflow.query.feed import Start
+from stateflow.query.read import TableRequest, where
+from stateflow.query.snapshot import Snapshot
 from stateflow.spark.connection import Connection
-from stateflow.state.evolution import schemas_of
+from stateflow.spark.feed import ChangeReader, FeedRequest
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.datasource import Filter
 
 SOURCE_NAME = "stateflow"
+_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+_SNAPSHOT = "snapshot"
+_OPTIONS = {"app", "store", "brokers", "client_file"}
+_OF_TABLES = {"as_of", "location", "columns"}
+_OF_CHANGES = {"rows", "starting", "records_max"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
-    """One compacted topic up to fixed offsets, and how to read it."""
+def register(session: SparkSession) -> None:
+    """Make ``format("stateflow")`` known to a session, and have it hand conditions on to Python data sources.
 
-    topic: str
-    table: TableSpec
-    ranges: dict[int, OffsetRange]
-    """Partition → offsets to read."""
-    bases: dict[int, Base] = field(default_factory=dict)
-    """Partition → the image that its log begins with, where it was trimmed; its range has a slot for it."""
-
-    def to_json(self, connection: Connection) -> str:
-        """Written, with the address to read it from, as the data source's option."""
-        return json.dumps(
-            {
-                "brokers": connection.brokers,
-                "client": dict(connection.client),
-                "topic": self.topic,
-                "table": self.table.to_fields(),
-                "ranges": {str(partition): offsets for partition, offsets in self.ranges.items()},
-                "bases": {str(partition): asdict(base) for partition, base in self.bases.items()},
-            }
-        )
-
-
-def store_snapshot(cluster: Cluster, catalog: Catalog, store: str) -> Snapshot:
-    """The present state of one of an application's stores, as its commits left it.
-
-    Under exactly-once what stands behind the last commit record is left out, visible or not; a changelog that was
-    deleted before images begins with one. Raises ``ConfigError`` for a store it does not have, ``ChangelogTrimmed``.
+    Without the latter Spark refuses data sources that use them.
     """
-    entry = catalog.stores.get(store)
-    if entry is None:
-        raise ConfigError(
-            f"{catalog.app.app!r} has no store {store!r}.",
-            action=f"its stores are: {', '.join(sorted(catalog.stores)) or 'none'}.",
-        )
-    generation = catalog.changelog_generation(entry.stage)
-    table = TableSpec(
-        kind=entry.kind,
-        layout=entry.layout,
-        key_codec=entry.key_codec,
-        value_codec=entry.value_codec,
-        schemas=[msgspec.to_builtins(schema) for schema in schemas_of(entry)],
-    )
-    whole = topic_snapshot(cluster, changelog_topic(catalog.app.app, store, generation), table)
-    ranges: dict[int, OffsetRange] = {}
-    bases: dict[int, Base] = {}
-    for partition, log in whole.ranges.items():
-        source = TopicPartition(whole.topic, partition)
-        decided = resolution_of(cluster, catalog, entry.stage, partition).restore_next
-        base = find_base(cluster, catalog, store, source, log, SystemClock())
-        ranges[partition] = with_base_slot(log.until(decided.get(store, log.offset_next)), base)
-        if base is not None:
-            bases[partition] = base
-    return replace(whole, ranges=ranges, bases=bases)
-
-
-def topic_snapshot(cluster: Cluster, topic: str, table: TableSpec) -> Snapshot:
-    """The present content of any compacted topic. Raises ``TopicMissing``."""
-    info = cluster.describe([topic]).get(topic)
-    if info is None:
-        raise TopicMissing(
-            f"there is no topic {topic!r}.", action="check its name and the brokers.", topic=topic
-        )
-    found = cluster.ranges(TopicPartition(topic, partition) for partition in range(info.partitions))
-    return Snapshot(topic=topic, table=table, ranges={source.partition: log for source, log in found.items()})
+    session.conf.set(_PUSHDOWN, "true")
+    session.dataSource.register(StateSource)
 
 
 def snapshot_frame(session: SparkSession, connection: Connection, snapshot: Snapshot) -> DataFrame:
@@ -108,8 +67,44 @@ def snapshot_frame(session: SparkSession, connection: Connection, snapshot: Snap
     Unless the cleaner or retention removes what lies below the fixed offsets and above them has a newer
     value: evaluate once and keep the result (Parquet, ``cache``) when that matters.
     """
-    session.dataSource.register(StateSource)
-    return session.read.format(SOURCE_NAME).option("spec", snapshot.to_json(connection)).load()
+    register(session)
+    reader = session.read.format(SOURCE_NAME).option(_SNAPSHOT, snapshot.to_json())
+    reader = reader.option("brokers", connection.brokers)
+    if connection.client:
+        reader = reader.option("client_file", _client_file(connection.client))
+    return reader.load()
+
+
+def change_frame(
+    session: SparkSession,
+    connection: Connection,
+    app: str,
+    store: str,
+    *,
+    starting: Start = "earliest",
+    records_max: int | None = None,
+) -> DataFrame:
+    """The change feed of a store as a streaming DataFrame; its columns are those of ``query.changes.ChangeTable``."""
+    register(session)
+    reader = session.readStream.format(SOURCE_NAME).options(
+        app=app, store=store, rows="changes", starting=starting
+    )
+    reader = reader.option("brokers", connection.brokers)
+    if records_max is not None:
+        reader = reader.option("records_max", str(records_max))
+    if connection.client:
+        reader = reader.option("client_file", _client_file(connection.client))
+    return reader.load()
+
+
+def _client_file(client: Mapping[str, object]) -> str:
+    """Client settings in a file that only this user can read: options are shown in Spark's pages and event logs."""
+    folder = tempfile.mkdtemp(prefix="stateflow-client-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    file = Path(folder) / "client.properties"
+    file.touch(mode=0o600)
+    file.write_text("".join(f"{name}={value}\n" for name, value in client.items()))
+    return str(file)
 
 
 class StateSource(DataSource):
@@ -121,43 +116,126 @@ class StateSource(DataSource):
         return SOURCE_NAME
 
     def schema(self) -> str:
-        """The columns that follow from the codecs."""
-        return TableSpec(**json.loads(self.options["spec"])["table"]).ddl
+        """The columns that follow from the catalog."""
+        if self._is_feed:
+            return self._feed().columns()
+        return self._planned()[1].table.ddl
 
     def reader(self, schema: object) -> DataSourceReader:  # noqa: ARG002 - Spark's signature
-        """The reader."""
-        return StateReader(json.loads(self.options["spec"]))
+        """The reader; the table is fixed here."""
+        if self._is_feed:
+            raise ConfigError(
+                "changes are a stream, and were asked for as a table.",
+                action="write spark.readStream.format(…), with trigger(availableNow=True) for those there are by now;"
+                ' or leave rows="changes" out to read the state.',
+            )
+        return StateReader(*self._planned())
+
+    def streamReader(self, schema: object) -> DataSourceStreamReader:  # noqa: N802, ARG002 - Spark's signature
+        """The reader of changes."""
+        if not self._is_feed:
+            raise ConfigError(
+                "a stream of this format has other columns than the table, and Spark does not say which are wanted.",
+                action='add .option("rows", "changes") to readStream.',
+            )
+        return ChangeReader(self._feed())
+
+    @property
+    def _named(self) -> dict[str, str]:
+        return {name.lower(): value for name, value in self.options.items()}
+
+    @property
+    def _is_feed(self) -> bool:
+        rows = self._named.get("rows", "state")
+        if rows not in ("state", "changes"):
+            raise ConfigError(f"there are no rows {rows!r}.", action="say rows=state or rows=changes.")
+        return rows == "changes"
+
+    def _feed(self) -> FeedRequest:
+        options = _checked(self._named, _OPTIONS | _OF_CHANGES)
+        return FeedRequest.of(options, _connection(options))
+
+    def _planned(self) -> tuple[Connection, Snapshot]:
+        options = self._named
+        options.pop("rows", None)
+        written = options.pop(_SNAPSHOT, None)
+        if written is not None:
+            return _connection(options), Snapshot.from_json(written)
+        _checked(options, _OPTIONS | _OF_TABLES)
+        connection = _connection(options)
+        columns = tuple(name.strip() for name in options.get("columns", "").split(",") if name.strip())
+        request = TableRequest(
+            app=options["app"],
+            store=options["store"],
+            as_of=options.get("as_of"),
+            location=options.get("location"),
+            columns=columns,
+        )
+        cluster = connection.open()
+        try:
+            return connection, request.snapshot(cluster)
+        finally:
+            cluster.close()
+
+
+def _checked(options: dict[str, str], known: set[str]) -> dict[str, str]:
+    unknown = sorted(set(options) - known)
+    if unknown:
+        raise ConfigError(
+            f"there is no option {unknown[0]!r} of the format {SOURCE_NAME!r} here.",
+            action=f"its options are: {', '.join(sorted(known))}.",
+        )
+    missing = [name for name in ("app", "store") if not options.get(name)]
+    if missing:
+        raise ConfigError(
+            f"it is not clear which state is meant: the option {missing[0]!r} is missing.",
+            action='write spark.read.format("stateflow").options(app=…, store=…, brokers=…).load().',
+        )
+    return options
+
+
+def _connection(options: Mapping[str, str]) -> Connection:
+    return Connection(*where(options.get("app", ""), options.get("brokers"), options.get("client_file")))
 
 
 class StateReader(DataSourceReader):
-    """One Spark partition per topic partition."""
+    """One Spark partition per state partition that may hold a wanted row. Secrets travel in it, and in no option."""
 
-    def __init__(self, spec: dict[str, Any]) -> None:
-        self._spec = spec
+    def __init__(self, connection: Connection, snapshot: Snapshot) -> None:
+        self._connection = connection
+        self._snapshot = snapshot
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's signature
+        """Leave out what conditions on key and partition exclude; Spark still evaluates all of them on the rows."""
+        for condition in filters:
+            if isinstance(condition, EqualTo):
+                self._keep(condition.attribute, [condition.value])
+            elif isinstance(condition, In):
+                self._keep(condition.attribute, list(condition.value))
+        return filters
+
+    def _keep(self, column: tuple[str, ...], values: Sequence[object]) -> None:
+        if column == ("key",):
+            self._snapshot = self._snapshot.of_keys([_plain(value) for value in values])
+        elif column == ("partition",):
+            self._snapshot = self._snapshot.of_partitions(
+                {value for value in values if isinstance(value, int)}
+            )
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The partitions that hold anything."""
-        ranges = self._spec["ranges"].items()
-        found = [(int(partition), OffsetRange(*offsets)) for partition, offsets in ranges]
-        bases = self._spec["bases"]
-        return [
-            InputPartition((partition, tuple(offsets), bases.get(str(partition))))
-            for partition, offsets in found
-            if not offsets.is_empty
-        ]
+        """The partitions to read."""
+        return [InputPartition(number) for number in self._snapshot.partitions]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The live entries of one of them."""
-        number, offsets, base = partition.value
-        cluster = Connection(self._spec["brokers"], self._spec["client"]).open()
+        """The live rows of one of them; none for the partition that Spark makes up where there is none to read."""
+        if partition.value is None:
+            return
+        cluster = self._connection.open()
         try:
-            source = TopicPartition(self._spec["topic"], number)
-            yield from table_batches(
-                cluster,
-                TableSpec(**self._spec["table"]),
-                source,
-                OffsetRange(*offsets),
-                base=None if base is None else Base(**base),
-            )
+            yield from self._snapshot.batches(cluster, partition.value)
         finally:
             cluster.close()
+
+
+def _plain(value: object) -> object:
+    return bytes(value) if isinstance(value, bytearray) else value

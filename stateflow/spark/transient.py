@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from stateflow import errors
+from stateflow import backoff, errors
 from stateflow.errors import StateflowError
-from stateflow.spark.engine import WORTH_ANOTHER_ATTEMPT
+from stateflow.spark.failure import WORTH_ANOTHER_ATTEMPT
 
 FAILURES_MAX = 6
 """Failures in a row, without anything committed in between, after which the query ends: about a minute."""
@@ -61,4 +61,4 @@ class Restarts:
         self._failures += 1
         if self._failures > FAILURES_MAX:
             return None
-        return min(_BACK_OFF_SECONDS_MAX, _BACK_OFF_SECONDS_FIRST * (1 << (self._failures - 1)))
+        return backoff.pause_seconds(self._failures, _BACK_OFF_SECONDS_FIRST, _BACK_OFF_SECONDS_MAX)

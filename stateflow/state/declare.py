@@ -17,6 +17,7 @@ from stateflow.codec.ordered import key_codec_for
 from stateflow.codec.scalar import Integer
 from stateflow.codec.timed import TIME_BYTES, TIMES_BYTES, ExpiringCodec, TimedCodec
 from stateflow.errors import GraphError
+from stateflow.state.decoded_value import may_stay_decoded
 from stateflow.state.evolution import Migration, Rewriter, application_codec, rewriter
 from stateflow.state.index import IndexedStore, StateIndex, fingerprint
 from stateflow.state.kinds import (
@@ -150,6 +151,12 @@ class StateField:
             return self.codec
         wanted = self.entry("", self.codec)
         return application_codec(self.codec, wanted, found, self.options.migrations or {})
+
+    def number_codec(self, found: StoreEntry) -> Codec[Any] | None:
+        """What reads and writes a plain number that nothing else is kept with; None for any other state."""
+        options = self.options
+        is_plain = self.kind.kind == "value" and not (options.index or options.ttl or options.ttl_per_write)
+        return self._reading(found) if is_plain and may_stay_decoded(self.codec) else None
 
     def rewriter(self, found: StoreEntry) -> Rewriter:
         """What writes an entry of the store by the present schema; ``found`` is the store as the catalog has it."""

@@ -11,6 +11,7 @@ from stateflow.catalog.model import KeyLayout, StoreKind
 from stateflow.codec.base import Codec
 from stateflow.duration import whole_ms
 from stateflow.state.counter import Counter
+from stateflow.state.decoded_value import DecodedValue
 from stateflow.state.expiry import Expiry
 from stateflow.state.forgetting_list import ForgettingListOf
 from stateflow.state.listof import ListOf
@@ -23,6 +24,7 @@ from stateflow.state.stored import Stored
 from stateflow.state.value import Value
 from stateflow.state.versioned import HistoryExpiry, Retention, Versioned
 from stateflow.store.base import StateStore
+from stateflow.store.decoded import DecodedStore
 
 
 class Advancing(Protocol):
@@ -128,6 +130,12 @@ def _bind_map(bound: Binding, prefix: Prefix | None = None, depth: int = 0) -> M
     )
 
 
+def _bind_value(bound: Binding) -> Value[Any]:
+    if isinstance(bound.store, DecodedStore):
+        return DecodedValue(bound.store, bound.codec, bound.scope, bound.options.default)
+    return Value(bound.store, bound.codec, bound.scope, bound.options.default, bound.expiry)
+
+
 def _bind_list(bound: Binding) -> ListOf[Any]:
     if bound.expiry is not None:
         return ForgettingListOf(bound.stored, bound.codec, bound.options.max_length)
@@ -154,7 +162,7 @@ KINDS: dict[Any, Kind] = {
         "value",
         "plain",
         "default ttl ttl_per_write merge index",
-        lambda b: Value(b.store, b.codec, b.scope, b.options.default, b.expiry),
+        _bind_value,
     ),
     Counter: _kind("a counter", "counter", "plain", "ttl", lambda b: Counter(b.stored)),
     Reducing: _kind(

@@ -23,6 +23,9 @@ class Soonest:
         self._entries_max = entries_max
         self._heap: list[tuple[int, bytes]] = []
         self._due_ms: dict[bytes, int] = {}
+        self._few_until_ms: int | None = None
+        self._added = 0
+        """Entries since ``few_until_ms`` was found."""
 
     def __len__(self) -> int:
         return len(self._due_ms)
@@ -35,6 +38,7 @@ class Soonest:
         if noted_ms is not None and noted_ms <= due_ms:
             return
         self._due_ms[key] = due_ms
+        self._added += 1
         heappush(self._heap, (due_ms, key))
         if len(self._due_ms) > self._entries_max:
             self._keep_soonest(self._entries_max // 2)
@@ -62,6 +66,17 @@ class Soonest:
         ends_ms = [] if self._horizon is None else [self._horizon[0]]
         return min([*ends_ms, *(due_ms for due_ms, _ in self._heap[:1])], default=None)
 
+    def few_until_ms(self, count: int) -> int | None:
+        """A time up to which at most twice so many fall due, those noted in vain included; None: never more."""
+        if len(self._due_ms) <= count:
+            return None if self._horizon is None else self._horizon[0] - 1
+        found_ms = self._few_until_ms
+        is_past = found_ms is not None and self._heap[0][0] > found_ms
+        if found_ms is None or is_past or self._added > count:
+            found_ms = self._few_until_ms = sorted(self._due_ms.values())[count] - 1
+            self._added = 0
+        return found_ms
+
     def is_exhausted(self, now_ms: int) -> bool:
         """True when what is due now lies beyond the horizon: then fill it anew from the store."""
         if self._horizon is None or self._horizon[0] > now_ms:
@@ -70,12 +85,12 @@ class Soonest:
 
     def clear(self) -> None:
         """Forget everything, the horizon too: what is added from now on is all there is."""
-        self._horizon = None
+        self._horizon = self._few_until_ms = None
         self._heap, self._due_ms = [], {}
 
     def refill(self, entries: Sequence[tuple[int, bytes]], horizon: tuple[int, bytes] | None) -> None:
         """Hold these, in their order, in the place of what there was: all that come before ``horizon``."""
-        self._horizon = horizon
+        self._horizon, self._few_until_ms = horizon, None
         self._heap = list(entries)  # sorted, so a heap
         self._due_ms = {key: due_ms for due_ms, key in reversed(entries)}
 

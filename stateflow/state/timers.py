@@ -17,12 +17,13 @@ from stateflow.codec.base import Codec
 from stateflow.codec.scalar import String
 from stateflow.codec.timer import EncodedTimer, Timer, TimerTime
 from stateflow.state.due_order import Due, TimerOrder
-from stateflow.state.layout import prefixed_key, split_prefixed
+from stateflow.state.layout import prefix_end, prefixed_key, split_prefixed
 from stateflow.state.scope import Scope
 from stateflow.state.soonest import ENTRIES_MAX, Soonest
 from stateflow.store.base import StateStore
 
 NAME_BYTES_MAX = 250
+PAYLOAD_BYTES_MAX = 65_536
 _BEGINNING: Due = (0, b"")
 _LOOKS_MAX = 1_000
 """Timers that are looked at in the search for one that is due: where all were put off, that would be all of them."""
@@ -73,26 +74,40 @@ class Timers:
         self._aside: dict[bytes, list[Due]] = {}
         """What came up in the index between two turns, by routing key, the soonest first: due, or put off since."""
         self._aside_total = 0
+        self.overdue_total = 0
+        """Timers in event time that were set for a time that had passed."""
         self._refill("event", _BEGINNING)
         self._refill("processing", _BEGINNING)
 
-    def set(self, name: str, due_ms: int, time: TimerTime) -> None:
-        """Set a timer of the current key, in place of one of that name. Raises ``ValueError`` for a bad name."""
+    def set(self, name: str, due_ms: int, time: TimerTime, payload: bytes = b"") -> None:
+        """Set a timer of the current key, in place of one of that name.
+
+        Raises ``ValueError`` for a bad name, and for a payload that is too large.
+        """
+        if len(payload) > PAYLOAD_BYTES_MAX:
+            raise ValueError(f"a timer's payload has at most {PAYLOAD_BYTES_MAX} bytes, not {len(payload)}")
         store_key = self._store_key(name)
         before = self._read(store_key)
-        if before is not None and (before.time, before.due_ms) == (time, due_ms):
+        if before is not None and (before.time, before.due_ms, before.payload) == (time, due_ms, payload):
             return
-        self._store.put(store_key, EncodedTimer.encode(Timer(time, due_ms, self._scope.as_of_ms)))
+        self._store.put(store_key, EncodedTimer.encode(Timer(time, due_ms, self._scope.as_of_ms, payload)))
         if before is None or before.time != time or due_ms < before.due_ms:
             if before is not None:
                 self._forget(store_key, before)
             self._order.add(time, due_ms, store_key)
         self._soonest[time].add(store_key, due_ms)
+        self.overdue_total += time == "event" and due_ms <= self._scope.timestamp_ms
 
     def due_ms(self, name: str) -> int | None:
         """When a timer of the current key is due; None for one that is not set."""
         timer = self._read(self._store_key(name))
         return None if timer is None else timer.due_ms
+
+    def of_key(self) -> list[tuple[str, Timer]]:
+        """All timers of the current key, with their names, in the order of these. Reads each of them."""
+        prefix = prefixed_key(self._scope.key)
+        found = self._store.scan(prefix, prefix_end(prefix))
+        return [(store_key[len(prefix) :].decode(), EncodedTimer.decode(data)) for store_key, data in found]
 
     def cancel(self, name: str) -> None:
         """Drop a timer of the current key; one that is not set is not an error."""
@@ -127,9 +142,19 @@ class Timers:
 
     def none_before_ms(self, watermark_ms: int) -> int:
         """Event time up to which certainly none is pending, the watermark at most."""
-        self._put_back()
-        first_ms = self._soonest["event"].first_ms
+        first_ms = self.first_ms
         return watermark_ms if first_ms is None else min(watermark_ms, first_ms)
+
+    @property
+    def first_ms(self) -> int | None:
+        """Event time before which certainly none is due; None when none is pending."""
+        self._put_back()
+        return self._soonest["event"].first_ms
+
+    def few_until_ms(self, count: int) -> int | None:
+        """Event time up to which at most twice so many fall due; None where there are no more."""
+        self._put_back()
+        return self._soonest["event"].few_until_ms(count)
 
     def last_due_ms(self) -> int:
         """When the last of those in event time is due, −1 without any; looks at all of them."""
@@ -153,7 +178,8 @@ class Timers:
         if self._soonest["event"].may_be_due(watermark_ms):
             return self._found_due_of(key, watermark_ms)
         entries = self._aside[key]
-        while entries:
+        # A record of another key may have been later, and have put aside what is not due yet for this one.
+        while entries and entries[0][0] <= watermark_ms:
             due_ms, store_key = heappop(entries)
             self._aside_total -= 1
             timer = self._checked("event", due_ms, store_key)
@@ -166,7 +192,8 @@ class Timers:
                 self._aside_total += 1
             else:
                 self._soonest["event"].add(store_key, timer.due_ms)
-        del self._aside[key]
+        if not entries:
+            del self._aside[key]
         return None
 
     # --- inside ---------------------------------------------------------------------------------------

@@ -19,7 +19,14 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from stateflow.errors import ConfigError, DiskFull, StateCorrupt, StateflowError, StateForeign
+from stateflow.errors import (
+    ConfigError,
+    DiskFull,
+    StateCorrupt,
+    StateflowError,
+    StateForeign,
+    TooManyOpenFiles,
+)
 from stateflow.record import is_topic_name
 
 _LOG = logging.getLogger(__name__)
@@ -31,6 +38,7 @@ DISK_FILE = "disk"
 DAMAGED_FILE = "DAMAGED"
 _ASIDE_SUFFIX = ".damaged"
 _PRIVATE = 0o700
+_NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -67,7 +75,7 @@ class TaskDirectory:
 
         The first to write the identity wins. What exists already with wider rights is narrowed to its owner, or warned
         of where this user may not. Raises ``StateForeign`` for anybody else's directory, ``DiskFull``,
-        and ``ConfigError`` where no directory can be.
+        ``TooManyOpenFiles``, and ``ConfigError`` where no directory can be.
         """
         try:
             self._claim()
@@ -204,10 +212,21 @@ def _unusable(path: Path, error: OSError) -> StateflowError:
             " changelog.",
             path=str(path),
         )
+    if error.errno in _NO_DESCRIPTORS:
+        return too_many_open_files(path, str(error.strerror))
     return ConfigError(
         f"the state directory {path} cannot be used ({error.strerror}).",
         action="choose another --state-dir (or setting state_dir), or make this one a directory that this user may"
         " write.",
+        path=str(path),
+    )
+
+
+def too_many_open_files(path: Path, why: str) -> TooManyOpenFiles:
+    """The error for a file that could not be opened because too many are."""
+    return TooManyOpenFiles(
+        f"this process has as many files and connections open as it may: no other one for the state in {path} ({why}).",
+        action="raise the limit (ulimit -Hn, LimitNOFILE=), or run more workers with fewer tasks each.",
         path=str(path),
     )
 

@@ -18,12 +18,12 @@ _SORTED_IN_PLACE_MAX = 1_000
 class DirtyStore:
     """Implements ``StateStore``: reads see this task's own writes at once, disk sees them with the commit.
 
-    ``dirty_bytes`` counts keys and values changed since the last commit. Between ``mark`` and ``rollback`` or
-    ``release`` lies what one record wrote, undone or kept; scopes do not nest. Not thread-safe.
+    Between ``mark`` and ``rollback`` or ``release`` lies what one record wrote, undone or kept; scopes do not nest.
+    Not thread-safe.
     """
 
     def __init__(self, reader: StoreReader, read_cache_bytes: int = DEFAULT_READ_CACHE_BYTES) -> None:
-        self.dirty_bytes = 0
+        self._dirty_bytes = 0
         self._reader = reader
         self._dirty: dict[bytes, bytes | None] = {}
         self._cache = ReadCache(read_cache_bytes)
@@ -38,9 +38,14 @@ class DirtyStore:
         return bool(self._dirty)
 
     @property
+    def dirty_bytes(self) -> int:
+        """Bytes of keys and values changed since the last commit."""
+        return self._dirty_bytes
+
+    @property
     def held_bytes(self) -> int:
         """What the changes take in memory: ``dirty_bytes``, and what each entry costs beside."""
-        return self.dirty_bytes + ENTRY_BYTES * len(self._dirty)
+        return self._dirty_bytes + ENTRY_BYTES * len(self._dirty)
 
     def limit_cache(self, bytes_max: int) -> None:
         """From now on the read cache holds at most so much."""
@@ -60,10 +65,9 @@ class DirtyStore:
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """The values in the order of the keys; what is in neither map is read from disk in one call."""
-        dirty, cached = self._dirty.get, self._cache.get
-        found: list[Known] = [cached(key) for key in keys]
+        found: list[Known] = self._cache.get_many(keys)
         if self._dirty:
-            found = [dirty(key, value) for key, value in zip(keys, found, strict=True)]
+            found = list(map(self._dirty.get, keys, found))
         absent = [index for index, value in enumerate(found) if value is MISSING]
         if absent:
             wanted = [keys[index] for index in absent]
@@ -119,8 +123,8 @@ class DirtyStore:
             return
         newest = dict(changes)
         replaced = self._dirty.keys() & newest.keys()
-        self.dirty_bytes -= sum(_size(key, self._dirty[key]) for key in replaced)
-        self.dirty_bytes += sum(map(len, newest)) + sum(map(len, filter(None, newest.values())))
+        self._dirty_bytes -= sum(_size(key, self._dirty[key]) for key in replaced)
+        self._dirty_bytes += sum(map(len, newest)) + sum(map(len, filter(None, newest.values())))
         if self._order is not None:
             self._put_in_order(newest.keys() - replaced)
         self._dirty.update(newest)
@@ -132,7 +136,7 @@ class DirtyStore:
         self._dirty[key] = value
         if self._order is not None and isinstance(before, Missing):
             self._order.add(key)
-        self.dirty_bytes += _size(key, value) - (0 if isinstance(before, Missing) else _size(key, before))
+        self._dirty_bytes += _size(key, value) - (0 if isinstance(before, Missing) else _size(key, before))
 
     def _put_in_order(self, added: Set[bytes]) -> None:
         assert self._order is not None, "there is an order to keep"
@@ -154,14 +158,14 @@ class DirtyStore:
     def rollback(self, mark: int) -> None:
         """End the scope and take its writes back, newest first."""
         for key, before in reversed(self._end_scope(mark)):
-            self.dirty_bytes -= _size(key, self._dirty[key])
+            self._dirty_bytes -= _size(key, self._dirty[key])
             if isinstance(before, Missing):
                 del self._dirty[key]
                 if self._order is not None:
                     self._order.discard(key)
             else:
                 self._dirty[key] = before
-                self.dirty_bytes += _size(key, before)
+                self._dirty_bytes += _size(key, before)
 
     def release(self, mark: int) -> None:
         """End the scope and keep its writes."""
@@ -197,7 +201,7 @@ class DirtyStore:
         self._dirty = {}
         self._order = None
         self._undo = None
-        self.dirty_bytes = 0
+        self._dirty_bytes = 0
 
 
 def merge(

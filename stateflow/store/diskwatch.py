@@ -13,7 +13,7 @@ import time
 from rocksdict import Rdict
 
 from stateflow.store.directory import TaskDirectory
-from stateflow.store.faults import disk_full
+from stateflow.store.faults import background_error, disk_full, noted
 
 _STALL_SECONDS_MAX = 120.0
 _STALL_PAUSE_SECONDS = 0.005
@@ -21,7 +21,7 @@ _BACKGROUND_ERRORS = "rocksdb.background-errors"
 
 
 class DiskWatch:
-    """Tells of a disk that is full, or about to be, by raising ``DiskFull``."""
+    """Raises when a disk is full, or about to be, when files are too many, and for damage that compactions meet."""
 
     def __init__(self, directory: TaskDirectory, database: Rdict, reserve_bytes: int = 0) -> None:
         self.directory = directory
@@ -33,9 +33,7 @@ class DiskWatch:
         assert self._database is not None, "the database is closed"
         errors = self._database.property_int_value(_BACKGROUND_ERRORS) or 0
         if errors:
-            raise disk_full(
-                self.directory, f"{errors} flushes or compactions failed; the file LOG in it says why"
-            )
+            raise noted(background_error(self.directory, errors), self.directory)
 
     def check_room(self) -> None:
         """Raise when less than the reserve is free."""

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
+import re
 from pathlib import Path
 
-from stateflow.errors import DiskFull, StateCorrupt, StateflowError, StateForeign, StateLocked
-from stateflow.store.directory import TaskDirectory
+from stateflow.errors import (
+    DiskFull,
+    StateCorrupt,
+    StateflowError,
+    StateForeign,
+    StateLocked,
+)
+from stateflow.store.directory import TaskDirectory, too_many_open_files
 
+_LOG = logging.getLogger(__name__)
+
+_LOG_END_BYTES = 1 << 16
 _CONFIG_FILE = "rocksdict-config.json"
 _FULL = ("No space left on device", "Disk quota exceeded", "File too large", "file size limit")
+_NO_DESCRIPTORS = "Too many open files"
 _DAMAGED = ("Corruption", "IO error", "Invalid argument")
 _REPLACEABLE = ("Corruption", "No such file or directory", "Invalid argument")
 """Damage that a new database in the same place would not have, unlike a disk that fails."""
+_BACKGROUND_REASON = re.compile(r"Waiting after background \w+ error: (.*), Accumulated background error")
 _LOCKED = ("lock hold by current process", "While lock file", "LOCK: Resource temporarily unavailable")
 
 
@@ -48,16 +61,28 @@ def check_raw_mode(directory: TaskDirectory) -> None:
 
 
 def state_error(error: Exception, directory: TaskDirectory) -> StateflowError:
-    """The typed error for one of RocksDB's. Anything else is a bug and is raised as it is."""
-    if not is_rocksdb_error(error):
+    """The typed error for one of RocksDB's. Anything else is a bug and is raised as it is.
+
+    RocksDB's own loses its traceback: the frames in it hold handles. Whoever keeps the error, if only in a reference
+    cycle that is not collected yet, would keep the database open and locked after it was closed.
+    """
+    typed = _typed(str(error), directory) if is_rocksdb_error(error) else None
+    if typed is None:
         raise error
-    text, path = str(error), str(directory.path)
+    error.__traceback__ = None
+    return typed
+
+
+def _typed(text: str, directory: TaskDirectory) -> StateflowError | None:
     if any(mark in text for mark in _FULL):
         return disk_full(directory, text)
+    if _NO_DESCRIPTORS in text:
+        return too_many_open_files(directory.path, text)
     if any(mark in text for mark in _LOCKED):
         return _locked(directory, lock_holder(directory.database / "LOCK"))
     if not text.startswith(_DAMAGED):
-        raise error
+        return None
+    path = str(directory.path)
     return StateCorrupt(
         f"the store in {path} is damaged ({text}).",
         action="start again: it is then set aside and rebuilt from the changelog, which has everything that"
@@ -81,6 +106,45 @@ def _locked(directory: TaskDirectory, pid: int | None) -> StateLocked:
         path=str(directory.path),
         pid=pid,
     )
+
+
+def noted(error: StateflowError, directory: TaskDirectory) -> StateflowError:
+    """The error, after damage that a new database would not have is remembered: the next open sets this one aside."""
+    if isinstance(error, StateCorrupt) and error.fields["replaceable"]:
+        directory.mark_damaged(str(error))
+    return error
+
+
+def set_aside_damaged(directory: TaskDirectory, cause: str) -> None:
+    """Set a damaged database aside and begin an empty one in its place."""
+    aside = directory.set_aside()
+    directory.claim()
+    _LOG.warning(
+        "The store in %s is damaged (%s). It was moved to %s, and is rebuilt from the changelog.",
+        directory.path,
+        cause,
+        aside,
+    )
+
+
+def background_error(directory: TaskDirectory, failures: int) -> StateflowError:
+    """The error for flushes and compactions that failed: RocksDB tells their number, and the reason in its log only."""
+    end = _end_of(directory.database / "LOG")
+    reasons = _BACKGROUND_REASON.findall(end)
+    if reasons and (found := _typed(reasons[-1], directory)):
+        return found
+    why = f"{failures} flushes or compactions failed; the file LOG in it says why"
+    return too_many_open_files(directory.path, why) if _NO_DESCRIPTORS in end else disk_full(directory, why)
+
+
+def _end_of(log: Path) -> str:
+    """The last part of RocksDB's own log; the error, when it cannot be read."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _LOG_END_BYTES))
+            return file.read().decode(errors="replace")
+    except OSError as error:
+        return str(error)  # where no file can be opened any more, this says it
 
 
 def disk_full(directory: TaskDirectory, why: str) -> DiskFull:

@@ -11,7 +11,6 @@ as a position on disk never stands for content that is not. Three things hold th
 
 from __future__ import annotations
 
-import logging
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,14 +27,20 @@ from stateflow.store.base import Change, StorePosition, assert_sorted
 from stateflow.store.derived import index_family, is_derived, outdated
 from stateflow.store.directory import DAMAGED_FILE, TaskDirectory
 from stateflow.store.diskwatch import DiskWatch, Stall
-from stateflow.store.faults import check_raw_mode, is_rocksdb_error, is_stall, refuse_locked, state_error
+from stateflow.store.faults import (
+    check_raw_mode,
+    is_rocksdb_error,
+    is_stall,
+    noted,
+    refuse_locked,
+    set_aside_damaged,
+    state_error,
+)
 from stateflow.store.position import decode_position, encode_position
 from stateflow.store.resources import RocksResources as RocksResources
 from stateflow.store.resources import family_options
 from stateflow.store.scanning import Cursor, Cursors
 from stateflow.store.sst import ingest, write_sst
-
-_LOG = logging.getLogger(__name__)
 
 POSITIONS_FAMILY = "sf:positions"
 """No store can be called so: a colon is not allowed in the topic name that a store's name becomes part of."""
@@ -60,18 +65,16 @@ class RocksReader:
 
     def get(self, key: bytes) -> bytes | None:
         """The value, or None. Raises ``StateCorrupt``."""
-        family = self._stores.family(self._store)
         try:
-            value: bytes | None = family.get(key)
+            value: bytes | None = self._stores.family(self._store).get(key)
         except Exception as error:
             raise self._stores.typed(error) from error
         return value
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """The values in the order of the keys; sorted keys are fastest."""
-        family = self._stores.family(self._store)
         try:
-            values = cast(list[bytes | None], family.get(list(keys)))
+            values = cast(list[bytes | None], self._stores.family(self._store).get(list(keys)))
         except Exception as error:
             raise self._stores.typed(error) from error
         return values
@@ -129,13 +132,13 @@ class RocksTaskStores:
         directory.claim()
         if directory.is_damaged:
             refuse_locked(directory)
-            _replace(directory, (directory.path / DAMAGED_FILE).read_text().strip())
+            set_aside_damaged(directory, (directory.path / DAMAGED_FILE).read_text().strip())
         try:
             return cls._open(directory, stores, resources, clock or SystemClock())
         except StateCorrupt as error:
             if not error.fields["replaceable"]:
                 raise
-            _replace(directory, error.message)
+            set_aside_damaged(directory, error.message)
             return cls._open(directory, stores, resources, clock or SystemClock())
 
     @classmethod
@@ -234,12 +237,17 @@ class RocksTaskStores:
             try:
                 with self._lock:
                     self._call(lambda: write_sst(file, changes, self._options()))
-                    reach("restore.before_ingest")
-                    self._call(lambda: ingest(self.family(store), file))
-                    reach("restore.after_ingest")
+                self.ingest_file(store, file)
             finally:
                 file.unlink(missing_ok=True)
         self.apply({}, {store: position})
+
+    def ingest_file(self, store: str, file: Path) -> None:
+        """Make a sorted file part of a store, newer than what is in it; its position stays as it is."""
+        with self._lock:
+            reach("restore.before_ingest")
+            self._call(lambda: ingest(self.family(store), file))
+            reach("restore.after_ingest")
 
     def flush(self) -> None:
         """Make everything applied so far durable: the stores first, what they stand for last."""
@@ -309,10 +317,7 @@ class RocksTaskStores:
 
     def typed(self, error: Exception) -> StateflowError:
         """RocksDB's complaint as our error; damage is noted, so that the next open sets the store aside."""
-        found = state_error(error, self.directory)
-        if isinstance(found, StateCorrupt) and found.fields["replaceable"]:
-            self.directory.mark_damaged(str(error))
-        return found
+        return noted(state_error(error, self.directory), self.directory)
 
     # --- inside ---------------------------------------------------------------------------------------
 
@@ -380,15 +385,3 @@ class RocksTaskStores:
             write()
         except Exception as error:
             raise self.typed(error) from error
-
-
-def _replace(directory: TaskDirectory, cause: str) -> None:
-    """Set a damaged database aside and begin an empty one in its place."""
-    aside = directory.set_aside()
-    directory.claim()
-    _LOG.warning(
-        "The store in %s is damaged (%s). It was moved to %s, and is rebuilt from the changelog.",
-        directory.path,
-        cause,
-        aside,
-    )

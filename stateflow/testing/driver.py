@@ -24,6 +24,7 @@ from stateflow.codec import from_description
 from stateflow.log.base import TopicSpec
 from stateflow.log.memory import MemoryCluster
 from stateflow.log.reading import read_topic
+from stateflow.operators.headers import HeadersLike, headers_of
 from stateflow.partitioner import partition_of
 from stateflow.record import Record
 from stateflow.runtime.opening.inline import InlineExecutor
@@ -97,7 +98,7 @@ class TestDriver:
         self._scratch = TemporaryDirectory(prefix="stateflow-driver-")
         self._place = f"{self._scratch.name}/savepoints"
         self._disks: dict[tuple[int, str], MemoryTaskStores] = {}
-        topics = {t for stage in self._topology.stages for t in (*stage.sources, *stage.outputs)}
+        topics = {topic for stage in self._topology.stages for topic in stage.topics}
         known = self.cluster.list_topics()
         self.cluster.create(TopicSpec(topic, partitions) for topic in sorted(topics) if topic not in known)
         self._wiring, self._worker = self._start()
@@ -105,11 +106,16 @@ class TestDriver:
     # --- what goes in and comes out ------------------------------------------------------------------
 
     def send(
-        self, topic: Topic[Any, Any], *values: Any, key: Any = None, timestamp_ms: int | None = None
+        self,
+        topic: Topic[Any, Any],
+        *values: Any,
+        key: Any = None,
+        timestamp_ms: int | None = None,
+        headers: HeadersLike = (),
     ) -> None:
         """Send values to a source topic and process them; the clock's time is theirs unless given."""
         stamp_ms = self.clock.now_ms() if timestamp_ms is None else timestamp_ms
-        self.send_many(topic, [(key, value, stamp_ms) for value in values])
+        self.send_many(topic, [(key, value, stamp_ms) for value in values], headers=headers)
 
     def send_many(
         self,
@@ -117,18 +123,21 @@ class TestDriver:
         rows: Iterable[tuple[Any, Any, int]],
         *,
         partitions: Sequence[int] | int = -1,
+        headers: HeadersLike = (),
     ) -> None:
         """Send (key, value, timestamp in ms) to a source topic and process all of them together, in their order.
 
         ``partitions`` is one for all or one for each row; −1 lets the key choose. A value of None is a tombstone.
+        ``headers`` are those of every record.
         """
-        sent = list(rows)
+        sent, own = list(rows), headers_of(headers)
         chosen = [partitions] * len(sent) if isinstance(partitions, int) else partitions
         writer = self.cluster.writer()
         for (key, value, stamp_ms), partition in zip(sent, chosen, strict=True):
             encoded_key = None if key is None else topic.key.encode(key)
             encoded = None if value is None else topic.value.encode(value)
-            writer.send(topic.name, encoded_key, encoded, partition=partition, timestamp_ms=stamp_ms)
+            place: dict[str, int] = {"partition": partition, "timestamp_ms": stamp_ms}
+            writer.send(topic.name, encoded_key, encoded, **place, headers=own)
         writer.commit()
         writer.close()
         self.run()

@@ -75,6 +75,25 @@ def test_a_result_that_is_larger_than_its_topic_takes(site: Site) -> None:
     assert "max.message.bytes" in ended.error["action"]
 
 
+def test_records_that_are_too_large_go_to_the_dead_letters_and_the_others_on(site: Site) -> None:
+    """One that was read as large as its topic takes, and is larger with the reason; and one that was made here."""
+    site.topic("in", "out", "dead")
+    largest = random.Random(2).randbytes(1_048_400)
+    site.feed([1, largest, 2])
+    site.set(DIGITS_CHANGE="large", DIGITS_ON_ERROR="dead-letter")
+    assert site.drained(None).code == 0
+    assert [record.value for record in site.records("out")] == [b"small"]
+    told = {dict(letter.headers)["sf-offset"]: letter for letter in site.records("dead")}
+    assert sorted(told) == [b"0", b"1"]
+    made, read = dict(told[b"0"].headers), dict(told[b"1"].headers)
+    assert made["sf-topic"] == read["sf-topic"] == f"{site.name}-in".encode()
+    assert f"larger than the topic '{site.name}-out' takes".encode() in made["sf-error-message"]
+    cut = told[b"1"].value
+    assert 1_040_000 < len(cut) < len(largest)
+    assert largest.startswith(cut)
+    assert read["sf-value-bytes"] == b"1048400"
+
+
 def test_no_command_gives_a_secret_away(site: Site) -> None:
     """A password in the environment, and one in the file, written as TOML likes it: as nested tables."""
     site.set(

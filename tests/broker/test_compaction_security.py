@@ -1,152 +1,34 @@
-"""The tuner on a broker that wants TLS and passwords: its own socket client, and the commands, by real handshakes."""
+"""The socket client, and the tuner's commands with it, on a broker that wants TLS and passwords, by real handshakes."""
 
 from __future__ import annotations
 
-import datetime
-import ipaddress
 import json
-import socket
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
     AdminClient,
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialUpsertion,
+    ResourcePatternType,
+    ResourceType,
 )
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from stateflow.cli.main import run
 from stateflow.compaction import ClusterAdmin, changelog_bytes
-from stateflow.compaction.cluster.wire import WireConnection
-from stateflow.connectors.broker import EmbeddedKafka
 from stateflow.errors import BrokerRefused, BrokerUnreachable, ConfigError
+from stateflow.lab.network.guarded_broker import HOST, PASSWORD, USER, Guarded
 from stateflow.log.base import TopicSpec
-from stateflow.log.kafka import connect
+from stateflow.log.kafka import KafkaCluster, connect
+from stateflow.log.kafka.wire import WireConnection
+from stateflow.log.settling import settled_ranges
+from stateflow.record import TopicPartition
 
 pytestmark = pytest.mark.broker
-HOST, TOPIC = "127.0.0.1", "guarded-changelog"
-USER, PASSWORD = "tuner", 'canary-"s3cret", with=signs'
-LISTENERS = ("SASL_PLAINTEXT", "SSL", "SASL_SSL", "MUTUAL")
-
-
-class Guarded:
-    """A broker with a listener of every kind, and what a client needs to pass each."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.authority = folder / "authority.pem"
-        self.certificate, self.key = folder / "client.pem", folder / "client.key"
-        self.stranger = folder / "stranger.pem"
-        broker_store = folder / "broker.pem"
-        make_certificates(self, broker_store)
-        ports = free_ports(2 + len(LISTENERS))
-        self.plain_port = ports[0]
-        self.ports = dict(zip(LISTENERS, ports[2:], strict=True))
-        self.kafka = EmbeddedKafka(port=ports[0], overrides=self.overrides(ports[1], broker_store))
-
-    def overrides(self, controller_port: int, store: Path) -> dict[str, object]:
-        jaas = PASSWORD.replace("\\", "\\\\").replace('"', '\\"')
-        plain = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_{USER}="{jaas}";'
-        scram = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
-        listeners = [f"PLAINTEXT://{HOST}:{self.plain_port}"]
-        listeners += [f"{name}://{HOST}:{port}" for name, port in self.ports.items()]
-        found: dict[str, object] = {
-            "listeners": ",".join([*listeners, f"CONTROLLER://{HOST}:{controller_port}"]),
-            "advertised.listeners": ",".join(listeners),
-            "controller.quorum.voters": f"1@{HOST}:{controller_port}",
-            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,MUTUAL:SSL,"
-            "SASL_PLAINTEXT:SASL_PLAINTEXT,SSL:SSL,SASL_SSL:SASL_SSL",
-            "ssl.keystore.type": "PEM",
-            "ssl.keystore.location": store,
-            "ssl.truststore.type": "PEM",
-            "ssl.truststore.location": self.authority,
-            "listener.name.mutual.ssl.client.auth": "required",
-            "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
-        }
-        for listener in ("sasl_plaintext", "sasl_ssl"):
-            found[f"listener.name.{listener}.plain.sasl.jaas.config"] = plain
-            for mechanism in ("scram-sha-256", "scram-sha-512"):
-                found[f"listener.name.{listener}.{mechanism}.sasl.jaas.config"] = scram
-        return found
-
-    def settings(self, listener: str, mechanism: str | None = None) -> dict[str, object]:
-        """What a client of that listener is configured with."""
-        found: dict[str, object] = {"security.protocol": "SSL" if listener == "MUTUAL" else listener}
-        if "SSL" in str(found["security.protocol"]):
-            found["ssl.ca.location"] = str(self.authority)
-        if listener == "MUTUAL":
-            found |= {"ssl.certificate.location": str(self.certificate), "ssl.key.location": str(self.key)}
-        if mechanism is not None:
-            found |= {"sasl.mechanism": mechanism, "sasl.username": USER, "sasl.password": PASSWORD}
-        return found
-
-    def address(self, listener: str) -> str:
-        return f"{HOST}:{self.ports[listener]}"
-
-    def add_scram_users(self) -> None:
-        admin = AdminClient({"bootstrap.servers": self.kafka.bootstrap})
-        for kind in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
-            change = UserScramCredentialUpsertion(USER, ScramCredentialInfo(kind, 4096), PASSWORD.encode())
-            for answer in admin.alter_user_scram_credentials([change]).values():
-                answer.result(10)
-
-
-def free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind((HOST, 0))
-        return [one.getsockname()[1] for one in sockets]
-
-
-def make_certificates(guarded: Guarded, broker_store: Path) -> None:
-    """An authority, a broker and a client signed by it, and an authority that signed nobody here."""
-    authority_key, authority = signed("authority", None)
-    guarded.authority.write_bytes(pem(authority))
-    guarded.stranger.write_bytes(pem(signed("stranger", None)[1]))
-    broker_key, broker = signed("broker", (authority_key, authority))
-    broker_store.write_bytes(private(broker_key) + pem(broker) + pem(authority))
-    client_key, client = signed("client", (authority_key, authority))
-    guarded.certificate.write_bytes(pem(client))
-    guarded.key.write_bytes(private(client_key))
-
-
-Signer = tuple[ec.EllipticCurvePrivateKey, x509.Certificate]
-
-
-def signed(name: str, by: Signer | None) -> Signer:
-    key, subject = (
-        ec.generate_private_key(ec.SECP256R1()),
-        x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]),
-    )
-    signer, issuer = (key, subject) if by is None else (by[0], by[1].subject)
-    now = datetime.datetime.now(datetime.UTC)
-    builder = (
-        x509.CertificateBuilder(issuer, subject, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(hours=2))
-        .add_extension(x509.BasicConstraints(ca=by is None, path_length=None), critical=True)
-        .add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(HOST))]), critical=False
-        )
-    )
-    return key, builder.sign(signer, hashes.SHA256())
-
-
-def pem(certificate: x509.Certificate) -> bytes:
-    return certificate.public_bytes(serialization.Encoding.PEM)
-
-
-def private(key: ec.EllipticCurvePrivateKey) -> bytes:
-    encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-    return key.private_bytes(encoding, form, serialization.NoEncryption())
+TOPIC = "guarded-changelog"
 
 
 @pytest.fixture(scope="module")
@@ -266,3 +148,56 @@ def test_the_environment_carries_the_password(
     code, out = measured(path, capsys, "--brokers", guarded.address("SASL_PLAINTEXT"))
     assert code in (BrokerRefused.exit_code, BrokerUnreachable.exit_code)
     assert json.loads(out.splitlines()[-1])["error"] in ("BrokerRefused", "BrokerUnreachable")
+
+
+WRITE_ONLY = "written-not-read"
+
+
+def let_write(guarded: Guarded, topic: str) -> None:
+    """From here on the user may write to the topic and do nothing else with it; so nobody else may anything."""
+    admin = AdminClient({"bootstrap.servers": guarded.kafka.bootstrap})
+    rule = AclBinding(
+        ResourceType.TOPIC,
+        topic,
+        ResourcePatternType.LITERAL,
+        f"User:{USER}",
+        "*",
+        AclOperation.WRITE,
+        AclPermissionType.ALLOW,
+    )
+    for answer in admin.create_acls([rule]).values():
+        answer.result(10)
+
+
+def test_whoever_may_only_write_is_not_told_who_has_transactions_open_and_can_end_its_own(
+    guarded: Guarded,
+) -> None:
+    written, free = TopicPartition(WRITE_ONLY, 0), TopicPartition(TOPIC, 0)
+    with closing(connect(guarded.kafka.bootstrap)) as free_cluster:
+        free_cluster.create([TopicSpec(WRITE_ONLY, 1)])
+        let_write(guarded, WRITE_ONLY)
+        before = free_cluster.ranges([written], stable=False)[written]
+        settings = guarded.settings("SASL_SSL", "SCRAM-SHA-512")
+        with closing(KafkaCluster(guarded.address("SASL_SSL"), settings)) as own:
+            own.writer("id").close()
+            found = own.transactions.left_open(["id"], [written, free])
+            assert found is not None
+            assert not found.by_id
+            assert found.untold == frozenset({written})
+            own.transactions.end("id", [written], None, commit=False)
+            own.writer("id").close()  # which waits for it to be in the log
+        after = settled_ranges(free_cluster, [written])[written]
+    assert after.offset_next == before.offset_next + 1, "a marker, and no record"
+
+
+def test_settings_that_the_socket_client_does_not_know_are_no_reason_to_stand_still(
+    guarded: Guarded, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = {"ssl.ca.pem": guarded.authority.read_text(), "security.protocol": "SSL"}
+    with closing(KafkaCluster(guarded.address("SSL"), settings)) as own:
+        own.writer("id").close()
+        assert own.transactions.last("id") is None
+        assert own.transactions.left_open(["id"], [TopicPartition(TOPIC, 0)]) is None
+    said = [line for line in caplog.messages if "Cannot search for transactions" in line]
+    assert len(said) == 1, "once is enough"
+    assert "ssl.ca.pem" in said[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -17,11 +18,14 @@ from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from stateflow.connectors.broker import EmbeddedKafka
+from stateflow.connectors.broker.java import find_java
+from stateflow.connectors.broker.node import JVM_VARIABLE
 from stateflow.connectors.broker.processes import command_line
 from stateflow.errors import BrokerUnreachable, ConfigError, SetupError, TopicMissing
 from stateflow.log.kafka import KafkaCluster, KafkaOptions
 from stateflow.record import TopicPartition as Place
 from stateflow.testing.broker import TestBroker
+from tests.class_archive import archive_arguments
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
@@ -230,3 +234,21 @@ def start_parent(folder: Path, *arguments: str) -> tuple[subprocess.Popen[str], 
     parent.stdout.close()
     assert command_line(int(pid)) is not None
     return parent, int(pid), Path(data_dir)
+
+
+def test_arguments_of_the_environment_reach_the_java_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(JVM_VARIABLE, f"{os.environ[JVM_VARIABLE]} '-Dsaid.so=in two words'")
+    with EmbeddedKafka() as cluster:
+        said = command_line(cluster.pids[0]) or ""
+    assert "-Dsaid.so=in two words" in said
+    assert "-XX:SharedArchiveFile=" in said, "as tests/conftest.py has it"
+
+
+@pytest.mark.parametrize("content", [None, b"", b"no archive" * 1_000])
+def test_java_starts_without_an_archive_that_it_cannot_use(tmp_path: Path, content: bytes | None) -> None:
+    archive = tmp_path / "classes.jsa"
+    if content is not None:
+        archive.write_bytes(content)
+    java = str(find_java().executable)
+    started = subprocess.run([java, *shlex.split(archive_arguments(archive)), "-version"], check=False)
+    assert started.returncode == 0

@@ -15,6 +15,7 @@ from stateflow.log.kafka import KafkaCluster, connect
 from stateflow.log.kafka.end_watch import STATISTICS_INTERVAL_MS
 from stateflow.log.kafka.endtxn_guard import EndTxnGuard
 from stateflow.log.kafka.housekeeping import INTERVAL_SECONDS
+from stateflow.log.kafka.outage_guard import OutageGuard
 from stateflow.record import TopicPartition
 from stateflow.testing.broker import TestBroker
 
@@ -46,6 +47,13 @@ def until(condition: Callable[[], bool]) -> None:
         pause.wait(0.1)
 
 
+def guarded(own: KafkaCluster, transactional_id: str) -> EndTxnGuard:
+    made = own.writer(transactional_id)
+    assert isinstance(made, OutageGuard)
+    assert isinstance(made.inner, EndTxnGuard)
+    return made.inner
+
+
 def taken_total(writer: EndTxnGuard) -> int:
     return writer._watch._taken_total
 
@@ -57,8 +65,7 @@ def test_statistics_of_idle_writers_do_not_pile_up(own: KafkaCluster) -> None:
     with ExitStack() as stack:
         writers: list[EndTxnGuard] = []
         for number in range(WRITERS):
-            writer = own.writer(f"{topic}-{number}")
-            assert isinstance(writer, EndTxnGuard)
+            writer = guarded(own, f"{topic}-{number}")
             stack.callback(writer.close)
             writers.append(writer)
             commit_one(writer, topic, number)
@@ -86,8 +93,7 @@ def test_statistics_of_idle_writers_do_not_pile_up(own: KafkaCluster) -> None:
 def test_what_is_met_between_calls_is_raised_by_the_next(own: KafkaCluster) -> None:
     topic = f"idle-{uuid.uuid4().hex[:8]}"
     own.create([TopicSpec(topic, 1)])
-    fenced = own.writer(topic)
-    assert isinstance(fenced, EndTxnGuard)
+    fenced = guarded(own, topic)
     fenced.begin()
     own.writer(topic).close()  # its successor
     fenced.send(

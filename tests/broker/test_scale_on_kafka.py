@@ -27,8 +27,9 @@ from stateflow.record import TopicPartition
 from stateflow.routing import RoutingTable
 from stateflow.scale import generation as generations
 from stateflow.scale.engine import InProcess
-from stateflow.scale.repartition import progress_group
-from stateflow.scale.start import ScaleSettings, start
+from stateflow.scale.progress_group import progress_group
+from stateflow.scale.settings import ScaleSettings
+from stateflow.scale.start import start
 from stateflow.state.layout import index_bytes, prefixed_key, routing_key, window_key
 from stateflow.testing.broker import TestBroker
 from tests.waiting import wait_until
@@ -41,7 +42,8 @@ from stateflow.clock import SystemClock
 from stateflow.log.kafka import KafkaCluster
 from stateflow.routing import RoutingTable
 from stateflow.scale.engine import InProcess
-from stateflow.scale.start import ScaleSettings, start
+from stateflow.scale.settings import ScaleSettings
+from stateflow.scale.start import start
 
 brokers, app = sys.argv[1:]
 cluster = KafkaCluster(brokers)
@@ -101,13 +103,13 @@ def test_out_and_in_again(cluster: KafkaCluster) -> None:
 def test_killed_with_sigkill_and_resumed(cluster: KafkaCluster, broker: TestBroker) -> None:
     app = written(cluster, 4, changes=3000)
     group = progress_group(app.app, 1)
-    sources = [TopicPartition(changelog_topic(app.app, store.name), 3) for store in STORES]
+    slots = [TopicPartition(changelog_topic(app.app, store.name, 1), 3) for store in STORES]
     process = subprocess.Popen([sys.executable, "-c", START_AND_WAIT_TO_BE_KILLED, broker.bootstrap, app.app])
 
     def has_begun() -> bool:
         assert process.poll() is None, "it ended before it could be killed"
-        moved = cluster.committed(group, sources, stable=False)
-        return sources[0] in moved and moved[sources[0]].offset_next > 0
+        moved = cluster.committed(group, slots, stable=False)
+        return slots[1] in moved and moved[slots[1]].offset_next > 0
 
     wait_until(has_begun, "the middle of the second store", every_seconds=0.02)
     process.send_signal(signal.SIGKILL)
@@ -122,7 +124,11 @@ def test_killed_with_sigkill_and_resumed(cluster: KafkaCluster, broker: TestBrok
     assert_everything_kept(app, 1, routing)
 
 
-def test_the_command_line(cluster: KafkaCluster, broker: TestBroker) -> None:
+@pytest.mark.parametrize("threads", [True, False], ids=["threads", "processes"])
+def test_the_command_line(
+    cluster: KafkaCluster, broker: TestBroker, monkeypatch: pytest.MonkeyPatch, threads: bool
+) -> None:
+    monkeypatch.setattr("stateflow.cli.scale.PROCESSES_FROM_SLOTS", 1 << 30 if threads else 0)
     app = written(cluster, 3)
 
     def scale(*arguments: str) -> str:
@@ -140,6 +146,7 @@ def test_the_command_line(cluster: KafkaCluster, broker: TestBroker) -> None:
     assert json.loads(scale("status", "--json"))["generations"][0]["state"] == "active"
 
     outcome = json.loads(scale("start", "--partitions", "5", "--engine", "local", "--json"))
+    assert outcome["engine"] == ("local" if threads else "processes")
     assert outcome["keys_total"] == sum(len(state) for state in app.expected.values())
     assert_everything_kept(app, 1, RoutingTable.modulo(5))
 

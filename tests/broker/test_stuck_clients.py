@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import Consumer, KafkaError
 
 from stateflow.connectors.broker import EmbeddedKafka
-from stateflow.log.base import TopicSpec
-from stateflow.log.kafka import KafkaCluster, KafkaOptions, consumer, fetching
+from stateflow.log.base import Committed, TopicSpec
+from stateflow.log.kafka import KafkaCluster, KafkaOptions, admin, consumer, fetching
 from stateflow.log.kafka.consumer import KafkaGroupConsumer
 from stateflow.log.kafka.reader import KafkaReader
 from stateflow.record import TopicPartition
@@ -138,3 +138,19 @@ def test_a_member_that_the_group_does_not_know_joins_again(
     send(cluster, b"after")
     assert values(member.poll, 1) == [b"after"]
     member.close()
+
+
+def test_offsets_are_asked_for_by_another_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that reaches nobody, for a consumer that has lost all brokers and does not find back."""
+    monkeypatch.setattr(admin, "_REPLACE_SECONDS", 0.0)
+    with EmbeddedKafka() as kafka:
+        cluster = KafkaCluster(kafka.bootstrap, options=KafkaOptions(request_timeout_seconds=3.0))
+        cluster.create([TopicSpec("t", 1)])
+        cluster.commit("g", {PLACE: Committed(7)})
+        nowhere = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0}
+        stuck = Consumer(nowhere)
+        cluster._admin.coordinators._asking["read_committed"] = ("g", stuck)
+        assert cluster.committed("g", [PLACE]) == {PLACE: Committed(7)}
+        assert cluster._admin.coordinators._asking["read_committed"][1] is not stuck
+        stuck.close()
+        cluster.close()

@@ -18,6 +18,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from stateflow.lab.network.faults import END_TXN, Action, Fault
 from stateflow.lab.network.proxy import KafkaProxy
+from stateflow.log.kafka.end_watch import sent_once_seconds
 from stateflow.testing.broker import TestBroker
 
 pytestmark = pytest.mark.broker
@@ -107,6 +108,25 @@ def commit_with_a_late_copy(proxy: KafkaProxy, client: Producer, topic: str) -> 
     caught = proxy.arm(Fault(Action.HOLD_AND_CUT, commits=True))
     client.commit_transaction(TIMEOUT_SECONDS)
     return caught.wait().deliver
+
+
+@pytest.mark.parametrize("action", [Action.HOLD_AND_CUT, Action.LOSE_ANSWER])
+def test_an_end_is_sent_again_after_the_retry_pause_and_no_sooner(
+    action: Action, proxy: KafkaProxy, topics: tuple[str, str]
+) -> None:
+    """So a commit that took less has sent it once: what ``stateflow.log.kafka.end_watch`` rests on."""
+    changelog, _ = topics
+    for round_number, backoff_ms in enumerate((50, 200, 200, 500)):
+        client = producer(proxy.bootstrap, f"{changelog}-{round_number}", **{"retry.backoff.ms": backoff_ms})
+        client.begin_transaction()
+        send(client, changelog, "value")
+        caught, before = proxy.arm(Fault(action, commits=True)), proxy.requests_total(END_TXN)
+        began_seconds = time.monotonic()
+        client.commit_transaction(TIMEOUT_SECONDS)
+        took_seconds = time.monotonic() - began_seconds
+        assert caught.happened
+        assert proxy.requests_total(END_TXN) == before + 2
+        assert took_seconds >= sent_once_seconds({"retry.backoff.ms": backoff_ms})
 
 
 def test_an_aborted_transaction_is_seen(

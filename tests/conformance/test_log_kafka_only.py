@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 import signal
 import socket
 import subprocess
@@ -15,7 +16,7 @@ import pytest
 from stateflow.errors import BrokerUnreachable
 from stateflow.log.base import TopicSpec
 from stateflow.log.kafka import KafkaCluster, KafkaOptions, connect
-from stateflow.log.reading import read_ranges
+from stateflow.log.reading import read_ranges, read_topic
 from stateflow.record import TopicPartition
 from stateflow.testing.broker import TestBroker
 from tests.conformance.log_world import SESSION_MS, Member, World, kafka_world
@@ -154,3 +155,24 @@ def test_a_reader_goes_on_to_another_topic_at_once(kafka: World) -> None:
             return time.monotonic() - began
 
     assert min(second_seconds() for _ in range(3)) < 0.6
+
+
+def test_small_records_reach_a_topic_that_takes_little_at_a_time(kafka: World) -> None:
+    """A batch is held against the topic's limit as a record is, and by itself grows to 1 MB."""
+    topic = kafka.topic(config={"max.message.bytes": "20000"})
+    small = [random.Random(number).randbytes(1_000) for number in range(200)]
+    kafka.cluster.fit_batches([kafka.topic(), topic])
+    for writer_id in (None, kafka.name("tx")):
+        with closing(kafka.cluster.writer(writer_id)) as writer:
+            writer.begin()
+            writer.send_many(topic, small, small, partitions=0, timestamps_ms=0)
+            writer.commit()
+    found = [value for batch in read_topic(kafka.cluster, topic) for value in batch.values]
+    assert found == small * 2
+
+
+def test_a_topic_whose_limit_cannot_be_told_leaves_batches_as_they_are(
+    kafka: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    kafka.cluster.fit_batches(["no-such-topic"])
+    assert "no-such-topic" in caplog.text

@@ -6,6 +6,8 @@ import pytest
 
 from stateflow.errors import BrokerRefused, OffsetOutOfRange, TopicMissing
 from stateflow.log.base import Reader, TopicSpec
+from stateflow.log.newest import NewestSink, read_newest
+from stateflow.native.newest import newest_values
 from stateflow.record import OffsetRange, Record, RecordBatch, TopicPartition
 from tests.conformance.log_world import STEP_SECONDS, World, records
 
@@ -228,3 +230,35 @@ def test_a_new_assignment_forgets_the_old_one(world: World) -> None:
     again = world.read_to_end(reader, TopicPartition(topic, 0), 0)
     assert [record.value for record in again] == [b"zero"]
     reader.close()
+
+
+def test_a_partition_is_assigned_again_and_again(world: World) -> None:
+    topic = world.topic()
+    place = TopicPartition(topic, 0)
+    world.produce(topic, *[(b"k", b"%d" % number) for number in range(5)])
+    reader = world.cluster.reader()
+    for first in (4, 0, 0, 2, 4):
+        found = world.read_to_end(reader, place, first)
+        assert [record.value for record in found] == [b"%d" % number for number in range(first, 5)]
+    reader.close()
+
+
+def test_the_newest_of_each_key_is_read_into_a_sink(world: World) -> None:
+    topic = world.topic()
+    place = TopicPartition(topic, 0)
+    world.produce(
+        topic, (b"b", b"1"), (b"a", b"2"), (None, b"no key"), (b"b", b""), (b"c", b"4"), (b"c", None)
+    )
+    world.produce(topic, (b"a", b"behind the target"))
+    sink = NewestSink(newest_values(b""), 6)
+    reader = world.cluster.reader()
+    reader.assign({place: 0})
+    brought: set[TopicPartition] = set()
+    world.until(
+        lambda: reader.position(place) >= 6,
+        lambda: brought.update(read_newest(reader, {place: sink}, 10, STEP_SECONDS)),
+    )
+    reader.close()
+    assert brought == {place}
+    assert list(sink.values.ordered()) == [(b"a", b"2"), (b"b", b""), (b"c", None)]
+    assert (sink.records_total, sink.bytes_total) == (6, 14)

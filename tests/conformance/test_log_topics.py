@@ -8,7 +8,7 @@ import pytest
 
 from stateflow.errors import BrokerRefused, StillRunning, TopicMissing
 from stateflow.log.base import Committed, TopicSpec
-from stateflow.record import TopicPartition
+from stateflow.record import TopicPartition, record_bytes
 from tests.conformance.log_world import Member, World
 
 
@@ -121,3 +121,17 @@ def test_a_record_too_large_is_refused(world: World) -> None:
     with pytest.raises(BrokerRefused):
         write()
     writer.close()
+
+
+@pytest.mark.parametrize("bytes_max", [1_000, 100_000])
+def test_a_record_as_large_as_a_topic_takes_is_taken(world: World, bytes_max: int) -> None:
+    topic = world.topic(config={"max.message.bytes": str(bytes_max)})
+    assert world.cluster.record_bytes_max(topic) == bytes_max
+    headers = (("name", b"content"), ("", b""), ("other", random.Random(2).randbytes(300)))
+    value = random.Random(1).randbytes(bytes_max - record_bytes(b"k", b"", headers))
+    writer = world.cluster.writer(world.name("id"))
+    writer.begin()
+    writer.send(topic, b"k", value, partition=0, headers=headers)
+    writer.commit()
+    writer.close()
+    assert world.values(topic) == [value]

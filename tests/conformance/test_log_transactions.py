@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -146,6 +147,17 @@ def test_the_default_partition_is_that_of_murmur2(world: World) -> None:
         assert {place.partition for place in landed} == {partition_of(key, 5) for key in keys}
     for partition in range(5):
         assert all(partition_of(r.key, 5) == partition for r in world.read_all(topic, partition))
+
+
+def test_records_without_a_key_go_anywhere_beside_those_that_have_one(world: World) -> None:
+    topic = world.topic(partitions=3)
+    with closing(world.cluster.writer(world.name("tx"))) as writer:
+        writer.begin()
+        writer.send_many(topic, [None, b"key-1", None, b"key-2"], [b"value"] * 4, partitions=-1)
+        writer.commit()
+    records = [record for partition in range(3) for record in world.read_all(topic, partition)]
+    assert sorted(record.key or b"" for record in records) == [b"", b"", b"key-1", b"key-2"]
+    assert all(record.key is None or record.partition == partition_of(record.key, 3) for record in records)
 
 
 def test_records_of_an_aborted_transaction_are_never_seen(world: World) -> None:

@@ -46,4 +46,4 @@ class JavaProcess:
         """End it, and wait until it has ended."""
         self.gateway.shutdown()
         self._process.terminate()
-        self._process.communicate()
+        self._process.wait()  # Py4J reads its pipes, and closes them when it has ended

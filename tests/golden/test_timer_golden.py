@@ -21,6 +21,15 @@ def test_value() -> None:
     assert EncodedTimer.encode(Timer("processing", DUE_MS, SET_MS))[:2].hex() == "0101"
 
 
+def test_a_payload_stands_behind_it_in_a_format_of_its_own() -> None:
+    payload = bytes.fromhex("81a16101")  # {"a": 1} in MessagePack
+    data = b"\x02" + BYTES[1:] + payload
+    assert EncodedTimer.encode(Timer("event", DUE_MS, SET_MS, payload)) == data
+    assert EncodedTimer.decode(data) == Timer("event", DUE_MS, SET_MS, payload)
+    shown = from_description({"codec": "timer"}).decode(data)
+    assert shown == {"time": "event", "due_ms": DUE_MS, "set_ms": SET_MS, "payload": {"a": 1}}
+
+
 def test_key_and_entry() -> None:
     entry = timers_entry("fraud-timers", String)
     assert (entry.kind, entry.layout) == ("timers", "prefixed")
@@ -36,7 +45,8 @@ def test_tools_read_it_by_its_description() -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"", BYTES[:-1], BYTES + b"\0", b"\x02" + BYTES[1:], b"\x01\x02" + BYTES[2:]]
+    "data",
+    [b"", BYTES[:-1], BYTES + b"\0", b"\x02" + BYTES[1:], b"\x03" + BYTES[1:], b"\x01\x02" + BYTES[2:]],
 )
 def test_other_bytes_are_refused(data: bytes) -> None:
     with pytest.raises(DecodeError):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stateflow.lab.protocol.model import Faults, Outcome, Protocol, explore
+from stateflow.lab.protocol.model import Faults, Protocol, explore
+from stateflow.lab.protocol.search import Outcome
 
 pytestmark = pytest.mark.slow
 

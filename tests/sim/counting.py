@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 
 from stateflow.catalog.model import StoreEntry
+from stateflow.lab.applications.untimed import UntimedPipeline
 from stateflow.operators.context import StageContext
 from stateflow.operators.topology import Input, Stage, Topology
 from stateflow.record import RecordBatch
@@ -17,7 +17,7 @@ STORE = "count"
 _COUNT = struct.Struct(">q")
 
 
-class Rekey:
+class Rekey(UntimedPipeline):
     """Passes every record on under its value as key."""
 
     def __init__(self, context: StageContext) -> None:
@@ -26,17 +26,8 @@ class Rekey:
     def process(self, batch: RecordBatch) -> None:
         self._context.rekey_many("by-word", batch.values, batch.values, batch.timestamps_ms)
 
-    def advance(self, watermark_ms: int) -> None:
-        """Keeps nothing that waits for event time."""
 
-    def finish(self, watermark_ms: int, horizons_ms: list[int]) -> None:
-        """Nothing is pending."""
-
-    def statistics(self) -> Iterator[tuple[str, int]]:
-        return iter(())
-
-
-class Number:
+class Number(UntimedPipeline):
     """Emits 1, 2, 3, … for each word: a gap is a loss, a repetition is a record counted twice."""
 
     def __init__(self, context: StageContext) -> None:
@@ -51,15 +42,6 @@ class Number:
             store.put(key, _COUNT.pack(number))
             numbers.append(_COUNT.pack(number))
         self._context.send_many(OUTPUT, batch.keys, numbers, batch.timestamps_ms)
-
-    def advance(self, watermark_ms: int) -> None:
-        """Keeps nothing that waits for event time."""
-
-    def finish(self, watermark_ms: int, horizons_ms: list[int]) -> None:
-        """Nothing is pending."""
-
-    def statistics(self) -> Iterator[tuple[str, int]]:
-        return iter(())
 
 
 def topology() -> Topology:

@@ -12,10 +12,15 @@ from stateflow.lab.applications.written import STORES, WrittenApp
 from stateflow.log.base import Cluster
 from stateflow.routing import RoutingTable
 from stateflow.scale.engine import InProcess
-from stateflow.scale.start import Outcome, ScaleSettings, start
+from stateflow.scale.settings import RangeSettings, ScaleSettings
+from stateflow.scale.start import Outcome, start
 from stateflow.state.layout import index_bytes, prefixed_key, routing_key, window_key
 
-SMALL_CHUNKS = ScaleSettings(chunk_records_max=7, audit_keys_max=50)
+SMALL_CHUNKS = ScaleSettings(
+    chunk_records_max=7,
+    audit_keys_max=50,
+    ranges=RangeSettings(slots_min=10, slots_max=30, memory_bytes_max=3_000),
+)
 HEADERS = (("trace", b"abc"),)
 
 

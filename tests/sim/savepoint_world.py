@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -21,6 +21,7 @@ from stateflow.checkpoint.objects import DirectoryObjects
 from stateflow.checkpoint.queues import read_records
 from stateflow.checkpoint.savepoints import Savepoint, SavepointObjects
 from stateflow.clock import ManualClock, SystemClock
+from stateflow.lab.applications.untimed import UntimedPipeline
 from stateflow.log.base import TopicSpec
 from stateflow.log.memory import MemoryCluster
 from stateflow.operators.context import StageContext
@@ -50,7 +51,7 @@ STEPS_MAX = 2_000
 _COUNT = struct.Struct(">q")
 
 
-class _Counting:
+class _Counting(UntimedPipeline):
     """Counts its keys in one store; what is done with a count is the subclass's."""
 
     store = ""
@@ -70,15 +71,6 @@ class _Counting:
 
     def done(self, batch: RecordBatch, counts: list[bytes]) -> None:
         raise NotImplementedError
-
-    def advance(self, watermark_ms: int) -> None:
-        """Keeps nothing that waits for event time."""
-
-    def finish(self, watermark_ms: int, horizons_ms: list[int]) -> None:
-        """Nothing is pending."""
-
-    def statistics(self) -> Iterator[tuple[str, int]]:
-        return iter(())
 
 
 class Number(_Counting):

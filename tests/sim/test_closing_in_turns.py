@@ -11,11 +11,15 @@ from typing import Any
 import pytest
 
 import stateflow as sf
+from stateflow.catalog.model import RoutingEntry
+from stateflow.errors import ReplayPending
 from stateflow.log.base import TopicSpec
 from stateflow.operators import timers as timing
 from stateflow.record import TopicPartition
 from stateflow.runtime.task.commit import commit_epoch
 from stateflow.runtime.task.task import Task
+from stateflow.scale.engine import InProcess
+from stateflow.scale.start import start
 from stateflow.store.dirty import DirtyStore
 from stateflow.testing import TestDriver
 from tests.sim.crashing import Crash, CrashPlan
@@ -32,6 +36,10 @@ CHANGES_MAX = 2 * 2 * timing.WINDOWS_PER_TURN + 4
 def tiny_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timing, "WINDOWS_PER_TURN", 2)
     monkeypatch.setattr(timing, "WINDOWS_PER_CHUNK", 1)
+
+
+CHANGELOGS = [None, sf.Eventual(0.0), sf.Eventual(0.5)]
+NAMES_OF_CHANGELOGS = ["logged", "eventual-unlogged", "eventual"]
 
 
 def minutes_app(
@@ -75,8 +83,9 @@ class Commits:
         monkeypatch.setattr("stateflow.runtime.task.task.commit_epoch", spied)
 
 
-def test_a_burst_of_windows_closes_in_many_commits(monkeypatch: pytest.MonkeyPatch) -> None:
-    app, clicks, counts, _ = minutes_app()
+@pytest.mark.parametrize("changelog", CHANGELOGS, ids=NAMES_OF_CHANGELOGS)
+def test_a_burst_of_windows_closes_in_many_commits(changelog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    app, clicks, counts, _ = minutes_app(changelog=changelog)
     driver, count = TestDriver(app, partitions=1), 20_000
     driver.send_many(clicks, [(None, f"key-{number}", T0) for number in range(count)])
     commits = Commits(monkeypatch)
@@ -119,22 +128,6 @@ def turn_until(driver: TestDriver, is_over: Callable[[], bool]) -> None:
             return
         driver._worker.step()
     raise AssertionError("that does not come about")
-
-
-def test_all_windows_in_one_commit_where_their_changelog_is_eventual() -> None:
-    """A replay closes what was closed before it by event time alone, so a commit has closed all of it or nothing."""
-    app = sf.App("m", partitions=1)
-    clicks = app.topic("clicks", value=str)
-    counts = app.topic("counts", key=sf.WindowedKey(sf.String, MINUTE_MS), value=int)
-    keyed = app.stream(clicks).key_by(lambda key: key, name="by-k", key=str)
-    keyed.window(WINDOW, emit="on_close", changelog=sf.Eventual(0.0)).count(name="n").to(counts)
-    driver = TestDriver(app, partitions=1)
-    count = 2 * timing.WINDOWS_PER_TURN
-    driver.send_many(clicks, [(None, f"key-{number}", T0) for number in range(count)])
-    feed(driver, clicks, [("later", T0 + 2 * MINUTE_MS)])
-    turn_until(driver, lambda: bool(driver.output(counts)))
-    assert len(driver.output(counts)) == count
-    assert not task_of(driver).has_pending_timers
 
 
 @pytest.mark.usefixtures("tiny_turns")
@@ -207,8 +200,8 @@ def test_nothing_is_late_behind_windows_that_close_in_turns(
 
 
 class BurstWorld(OneMachine):
-    def __init__(self) -> None:
-        app, _, _, _ = minutes_app()
+    def __init__(self, changelog: Any = None) -> None:
+        app, _, _, _ = minutes_app(changelog=changelog)
         topics = [TopicSpec(name, 1) for name in ("clicks", "counts", "late")]
         super().__init__(app.topology(), "exactly-once", topics, partitions=1)
         self.set(commit_interval_seconds=0)
@@ -225,19 +218,25 @@ class BurstWorld(OneMachine):
         return Counter((record.key, record.value) for record in self.read("counts"))
 
 
+def live_through(world: BurstWorld, plan: CrashPlan, *, power_cut: bool) -> None:
+    """Windows of five keys close at once, with a kill in between."""
+    keys = [b"k%d" % (number % 5) for number in range(6)]
+    world.feed_topic("clicks", [(key, T0) for key in keys] + [(b"later", T0 + 9 * MINUTE_MS)], 1)
+    try:
+        world.settle(plan)
+    except Crash:
+        if power_cut:
+            world.power_cut()
+        world.settle(CrashPlan())
+
+
 @pytest.mark.usefixtures("tiny_turns")
+@pytest.mark.parametrize("changelog", CHANGELOGS, ids=NAMES_OF_CHANGELOGS)
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_killed_at_every_write_each_window_closes_once(after: bool) -> None:
+def test_killed_at_every_write_each_window_closes_once(after: bool, changelog: Any) -> None:
     def live(plan: CrashPlan, *, power_cut: bool = False) -> Counter[tuple[bytes | None, bytes | None]]:
-        world = BurstWorld()
-        keys = [b"k%d" % (number % 5) for number in range(6)]
-        world.feed_topic("clicks", [(key, T0) for key in keys] + [(b"later", T0 + 9 * MINUTE_MS)], 1)
-        try:
-            world.settle(plan)
-        except Crash:
-            if power_cut:
-                world.power_cut()
-            world.settle(CrashPlan())
+        world = BurstWorld(changelog)
+        live_through(world, plan, power_cut=power_cut)
         return world.counted()
 
     plan = CrashPlan()
@@ -265,6 +264,45 @@ def test_a_cut_in_the_middle_of_closing_has_the_rest() -> None:
     again = results(driver, counts) - Counter(whole)
     assert set(again.values()) == {1}
     assert 0 < len(again) < 30, "those that were closed before the cut stay closed, the others close again"
+
+
+def halfway(changelog: sf.Eventual) -> tuple[TestDriver, sf.Topic[Any, Any]]:
+    """Some of thirty windows have closed, the others wait for their turn."""
+    app, clicks, counts, _ = minutes_app(changelog=changelog)
+    driver = TestDriver(app, partitions=1)
+    driver.send_many(clicks, [(None, f"k{number}", T0) for number in range(30)])
+    feed(driver, clicks, [("later", T0 + 2 * MINUTE_MS)])
+    turn_until(driver, lambda: len(driver.output(counts)) > 0)
+    assert len(driver.output(counts)) < 30
+    return driver, counts
+
+
+THIRTY = {(f"k{number}", 0, 1): 1 for number in range(30)}
+
+
+@pytest.mark.usefixtures("tiny_turns")
+def test_a_cut_closes_what_is_due_where_the_changelog_is_eventual() -> None:
+    """So that it leaves nothing to replay: other generations and applications have other offsets."""
+    driver, counts = halfway(sf.Eventual(0.0))
+    driver.savepoint("half")
+    assert results(driver, counts) == THIRTY
+    driver.restore_savepoint("half")
+    driver.run()
+    assert results(driver, counts) == THIRTY
+
+
+@pytest.mark.usefixtures("tiny_turns")
+def test_a_partition_change_waits_for_windows_whose_changelog_is_eventual() -> None:
+    driver, counts = halfway(sf.Eventual(0.0))
+    driver.crash()
+    driver.cluster.end_sessions("m")
+    two = RoutingEntry(kind="modulo", partitions=2)
+    with pytest.raises(ReplayPending, match="wait for their turn to close"):
+        start(driver.cluster, "m", two, InProcess(driver.cluster), driver.clock)
+    driver.restore()
+    driver.run()
+    driver.repartition(2)
+    assert results(driver, counts) == THIRTY
 
 
 @pytest.mark.usefixtures("tiny_turns")

@@ -13,7 +13,19 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
 @pytest.mark.parametrize(
-    ("name", "examples_min"), [("state.md", 9), ("event-time.md", 7), ("windows.md", 6), ("joins.md", 7)]
+    ("name", "examples_min"),
+    [
+        ("state.md", 9),
+        ("event-time.md", 7),
+        ("windows.md", 6),
+        ("joins.md", 8),
+        ("order.md", 5),
+        ("records.md", 6),
+        ("patterns.md", 6),
+        ("graphs.md", 4),
+        ("enrichment.md", 3),
+        ("timers.md", 3),
+    ],
 )
 def test_every_example_runs(name: str, examples_min: int) -> None:
     examples = re.findall(r"^```python\n(.*?)^```$", (DOCS / name).read_text(), re.MULTILINE | re.DOTALL)

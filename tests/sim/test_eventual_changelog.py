@@ -16,6 +16,7 @@ from stateflow.changelog.format import is_reserved
 from stateflow.codec.windowed import Windowed
 from stateflow.errors import GraphError, ReplayPending
 from stateflow.log.base import TopicSpec
+from stateflow.operators import timers as timing
 from stateflow.partitioner import partition_of
 from stateflow.record import Record, TopicPartition
 from stateflow.scale.engine import InProcess
@@ -69,6 +70,15 @@ def history(seed: int, records: int) -> list[tuple[str, int]]:
     return rows
 
 
+@pytest.fixture(params=[2_000, 1], ids=["all at once", "one by one"])
+def windows_per_turn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many windows close between two commits."""
+    count: int = request.param
+    monkeypatch.setattr(timing, "WINDOWS_PER_TURN", count)
+    monkeypatch.setattr(timing, "WINDOWS_PER_CHUNK", count)
+    return count
+
+
 def run_driver(
     seed: int,
     changelog: sf.Eventual | None,
@@ -102,6 +112,7 @@ def let_be(driver: TestDriver, draw: random.Random) -> None:
     """Draws as ``lose_things`` does not: the two histories differ only in what went wrong."""
 
 
+@pytest.mark.usefixtures("windows_per_turn")
 @pytest.mark.parametrize("emit", ["on_close", "on_update"])
 @pytest.mark.parametrize("intensity", [0.0, 0.2, 5.0])
 @pytest.mark.parametrize("seed", range(6))
@@ -261,6 +272,13 @@ class MinutesWorld(OneMachine):
         super().__init__(app.topology(), guarantee, topics, partitions=2, now_ms=BASE_MS)
         self.set(poll_records_max=5, flush_interval_seconds=0.03)
 
+    def run(self, plan: CrashPlan) -> None:
+        """Until the input is processed, and all that it makes due has closed and is committed."""
+        worker = self.worker(plan)
+        self.run_to_the_end(worker)
+        while any(task.has_pending_timers or task.is_dirty for task in worker.tasks.values()):
+            worker.step()
+
     def results(self) -> list[tuple[bytes, bytes]]:
         return sorted((record.key, record.value) for record in self.read("counts"))
 
@@ -270,15 +288,16 @@ def die_and_go_on(guarantee: Guarantee, plan: CrashPlan, *, disk: str) -> Minute
     rows = [*history(3, 40), ("end", BASE_MS + 100 * MINUTE_MS), ("end", BASE_MS + 100 * MINUTE_MS)]
     world.feed_topic("words", [(word.encode(), at_ms) for word, at_ms in rows], partitions=2)
     try:
-        world.run_to_the_end(world.worker(plan))
+        world.run(plan)
     except Crash:
         if disk == "lost":
             world.disks.clear()
         world.power_cut()
-        world.run_to_the_end(world.worker(CrashPlan()))
+        world.run(CrashPlan())
     return world
 
 
+@pytest.mark.usefixtures("windows_per_turn")
 @pytest.mark.parametrize("disk", ["kept", "lost"])
 def test_a_kill_at_any_write_changes_no_result(disk: str) -> None:
     unharmed = CrashPlan()
@@ -291,6 +310,7 @@ def test_a_kill_at_any_write_changes_no_result(disk: str) -> None:
             assert found == expected, f"{plan.died_at}, call {call}"
 
 
+@pytest.mark.usefixtures("windows_per_turn")
 def test_at_least_once_a_kill_loses_nothing() -> None:
     unharmed = CrashPlan()
     expected = die_and_go_on("at-least-once", unharmed, disk="kept").results()

@@ -5,15 +5,16 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from stateflow.catalog.control import ControlTopic
-from stateflow.catalog.model import Guarantee
+from stateflow.catalog.model import Guarantee, RoutingEntry
 from stateflow.checkpoint.locations import AllowedLocations
-from stateflow.errors import SavepointFailed, SavepointMissing, StillRunning
+from stateflow.errors import AuditFailed, SavepointFailed, SavepointMissing, StillRunning
 from stateflow.failpoints import handled
 from stateflow.savepoint import lookup as kept
-from tests.sim.savepoint_world import World
+from tests.sim.savepoint_world import PARTITIONS, World
 
 WORDS = b"to be or not to be that is the question whether tis nobler in the mind to suffer".split()
 
@@ -96,6 +97,18 @@ def test_the_same_application_goes_back_to_the_cut(quick_path: Path, seed: int) 
     world.run()
     world.stop()
     assert world.state() == world.expected()
+
+
+def test_keys_that_no_task_would_look_for_where_they_are_fail_the_audit(quick_path: Path) -> None:
+    """As in a repartition's audit: where a key belongs is worked out as running tasks do it."""
+    world = running(quick_path, 3)
+    savepoint = world.create()
+    world.run()
+    world.stop()
+    other = RoutingEntry(kind="ranges", partitions=PARTITIONS, bounds=(0, 1 << 29, 1 << 30), owners=(2, 1, 0))
+    with pytest.raises(AuditFailed, match="belong to other partitions"):
+        world.restore(msgspec.structs.replace(savepoint, routing=other), "other")
+    assert world.restore(savepoint, "third").generation == 0, "by its own routing it is in order"
 
 
 def test_a_stopped_application_is_cut_at_its_last_commits(quick_path: Path) -> None:

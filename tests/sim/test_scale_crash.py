@@ -5,25 +5,31 @@ doubled.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from stateflow.clock import ManualClock
-from stateflow.errors import ProducerFenced, TransactionAborted
+from stateflow.errors import GenerationUnfinished, ProducerFenced, TransactionAborted
 from stateflow.lab.applications.written import STEP, STORES, WrittenApp
-from stateflow.log.base import Appended, Cluster, TopicSpec, Writer
+from stateflow.log.base import Appended, Cluster, Committed, TopicSpec, Writer
 from stateflow.log.forwarding import ForwardingWriter
 from stateflow.log.memory import MemoryCluster
 from stateflow.log.outgoing import Outgoing
 from stateflow.record import OffsetRange, TopicPartition
 from stateflow.routing import RoutingTable
+from stateflow.scale import generation as generations
 from stateflow.scale.committed_chunks import ABORTED_CHUNKS_MAX
 from stateflow.scale.engine import InProcess
-from stateflow.scale.repartition import MoveJob, move_partition
-from stateflow.scale.start import ScaleSettings, start
+from stateflow.scale.exchange import Inbox, PieceFile
+from stateflow.scale.ranges import ChangelogRange, changelog_ranges
+from stateflow.scale.settings import RangeSettings, ScaleSettings
+from stateflow.scale.start import start
+from stateflow.scale.state_move import RangeJob, SliceJob, send_state, write_slice
+from stateflow.scale.unread import UnreadMove, move_unread
 
 pytestmark = pytest.mark.slow
 
@@ -154,7 +160,7 @@ def run(cluster: Cluster) -> None:
         AFTER.entry(),
         InProcess(cluster),
         ManualClock(),
-        settings=ScaleSettings(chunk_records_max=10),
+        settings=ScaleSettings(chunk_records_max=10, ranges=RangeSettings(slots_min=10, slots_max=20)),
     )
 
 
@@ -228,22 +234,80 @@ def test_a_second_attempt_fences_the_first(cluster: MemoryCluster) -> None:
     source = TopicPartition(f"shop-{STEP}-repartition", 0)
     (log,) = cluster.ranges([source]).values()
     cluster.create([TopicSpec("target", 5)])
-    job = MoveJob(
+    job = UnreadMove(
         app="shop",
         generation=1,
         source=source,
         offsets=OffsetRange(0, log.offset_next),
         target_topic="target",
-        layout=None,
         routing=AFTER.entry(),
         chunk_records_max=10,
     )
     zombie = cluster.writer(job.transactional_id)
     zombie.begin()
     zombie.send("target", b"k1", b"doubled", partition=0)
-    result = move_partition(cluster, job)
+    result = move_unread(cluster, job)
     with pytest.raises(ProducerFenced):
         zombie.commit()
     assert result.records_written_total == sum(1 for r in app.found_unread(0)[0] if r.key is not None)
-    again = move_partition(cluster, job)
+    again = move_unread(cluster, job)
     assert (again.records_read_total, again.chunks_total) == (0, 0), "nothing is left to do"
+
+
+def test_a_second_attempt_at_a_slice_fences_the_first(cluster: MemoryCluster, tmp_path: Path) -> None:
+    cluster.create([TopicSpec("source", 1), TopicSpec("target", 5)])
+    source = TopicPartition("source", 0)
+    writer = cluster.writer()
+    writer.begin()
+    for number in range(50):
+        value = None if number % 10 == 0 else b"%d" % number
+        writer.send("source", b"k%d" % (number % 20), value, partition=0, timestamp_ms=number + 1)
+    writer.commit()
+    (log,) = cluster.ranges([source]).values()
+    inbox = sent(cluster, changelog_ranges(source, log, None, 7), tmp_path)
+    job = SliceJob(
+        app="shop",
+        generation=1,
+        target_topic="target",
+        layout="plain",
+        routing=AFTER.entry(),
+        number=0,
+        slices=1,
+        slots=50,
+        transaction_bytes_max=200,
+    )
+    zombie = cluster.writer(job.transactional_id)
+    zombie.begin()
+    zombie.send("target", b"k1", b"doubled", partition=0)
+    done = write_slice(cluster, job, inbox)
+    with pytest.raises(ProducerFenced):
+        zombie.commit()
+    assert done.chunks_total >= 3, "too large for one transaction"
+    assert done.records_written_total == 18, "each live key once: k0 and k10 are deleted last"
+    again = write_slice(cluster, replace(job, transaction_bytes_max=1 << 20), inbox)
+    assert (again.records_written_total, again.chunks_total) == (0, 0), "nothing is left to do"
+
+
+def sent(cluster: MemoryCluster, parts: Sequence[ChangelogRange], folder: Path) -> Inbox:
+    """What jobs over these sub-ranges send to one slice, in order."""
+    file, places = PieceFile(folder), []
+    for part in parts:
+        read = RangeJob(part=part, slices=1, finders={0: 0}, memory_bytes_max=1 << 20)
+        places += [file.add(piece) for _, piece in send_state(cluster, read)]
+    file.close()
+    assert len(places) == len(parts) > 5
+    return Inbox(places)
+
+
+def test_a_move_begun_without_slices_is_refused(cluster: MemoryCluster) -> None:
+    app = written(cluster)
+    with pytest.raises(Killed):
+        run(FaultyCluster(cluster, Fault("after begin", 1)))  # type: ignore[arg-type]
+    source = TopicPartition("shop-totals-changelog", 0)
+    at = cluster.committed("shop-repartition-g1", [source])[source]
+    cluster.commit("shop-repartition-g1", {source: Committed(5, at.metadata.partition("/")[0])})
+    with pytest.raises(GenerationUnfinished, match="earlier version"):
+        run(cluster)
+    generations.abort(cluster, "shop")
+    run(cluster)
+    assert app.found_state("totals", 2)

@@ -69,7 +69,7 @@ def for_many(patch: pytest.MonkeyPatch) -> None:
 
 def in_the_mover(patch: pytest.MonkeyPatch) -> None:
     """The fault is in what the mover takes for the routing key."""
-    patch.setattr("stateflow.scale.repartition.routing_keys", miscut(routing_keys))
+    patch.setattr("stateflow.scale.state_move.routing_keys", miscut(routing_keys))
 
 
 def in_the_merge(patch: pytest.MonkeyPatch) -> None:
@@ -102,7 +102,7 @@ def test_a_key_in_a_wrong_partition_is_refused(
 def test_queues_are_audited_alike(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     app = written(cluster, "shop", KEYS[:1])
     app.write_unread([(key, b"unread", 1_000) for key in KEYS])
-    in_the_mover(monkeypatch)
+    for_many(monkeypatch)
     with pytest.raises(AuditFailed, match="repartition"):
         start(cluster, "shop", AFTER.entry(), InProcess(cluster), ManualClock())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -18,13 +18,13 @@ from stateflow.errors import (
     StillRunning,
 )
 from stateflow.lab.applications.written import STEP, STORES, WrittenApp
-from stateflow.log.base import Cluster, TopicSpec
+from stateflow.log.base import TopicSpec
 from stateflow.log.memory import MemoryCluster
 from stateflow.record import TopicPartition
 from stateflow.routing import RoutingTable
 from stateflow.scale import generation as generations
 from stateflow.scale.engine import InProcess
-from stateflow.scale.repartition import move_partition
+from stateflow.scale.state_move import write_slice
 from tests.sim.repartitioned import assert_everything_kept, run, written
 
 
@@ -117,10 +117,10 @@ class Stopped(Exception):
 class StoppingEngine(InProcess):
     """Stops before it runs the audit, after everything was moved."""
 
-    def run(self, work: Callable[[Cluster, Any], Any], jobs: Sequence[Any]) -> list[Any]:
-        if work is not move_partition:
+    def exchange(self, send: Any, senders: Any, find: Any, finders: Any, on_done: Any = None) -> Any:
+        if find is not write_slice:
             raise Stopped
-        return super().run(work, jobs)
+        return super().exchange(send, senders, find, finders, on_done)
 
 
 def stopped_half_way(cluster: MemoryCluster) -> WrittenApp:

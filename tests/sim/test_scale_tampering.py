@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -22,7 +22,7 @@ from stateflow.log.memory import MemoryCluster
 from stateflow.routing import RoutingTable
 from stateflow.scale import generation as generations
 from stateflow.scale.engine import InProcess
-from stateflow.scale.repartition import move_partition
+from stateflow.scale.state_move import write_slice
 from stateflow.state.layout import routing_key
 from tests.sim.repartitioned import assert_everything_kept, run, written
 
@@ -34,9 +34,9 @@ class TamperingEngine(InProcess):
         super().__init__(cluster)
         self._spoil = spoil
 
-    def run(self, work: Callable[[Cluster, Any], Any], jobs: Sequence[Any]) -> list[Any]:
-        results = super().run(work, jobs)
-        if work is move_partition:
+    def exchange(self, send: Any, senders: Any, find: Any, finders: Any, on_done: Any = None) -> Any:
+        results = super().exchange(send, senders, find, finders, on_done)
+        if find is write_slice:
             self._spoil(self._cluster)
         return results
 

@@ -93,9 +93,9 @@ def test_a_table_holds_the_newest_and_tells_what_was_before(co_partitioned: bool
         ],
     )
     told = [record.value for record in driver.output(changes) if record.key == "p"]
-    assert told == [[None, None], [None, 1], [1, 2], [2, None]]
+    assert told == [[None, 1], [1, 2], [2, None]]
     shown = [record.value for record in driver.output(values) if record.key == "p"]
-    assert shown == [None, Person("a", 1), Person("b", 2), None]
+    assert shown == [Person("a", 1), Person("b", 2), None]
     assert driver.state("people-table", key="p") is None
     assert driver.state("people-table", key="q") == {"town": "b", "age": 9}
 
@@ -170,6 +170,19 @@ def test_a_filtered_table_deletes_what_fits_no_longer_and_says_nothing_of_the_re
     for some in [rows] if batched else [[row] for row in rows]:
         driver.send_many(people, some)
     assert [record.value for record in driver.output(out)] == [20, 30, None, 40, None]
+
+
+def test_the_deletion_of_what_is_not_there_is_no_change() -> None:
+    app = sf.App("x")
+    people = app.topic("people", key=str, value=int)
+    table = app.table(people, name="people")
+    changed, told = app.topic("changed", key=str, value=sf.Json), app.topic("told", key=str, value=int)
+    table.changes().map(list, value=sf.Json).to(changed)
+    table.to(told)
+    driver = TestDriver(app, partitions=2)
+    driver.send_many(people, [("a", None, T0), ("a", 1, T0), ("a", None, T0), ("a", None, T0)])
+    assert [row.value for row in driver.rows(changed)] == [[None, 1], [1, None]]
+    assert [row.value for row in driver.rows(told)] == [1, None]
 
 
 def test_a_keyed_stream_becomes_a_table_in_its_own_stage() -> None:

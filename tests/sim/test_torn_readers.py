@@ -8,12 +8,12 @@ from stateflow.catalog.control import ControlTopic
 from stateflow.changelog.sequences import resolve
 from stateflow.checkpoint.tails import read_tails
 from stateflow.errors import TransactionAborted
+from stateflow.query.snapshot import store_snapshot
 from stateflow.record import TopicPartition
 from stateflow.runtime.opening.opening import Opener
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.task.wiring import TaskWiring
 from stateflow.scale.reading import live_state
-from stateflow.spark.table import store_snapshot
 from stateflow.store.memory import MemoryTaskStores
 from tests.sim.counting import APP, STORE, number_of
 from tests.sim.crashing import CrashPlan

@@ -22,7 +22,8 @@ from stateflow.scale.engine import InProcess
 from stateflow.scale.generation import preparing
 from stateflow.scale.plan import make_plan
 from stateflow.scale.reading import live_state
-from stateflow.scale.start import ScaleSettings, start
+from stateflow.scale.settings import ScaleSettings
+from stateflow.scale.start import start
 from tests.sim.counting import APP, STORE, number_of
 from tests.sim.crashing import Crash
 from tests.sim.imaged import Machine

@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from stateflow.clock import ManualClock
 from stateflow.log.base import TopicSpec
 from stateflow.log.memory import MemoryCluster
 from stateflow.log.reading import read_topic
+from stateflow.operators import timers as timing
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.worker.lag import source_ends
 from stateflow.runtime.worker.launch import rocks_opener
@@ -107,6 +110,24 @@ def test_due_timers_fire_in_the_epoch_and_in_idle_time(tmp_path: Path) -> None:
     query.clock.advance(seconds=10)
     assert query.micro_batches() == 1, "woken again, in case a timer is due"
     assert len(query.ends()) == 5
+
+
+def test_a_record_waits_in_the_epoch_until_its_keys_timers_have_fired_in_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timing, "TIMERS_PER_TURN", 2)
+    query = Query(tmp_path)
+    query.click(*[f"k{number}" for number in range(9)], second=1)
+    query.micro_batches()
+    query.click("k3", "k3", second=100)
+    query.micro_batches()
+    assert query.ends() == [(b"k%d" % number, b'["event",1,1]') for number in range(9)]
+    query.end_input()
+    query.micro_batches()
+    assert [end for end in query.ends() if end[0] == b"k3"] == [
+        (b"k3", b'["event",1,1]'),
+        (b"k3", b'["event",3,2]'),
+    ]
 
 
 def test_the_end_of_the_input_fires_what_is_pending(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,26 +18,38 @@ import pytest
 from pyspark import cloudpickle
 
 from stateflow.catalog.names import changelog_topic
+from stateflow.checkpoint.image_selection import install_best
+from stateflow.checkpoint.jobs import RestoreJob, jobs_of
+from stateflow.checkpoint.recovery import run_job
 from stateflow.clock import SystemClock
 from stateflow.errors import ConfigError, OffsetOutOfRange
 from stateflow.lab.applications.written import STORES, WrittenApp
+from stateflow.lab.spark_bench.measure import SparkLoad, measure_spark
 from stateflow.log.base import Cluster, TopicSpec
 from stateflow.log.kafka import KafkaCluster
+from stateflow.query.columns import TableSpec
+from stateflow.query.snapshot import store_snapshot, topic_snapshot
 from stateflow.record import OffsetRange, TopicPartition
 from stateflow.routing import RoutingTable
 from stateflow.scale import generation as generations
 from stateflow.scale import progress
+from stateflow.scale.exchange import Inbox, Sending
 from stateflow.scale.progress import Progress
-from stateflow.scale.repartition import MoveJob, MoveResult, move_partition
-from stateflow.scale.start import ScaleSettings, start
-from stateflow.spark.columns import TableSpec
+from stateflow.scale.progress_group import SliceProgress
+from stateflow.scale.ranges import ChangelogRange, RangeRead
+from stateflow.scale.recover import RecoverSettings, recover
+from stateflow.scale.settings import RangeSettings, ScaleSettings
+from stateflow.scale.start import start
+from stateflow.scale.state_move import RangeJob, SliceDone, SliceJob, send_state, write_slice
 from stateflow.spark.connection import Connection
 from stateflow.spark.engine import SparkEngine
 from stateflow.spark.jobs.snapshot import write_snapshot
 from stateflow.spark.session import spark_session
 from stateflow.spark.submit import Submission, template
-from stateflow.spark.table import snapshot_frame, store_snapshot, topic_snapshot
+from stateflow.spark.table import snapshot_frame
 from stateflow.state.layout import index_bytes, prefixed_key, routing_key, window_key
+from stateflow.store.resources import RocksResources
+from stateflow.store.rocks import RocksTaskStores
 from stateflow.testing.broker import TestBroker
 
 if TYPE_CHECKING:
@@ -108,37 +120,59 @@ def test_repartition_keeps_everything(
     outcome = start(cluster, app.app, routing.entry(), engine, SystemClock(), on_progress=seen.append)
     assert outcome.engine == "spark"
     assert_everything_kept(app, 1, routing)
-    assert seen[-1].slots_done == seen[-1].slots_total > 3000
+    assert seen[-1].step == "auditing"
+    moved = [each for each in seen if each.step == "moving"]
+    assert moved[-1].slots_done == moved[-1].slots_total > 3000
+    assert moved[-1].records_read_total > 3000
+    live = sum(map(len, app.expected.values()))
+    assert moved[-1].records_written_total == live + 40, "told by executors, unread records included"
 
 
 @dataclass(frozen=True)
-class KilledOnce:
-    """Moves a part of partition 1 of each topic, then dies as an executor does; later attempts go through."""
+class KilledReader:
+    """Sends a part of a sub-range, then dies as an executor does, once per topic; later attempts go through."""
 
     folder: str
 
-    def __call__(self, cluster: Cluster, job: MoveJob) -> MoveResult:
-        marker = Path(self.folder) / f"{job.source.topic}-{job.source.partition}"
-        if job.source.partition == 1 and not marker.exists():
+    def __call__(self, cluster: Cluster, job: RangeJob) -> Sending[RangeRead]:
+        marker = Path(self.folder) / f"read-{job.part.source.topic}"
+        sending = send_state(cluster, job)
+        if not marker.exists():
             marker.touch()
-            half = (job.offsets.offset_first + job.offsets.offset_next) // 2
+            yield next(sending)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return (yield from sending)
+
+
+@dataclass(frozen=True)
+class KilledWriter:
+    """Dies in the open transaction of one slice of each store, as an executor does; later attempts go through."""
+
+    folder: str
+
+    def __call__(self, cluster: Cluster, job: SliceJob, inbox: Inbox) -> SliceDone:
+        marker = Path(self.folder) / f"written-{job.target_topic}"
+        if not marker.exists():
+            marker.touch()
             writer = cluster.writer(job.transactional_id)
             writer.begin()
             writer.send(job.target_topic, b"key-1", b"of a dead attempt", partition=0, timestamp_ms=1)
-            writer.send_offsets({job.source: job.progress(half)}, job.group, None)
+            writer.send_offsets({job.slot.partition: SliceProgress(1, 1).committed()}, job.slot.group, None)
             os.kill(os.getpid(), signal.SIGKILL)
-        return move_partition(cluster, job)
+        return write_slice(cluster, job, inbox)
 
 
 class KillingEngine(SparkEngine):
-    """Runs moves through :class:`KilledOnce`."""
+    """Moves through :class:`KilledReader` and :class:`KilledWriter`."""
 
     def __init__(self, session: SparkSession, connection: Connection, folder: Path) -> None:
         super().__init__(session, connection)
-        self._work = KilledOnce(str(folder))
+        self._folder = str(folder)
 
-    def run(self, work: Any, jobs: Any) -> Any:
-        return super().run(self._work if work is move_partition else work, jobs)
+    def exchange(self, send: Any, senders: Any, find: Any, finders: Any, on_done: Any = None) -> Any:
+        if find is write_slice:
+            send, find = KilledReader(self._folder), KilledWriter(self._folder)
+        return super().exchange(send, senders, find, finders, on_done)
 
 
 def test_killed_python_workers_are_replaced_and_count_once(
@@ -147,28 +181,84 @@ def test_killed_python_workers_are_replaced_and_count_once(
     app = written(cluster, 3)
     engine = KillingEngine(session, Connection(broker.bootstrap), tmp_path)
     routing = RoutingTable.modulo(5)
-    settings = ScaleSettings(chunk_records_max=100)
+    settings = ScaleSettings(chunk_records_max=700, ranges=RangeSettings(slots_min=200))
     start(cluster, app.app, routing.entry(), engine, SystemClock(), settings=settings)
-    assert len(list(tmp_path.iterdir())) == len(STORES) + 1, "one executor was killed per topic"
+    assert len(list(tmp_path.iterdir())) == 2 * len(STORES), "executors were killed reading and writing"
     assert_everything_kept(app, 1, routing)
 
 
-def test_an_error_that_no_attempt_cures_comes_back_typed(
+def test_readers_that_fail_for_good_let_no_slice_be_written(
     cluster: KafkaCluster, broker: TestBroker, session: SparkSession
 ) -> None:
-    name = f"gone-{uuid.uuid4().hex[:8]}"
-    cluster.create([TopicSpec(name, 1)])
-    job = MoveJob(
-        app=name,
+    app = written(cluster, 2)
+    engine = SparkEngine(session, Connection(broker.bootstrap))
+    source = TopicPartition(changelog_topic(app.app, "totals"), 0)
+    cluster.create([TopicSpec(f"{app.app}-target", 1)])
+    job = SliceJob(
+        app=app.app,
         generation=1,
-        source=TopicPartition(name, 0),
-        offsets=OffsetRange(50, 60),
-        target_topic=name,
-        layout=None,
+        target_topic=f"{app.app}-target",
+        layout="plain",
         routing=RoutingTable.modulo(1).entry(),
+        number=0,
+        slices=1,
+        slots=60,
+        transaction_bytes_max=1 << 20,
     )
+    parts = [OffsetRange(0, 10), OffsetRange(99_950, 99_960)]
+    senders = [
+        RangeJob(part=ChangelogRange(source, part, None), slices=1, finders={0: 0}, memory_bytes_max=1 << 20)
+        for part in parts
+    ]
     with pytest.raises(OffsetOutOfRange):
-        SparkEngine(session, Connection(broker.bootstrap)).run(move_partition, [job])
+        engine.exchange(send_state, senders, write_slice, [job])
+    target = TopicPartition(f"{app.app}-target", 0)
+    assert cluster.ranges([target], stable=False)[target] == OffsetRange(0, 0)
+
+
+def test_the_benchmark_comes_to_the_same_in_every_way(
+    broker: TestBroker, session: SparkSession, tmp_path: Path
+) -> None:
+    load = SparkLoad(records=2_000, keys=300, partitions_from=1, partitions_to=3)
+    found = measure_spark(broker.bootstrap, load, tmp_path, lambda _: None)
+    assert found["same_result"] is True
+    assert found["keys_per_second"]["own_repartition"] > 0
+    assert set(found["ratios"]) == {
+        "move_to_plain",
+        "recover_to_plain",
+        "snapshot_to_plain",
+        "move_to_own_repartition",
+        "move_audited_to_own_repartition",
+    }
+    assert set(found["cpu_seconds"]) == set(found["seconds"]) - {"move"}
+
+
+# --- recovery -------------------------------------------------------------------------------------------
+
+
+def test_images_recovered_by_spark_tasks_equal_a_replay(
+    cluster: KafkaCluster, broker: TestBroker, session: SparkSession, tmp_path: Path
+) -> None:
+    app, images = written(cluster, 2), str(tmp_path / "images")
+    catalog = generations.load_catalog(cluster, app.app)
+    engine = SparkEngine(session, Connection(broker.bootstrap))
+    settings = RecoverSettings(slots_min=100, ranges_per_lane=8)
+    done = recover(cluster, catalog, engine, SystemClock(), scratch=images, images=images, settings=settings)
+    assert done.ranges >= 4 * done.tasks
+    for job in jobs_of(catalog, cluster.cluster_id, tmp_path / "fresh"):
+        fetched = install_best(cluster, job, images, SystemClock(), lambda: False)
+        assert fetched is not None
+        replay = replace(job, directory=replace(job.directory, path=tmp_path / "replayed" / job.task))
+        run_job(cluster, replay, RocksResources(), lambda _: None, lambda: False)
+        assert _content(job) == _content(replay)
+
+
+def _content(job: RestoreJob) -> dict[str, object]:
+    stores = RocksTaskStores.open(job.directory, job.changelogs, RocksResources())
+    try:
+        return {name: (stores.position(name), [*stores.reader(name).scan()]) for name in job.changelogs}
+    finally:
+        stores.close()
 
 
 # --- snapshot -------------------------------------------------------------------------------------------

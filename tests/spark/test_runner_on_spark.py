@@ -30,8 +30,9 @@ from stateflow.runtime.worker.prepare import prepare
 from stateflow.scale.engine import InProcess
 from stateflow.scale.start import start
 from stateflow.spark.connection import Connection
+from stateflow.spark.driver import Pipeline
 from stateflow.spark.presence import presence
-from stateflow.spark.runner import Pipeline, PipelineSettings, PipelineTotals, run_spark
+from stateflow.spark.runner import PipelineSettings, PipelineTotals, run_spark
 from stateflow.spark.session import spark_session
 from stateflow.testing.broker import TestBroker
 
@@ -168,7 +169,7 @@ def refusing_topology(app: str) -> Topology:
     def build(context: StageContext) -> Refuse:
         return Refuse(context, f"{app}-out")
 
-    return Topology(app, (lines, Stage(counts.name, counts.inputs, counts.stores, (), (), build)))
+    return Topology(app, (lines, Stage(counts.name, counts.inputs, counts.stores, counts.outputs, (), build)))
 
 
 def test_an_error_of_user_code_ends_the_query_with_its_own_type(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from click.testing import CliRunner
 
 from stateflow.cli.jobs import command
 from stateflow.errors import ConfigError, JobFailed, OffsetOutOfRange
-from stateflow.spark.engine import Failure, last_line
+from stateflow.spark.failure import Failure, last_line
 from stateflow.spark.jvm import VECTOR_MODULE, spark_java_home
 from stateflow.spark.session import SparkSettings, spark_conf
 from stateflow.spark.submit import JOBS, Submission, template, templates, write_copy
@@ -40,7 +41,7 @@ def test_every_template_says_what_it_does_and_how_to_run_it() -> None:
     assert [job.name for job in templates()] == list(JOBS)
     for job in templates():
         assert job.summary.endswith(".")
-        assert f"spark-submit {job.name}.py" in job.source
+        assert f"spark-submit {job.path.name}" in job.source
         assert '__name__ == "__main__"' in job.source
 
 
@@ -77,6 +78,19 @@ def test_the_submit_command_passes_options_on(tmp_path: Path) -> None:
     assert words[-3:] == ["--app", "a", "--json"]
     submission = Submission(program=tmp_path / "x.py", arguments=["a"], conf={})
     assert submission.environment()["PYSPARK_PYTHON"]
+
+
+def test_a_cluster_keeps_the_python_that_it_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", "./environment/bin/python")
+    for master, expected in (
+        ("spark://there:7077", "./environment/bin/python"),
+        ("local[2]", sys.executable),
+    ):
+        submission = Submission(program=tmp_path / "x.py", arguments=[], conf={}, master=master)
+        assert submission.environment()["PYSPARK_PYTHON"] == expected
+        assert submission.environment()["PYSPARK_DRIVER_PYTHON"] == sys.executable
 
 
 def test_an_error_comes_back_from_an_executor_as_itself() -> None:

@@ -90,7 +90,7 @@ def test_main_names_the_application_to_the_command_line(script: Path) -> None:
 
 def test_import_is_light() -> None:
     heavy = ["pyspark", "click", "confluent_kafka", "rocksdict", "fastavro", "numpy", "pandas", "pyarrow"]
-    heavy += ["tomllib", "difflib", "sysconfig", "_hashlib", "email", "importlib.metadata"]
+    heavy += ["tomllib", "difflib", "sysconfig", "_hashlib", "email", "importlib.metadata", "asyncio", "ssl"]
     code = f"import sys, stateflow; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

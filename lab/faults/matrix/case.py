@@ -72,6 +72,7 @@ def run_case(case: Case, lane: Lane, place: Path) -> Result:
     settings = {
         "STATEFLOW_GUARANTEE": case.guarantee,
         "STATEFLOW_COMMIT_MODE": case.commit_mode,
+        "STATEFLOW_SHARED_WRITERS": str(case.shared_writers),
         **SETTINGS.get(case.situation, {}),
     }
     app = f"faults-{uuid.uuid4().hex[:10]}"

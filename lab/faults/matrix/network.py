@@ -5,13 +5,15 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 from stateflow.catalog.names import task_id, transactional_id
+from stateflow.clock import SystemClock
 from stateflow.lab.faults.matrix.plan import Case
 from stateflow.lab.faults.matrix.site import Site
 from stateflow.lab.network.faults import Action, Caught, Fault
 from stateflow.lab.network.proxy import KafkaProxy
+from stateflow.runtime.opening.claims import ClaimsLog
 
 _CAUGHT_SECONDS = 10.0
 _LATE_SECONDS_MAX = 0.4
@@ -27,7 +29,7 @@ def spoilt(site: Site, case: Case) -> Iterator[None]:
         worker = site.worker("w0")
         site.feed(20)
         site.drain(worker)
-        caught = proxy.arm(Fault(Action(case.fault), transactional_id=_chosen(site), commits=True))
+        caught = proxy.arm(Fault(Action(case.fault), transactional_id=_chosen(site, case), commits=True))
         if not site.feed_until(lambda: caught.happened, _CAUGHT_SECONDS):
             yield
             return
@@ -47,9 +49,12 @@ def spoilt(site: Site, case: Case) -> Iterator[None]:
         yield
 
 
-def _chosen(site: Site) -> str:
-    """The transactional id of one of the application's tasks."""
+def _chosen(site: Site, case: Case) -> str:
+    """The transactional id of one of the application's tasks, or of the writer that they share."""
     catalog = site.catalog
+    if case.shared_writers:
+        with closing(ClaimsLog(site.cluster, catalog.app.app, SystemClock())) as claims:
+            return site.random.choice(claims.read().writers)
     tasks = [task_id(stage, p) for stage in sorted(catalog.stages) for p in range(catalog.partitions(stage))]
     return transactional_id(catalog.app.app, catalog.active.generation, site.random.choice(tasks))
 

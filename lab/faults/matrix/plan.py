@@ -48,6 +48,9 @@ Situation = Literal[
 _PHASES: Mapping[str, Situation] = {
     "startup": "fresh",
     "open": "reopened",
+    "claim": "reopened",
+    "fence": "reopened",
+    "release": "rebalancing",
     "takeover": "torn",
     "restore": "emptied",
     "process": "running",
@@ -89,6 +92,9 @@ _EXACTLY_ONCE_ONLY = (
     "commit.after_end_txn",
 )
 _EXACTLY_ONCE_PHASES = ("takeover", "network")
+_SHARED_PHASES = ("claim", "fence", "release")
+"""Reached only where the tasks of a worker share a writer."""
+_OTHER_SHARING_PHASES = ("open", "takeover", "commit", "handover", "stop")
 _ONCE_ONLY_HITS = ("handover.assigned", "purge.before", "purge.after")
 _OTHER_GUARANTEE_PHASES = ("process", "commit", "flush", "open", "restore", "handover")
 
@@ -103,6 +109,7 @@ class Case:
     seed: int
     guarantee: Guarantee = "exactly-once"
     commit_mode: CommitMode = "standard"
+    shared_writers: int = 0
 
     @property
     def phase(self) -> str:
@@ -123,11 +130,13 @@ class Case:
     def __str__(self) -> str:
         extra = "" if self.guarantee == "exactly-once" else " at-least-once"
         extra += "" if self.commit_mode == "standard" else f" {self.commit_mode}"
+        extra += " shared" if self.shared_writers else ""
         return f"{self.point}:{self.fault} #{self.repetition}{extra}"
 
 
 def full_plan(seed: int, repetitions: int = 3) -> list[Case]:
-    """Each point × fault ``repetitions`` times; where it differs, once more at least once and once in paranoid mode."""
+    """Each point × fault ``repetitions`` times; where it differs, once more at least once, in paranoid mode, and with
+    tasks that share a writer."""
     cases = [case for number in range(repetitions) for case in _sweep(seed, number)]
     for point in POINTS:
         for fault in PROCESS_FAULTS:
@@ -138,6 +147,13 @@ def full_plan(seed: int, repetitions: int = 3) -> list[Case]:
                 cases.append(_case(seed, point, fault, repetitions, guarantee="at-least-once"))
             if phase_of(point) in ("commit", "takeover") and point not in _AT_LEAST_ONCE_ONLY:
                 cases.append(_case(seed, point, fault, repetitions, commit_mode="paranoid"))
+            if phase_of(point) in _OTHER_SHARING_PHASES:
+                guarantee = _guarantee(point)
+                cases.append(_case(seed, point, fault, repetitions, guarantee=guarantee, shared_writers=1))
+    for point in NETWORK_POINTS:
+        # Repeated by something else than the client, an EndTxn may let outputs out twice here, too.
+        spoilt = [fault for fault in NETWORK_FAULTS if fault != "duplicate"]
+        cases += [_case(seed, point, fault, repetitions, shared_writers=1) for fault in spoilt]
     return cases
 
 
@@ -174,7 +190,14 @@ def only(cases: Iterable[Case], wanted: Sequence[str]) -> list[Case]:
 def _sweep(seed: int, number: int) -> list[Case]:
     """Each point × fault once."""
     cases = [
-        _case(seed, point, fault, number, guarantee=_guarantee(point))
+        _case(
+            seed,
+            point,
+            fault,
+            number,
+            guarantee=_guarantee(point),
+            shared_writers=int(phase_of(point) in _SHARED_PHASES),
+        )
         for point in POINTS
         for fault in PROCESS_FAULTS
     ]
@@ -198,6 +221,7 @@ def _case(
     *,
     guarantee: Guarantee = "exactly-once",
     commit_mode: CommitMode = "standard",
+    shared_writers: int = 0,
 ) -> Case:
-    text = f"{seed} {point} {fault} {number} {guarantee} {commit_mode}"
-    return Case(point, fault, number, zlib.crc32(text.encode()), guarantee, commit_mode)
+    text = f"{seed} {point} {fault} {number} {guarantee} {commit_mode}{' shared' * shared_writers}"
+    return Case(point, fault, number, zlib.crc32(text.encode()), guarantee, commit_mode, shared_writers)

@@ -1,4 +1,4 @@
-"""Twenty bugs on purpose: each patches the real code while it is planted, and the simulation has to find it.
+"""Two dozen bugs on purpose: each patches the real code while it is planted, and the simulation has to find it.
 
 A kit that finds nothing shows that there is nothing only if it finds what is there. ``hunt(bug)`` runs seeds with one
 bug in place until a check catches it; without the bug the same seeds break no promise.
@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from stateflow.lab.faults.planted import planting, planting_time
+from stateflow.catalog.model import Guarantee
+from stateflow.lab.faults.planted import planting, planting_time, planting_writers
 from stateflow.lab.faults.simulation.history import History, Profile, generate
 from stateflow.lab.faults.simulation.simulate import process_pool, quiet, run
 
@@ -33,8 +34,19 @@ class PlantedBug:
     needs: tuple[str, ...] = ()
     """Words without which a history cannot show it: each is a step's verb, or in its detail. Others are passed over."""
 
+    setting: Callable[[History], bool] = lambda _: True
+    """Whether a history is set up such that it can show it."""
+
+    shares: bool = False
+    """Whether it is in what tasks do that share writers, or in what those do that have one each."""
+    guarantee: Guarantee | None = None
+    """Where only one of them can show it: exactly-once, a worker's proof of membership is refused, too."""
+
     def fits(self, history: History) -> bool:
         """Whether a history could show the bug."""
+        shares = history.writers if self.shares else [not writers for writers in history.writers]
+        if not all(shares) or self.guarantee not in (None, history.guarantee) or not self.setting(history):
+            return False
         return all(
             any(word == step.verb or word in step.detail for step in history.steps) for word in self.needs
         )
@@ -65,6 +77,16 @@ class Catch:
         }
 
 
+def _idle_from_the_start(history: History) -> bool:
+    """An input that says nothing at first soon counts as idle."""
+    return history.is_silent and history.idle_ms < 1_000
+
+
+def _flushes_rarely(history: History) -> bool:
+    """There are commits between two flushes, for a kill to tell what was flushed from what was not."""
+    return history.flush_ms > 1_000
+
+
 BUGS: tuple[PlantedBug, ...] = (
     PlantedBug(
         "reset_to_earliest",
@@ -79,6 +101,7 @@ BUGS: tuple[PlantedBug, ...] = (
         "crash",
         planting.position_apart,
         ("kill",),
+        _flushes_rarely,
     ),
     PlantedBug(
         "iterator_status_ignored",
@@ -165,6 +188,8 @@ BUGS: tuple[PlantedBug, ...] = (
         "an input that was idle once is not waited for again",
         "time",
         planting_time.idle_for_ever,
+        ("speak",),
+        _idle_from_the_start,
     ),
     PlantedBug(
         "idle_behind",
@@ -195,6 +220,40 @@ BUGS: tuple[PlantedBug, ...] = (
         "a task that starts again does not know how far event time had come",
         "time",
         planting_time.event_time_forgotten,
+    ),
+    PlantedBug(
+        "claims_ignored",
+        "whoever opens a task does not fence the shared writers that claimed it before",
+        "crash",
+        planting_writers.claims_ignored,
+        ("freeze", "thaw"),
+        shares=True,
+        guarantee="at-least-once",
+    ),
+    PlantedBug(
+        "claimed_in_passing",
+        "the claim of a task is released while it is written for",
+        "crash",
+        planting_writers.claimed_in_passing,
+        ("freeze", "thaw"),
+        shares=True,
+        guarantee="at-least-once",
+    ),
+    PlantedBug(
+        "writer_outlives_abort",
+        "after an abort the other tasks of the writer go on as if nothing were",
+        "crash",
+        planting_writers.writer_outlives_abort,
+        ("raise",),
+        shares=True,
+    ),
+    PlantedBug(
+        "committed_by_halves",
+        "one task commits, and what others have sent by the same writer goes with it",
+        "crash",
+        planting_writers.committed_by_halves,
+        ("kill",),
+        shares=True,
     ),
 )
 

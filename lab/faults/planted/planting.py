@@ -28,7 +28,7 @@ from stateflow.log.outgoing import Outgoing
 from stateflow.record import TopicPartition
 from stateflow.routing import RoutingTable
 from stateflow.runtime.opening import opening, takeover
-from stateflow.runtime.opening.opening import Opener
+from stateflow.runtime.opening.fencing import Fencing
 from stateflow.runtime.task import commit, task
 from stateflow.runtime.task.context import TaskContext
 from stateflow.runtime.task.wiring import TaskWiring
@@ -274,15 +274,15 @@ def commit_record_left_out() -> Iterator[None]:
 @contextmanager
 def zombie_retries() -> Iterator[None]:
     """Fenced, it makes itself a new producer, which fences its successor, and sends again what it has."""
-    real = Opener._writer
+    real = Fencing.writer
 
-    def stubborn(opener: Opener, wiring: TaskWiring) -> Writer:
-        made = real(opener, wiring)
+    def stubborn(fencing: Fencing, wiring: TaskWiring) -> Writer:
+        made = real(fencing, wiring)
         if wiring.guarantee != "exactly-once":
             return made
-        return StubbornWriter(made, opener._cluster, wiring.transactional_id)
+        return StubbornWriter(made, fencing._cluster, wiring.transactional_id)
 
-    with replaced((Opener, "_writer", stubborn)):
+    with replaced((Fencing, "writer", stubborn)):
         yield
 
 

@@ -302,9 +302,8 @@ def _complete_event_time(world: World) -> None:
         if is_complete and is_done and reached.keys() == wanted:
             return
         world.clock.advance(ms=max(_IDLE_ROUND_MS, world.history.idle_ms))
-        for (
-            machine
-        ) in world.machines:  # the third, too, if it still has tasks: it may have been left alone for long
+        for machine in world.machines:
+            # The third, too, if it still has tasks: it may have been left alone for long.
             if machine.worker is not None or machine.number < _ENDING_MACHINES:
                 world.turn(machine, 2)
     world.problems.append(f"event time does not reach {world.producers.event_ms}: {reached}")
@@ -323,10 +322,12 @@ def _is_at_rest(world: World, tasks: Sequence[TaskWiring], catalog: Catalog) -> 
     """
     running = {
         name: task
-        for machine in world.machines
+        for machine in reversed(
+            world.machines
+        )  # the first are turned to the end; others may think a task is theirs
         if machine.worker
         for name, task in machine.worker.tasks.items()
     }
-    if any(task.id not in running or running[task.id].has_pending_timers for task in tasks):
+    if any(task.id not in running or not running[task.id].is_quiet for task in tasks):
         return False
     return is_drained(world.cluster, catalog) and is_drained(world.cluster, world.wiring().catalog)

@@ -7,7 +7,7 @@ window, sends the list when it closes, and has an eventual changelog.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from functools import cache
 from typing import NamedTuple
@@ -16,6 +16,7 @@ from stateflow.app import App
 from stateflow.catalog.model import StoreEntry
 from stateflow.changelog.eventual import Eventual
 from stateflow.codec import Integer, String
+from stateflow.lab.applications.untimed import UntimedPipeline
 from stateflow.lab.faults.simulation.history import Application
 from stateflow.lab.faults.simulation.traffic import traffic
 from stateflow.operators.aggregates import Aggregate, fold
@@ -102,7 +103,7 @@ def _shared(application: Application) -> Topology:
 # --- numbers ------------------------------------------------------------------------------------------------
 
 
-class _Rekey:
+class _Rekey(UntimedPipeline):
     def __init__(self, context: StageContext) -> None:
         self._context = context
 
@@ -110,17 +111,8 @@ class _Rekey:
         keys = [value.split(b" ")[1] for value in batch.values]
         self._context.rekey_many("by-key", keys, batch.values, batch.timestamps_ms)
 
-    def advance(self, watermark_ms: int) -> None:
-        """Keeps nothing that waits for event time."""
 
-    def finish(self, watermark_ms: int, horizons_ms: list[int]) -> None:
-        """Nothing is pending."""
-
-    def statistics(self) -> Iterator[tuple[str, int]]:
-        return iter(())
-
-
-class _Number:
+class _Number(UntimedPipeline):
     """Keeps the ids of each key's operations, in order, as text; an operation of the kind *clear* deletes them."""
 
     def __init__(self, context: StageContext) -> None:
@@ -140,15 +132,6 @@ class _Number:
             store.put(key, ids)
             results.append(b"%d %d" % (op.id, ids.count(b" ") + 1))
         self._context.send_many("numbers-out", batch.keys, results, batch.timestamps_ms)
-
-    def advance(self, watermark_ms: int) -> None:
-        """Keeps nothing that waits for event time."""
-
-    def finish(self, watermark_ms: int, horizons_ms: list[int]) -> None:
-        """Nothing is pending."""
-
-    def statistics(self) -> Iterator[tuple[str, int]]:
-        return iter(())
 
 
 def _numbers() -> Topology:

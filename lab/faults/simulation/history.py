@@ -63,6 +63,8 @@ class History:
     partitions: int
     keys: int
     commit_ms: int
+    commit_min_ms: int
+    """The least that a worker with time to spare lets pass between two commits."""
     flush_ms: int
     polls: tuple[int, ...]
     """Records per poll, of one life of a worker after the other."""
@@ -76,6 +78,8 @@ class History:
     """What a slice takes at most, whatever is in it. Turns of a worker end after 10 ms here."""
     is_silent: bool
     """The second topic says nothing at first."""
+    writers: tuple[int, ...]
+    """Writers that the tasks of a worker share, 0 for one per task; of one life of a worker after the other."""
     steps: tuple[Step, ...]
 
     def only(self, steps: Sequence[Step]) -> History:
@@ -108,6 +112,7 @@ def generate(seed: int, profile: Profile | None = None) -> History:
         keys=300 if has_many else more.choice(_KEYS),
         # Between two turns nothing is uncommitted then, so that a life at least once is exact unless a fault strikes.
         commit_ms=rng.choice((0, 0, 15)) * (chosen != "switch"),
+        commit_min_ms=random.Random(f"pace-{seed}").choice((2, 15)),  # noqa: S311 - of its own: see above
         flush_ms=rng.choice((0, 20, 30_000)),
         polls=tuple(more.choice(_polls(has_bulk=has_bulk, has_many=has_many)) for _ in range(4)),
         idle_ms=more.choice(_IDLE_MS),
@@ -115,8 +120,14 @@ def generate(seed: int, profile: Profile | None = None) -> History:
         is_silent=more.random() < 0.5,
         slices=(512,) if has_many or has_bulk else tuple(more.choice(_SLICES) for _ in range(4)),
         slice_ms=more.choice(_SLICE_MS) * (not has_many and not has_bulk),
+        writers=_writers(random.Random(f"writers-{seed}")),  # noqa: S311 - of its own: see above
         steps=steps,
     )
+
+
+def _writers(rng: random.Random) -> tuple[int, ...]:
+    """Some histories have one writer per task throughout, some share them throughout, in others it changes."""
+    return tuple(rng.choice(rng.choice(((0,), (1,), (2,), (0, 1), (0, 1, 2)))) for _ in range(4))
 
 
 def _polls(*, has_bulk: bool, has_many: bool) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
@@ -21,6 +22,7 @@ from stateflow.store.directory import TaskDirectory, task_directory
 from stateflow.store.resources import RocksResources
 from stateflow.store.rocks import POSITIONS_FAMILY, RocksTaskStores
 
+_LOOK_SECONDS, _LOOKS_MAX = 0.001, 10_000
 _FLIPPED_AT = 12
 """Within the first block, which holds entries; the footer and the index stay whole."""
 
@@ -68,7 +70,7 @@ class RocksDisk:
                 _let_go(stores)
                 continue
             copy = path.with_name(f"{path.name}.copy")
-            shutil.copytree(path, copy)
+            _copy(stores, copy)
             _let_go(stores)
             shutil.rmtree(path)
             copy.rename(path)
@@ -87,7 +89,7 @@ class RocksDisk:
             copy = self.state_dir / f"backup-{len(self._backups)}"
             if stores.is_open and not copy.exists():
                 stores.flush()
-                shutil.copytree(path, copy)
+                _copy(stores, copy)
                 self._backups[path] = copy
 
     def reinstate(self) -> None:
@@ -124,6 +126,25 @@ class RocksDisk:
 
     def _directory(self, cluster: Cluster, wiring: TaskWiring) -> TaskDirectory:
         return task_directory(self.state_dir, wiring.app, cluster.cluster_id, wiring.generation, wiring.id)
+
+
+def _copy(stores: RocksTaskStores, copy: Path) -> None:
+    """What is in the files now. Nobody writes meanwhile, but compactions in the background replace files."""
+    families = [stores.family(name) for name in (*stores.stores, POSITIONS_FAMILY)]
+
+    def is_at_rest() -> bool:
+        properties = ["num-running-compactions", "num-running-flushes"]
+        if not families[0].property_int_value("rocksdb.background-errors"):  # then none begins any more
+            properties += ["compaction-pending", "mem-table-flush-pending"]
+        return not any(
+            family.property_int_value(f"rocksdb.{name}") for family in families for name in properties
+        )
+
+    for _ in range(_LOOKS_MAX):
+        if is_at_rest():
+            break
+        time.sleep(_LOOK_SECONDS)
+    shutil.copytree(stores.directory.path, copy)
 
 
 def _let_go(stores: RocksTaskStores) -> None:

@@ -26,7 +26,8 @@ from stateflow.lab.faults.simulation.recreating import recreated
 from stateflow.lab.faults.simulation.traffic_checks import examine_traffic
 from stateflow.lab.faults.simulation.window_checks import examine_minutes
 from stateflow.lab.faults.simulation.world import World
-from stateflow.lab.pool import end_with_parent
+from stateflow.operators import timers as timing
+from stateflow.scale.processes import end_with_parent
 
 _CHUNK_SEEDS = 50
 _DAMAGED_MAX = 4
@@ -206,7 +207,8 @@ def _simulate_chunk(seeds: Sequence[int], profile: Profile | None) -> Simulation
 def run(history: History) -> Ended:
     """Let one history happen."""
     world = World(history)
-    with failpoints.handled(world.at):
+    in_turns = history.application == "minutes" and history.seed % 2
+    with failpoints.handled(world.at), _turns_of(1 if in_turns else timing.WINDOWS_PER_TURN):
         try:
             findings = _findings(world)
         finally:
@@ -222,6 +224,17 @@ def run(history: History) -> Ended:
         len(notes.batches),
         notes.judged,
     )
+
+
+@contextmanager
+def _turns_of(windows: int) -> Iterator[None]:
+    """Windows that are due close in turns of so many: histories have few of them, and commits between are wanted."""
+    before = timing.WINDOWS_PER_TURN, timing.WINDOWS_PER_CHUNK
+    timing.WINDOWS_PER_TURN, timing.WINDOWS_PER_CHUNK = windows, min(windows, timing.WINDOWS_PER_CHUNK)
+    try:
+        yield
+    finally:
+        timing.WINDOWS_PER_TURN, timing.WINDOWS_PER_CHUNK = before
 
 
 def _findings(world: World) -> list[Finding]:

@@ -18,6 +18,8 @@ from stateflow.log.outgoing import Outgoing
 from stateflow.record import TopicPartition
 
 LATE_END_TXN = "late EndTxn"
+_SHARED = "-writer-"
+_REKEYED = "-repartition"
 
 
 class Tear:
@@ -151,16 +153,31 @@ class _ProcessNetwork:
             self._process.tear.before_call(self._process, writer, touched)
 
 
+class _SharedNetwork(_ProcessNetwork):
+    """The network of a writer that stages share. A task without state has no commit record to tell by what of its
+    outputs is void, so a request is not late while there are any."""
+
+    def before_call(self, writer: MemoryWriter, touched: set[TopicPartition]) -> None:
+        """Tear if it is time."""
+        if not any(_REKEYED in partition.topic for partition in touched):
+            super().before_call(writer, touched)
+
+
 def _names(partitions: set[TopicPartition]) -> str:
     return ", ".join(map(str, sorted(partitions)))
 
 
 def torn(real: Any, process: Process, transactional_id: str | None, stage: str) -> Any:
     """The writer as the process sees it: on a torn network where it writes for the stage that keeps state."""
-    is_torn = process.tears and transactional_id is not None and f"-{stage}-" in transactional_id
-    if is_torn and isinstance(
-        real, DelayedWriter
-    ):  # a late request finds what has arrived, not what was sent
-        real.inner = TornWriter(real.real, _ProcessNetwork(process))
+    if not process.tears or transactional_id is None:
         return real
-    return TornWriter(real, _ProcessNetwork(process)) if is_torn else real
+    if _SHARED in transactional_id:
+        network: Network = _SharedNetwork(process)
+    elif f"-{stage}-" in transactional_id:
+        network = _ProcessNetwork(process)
+    else:
+        return real
+    if isinstance(real, DelayedWriter):  # a late request finds what has arrived, not what was sent
+        real.inner = TornWriter(real.real, network)
+        return real
+    return TornWriter(real, network)

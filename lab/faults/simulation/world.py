@@ -34,7 +34,8 @@ from stateflow.runtime.task.wiring import Wiring
 from stateflow.runtime.worker.prepare import prepare
 from stateflow.runtime.worker.worker import Worker
 from stateflow.scale.engine import InProcess
-from stateflow.scale.start import ScaleSettings, start
+from stateflow.scale.settings import ScaleSettings
+from stateflow.scale.start import start
 
 _START_MS = 1_700_000_000_000
 _TURN_MS = 5
@@ -301,6 +302,7 @@ class World:
         history = self.history
         return WorkerSettings(
             commit_interval_seconds=history.commit_ms / 1000,
+            commit_interval_min_seconds=history.commit_min_ms / 1000,
             poll_records_max=history.polls[self._lives_total % len(history.polls)],
             poll_timeout_seconds=0,
             slice_records_first=1 + self._lives_total % 3,
@@ -310,6 +312,7 @@ class World:
             idle_seconds=history.idle_ms / 1000,
             flush_interval_seconds=history.flush_ms / 1000,
             purge_interval_seconds=history.flush_ms / 1000,
+            shared_writers=history.writers[self._lives_total % len(history.writers)],
             commit_mode="paranoid" if self.paranoid else "standard",
             member=machine.name if history.static_members else None,
         )

@@ -52,8 +52,8 @@ class Admin:
         """Use another client from here on: one that has lost all brokers may know what was so before, for ever.
 
         librdkafka 2.16 then asks for coordinators through a connection that it has given up, or leaders of an epoch
-        that is over. The old client is kept until no
-        request can be on its way in it any more, as those would be left without an answer.
+        that is over. The old client is kept until no request can be on its way in it any more, as those would be left
+        without an answer. The consumers that ask coordinators may be in the same state, and go with it.
         """
         now_seconds = self.clock.monotonic_seconds()
         with self._lock:
@@ -63,6 +63,7 @@ class Admin:
             while self._replaced[0][0] < now_seconds - 2 * self.timeout_seconds:
                 self._replaced.popleft()
             self.client, self._made_seconds = self._made(), now_seconds
+        self.coordinators.replace()
 
     def is_reachable(self) -> bool:
         """Whether a client without a past reaches a broker. Takes up to seconds."""

@@ -12,20 +12,24 @@ from stateflow.errors import TopicMissing
 from stateflow.log.base import Committed, GroupListener, TopicInfo, TopicSpec
 from stateflow.log.kafka.admin import Admin
 from stateflow.log.kafka.consumer import KafkaGroupConsumer
-from stateflow.log.kafka.end_watch import EndWatch
+from stateflow.log.kafka.end_watch import EndWatch, sent_once_seconds
 from stateflow.log.kafka.endtxn_guard import EndTxnGuard
 from stateflow.log.kafka.housekeeping import Housekeeping
 from stateflow.log.kafka.offsets import Offsets
+from stateflow.log.kafka.outage_guard import OutageGuard
 from stateflow.log.kafka.reader import KafkaReader
 from stateflow.log.kafka.settings import (
     KafkaOptions,
     admin_settings,
     checked,
+    client_batch_bytes,
+    client_record_bytes_max,
     member_settings,
     reader_settings,
     writer_settings,
 )
 from stateflow.log.kafka.topics import Topics
+from stateflow.log.kafka.transactions import KafkaTransactions
 from stateflow.log.kafka.writer import KafkaWriter
 from stateflow.record import OffsetRange, TopicPartition
 
@@ -49,6 +53,7 @@ class KafkaCluster:
         self.bootstrap = bootstrap
         self._settings = checked(client_settings or {})
         self._options = options or KafkaOptions()
+        self._batch_bytes = client_batch_bytes(self._settings)
         self._clock = clock or SystemClock()
         self._admin = Admin(
             bootstrap,
@@ -59,6 +64,7 @@ class KafkaCluster:
         self._topics = Topics(self._admin)
         self._offsets = Offsets(self._admin)
         self._housekeeping = Housekeeping()
+        self.transactions = KafkaTransactions(self._admin, self._settings)
 
     def __repr__(self) -> str:
         return f"KafkaCluster({self.bootstrap!r})"
@@ -95,6 +101,14 @@ class KafkaCluster:
     def topic_config(self, topic: str) -> dict[str, str]:
         """Effective settings of a topic."""
         return self._topics.config(topic)
+
+    def record_bytes_max(self, topic: str) -> int:
+        """The largest record that a topic takes, and the client."""
+        return min(self._topics.record_bytes_max(topic), client_record_bytes_max(self._settings))
+
+    def fit_batches(self, topics: Iterable[str]) -> None:
+        """Writers made from now on send no more at a time than each of these topics takes."""
+        self._batch_bytes = self._topics.fitting_batch_bytes(self._batch_bytes, topics)
 
     def alter_topic_config(self, topic: str, changes: Mapping[str, str | None]) -> None:
         """Set topic settings; None removes an override."""
@@ -133,12 +147,14 @@ class KafkaCluster:
             self._options.unreachable_seconds,
         )
 
-    def writer(self, transactional_id: str | None = None) -> KafkaWriter | EndTxnGuard:
+    def writer(self, transactional_id: str | None = None) -> KafkaWriter | OutageGuard:
         """A new writer. With a transactional id, every older writer of that id is fenced on return."""
-        watch = EndWatch()
         beside = self._housekeeping.served_total
+        settings = writer_settings(self.bootstrap, self._settings, self._options, transactional_id, beside)
+        settings["batch.size"] = self._batch_bytes
+        watch = EndWatch(has_statistics=bool(settings.get("statistics.interval.ms")))
         writer = KafkaWriter(
-            writer_settings(self.bootstrap, self._settings, self._options, transactional_id, beside),
+            settings,
             self._admin,
             self._topics,
             self._outsider_metadata,
@@ -146,7 +162,9 @@ class KafkaCluster:
         )
         if transactional_id is None:
             return writer
-        return EndTxnGuard(writer, watch, self._admin.clock, self._housekeeping)
+        clock = self._admin.clock
+        guard = EndTxnGuard(writer, watch, clock, self._housekeeping, sent_once_seconds(settings))
+        return OutageGuard(guard, clock)
 
     def group_consumer(
         self,
@@ -174,8 +192,13 @@ class KafkaCluster:
             independent=independent,
         )
 
+    def is_reachable(self) -> bool:
+        """Whether any broker answers a client that was made just now. Takes up to 3 s."""
+        return self._admin.is_reachable()
+
     def close(self) -> None:
-        """The administrative connection ends with this object."""
+        """Close what waits for requests; the administrative connection ends with this object."""
+        self.transactions.close()
 
     def _outsider_metadata(self, group: str) -> object:
         """What ``send_offsets_to_transaction`` takes from one who is not a member: the group's name alone."""

@@ -55,6 +55,14 @@ class Coordinators:
                 "The coordinator of %s answers: %s", group, raised
             )  # that it will not tell is an answer
 
+    def replace(self) -> None:
+        """Ask with new consumers from here on: as other clients, one may not find back to the brokers after an outage.
+
+        A question that is on its way in one of them goes on there, and the client ends with it.
+        """
+        with self._lock:
+            self._asking.clear()
+
     def _consumer(self, group: str, level: str) -> Consumer:
         with self._lock:
             asked, consumer = self._asking.get(level, ("", None))

@@ -1,9 +1,10 @@
 """A transactional writer that sends nothing while the end of its last transaction may still be on its way.
 
-The wait is for the client's next statistics, 0.1 s at most, and costs no time: what is sent meanwhile is kept here.
-When they show that the last EndTxn was sent more than once, the first copy may still arrive and end whatever is open
-by then. So nothing is ever sent again: the transaction fails, and its owner opens a new writer, which gets a new
-producer epoch. ``docs/exactly-once.md`` tells what would happen otherwise.
+A commit that was answered soon was asked for once (``end_watch.py``), and nothing waits. One that took longer is in
+doubt until the client's next statistics; what is sent meanwhile is kept here. When they show that the last EndTxn was
+sent more than once, the first copy may still arrive and end whatever is open by then. So nothing is ever sent again:
+the transaction fails, and its owner opens a new writer, which gets a new producer epoch. The same where a client tells
+no statistics. ``docs/exactly-once.md`` tells what would happen otherwise.
 """
 
 from __future__ import annotations
@@ -33,9 +34,17 @@ class EndTxnGuard(ForwardingWriter):
     """
 
     def __init__(
-        self, writer: KafkaWriter, watch: EndWatch, clock: Clock, housekeeping: Housekeeping
+        self,
+        writer: KafkaWriter,
+        watch: EndWatch,
+        clock: Clock,
+        housekeeping: Housekeeping,
+        sent_once_seconds: float,
     ) -> None:
         super().__init__(writer)
+        self._sent_once_seconds = sent_once_seconds
+        self._has_content = False
+        """Something of the open transaction was sent. An empty one ends without a request."""
         self._client = writer
         self._watch = watch
         self._clock = clock
@@ -69,6 +78,7 @@ class EndTxnGuard(ForwardingWriter):
         """Begin a transaction."""
         with self._turn:
             self._raise_failure()
+            self._has_content = False
             super().begin()
 
     def append(self, records: Outgoing) -> None:
@@ -81,7 +91,7 @@ class EndTxnGuard(ForwardingWriter):
                 self._waiting.append(records)
                 return
             self._send_waiting()
-            super().append(records)
+            self._send(records)
 
     def send_offsets(
         self, offsets: Mapping[TopicPartition, Committed], group: str, member: GroupMetadata | None
@@ -90,6 +100,7 @@ class EndTxnGuard(ForwardingWriter):
         with self._turn:
             self._settle()
             super().send_offsets(offsets, group, member)
+            self._has_content = self._has_content or bool(offsets)
 
     def flush(self, timeout_seconds: float = 60.0) -> None:
         """Wait until everything sent so far is acknowledged."""
@@ -101,8 +112,13 @@ class EndTxnGuard(ForwardingWriter):
         """Commit the transaction."""
         with self._turn:
             self._settle()
-            appended = super().commit(timeout_seconds)
-            self._ended()
+            sent_once = False
+            self._watch.ending()
+            try:
+                appended = super().commit(timeout_seconds)
+                sent_once = self._has_content and self._client.end_seconds < self._sent_once_seconds
+            finally:  # a failure may have aborted it
+                self._ended(sent_once=sent_once)
             return appended
 
     def abort(self) -> None:
@@ -110,6 +126,7 @@ class EndTxnGuard(ForwardingWriter):
         with self._turn:
             self._waiting.clear()
             self._failure = None  # it concerned what is given up here; a client that is broken says so again
+            self._watch.ending()
             try:
                 super().abort()
             finally:
@@ -128,19 +145,27 @@ class EndTxnGuard(ForwardingWriter):
         if failure is not None:
             raise failure
 
-    def _ended(self) -> None:
-        self._client.serve(0)  # statistics that were drawn up meanwhile are old
-        self._watch.ended()
+    def _ended(self, *, sent_once: bool = False) -> None:
+        try:
+            self._client.serve(0)  # statistics that were drawn up meanwhile are old
+        finally:
+            self._watch.ended(sent_once=sent_once)
+
+    def _send(self, records: Outgoing) -> None:
+        super().append(records)
+        self._has_content = self._has_content or len(records) > 0
 
     def _send_waiting(self) -> None:
         waiting, self._waiting = self._waiting, []
         for records in waiting:
-            super().append(records)
+            self._send(records)
 
     def _settle(self) -> None:
         self._raise_failure()
         deadline = self._clock.monotonic_seconds() + _SETTLE_SECONDS_MAX
         while not self._watch.is_settled and self._clock.monotonic_seconds() < deadline:
+            if not self._watch.has_statistics:
+                break
             self._client.serve(_SERVE_SECONDS)
         if self._watch.is_settled and not self._watch.is_suspect:
             self._send_waiting()
@@ -148,6 +173,6 @@ class EndTxnGuard(ForwardingWriter):
         self.abort()
         raise TransactionAborted(
             "The transaction was aborted before anything of it was sent: the end of the one before had to be"
-            " sent again, and its first copy might still arrive and end this one.",
+            " sent again, or may have been, and its first copy might still arrive and end this one.",
             action="open the task again; a new writer makes the late request harmless.",
         )

@@ -15,9 +15,10 @@ from stateflow.errors import BrokerUnreachable, StateflowError
 from stateflow.log.kafka.admin import answers
 from stateflow.log.kafka.client_log import client_log
 from stateflow.log.kafka.failures import error_of, is_passing
+from stateflow.log.kafka.streams import Arrived, Stream
 from stateflow.record import RecordBatch, TopicPartition
 
-_CONSUME_MAX = 10_000  # larger calls are no faster and hold more memory
+CONSUME_MAX = 10_000  # larger calls are no faster and hold more memory
 _LOOK_SECONDS = 15.0
 """Between two looks at whether a client that has lost all brokers is the only one that has: each may take seconds."""
 _NO_HEADERS: tuple[tuple[str, bytes], ...] = ()
@@ -64,7 +65,7 @@ class Fetching:
             # A single call would wait for its last record or the whole timeout, also at the end of a partition.
             messages = consumer.consume(1, timeout_seconds)
             if messages and max_records > 1:
-                messages += consumer.consume(min(max_records, _CONSUME_MAX) - 1, 0)
+                messages += consumer.consume(min(max_records, CONSUME_MAX) - 1, 0)
         except KafkaException as raised:  # fatal errors come out this way
             self._note(error_of(raised), None, -1)
             self.raise_failure()
@@ -85,6 +86,60 @@ class Fetching:
         if not batches:
             self.raise_failure()
         return batches
+
+    def consume_stream(
+        self,
+        consumer: Consumer,
+        stream: Stream,
+        max_records: int,
+        timeout_seconds: float,
+        take: Callable[[Arrived | RecordBatch], None],
+    ) -> None:
+        """As ``consume``, for a client whose records come by a stream; ``take`` is given them while they are there.
+
+        A batch is given for records that did not come in order. Should ``take`` raise, the reader is of no more use.
+        """
+        self.raise_failure()
+        self._ends.clear()
+        try:
+            # Serves callbacks, and brings what concerns no partition.
+            beside = consumer.consume(CONSUME_MAX, 0)
+        except KafkaException as raised:  # fatal errors come out this way
+            self._note(error_of(raised), None, -1)
+            self.raise_failure()
+            return
+        if self._sort_out(beside):
+            raise ClientStuck  # records that the stream was to have: only a new client's order is certain
+        if not stream.fetch(timeout_seconds, min(max_records, CONSUME_MAX)):
+            self._settle_ends()
+            self._check_outage(consumer)
+            return
+        self._down_since = None
+        has_records = False
+        try:
+            for trouble in stream.troubles():
+                self._take_error(trouble.error, trouble.partition, trouble.offset)
+            for arrived in stream.arrived():
+                has_records |= self._pass_on(arrived, take)
+        finally:
+            stream.release()
+        self._settle_ends()
+        if not has_records:
+            self.raise_failure()
+
+    def _pass_on(self, arrived: Arrived, take: Callable[[Arrived | RecordBatch], None]) -> bool:
+        position = self.positions.get(arrived.source)
+        if position is None:
+            return False
+        if arrived.in_order and arrived.offset_first >= position:
+            take(arrived)
+            self.positions[arrived.source] = arrived.offset_last + 1
+            return True
+        batch = self._in_order(arrived.batch())
+        if len(batch):
+            take(batch)
+            self.positions[batch.source] = batch.offsets[-1] + 1
+        return bool(len(batch))
 
     def raise_failure(self) -> None:
         """Raise the failure that came with the records handed out last."""
@@ -133,10 +188,13 @@ class Fetching:
         error = message.error()
         topic = message.topic()
         partition = TopicPartition(topic, message.partition()) if topic is not None else None
+        self._take_error(error, partition, message.offset() if message.offset() is not None else -1)
+
+    def _take_error(self, error: KafkaError, partition: TopicPartition | None, offset: int) -> None:
         if error.code() == KafkaError._PARTITION_EOF and partition is not None:
-            self._ends[partition] = message.offset()
+            self._ends[partition] = offset
         else:
-            self._note(error, partition, message.offset() if message.offset() is not None else -1)
+            self._note(error, partition, offset)
 
     def _settle_ends(self) -> None:
         for partition, offset in self._ends.items():

@@ -127,14 +127,23 @@ class Offsets:
         try:
             found = self._admin.call(f"reading the offsets of group {group!r}", request)
         except BrokerUnreachable as error:
-            if stable and self._answers(group):  # the coordinator does, but for these offsets
-                raise _pending(group) from error
-            raise
+            if not stable or not self._answers(group):
+                raise
+            found = self._asked_anew(group, wanted, error)
         return {
             TopicPartition(p.topic, p.partition): Committed(p.offset, p.metadata or "")
             for p in found
             if p.offset >= 0
         }
+
+    def _asked_anew(
+        self, group: str, wanted: list[ClientPartition], error: BrokerUnreachable
+    ) -> list[ClientPartition]:
+        """The offsets, by clients that have replaced those without an answer. If they get none, offsets are held."""
+        try:
+            return _checked(self._admin.coordinators.committed(group, wanted, _ASK_SECONDS_MAX, stable=True))
+        except KafkaException:
+            raise _pending(group) from error
 
     def _answers(self, group: str) -> bool:
         try:

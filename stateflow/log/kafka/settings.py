@@ -11,12 +11,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from stateflow.errors import ConfigError
-from stateflow.log.kafka.end_watch import STATISTICS_INTERVAL_MS, interval_beside, interval_within
+from stateflow.log.kafka.end_watch import (
+    RETRY_BACKOFF_MS,
+    STATISTICS_INTERVAL_MS,
+    interval_beside,
+    interval_within,
+)
 from stateflow.memory import QUEUED_RECORD_BYTES, SENT_RECORD_BYTES, MemoryShares, memory_shares
 
 Settings = dict[str, Any]
 
 _RECORD_BYTES_MAX = 64 << 20
+_BATCH_BYTES = 1_000_000
 _FETCH_BYTES_MIN, _FETCH_BYTES_MAX = 1 << 20, 16 << 20
 _SHARES = memory_shares()
 _RESTORES = 2
@@ -28,18 +34,19 @@ class KafkaOptions:
 
     ``request_timeout_seconds`` bounds every administrative call; ``unreachable_seconds`` is how long a reader or
     group member bears a cluster that does not answer before it raises ``BrokerUnreachable``. An open transaction
-    whose writer died holds readers back for ``transaction_timeout_ms``.
+    whose writer died holds readers back for ``transaction_timeout_ms``. A member is told of a rebalance with its next
+    heartbeat: until then partitions that another has given up, and it shall have, are nobody's.
 
     ``member_queue_bytes`` and ``reader_queue_bytes`` bound what a member of a group, or a reader, fetches ahead over
-    all its partitions, ``writer_queue_bytes`` what waits in a producer. A transactional writer waits for two statistics
-    of its client, ``statistics_ms`` apart, between the end of a transaction and what it sends next (``end_watch.py``).
+    all its partitions, ``writer_queue_bytes`` what waits in a producer. After a commit that took long a transactional
+    writer waits for two statistics of its client, ``statistics_ms`` apart, before it sends more (``end_watch.py``).
     """
 
     request_timeout_seconds: float = 30.0
     unreachable_seconds: float = 60.0
     transaction_timeout_ms: int = 60_000
     session_timeout_ms: int = 10_000
-    heartbeat_interval_ms: int = 3_000
+    heartbeat_interval_ms: int = 1_000
     max_poll_interval_ms: int = 300_000
     linger_ms: int = 10
     member_queue_bytes: int = _SHARES.input_bytes // 2
@@ -167,6 +174,16 @@ def member_settings(
     return made
 
 
+def client_record_bytes_max(settings: Mapping[str, object]) -> int:
+    """The largest record that a producer with these settings takes."""
+    return int(str(settings.get("message.max.bytes", _RECORD_BYTES_MAX)))
+
+
+def client_batch_bytes(settings: Mapping[str, object]) -> int:
+    """How much a producer with these settings sends to a partition at a time."""
+    return int(str(settings.get("batch.size", _BATCH_BYTES)))
+
+
 def writer_settings(
     bootstrap: str,
     settings: Mapping[str, object],
@@ -179,7 +196,7 @@ def writer_settings(
         **_RECOVERY,
         "compression.type": "lz4",
         "linger.ms": options.linger_ms,
-        "batch.size": 1_000_000,
+        "batch.size": _BATCH_BYTES,
         # How large a record may be is the topic's to say: what could be read must be fit to be sent on. The client's
         # own default is below the broker's, and a record that is larger than the queue would never find room in it.
         "message.max.bytes": _RECORD_BYTES_MAX,
@@ -193,6 +210,7 @@ def writer_settings(
     if transactional_id is not None:
         made["transactional.id"] = transactional_id
         made["statistics.interval.ms"] = interval_beside(options.statistics_ms, writers)
+        made.setdefault("retry.backoff.ms", RETRY_BACKOFF_MS)
         timeout_ms = settings.get("transaction.timeout.ms", options.transaction_timeout_ms)
         made["transaction.timeout.ms"] = timeout_ms
         # Records must not outlive their transaction, and the default of 5 minutes is refused beside less.

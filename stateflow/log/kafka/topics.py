@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -15,10 +16,18 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
+from stateflow.errors import BrokerUnreachable, StateflowError
 from stateflow.log.base import TopicInfo, TopicSpec
 from stateflow.log.kafka.admin import Admin
 from stateflow.log.kafka.failures import error_of, is_missing
 from stateflow.log.kafka.in_force import TOPIC_SOURCE, are_in_force
+
+_JUST_NOW_SECONDS = 5.0
+"""A topic that was deleted since, by others, is found out a little later: the client gives up what it cannot send."""
+
+_FITTING = 0.9
+"""A batch that cannot be compressed is a little larger when it was tried."""
+_LOG = logging.getLogger(__name__)
 
 
 class Topics:
@@ -26,10 +35,28 @@ class Topics:
 
     def __init__(self, admin: Admin) -> None:
         self._admin = admin
+        self._counted: dict[str, tuple[int, float]] = {}
+        """Topic → how many partitions it had, and when that was asked."""
+        self._fitted: set[str] = set()
+        """Topics that the size of batches has been held against."""
 
     def describe(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
         """The topics that exist, of those asked for."""
         return {name: _info(found) for name, found in self._describe(topics).items()}
+
+    def partitions(self, topic: str, partition: int) -> int:
+        """How many partitions a topic has, 0 if there is none; asked for again unless ``partition`` was there just now.
+
+        As many writers as there are tasks begin at the same time, and each wants to know it of the same topics.
+        """
+        now_seconds = self._admin.clock.monotonic_seconds()
+        count, asked_seconds = self._counted.get(topic, (0, now_seconds))
+        if count and partition < count and now_seconds - asked_seconds < _JUST_NOW_SECONDS:
+            return count
+        found = self.describe([topic])
+        count = found[topic].partitions if topic in found else 0
+        self._counted[topic] = (count, now_seconds)
+        return count
 
     def list_names(self) -> list[str]:
         """All topics but internal ones, sorted."""
@@ -42,13 +69,21 @@ class Topics:
         names = [spec.name for spec in specs]
         for spec in specs:
             self._admin.call(f"creating topic {spec.name!r}", functools.partial(self._create, spec))
-        self._admin.wait_until(f"creating {', '.join(names)}", lambda: self._usable(names))
-        return self.describe(names)
+        seen: dict[str, TopicInfo] = {}  # not asked for again: the next broker may not have heard of them yet
+
+        def is_usable() -> bool:
+            found = self._describe(names)
+            seen.update({name: _info(topic) for name, topic in found.items()})
+            return _are_usable(found, names)
+
+        self._admin.wait_until(f"creating {', '.join(names)}", is_usable)
+        return seen
 
     def delete(self, topics: Iterable[str]) -> None:
         """Delete topics and wait until they are gone."""
         names = list(topics)
         for name in names:
+            self._counted.pop(name, None)
             self._admin.call(f"deleting topic {name!r}", functools.partial(self._delete, name))
         self._admin.wait_until(f"deleting {', '.join(names)}", lambda: not self._describe(names))
 
@@ -56,6 +91,28 @@ class Topics:
         """Effective settings of a topic."""
         entries = self._config_entries(topic)
         return {name: entry.value for name, entry in sorted(entries.items()) if entry.value is not None}
+
+    def record_bytes_max(self, topic: str) -> int:
+        """The largest batch of records that a topic takes; a record is in a batch of one at least."""
+        return int(self._config_entries(topic)["max.message.bytes"].value)
+
+    def fitting_batch_bytes(self, batch_bytes: int, topics: Iterable[str]) -> int:
+        """A size of batches, made smaller where one of these topics takes less; each is asked for once."""
+        for topic in sorted(set(topics) - self._fitted):
+            try:
+                bytes_max = self.record_bytes_max(topic)
+            except StateflowError as error:
+                _LOG.warning("How large a batch %r takes is not known: %s", topic, error)
+                if isinstance(error, BrokerUnreachable):
+                    break  # the others would be waited for as long
+                continue
+            self._fitted.add(topic)
+            if bytes_max < batch_bytes:
+                batch_bytes = max(1, int(bytes_max * _FITTING))
+                _LOG.info(
+                    "Batches have up to %d bytes: the topic %r takes %d.", batch_bytes, topic, bytes_max
+                )
+        return batch_bytes
 
     def _config_entries(self, topic: str) -> dict[str, Any]:
         resource = ConfigResource(ResourceType.TOPIC, topic)
@@ -109,14 +166,6 @@ class Topics:
 
         return self._admin.call(f"describing {', '.join(names)}", request)
 
-    def _usable(self, names: list[str]) -> bool:
-        found = self._describe(names)
-        return len(found) == len(set(names)) and all(
-            partition.leader is not None and partition.leader.id >= 0
-            for topic in found.values()
-            for partition in topic.partitions
-        )
-
     def _create(self, spec: TopicSpec, left_seconds: float) -> None:
         new = NewTopic(
             spec.name,
@@ -138,6 +187,15 @@ class Topics:
         except KafkaException as raised:
             if not is_missing(error_of(raised)):
                 raise
+
+
+def _are_usable(found: Mapping[str, Any], names: Iterable[str]) -> bool:
+    """True when all of them are there, and each partition has a leader."""
+    return found.keys() >= set(names) and all(
+        partition.leader is not None and partition.leader.id >= 0
+        for topic in found.values()
+        for partition in topic.partitions
+    )
 
 
 def _info(found: Any) -> TopicInfo:

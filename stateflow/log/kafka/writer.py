@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import functools
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice, repeat
-from typing import Any
+from itertools import count, islice, repeat
+from typing import Any, cast
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
@@ -31,10 +32,13 @@ from stateflow.log.kafka.offsets import client_offsets
 from stateflow.log.kafka.settings import Settings
 from stateflow.log.kafka.topics import Topics
 from stateflow.log.outgoing import Outgoing, Sender
+from stateflow.partitioner import partitions_of
 from stateflow.record import TopicPartition
 
 _QUEUE_FULL_POLL_SECONDS = 0.05
 _SERVE_EVERY = 10_000  # records between two looks at the delivery reports
+_CHOSEN = -1
+_COUNTS_SECONDS = 300.0
 _ABORT_SECONDS_MAX = 5.0
 """An abort that gets no answer by then is left to the next producer of the id, which begins with it."""
 
@@ -55,12 +59,15 @@ class KafkaWriter(Sender):
         self._outsider_metadata = functools.cache(outsider_metadata)
         self._transactional_id = settings.get("transactional.id")
         self._partitions: dict[str, int] = {}
+        self._counted_seconds = admin.clock.monotonic_seconds()
         self._ready: dict[tuple[str, int], Callable[[Any, Any], None]] = {}
         self._reports: dict[tuple[str, int], dict[KafkaError | None, Any]] = {}
         self._fatal: KafkaError | None = None
         self._in_transaction = False
         self._closed = False
         self._unserved = 0
+        self.end_seconds = float("inf")
+        """How long the client took for the last commit, all acknowledged before; infinite if it was asked twice."""
         own: Settings = {"error_cb": self._broker_event}
         if statistics is not None:
             own["stats_cb"] = statistics
@@ -75,6 +82,7 @@ class KafkaWriter(Sender):
         assert not self._closed, "the writer is closed"
         assert not self._in_transaction, "commit or abort the open transaction first"
         self._forget()
+        self._forget_counts()
         if self._transactional_id is None:
             return
         try:
@@ -88,14 +96,14 @@ class KafkaWriter(Sender):
         rows, left = self._rows(records), len(records)
         produce = self._producer.produce
         while left:
-            count = min(left, _SERVE_EVERY - self._unserved)
-            for row in islice(rows, count):
+            some = min(left, _SERVE_EVERY - self._unserved)
+            for row in islice(rows, some):
                 try:
                     produce(*row)
                 except (BufferError, KafkaException):
                     self._produce(*row)
-            left -= count
-            self._unserved += count
+            left -= some
+            self._unserved += some
             if self._unserved == _SERVE_EVERY:
                 self._unserved = 0
                 self._serve_reports(self._producer.poll, 0)
@@ -105,7 +113,7 @@ class KafkaWriter(Sender):
 
         They are topic, value, key, partition, callback, the same callback under its other name, timestamp, headers.
         """
-        topic, places, times_ms = records.topic, records.partitions, records.timestamps_ms
+        topic, places, times_ms = records.topic, self._places(records), records.timestamps_ms
         columns: list[Iterable[Any]] = [repeat(topic), records.values, records.keys]
         if isinstance(places, int):
             columns += [repeat(places), repeat(self._report_for(topic, places))]
@@ -117,6 +125,14 @@ class KafkaWriter(Sender):
         if records.headers:
             columns.append([list(headers) if headers else None for headers in records.headers])
         return zip(*columns, strict=False)  # of one length, or endless: ``Outgoing`` sees to that
+
+    def _places(self, records: Outgoing) -> Sequence[int] | int:
+        """The partition of each record. Chosen here as the client would choose it: a report of a place runs no code."""
+        if records.partitions != _CHOSEN or None in records.keys:  # without a key any partition will do
+            return records.partitions
+        self._report_for(records.topic, _CHOSEN)
+        partitions = self._partitions[records.topic]
+        return partitions_of(cast(Sequence[bytes], records.keys), partitions)
 
     def _report_for(self, topic: str, partition: int) -> Callable[[Any, Any], None]:
         """What the delivery of a record there is reported to; checks first that it can go there."""
@@ -156,10 +172,11 @@ class KafkaWriter(Sender):
         """Wait until everything sent so far is acknowledged. A refused record aborts the transaction."""
         self._check_open()
         waiting = self._serve_reports(self._producer.flush, timeout_seconds)
-        refused = next((e for outcomes in self._reports.values() for e in outcomes if e is not None), None)
+        reports = ((topic, error) for (topic, _), outcomes in self._reports.items() for error in outcomes)
+        topic, refused = next((each for each in reports if each[1] is not None), ("", None))
         if refused is not None and self._transactional_id is not None and not is_fenced(refused):
             self.abort()
-            raise aborted(refused, "waiting for its records to be taken", self._transactional_id)
+            raise aborted(refused, f"records for {topic!r} were to be taken", self._transactional_id)
         self._check_reports()
         if waiting:
             raise self._unreachable(f"producing ({waiting} records not acknowledged)")
@@ -172,7 +189,13 @@ class KafkaWriter(Sender):
         if self._transactional_id is not None:
             left_seconds = deadline - self._admin.clock.monotonic_seconds()
             reach("commit.before_end_txn")
-            self._transact("committing a transaction", self._producer.commit_transaction, left_seconds)
+            # Of the clock that the client's own pauses go by, whatever clock the tests move.
+            began_seconds, self.end_seconds = time.monotonic(), float("inf")
+            calls = self._transact(
+                "committing a transaction", self._producer.commit_transaction, left_seconds
+            )
+            if calls == 1:
+                self.end_seconds = time.monotonic() - began_seconds
             self._in_transaction = False
             reach("commit.after_end_txn")
         else:
@@ -241,10 +264,10 @@ class KafkaWriter(Sender):
         """Records and events that wait in the client library, to be sent or to be served."""
         return len(self._producer)
 
-    def _transact(self, doing: str, request: Callable[[float], object], timeout_seconds: float) -> None:
-        """A request of the transaction, repeated while that may help."""
+    def _transact(self, doing: str, request: Callable[[float], object], timeout_seconds: float) -> int:
+        """A request of the transaction, repeated while that may help; how often the client was asked."""
         deadline = self._admin.clock.monotonic_seconds() + timeout_seconds
-        while True:
+        for calls in count(1):
             left_seconds = max(0.1, deadline - self._admin.clock.monotonic_seconds())
             try:
                 request(left_seconds)
@@ -254,7 +277,8 @@ class KafkaWriter(Sender):
                 if error.retriable() and not error.txn_requires_abort() and not late:
                     continue
                 raise self._writer_error(error, doing) from raised
-            return
+            return calls
+        raise AssertionError("it is asked until it answers or fails")
 
     def _writer_error(self, error: KafkaError, doing: str) -> StateflowError:
         """The typed error; when the transaction cannot go on, it is aborted here."""
@@ -347,19 +371,25 @@ class KafkaWriter(Sender):
 
     def _check_place(self, topic: str, partition: int) -> None:
         """A record for a topic or partition that does not exist would be found out only minutes later."""
-        count = self._partitions.get(topic)
-        if count is None or partition >= count:
-            found = self._topics.describe([topic])
-            count = self._partitions[topic] = found[topic].partitions if topic in found else 0
-        if count == 0 or partition >= count:
+        partitions = self._partitions.get(topic)
+        if partitions is None or partition >= partitions:
+            partitions = self._partitions[topic] = self._topics.partitions(topic, partition)
+        if partitions == 0 or partition >= partitions:
             del self._partitions[topic]
             raise TopicMissing(
                 f"There is no {TopicPartition(topic, partition)} at {self._admin.bootstrap}:"
-                f" the topic has {count} partitions.",
+                f" the topic has {partitions} partitions.",
                 action="create it, or check its name and partition count in the application.",
                 topic=topic,
                 partition=partition,
             )
+
+    def _forget_counts(self) -> None:
+        """Look again, as often as the client does, how many partitions topics have: they may be given more."""
+        now_seconds = self._admin.clock.monotonic_seconds()
+        if now_seconds - self._counted_seconds > _COUNTS_SECONDS:
+            self._counted_seconds = now_seconds
+            self._partitions.clear()
 
     def _forget(self) -> None:
         self._ready.clear()

@@ -13,6 +13,7 @@ from stateflow.log.memory.consumer import MemoryGroupConsumer
 from stateflow.log.memory.delayed import DelayedWriter
 from stateflow.log.memory.reader import MemoryReader
 from stateflow.log.memory.topic import Topic, check_config
+from stateflow.log.memory.transactions import MemoryTransactions
 from stateflow.log.memory.writer import MemoryWriter
 from stateflow.record import OffsetRange, TopicPartition
 
@@ -42,6 +43,9 @@ class MemoryCluster:
             transaction_timeout_ms=transaction_timeout_ms,
             session_timeout_ms=session_timeout_ms,
             max_poll_interval_ms=max_poll_interval_ms,
+        )
+        self.transactions = MemoryTransactions(
+            self._broker.transactions, self._broker.lock, self._broker.partition
         )
         self._linger_records = linger_records
         self._delays = None if delays_seed is None else random.Random(delays_seed)  # noqa: S311 - repeatable
@@ -87,6 +91,13 @@ class MemoryCluster:
         """Effective settings of a topic."""
         with self._broker.lock:
             return self._broker.topic(topic).config
+
+    def record_bytes_max(self, topic: str) -> int:
+        """The largest record that a topic takes."""
+        return int(self.topic_config(topic)["max.message.bytes"])
+
+    def fit_batches(self, topics: Iterable[str]) -> None:
+        """Each record is judged by itself here."""
 
     def alter_topic_config(self, topic: str, changes: Mapping[str, str | None]) -> None:
         """Set topic settings; None removes an override."""
@@ -194,6 +205,14 @@ class MemoryCluster:
             for member in list(state.members.values()):
                 state.leave(member)
             self._broker.expire(changed=True)
+
+    def lose_leaders(self, of: Iterable[TopicPartition | str]) -> None:
+        """From here on no marker gets to these partitions, or to the offsets of these groups; none of it all: again.
+
+        As Kafka 4.1 to 4.3 leave markers out where there is no leader (KAFKA-20734). Records still get there.
+        """
+        with self._broker.lock:
+            self._broker.transactions.leaderless = set(of)
 
     def reader(self) -> MemoryReader:
         """A new reader."""

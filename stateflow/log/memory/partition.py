@@ -67,12 +67,27 @@ class PartitionLog:
         self.end += 1
         return offset
 
-    def end_transaction(self, transaction: TransactionMark) -> None:
-        """Write the marker of a transaction that touched this partition. Its state must be decided before."""
+    def end_transaction(self, transaction: TransactionMark, left: TransactionMark | None = None) -> None:
+        """Write the marker of a transaction that touched this partition. Its state must be decided before.
+
+        What an earlier one of the same producer has ``left`` open here ends with it.
+        """
         assert transaction.state != "open", "decide a transaction before marking it"
-        self._open.pop(id(transaction))
+        self._open.pop(id(transaction), None)  # nothing of one without records
+        if left is not None:
+            left.state = transaction.state
+            del self._open[id(left)]
         self.slots.append(Slot(self.end, None, transaction))
         self.end += 1
+
+    def leave_open(self, transaction: TransactionMark, left: TransactionMark) -> None:
+        """A transaction ends, and its marker does not get here: its records stay open, as those of ``left``."""
+        _, offset_first = self._open.pop(id(transaction), (transaction, self.end))
+        for slot in self.slots[self._index(offset_first) :]:
+            if slot.transaction is transaction:
+                slot.transaction = left
+        _, before = self._open.get(id(left), (left, offset_first))
+        self._open[id(left)] = left, min(before, offset_first)
 
     @property
     def stable_end(self) -> int:

@@ -25,6 +25,8 @@ from stateflow.runtime.worker.lag import InputLag, application_lag
 _LOG = logging.getLogger(__name__)
 
 _CHECK_SECONDS = 0.5
+_JOIN_SECONDS = 1.0
+"""A look at brokers that do not answer takes longer, and nobody waits for it any more."""
 _CHECKS_PER_WORD = 20
 _SHOWN_MAX = 5
 _BUSY = b"busy\n"
@@ -197,6 +199,6 @@ def watching_drain(drain: Drain, stop: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         ended.set()
-        thread.join()
+        thread.join(_JOIN_SECONDS)
     if failures:
         raise failures[0]

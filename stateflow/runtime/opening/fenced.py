@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from stateflow.log.base import Appended, Cluster, Committed, GroupMetadata
+from stateflow.log.base import Appended, Cluster, Committed, GroupMetadata, Writer
 from stateflow.log.outgoing import Outgoing, Sender
 from stateflow.record import TopicPartition
 
@@ -63,3 +63,12 @@ class FencedWriter(Sender):
             self._state.close()
         finally:
             self._outputs.close()
+
+
+def writer_of_id(
+    cluster: Cluster, transactional_id: str, changelogs: frozenset[str], *, is_exact: bool
+) -> Writer:
+    """A writer by a transactional id, as the guarantee wants it. Opening it fences every older one of the id."""
+    if is_exact:
+        return cluster.writer(transactional_id)
+    return FencedWriter(cluster, transactional_id, changelogs)

@@ -1,15 +1,16 @@
 """Bringing a task to life: fence, position, restore, build. The order matters.
 
-1. The transactional writer fences every predecessor, so what is committed now is final (``_writer``); and the task must
-   be one of the active generation (``stale_generation``).
+1. With a shared writer the task is claimed (``claims``). Every predecessor is fenced (``fencing``), so what is
+   committed now is final; the task must be one of the active generation (``stale_generation``); and what the brokers
+   have left open is ended (``left_open``).
 2. The committed input offsets are read, waiting for transactions that still hold them.
 3. The local stores are opened, which needs their directory's lock; an image may be fetched before, if that is shorter
    (``worker.launch``, ``checkpoint.image_selection``).
 4. The newest commit records tell what the last commit was, and where its input ended (``takeover``).
 5. The changelog tail is applied, up to a target fixed after the fence (``checkpoint.planner``, ``checkpoint.restore``).
-6. What a torn commit left visible is repaired (``takeover``).
-7. The stage is built over the restored stores and their indexes (``state.index``); what an eventual changelog left out
-   is computed again (``replay``).
+6. What a torn commit left visible is repaired (``takeover``), by the task's own transactional id.
+7. The stage is built over the restored stores and their indexes (``state.index``), its global tables are read
+   (``task.global_tables``); what an eventual changelog left out is computed again (``replay``).
 
 None of it belongs on a poll thread: it may take as long as the changelog is long.
 """
@@ -21,11 +22,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-import msgspec
-
-from stateflow.catalog.control import ControlTopic
-from stateflow.catalog.encoding import CatalogItem
-from stateflow.catalog.model import Catalog
 from stateflow.changelog.position import InputPosition
 from stateflow.changelog.sequences import CommittedEnd
 from stateflow.checkpoint.planner import plan_task
@@ -34,18 +30,29 @@ from stateflow.checkpoint.recovery import ATTEMPTS_MAX
 from stateflow.checkpoint.restore import Restoration, RestoreSettings
 from stateflow.checkpoint.tails import read_tails
 from stateflow.clock import Clock
-from stateflow.errors import ChangelogTrimmed, Interrupted, OffsetOutOfRange, TransactionAborted
+from stateflow.errors import (
+    ChangelogTrimmed,
+    Interrupted,
+    OffsetOutOfRange,
+    TransactionAborted,
+)
 from stateflow.failpoints import reach
 from stateflow.log.base import Cluster, Writer
 from stateflow.log.reading import read_range
 from stateflow.record import OffsetRange, RecordBatch, TopicPartition
-from stateflow.runtime.opening.fenced import FencedWriter
-from stateflow.runtime.opening.inline import InlineExecutor
+from stateflow.runtime.opening.fencing import Fencing
 from stateflow.runtime.opening.replay import replay_of
-from stateflow.runtime.opening.stale_generation import refuse_stale_generation
-from stateflow.runtime.opening.takeover import CommitSequence, recovery_point, repair_torn_commit, resolved
+from stateflow.runtime.opening.shared_writers import Claimed, SharedWriters
+from stateflow.runtime.opening.takeover import (
+    CommitSequence,
+    lacks_commit_records,
+    recovery_point,
+    repair_torn_commit,
+    resolved,
+)
 from stateflow.runtime.settings import WorkerSettings
-from stateflow.runtime.task.rotating_producer import RotatingProducer, second_id
+from stateflow.runtime.task.global_tables import GlobalTables, TaskTables
+from stateflow.runtime.task.size_limits import SizeLimits
 from stateflow.runtime.task.task import Task
 from stateflow.runtime.task.wiring import TaskWiring
 from stateflow.state.index import DerivedIndex, bring_up
@@ -77,10 +84,26 @@ class OpenedTask:
 
     task: Task
     starts: Mapping[TopicPartition, int]
+    claimed: Claimed | None = None
+    """What it has of a shared writer; None with a writer of its own."""
+
+    @property
+    def starts_text(self) -> str:
+        """Where its inputs go on, to be read."""
+        return ", ".join(f"{source}@{offset}" for source, offset in self.starts.items())
+
+    def abandon(self) -> None:
+        """Let go of a task that has never run."""
+        self.task.abandon()
+        if self.claimed is not None:
+            self.claimed.give_back()
 
 
 class Opener:
-    """Opens tasks of one application on one cluster. Thread-safe: it keeps nothing between calls."""
+    """Opens tasks of one application on one cluster. Thread-safe.
+
+    With ``writers`` tasks write by these; without, each by a transactional id of its own.
+    """
 
     def __init__(
         self,
@@ -89,7 +112,11 @@ class Opener:
         settings: WorkerSettings,
         clock: Clock,
         observer: OpeningObserver | None = None,
+        writers: SharedWriters | None = None,
     ) -> None:
+        self._writers = writers
+        self._global_tables = GlobalTables(cluster, clock)
+        self._fencing = Fencing(cluster, settings, clock, None if writers is None else writers.claims)
         self._cluster = cluster
         self._open_stores = open_stores
         self._settings = settings
@@ -115,13 +142,23 @@ class Opener:
 
     def _open(self, wiring: TaskWiring, cancelled: Callable[[], bool]) -> OpenedTask:
         reach("open.before_fence")
-        writer = self._writer(wiring)  # 1
+        if self._writers is None:
+            return self._open_fenced(wiring, cancelled, None)
+        claimed = self._writers.claim(wiring)
         try:
-            reach("open.after_fence")
-            catalog = refuse_stale_generation(self._cluster, wiring)
-            if wiring.is_transactional:
-                self._fence_second_id(wiring, catalog)
-            committed = self._cluster.committed(wiring.group, wiring.inputs)  # 2
+            return self._open_fenced(wiring, cancelled, claimed)
+        except BaseException:
+            claimed.give_back()
+            raise
+
+    def _open_fenced(
+        self, wiring: TaskWiring, cancelled: Callable[[], bool], claimed: Claimed | None
+    ) -> OpenedTask:
+        predecessors = self._fencing.predecessors(wiring, None if claimed is None else claimed.claim)
+        writer = predecessors.take_over()  # 1
+        try:
+            committed = predecessors.committed()  # 2
+            predecessors.remove_claims()
             reach("open.after_offsets")
             stores = self._open_stores(wiring, cancelled)  # 3
         except BaseException:
@@ -129,55 +166,33 @@ class Opener:
             raise
         try:
             reach("open.after_stores")
-            committed_end = resolved(
-                read_tails(self._cluster, wiring.changelogs, self._clock), committed
-            )  # 4
+            tails = read_tails(self._cluster, wiring.changelogs, self._clock)
+            committed_end = resolved(tails, committed)  # 4
             reach("open.after_resolve")
             commit_sequence = CommitSequence.after(committed_end)
             position = recovery_point(wiring.inputs, committed_end, committed)
             starts = self._starts(wiring, position)
             stores = self._restored(wiring, stores, committed_end, cancelled)  # 5
             reach("open.after_restore")
-            if wiring.changelogs:
-                repair_torn_commit(
-                    wiring, writer, stores, commit_sequence, committed_end, position, committed
-                )  # 6
+            must_prove = claimed is not None and lacks_commit_records(tails, committed_end)
+            own = (wiring, writer, stores, commit_sequence)
+            is_repaired = bool(wiring.changelogs) and repair_torn_commit(
+                *own, committed_end, position, committed, must_prove=must_prove
+            )  # 6
             reach("open.before_build")
+            if claimed is not None:
+                _done_with(writer, is_repaired=is_repaired)
+                writer = claimed.part
             for index in wiring.indexes:
                 self._bring_up(wiring, stores, index, cancelled)
-            task = self._build(wiring, writer, stores, position, commit_sequence)  # 7
+            tables = TaskTables(self._global_tables, cancelled)
+            task = self._build(wiring, writer, stores, position, commit_sequence, tables)  # 7
             self._replay(task, position, cancelled)
             reach("open.after_build")
-            return OpenedTask(task, starts)
+            return OpenedTask(task, starts, claimed)
         except BaseException:
             _release(writer, stores)
             raise
-
-    def _writer(self, wiring: TaskWiring) -> Writer:
-        if not wiring.is_transactional:
-            return self._cluster.writer()
-        if self._has_two_ids(wiring):
-            pool = None if self._settings.restore_threads else InlineExecutor()
-            return RotatingProducer(self._cluster, wiring.transactional_id, pool)
-        if wiring.guarantee == "exactly-once":
-            return self._cluster.writer(wiring.transactional_id)
-        topics = frozenset(changelog.topic for changelog in wiring.changelogs.values())
-        return FencedWriter(self._cluster, wiring.transactional_id, topics)
-
-    def _has_two_ids(self, wiring: TaskWiring) -> bool:
-        return wiring.guarantee == "exactly-once" and self._settings.commit_mode == "paranoid"
-
-    def _fence_second_id(self, wiring: TaskWiring, catalog: Catalog) -> None:
-        """Commit modes may differ between workers, and a predecessor that hangs may hold either id.
-
-        Whoever uses two ids writes it into the catalog before its first transaction; whoever uses one looks there
-        after it has fenced that one, and fences the other, too.
-        """
-        if self._has_two_ids(wiring):
-            if not catalog.app.two_ids:
-                ControlTopic(self._cluster, wiring.app).change(_with_two_ids)
-        elif catalog.app.two_ids:
-            self._cluster.writer(second_id(wiring.transactional_id)).close()
 
     def _build(
         self,
@@ -186,11 +201,15 @@ class Opener:
         stores: TaskStores,
         position: InputPosition,
         commit_sequence: CommitSequence,
+        tables: TaskTables,
     ) -> Task:
         cache_bytes = self._settings.read_cache_bytes
         if cache_bytes is None:  # whoever runs it among others divides what there is
             cache_bytes = self._settings.memory.read_cache_bytes_each(1)
-        return Task(wiring, writer, stores, position, self._clock, cache_bytes, commit_sequence)
+        limits = SizeLimits(self._cluster, self._clock)
+        return Task(
+            wiring, writer, stores, position, self._clock, cache_bytes, commit_sequence, limits, tables
+        )
 
     def _bring_up(
         self, wiring: TaskWiring, stores: TaskStores, index: DerivedIndex, cancelled: Callable[[], bool]
@@ -213,7 +232,7 @@ class Opener:
             batches = _until_cancelled(
                 read_range(self._cluster, replay.source, replay.offsets), task, cancelled
             )
-            task.replay(replay.offsets, replay.event_time, batches)
+            task.replay(replay, batches)
 
     def _starts(self, wiring: TaskWiring, position: InputPosition) -> dict[TopicPartition, int]:
         ranges = self._cluster.ranges(wiring.inputs)
@@ -324,9 +343,11 @@ def _check_cancelled(wiring: TaskWiring, cancelled: Callable[[], bool]) -> None:
         )
 
 
-def _with_two_ids(catalog: Catalog | None) -> list[CatalogItem]:
-    assert catalog is not None, "it was read before the task was opened"
-    return [] if catalog.app.two_ids else [msgspec.structs.replace(catalog.app, two_ids=True)]
+def _done_with(writer: Writer, *, is_repaired: bool) -> None:
+    """The task's own id is not written by any more. Raises ``TransactionAborted`` when the repair's end is in doubt."""
+    if is_repaired:
+        writer.begin()
+    writer.close()
 
 
 def _release(writer: Writer, stores: TaskStores) -> None:

@@ -4,6 +4,10 @@ Beside the input position stands an earlier moment of the input, with the event 
 again through the stage, with its outputs dropped, since they were committed when it was run first. Windows pass
 over what they contain, so it does not matter how old the found state of each is. Lateness and closing follow from
 the log, so they come out as they did.
+
+Windows that closed may still be in what was found: they went without a word, where the log had never heard of them. So
+a replay first closes, unsaid, all that was closed where it begins. Where the commit left windows for later turns, these
+are not among them.
 """
 
 from __future__ import annotations
@@ -23,6 +27,8 @@ class Replay:
     source: TopicPartition
     offsets: OffsetRange
     event_time: EventTime
+    has_closed_all: bool = True
+    """False for a commit between two turns of closing windows: what is due at its end is left to turns."""
 
 
 def is_eventual(wiring: TaskWiring) -> bool:
@@ -43,4 +49,6 @@ def replay_of(wiring: TaskWiring, position: InputPosition) -> Replay | None:
     moment = position.replay_from
     if moment is None:
         return Replay(source, OffsetRange(offset_next, offset_next), position.event_time)
-    return Replay(source, OffsetRange(moment.offset_next, offset_next), moment.event_time)
+    return Replay(
+        source, OffsetRange(moment.offset_next, offset_next), moment.event_time, not position.is_closing
+    )

@@ -11,6 +11,9 @@ import logging
 from dataclasses import dataclass
 from random import Random
 
+import msgspec
+
+from stateflow import backoff
 from stateflow.clock import Clock
 from stateflow.errors import (
     BrokerRefused,
@@ -43,12 +46,27 @@ _SAY_SECONDS = 60.0
 _SHOWN_MAX = 3
 
 
+class WaitingTask(msgspec.Struct, frozen=True, kw_only=True):
+    """A task that does not run, and is opened again after a pause."""
+
+    task: str
+    since_ms: int
+    """When it first failed, by this machine's clock."""
+    attempts: int
+    """How often it has failed since."""
+    error: str
+    """The kind of the last failure: a name of ``stateflow.errors``."""
+    message: str
+    action: str
+
+
 @dataclass(slots=True)
 class _Failing:
     """A task that has failed. It keeps no exception: its traceback would keep the closed stores open."""
 
     task: str
     since_seconds: float
+    since_ms: int
     attempts: int = 0
     aborts: int = 0
     damages: int = 0
@@ -56,6 +74,7 @@ class _Failing:
     is_unreachable: bool = False
     is_contested: bool = False
     said: str = ""
+    last: WaitingTask | None = None
 
 
 class Retries:
@@ -77,14 +96,27 @@ class Retries:
         now_seconds = self._clock.monotonic_seconds()
         failing = self._failing.get(primary)
         if failing is None or now_seconds - failing.next_seconds > _FORGET_SECONDS:
-            failing = self._failing[primary] = _Failing(task, now_seconds)
+            failing = self._failing[primary] = _Failing(task, now_seconds, self._clock.now_ms())
         failing.attempts += 1
         failing.is_unreachable = isinstance(error, BrokerUnreachable)
         failing.is_contested = _tells_of_another_owner(error)
         _check_limits(failing, error)
         pause_seconds = _pause_seconds(failing, error)
         failing.next_seconds = now_seconds + pause_seconds
+        failing.last = WaitingTask(
+            task=task,
+            since_ms=failing.since_ms,
+            attempts=failing.attempts,
+            error=type(error).__name__,
+            message=error.message,
+            action=error.action,
+        )
         self._say(failing, error, now_seconds, pause_seconds)
+
+    def waiting(self, primary: TopicPartition) -> WaitingTask | None:
+        """What the task has met that is not running yet; None if it is opened for the first time."""
+        failing = self._failing.get(primary)
+        return None if failing is None else failing.last
 
     def may_open(self, primary: TopicPartition) -> bool:
         """True unless the pause after the last failure is not over."""
@@ -179,7 +211,6 @@ def _pause_seconds(failing: _Failing, error: StateflowError) -> float:
     if failing.attempts == 1 and is_own:
         return 0.0
     longest = LOCKED_SECONDS_MAX if isinstance(error, StateLocked) else PAUSE_SECONDS_MAX
-    doubled = PAUSE_SECONDS_MIN * 2.0 ** min(failing.attempts - 1, 16)
     # Seeded with what tells tasks apart, so that they spread out and a simulation can be repeated.
     lots = Random(f"{failing.task} {failing.attempts}")  # noqa: S311 - nobody gains by guessing it
-    return min(longest, doubled) * lots.uniform(0.5, 1.0)
+    return backoff.pause_seconds(failing.attempts, PAUSE_SECONDS_MIN, longest) * lots.uniform(0.5, 1.0)

@@ -16,7 +16,7 @@ from stateflow.errors import Interrupted, StateflowError
 from stateflow.record import TopicPartition
 from stateflow.runtime.opening.inline import InlineExecutor
 from stateflow.runtime.opening.opening import OpenedTask, Opener
-from stateflow.runtime.opening.retries import Retries
+from stateflow.runtime.opening.retries import Retries, WaitingTask
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.task.wiring import TaskWiring
 
@@ -103,6 +103,11 @@ class StartingTasks:
         """Ids of the tasks being opened."""
         return [starting.wiring.id for starting in self._starting.values()]
 
+    def waiting(self) -> list[WaitingTask]:
+        """Of these, the tasks that have failed before."""
+        found = (self._retries.waiting(primary) for primary in self._starting)
+        return [task for task in found if task is not None]
+
     def cancel(self, primary: TopicPartition) -> None:
         """Stop opening the task of this partition, if one is; on return it holds nothing any more."""
         self._retries.forget(primary)
@@ -142,6 +147,6 @@ class StartingTasks:
 def _close_late(future: Future[OpenedTask]) -> None:
     error = future.exception()
     if error is None:
-        future.result().task.abandon()
+        future.result().abandon()
     elif not isinstance(error, Interrupted):
         _LOG.warning("A task that was taken away had failed to open: %s", error)

@@ -73,6 +73,15 @@ def resolved(tails: Mapping[str, Tail], committed: Mapping[TopicPartition, Commi
     return CommittedEnd(found.last, ends, by_marker=True)
 
 
+def lacks_commit_records(tails: Mapping[str, Tail], committed_end: CommittedEnd) -> bool:
+    """Whether a changelog of a task counts to its end by Kafka's marker, as no commit record says how far.
+
+    The first commit by a writer of the task's own cannot be torn, being the first of a producer. A shared writer has
+    committed for others before: what is visible of the first commit for this task may be half of it.
+    """
+    return committed_end.by_marker or any(tail.last is None for tail in tails.values())
+
+
 def _is_ahead_0_1(committed: Mapping[TopicPartition, Committed], recorded: InputPosition) -> bool:
     return any(
         source in committed
@@ -105,20 +114,22 @@ def repair_torn_commit(
     committed_end: CommittedEnd,
     position: InputPosition,
     committed: Mapping[TopicPartition, Committed],
-) -> None:
+    *,
+    must_prove: bool = False,
+) -> bool:
     """Make the changelogs, and the group's offsets, say what is true, in a transaction of their own.
 
     It writes the restored value of every void key and ends like any commit. As the first transaction of a new
-    producer it is whole or not there at all. Does nothing, and costs nothing, when all is in order. Raises
-    ``ProducerFenced`` or ``TransactionAborted``.
+    producer it is whole or not there at all. Does nothing, costs nothing and is False when all is in order, unless
+    commit records ``must_prove`` that. Raises ``ProducerFenced`` or ``TransactionAborted``.
     """
     moved = {
         source: offset_next
         for source, offset_next in position.offsets.items()
         if source not in committed or committed[source].offset_next != offset_next
     }
-    if not (committed_end.is_torn or moved):
-        return
+    if not (committed_end.is_torn or moved or must_prove):
+        return False
     for source, offset_next in moved.items():
         _LOG.warning(
             "Task %s resumes from offset %d of %s, which its state stands for; the group's offset is %s.",
@@ -155,6 +166,7 @@ def repair_torn_commit(
     commit_sequence.sequence += 1
     stores.apply({}, changelog_positions(wiring, appended))
     reach("takeover.after_apply")
+    return True
 
 
 def changelog_positions(

@@ -155,6 +155,12 @@ class Cuts:
 
         return list(divided(batch, is_due))
 
+    def awaits_place(self, task: Task) -> bool:
+        """Whether ``take_part`` would let the task take its place now, in a commit of its own."""
+        entry = self._wanted()
+        is_of_cut = entry is not None and entry.generation == task.wiring.generation
+        return entry is not None and is_of_cut and self._is_due(task, entry)
+
     def take_part(self, task: Task, group: InputGroup, starts: Mapping[TopicPartition, int]) -> None:
         """Let a task leave a cut that is over, and take its place in one that it has heard of.
 
@@ -165,7 +171,7 @@ class Cuts:
         entry = self._wanted()
         if entry is None or entry.generation != task.wiring.generation:
             return
-        if not task.wiring.is_rekeyed and task.cut_number_max < entry.number:
+        if self._is_due(task, entry):
             self.take_place(task, entry.number, group, starts)
         elif (
             task.place is not None
@@ -187,6 +193,10 @@ class Cuts:
         self._capture(task, number)
 
     # --- inside -------------------------------------------------------------------------------------
+
+    def _is_due(self, task: Task, entry: CutEntry) -> bool:
+        """Tasks behind a repartition topic take their places when they meet a record that is behind the cut."""
+        return not task.wiring.is_rekeyed and task.cut_number_max < entry.number
 
     def _wanted(self) -> CutEntry | None:
         """The cut that is open, if its place is one that this worker's own settings allow; else it is given up."""

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from stateflow import backoff
 from stateflow.clock import Clock
 from stateflow.errors import Interrupted, OffsetOutOfRange, StateflowError
 from stateflow.failpoints import reach
@@ -308,7 +309,7 @@ class StandbyCopies(Generic[S]):
 
     def _failed(self, slot: _Slot[S], error: StateflowError) -> None:
         slot.failures += 1
-        wait_seconds = min(_RETRY_SECONDS_MAX, _RETRY_SECONDS * 2 ** (slot.failures - 1))
+        wait_seconds = backoff.pause_seconds(slot.failures, _RETRY_SECONDS, _RETRY_SECONDS_MAX)
         slot.retry_seconds = self._clock.monotonic_seconds() + wait_seconds
         _LOG.warning(
             "Task %s: its standby copy failed and is tried again in %.0f s: %s",

@@ -1,8 +1,8 @@
 """What workers tell each other on ``<app>-members``: who is there, what each holds, and who shall run what.
 
-Keys are ``member/<name>``, ``placement`` and, of workers of either kind, ``untimely/<kind>/<task>/<step>``; values are
-JSON. The topic is kept short: old records say nothing. It is apart from the catalog so that whoever reads that need not
-read through them.
+Keys are ``member/<name>``, ``placement`` and, of workers of either kind, ``untimely/<kind>/<task>/<step>`` and
+``waiting/<task>``; values are JSON. The topic is kept short: old records say nothing. It is apart from the catalog so
+that whoever reads that need not read through them.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from stateflow.changelog.format import is_reserved
 from stateflow.log.base import Cluster, TopicSpec
 from stateflow.record import TopicPartition
 from stateflow.runtime.event_time.untimely import Untimely
+from stateflow.runtime.opening.retries import WaitingTask
 
 MEMBERS_CONFIG = {
     "cleanup.policy": "compact,delete",
@@ -27,6 +28,7 @@ MEMBERS_CONFIG = {
 _MEMBER = b"member/"
 _PLACEMENT = b"placement"
 _UNTIMELY = b"untimely/"
+_WAITING = b"waiting/"
 
 CopyState = Literal["running", "starting", "filling", "following", "failed", "kept"]
 
@@ -123,7 +125,15 @@ class UntimelyReport(Untimely, frozen=True, kw_only=True):
     written_ms: int
 
 
-_Form = TypeVar("_Form", MemberRecord, Placement, UntimelyReport)
+class WaitingReport(WaitingTask, frozen=True, kw_only=True):
+    """A task that cannot run, as the worker told it that would run it."""
+
+    worker: str
+    written_ms: int
+
+
+_Form = TypeVar("_Form", MemberRecord, Placement, UntimelyReport, WaitingReport)
+_Report = TypeVar("_Report", UntimelyReport, WaitingReport)
 
 
 class MembershipTopic:
@@ -133,6 +143,7 @@ class MembershipTopic:
         self.members: dict[str, MemberRecord] = {}
         self.placement: Placement | None = None
         self.untimely: dict[bytes, UntimelyReport] = {}
+        self.waiting: dict[bytes, WaitingReport] = {}
 
     def take(self, key: bytes | None, value: bytes | None) -> None:
         """Take in one record."""
@@ -141,11 +152,9 @@ class MembershipTopic:
         if key == _PLACEMENT:
             self.placement = None if value is None else _decoded(value, Placement)
         elif key.startswith(_UNTIMELY):
-            report = None if value is None else _decoded(value, UntimelyReport)
-            if report is None:
-                self.untimely.pop(key, None)
-            else:
-                self.untimely[key] = report
+            _keep(self.untimely, key, None if value is None else _decoded(value, UntimelyReport))
+        elif key.startswith(_WAITING):
+            _keep(self.waiting, key, None if value is None else _decoded(value, WaitingReport))
         elif key.startswith(_MEMBER):
             name = key.removeprefix(_MEMBER).decode(errors="replace")
             record = None if value is None else _decoded(value, MemberRecord)
@@ -176,6 +185,16 @@ def encode_untimely(report: UntimelyReport) -> tuple[bytes, bytes]:
     return key, msgspec.json.encode(report)
 
 
+def waiting_key(task: str) -> bytes:
+    """The key under which a task is told to wait, or, without a value, to wait no more."""
+    return _WAITING + task.encode()
+
+
+def encode_waiting(report: WaitingReport) -> bytes:
+    """The value under ``waiting_key``."""
+    return msgspec.json.encode(report)
+
+
 def membership_partition(app: str) -> TopicPartition:
     """Where an application's members write."""
     return TopicPartition(members_topic(app), 0)
@@ -189,6 +208,13 @@ def create_membership_topic(cluster: Cluster, app: str, replication: int) -> Non
 def names_by_id(members: Mapping[str, MemberRecord]) -> dict[str, str]:
     """Member id → name."""
     return {record.member_id: name for name, record in members.items()}
+
+
+def _keep(reports: dict[bytes, _Report], key: bytes, report: _Report | None) -> None:
+    if report is None:
+        reports.pop(key, None)
+    else:
+        reports[key] = report
 
 
 def _decoded(value: bytes, form: type[_Form]) -> _Form | None:

@@ -11,10 +11,9 @@ from collections.abc import Sequence
 
 from stateflow.catalog.names import members_topic
 from stateflow.clock import Clock
-from stateflow.errors import MembershipLost, ProducerFenced, StateflowError
+from stateflow.errors import MembershipLost, StateflowError
 from stateflow.log.base import Cluster, GroupConsumer
 from stateflow.record import TopicPartition
-from stateflow.runtime.event_time.untimely_news import UntimelyNews
 from stateflow.runtime.opening.opening import StoreOpener
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.snapshots.cuts import Cuts
@@ -23,6 +22,7 @@ from stateflow.runtime.standby.records import membership_partition
 from stateflow.runtime.task.wiring import Wiring
 from stateflow.runtime.worker.observing import WorkerObserver
 from stateflow.runtime.worker.worker import Worker
+from stateflow.runtime.worker.worker_news import WorkerNews
 
 _LOG = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class PlacedWorker(Worker):
         placing: Placing,
         observer: WorkerObserver | None = None,
         cuts: Cuts | None = None,
-        news: UntimelyNews | None = None,
+        news: WorkerNews | None = None,
     ) -> None:
         self._placing = placing
         self._board = membership_partition(wiring.topology.app)
@@ -90,8 +90,7 @@ class PlacedWorker(Worker):
         opening = set(self._starting.primaries())
         for primary in sorted(opening - wanted):
             self._starting.cancel(primary)
-        for primary in sorted(self._tasks.keys() - wanted):
-            self._release(primary)
+        self._release(sorted(self._tasks.keys() - wanted))
         for primary in sorted(wanted - self._tasks.keys() - opening):
             self._open(primary)
         self._followed = desired.number
@@ -117,12 +116,7 @@ class PlacedWorker(Worker):
 
     def _drop_all(self) -> None:
         self._starting.cancel_all()
-        for primary in list(self._tasks):
-            task = self._tasks[primary].task.wiring.id
-            try:
-                self._abandon(primary)
-            except ProducerFenced:
-                _LOG.warning("Task %s was taken over by another worker already.", task)
+        self._abandon(list(self._tasks))
 
     def _open_again(self, primary: TopicPartition, error: StateflowError) -> None:  # noqa: ARG002 - not now
         """Whether it is still this worker's task is looked up with the next step."""

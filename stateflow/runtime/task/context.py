@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any
 
 from stateflow.catalog.model import StoreEntry
 from stateflow.changelog.cut import mark_header
@@ -12,14 +13,18 @@ from stateflow.changelog.event_time import UNKNOWN_MS
 from stateflow.changelog.eventual import Eventual, EventualChangelog
 from stateflow.changelog.position import Moment
 from stateflow.clock import Clock
+from stateflow.codec.base import Codec
 from stateflow.codec.offset_stamped import log_id
 from stateflow.log.base import Writer
 from stateflow.operators.marks import mark_headers
 from stateflow.record import Headers, TopicPartition
 from stateflow.runtime.event_time.untimely import Kind, UntimelyRecords
 from stateflow.runtime.event_time.watermarks import Watermarks
+from stateflow.runtime.task.global_tables import TaskTables, TopicEntries
+from stateflow.runtime.task.size_limits import SizeLimits
 from stateflow.runtime.task.undo import UndoScope
 from stateflow.runtime.task.wiring import TaskWiring
+from stateflow.store.decoded import DecodedStore
 from stateflow.store.dirty import DirtyStore
 
 _DEFAULT_PARTITIONER = -1
@@ -36,15 +41,25 @@ class TaskContext:
         self,
         wiring: TaskWiring,
         writer: Writer,
-        stores: Mapping[str, DirtyStore],
+        stores: dict[str, DirtyStore],
         watermarks: Watermarks,
         clock: Clock,
+        size_limits: SizeLimits,
+        tables: TaskTables | None = None,
     ) -> None:
+        self._size_limits = size_limits
+        self._tables = tables
         self.partition = wiring.partition
         self.clock = clock
         self.stores = stores
         self.counters: Counter[str] = Counter()
         self.untimely = UntimelyRecords(wiring.id, clock)
+        self._closing = ExitStack()
+        self.at_close(self.untimely.close)
+        self.host_is_stopping: Callable[[], bool] = lambda: False
+        """Asked while a step waits for others; the host sets it."""
+        self.records_at_once = 1
+        """Fewer records than these should not be processed at a time: they would take as long."""
         self.has_sent = False
         self.part_mark_ms = UNKNOWN_MS
         self.others_ms = UNKNOWN_MS
@@ -69,6 +84,23 @@ class TaskContext:
         return self._watermarks.value_ms
 
     @property
+    def is_stopping(self) -> bool:
+        """True once the host was asked to stop."""
+        return self.host_is_stopping()
+
+    def at_close(self, callback: Callable[[], object]) -> None:
+        """Call this when the task is closed or abandoned."""
+        self._closing.callback(callback)
+
+    def takes_at_once(self, records: int) -> None:
+        """A step takes hardly longer for so many records than for one."""
+        self.records_at_once = max(self.records_at_once, records)
+
+    def close(self) -> None:
+        """End what steps have running beside the task."""
+        self._closing.close()
+
+    @property
     def held_bytes(self) -> int:
         """What the changes since the last commit take in memory."""
         return sum(store.held_bytes for store in self.stores.values())
@@ -86,6 +118,18 @@ class TaskContext:
     def store(self, name: str) -> DirtyStore:
         """The stage's own store; KeyError is a bug in the graph."""
         return self.stores[name]
+
+    def decoded_store(self, name: str, codec: Codec[Any]) -> DecodedStore:
+        """The stage's own store, from now on one that keeps values decoded until the commit."""
+        self.stores[name] = decoded = DecodedStore.in_place_of(self.stores[name], codec)
+        return decoded
+
+    def global_entries(self, topic: str, bytes_max: int) -> TopicEntries:
+        """A topic read whole, until the task is closed."""
+        assert self._tables is not None, (
+            "whoever opens a task whose stage looks up a global table gives it some"
+        )
+        return self._tables.open(topic, bytes_max, self.at_close)
 
     def eventual(self, store: str, policy: Eventual) -> EventualChangelog:
         """The eventual changelog of a store, in this task's generation."""
@@ -117,13 +161,27 @@ class TaskContext:
         keys: Sequence[bytes | None],
         values: Sequence[bytes | None],
         timestamps_ms: Sequence[int],
+        headers: Sequence[Headers] = (),
     ) -> None:
         """Produce to an output topic, partitioned as Kafka's own producers do."""
         self._produce(
             lambda: self._writer.send_many(
-                topic, keys, values, partitions=_DEFAULT_PARTITIONER, timestamps_ms=timestamps_ms
+                topic,
+                keys,
+                values,
+                partitions=_DEFAULT_PARTITIONER,
+                timestamps_ms=timestamps_ms,
+                headers=headers,
             )
         )
+
+    def record_bytes_max(self, topic: str) -> int:
+        """The largest record that may be sent to a topic."""
+        return self._size_limits.record_bytes_max(topic)
+
+    def rekey_topic(self, name: str) -> str:
+        """The topic of a re-key step in this generation."""
+        return self._wiring.rekeys[name].topic
 
     def send(
         self, topic: str, key: bytes | None, value: bytes | None, timestamp_ms: int, headers: Headers = ()
@@ -147,25 +205,36 @@ class TaskContext:
         values: Sequence[bytes | None],
         timestamps_ms: Sequence[int],
         marks_ms: Sequence[int] | None = None,
+        headers: Sequence[Headers] = (),
     ) -> None:
         """Route records by the generation's table into the step's repartition topic."""
         rekey = self._wiring.rekeys[name]
         partitions = rekey.routing.partitions_of(keys)
-        headers = self._headers(timestamps_ms, marks_ms)
+        all_headers = self._all_headers(timestamps_ms, marks_ms, headers)
         self._produce(
             lambda: self._writer.send_many(
-                rekey.topic, keys, values, partitions=partitions, timestamps_ms=timestamps_ms, headers=headers
+                rekey.topic,
+                keys,
+                values,
+                partitions=partitions,
+                timestamps_ms=timestamps_ms,
+                headers=all_headers,
             )
         )
 
-    def _headers(
-        self, timestamps_ms: Sequence[int], marks_ms: Sequence[int] | None
-    ) -> Sequence[Headers] | None:
-        """The cut that records are behind, and how far event time had come with them; None for neither."""
+    def _all_headers(
+        self, timestamps_ms: Sequence[int], marks_ms: Sequence[int] | None, headers: Sequence[Headers]
+    ) -> Sequence[Headers]:
+        """The cut that records are behind, how far event time had come with them, and what they bring."""
         of_all = () if self.cut_number is None else mark_header(self.cut_number)
         if marks_ms is None:
-            return [of_all] * len(timestamps_ms) if of_all else None
-        return [(*of_all, *own) for own in mark_headers(marks_ms, timestamps_ms)]
+            if headers:
+                return [(*of_all, *brought) for brought in headers] if of_all else headers
+            return [of_all] * len(timestamps_ms) if of_all else ()
+        marks = mark_headers(marks_ms, timestamps_ms)
+        if not headers:
+            return [(*of_all, *mark) for mark in marks]
+        return [(*of_all, *mark, *brought) for mark, brought in zip(marks, headers, strict=True)]
 
     def count(self, metric: str, amount: int = 1) -> None:
         """Add to one of the task's counters."""

@@ -64,6 +64,8 @@ class TaskWiring:
     Behind several tasks a record does not say from which it is. Behind a task with state, what time makes it send
     comes between the records.
     """
+    stage_tasks: int = 1
+    """How many tasks the stage has."""
     indexes: tuple[DerivedIndex, ...] = ()
     """Indexes of the stores: derived, and in no changelog."""
 
@@ -91,6 +93,12 @@ class TaskWiring:
     def is_rekeyed(self) -> bool:
         """True when the task reads a repartition topic of the application."""
         return self.stage.is_rekeyed
+
+    @property
+    def written_topics(self) -> set[str]:
+        """All topics that it writes to."""
+        changelogs = {place.topic for place in self.changelogs.values()}
+        return {*self.stage.outputs, *changelogs, *(rekey.topic for rekey in self.rekeys.values())}
 
     @property
     def sources(self) -> tuple[TopicPartition, ...]:
@@ -150,6 +158,7 @@ class Wiring:
             },
             entries=entries,
             is_in_order=self._is_in_order(stage),
+            stage_tasks=catalog.partitions(stage.name),
             indexes=tuple(index(entries[store]) for store, index in sorted(stage.indexes.items())),
             log_policy=ChangelogPolicy.of(catalog),
         )
@@ -161,6 +170,11 @@ class Wiring:
             for stage in self.topology.stages
             for partition in range(self.catalog.partitions(stage.name))
         ]
+
+    @property
+    def written_topics(self) -> set[str]:
+        """All topics that its tasks write to."""
+        return set().union(*(self.task(stage, 0).written_topics for stage in self.topology.stages))
 
     def input_topics(self, stage: Stage) -> tuple[str, ...]:
         """The topics that a stage reads, in the order of its inputs."""

@@ -34,14 +34,16 @@ class Intake:
         self._waiting: dict[TopicPartition, _Queue] = {}
         self._held: dict[TopicPartition, int] = {}
         """Inputs that are not read on for now, and where their reading goes on."""
+        self._put_off: set[TopicPartition] = set()
+        """Inputs that nothing more is taken from in this turn; they are behind the others."""
 
     def __len__(self) -> int:
         """Records that wait."""
         return sum(len(queue) for queue in self._waiting.values())
 
-    def start(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Read these inputs, from here."""
-        self._started.update((source, SliceSize(self._settings)) for source in offsets)
+    def start(self, offsets: Mapping[TopicPartition, int], records_min: int = 1) -> None:
+        """Read these inputs, from here; fewer than ``records_min`` are handed out only where no more are there."""
+        self._started.update((source, SliceSize(self._settings, records_min)) for source in offsets)
         self._group.start(offsets)
 
     def stop(self, sources: Iterable[TopicPartition]) -> None:
@@ -55,13 +57,17 @@ class Intake:
 
     def poll(self, timeout_seconds: float) -> None:
         """Serve the group and read what there is room for, waiting only while nothing waits here."""
-        room = max(1, self._settings.poll_records_max - len(self))
-        if sum(queue.size_bytes for queue in self._waiting.values()) >= self._bytes_max:
-            room = 1  # the group wants to be served nevertheless
+        room = 1 if self._is_full else self._settings.poll_records_max - len(self)
         for batch in self._group.poll(room, 0.0 if self._waiting else timeout_seconds):
             # Of an input that was stopped meanwhile another worker, or a later life of the task, reads it again.
             if len(batch) and batch.source in self._started and batch.source not in self._held:
                 self._waiting.setdefault(batch.source, _Queue()).append(batch)
+
+    @property
+    def _is_full(self) -> bool:
+        """True when no more should be read; the group wants to be served nevertheless, so some is."""
+        size_bytes = sum(queue.size_bytes for queue in self._waiting.values())
+        return len(self) >= self._settings.poll_records_max or size_bytes >= self._bytes_max
 
     def position(self, source: TopicPartition) -> int:
         """The next offset of an input to be handed out: all before it was, or has no record."""
@@ -71,8 +77,9 @@ class Intake:
 
     @property
     def first(self) -> TopicPartition | None:
-        """The input that ``take`` takes from; None while nothing waits."""
-        return next(iter(self._waiting), None)
+        """The input that ``take`` takes from; None while nothing waits, or all that does is put off."""
+        first = next(iter(self._waiting), None)
+        return None if first in self._put_off else first
 
     @property
     def sources(self) -> Iterable[TopicPartition]:
@@ -89,6 +96,13 @@ class Intake:
                 self._group.start({source: self._held.pop(source)})
         return batch
 
+    def put_back(self, batch: RecordBatch) -> None:
+        """The last of what ``take`` has just given has to wait for another turn, and its input with it."""
+        queue = self._waiting.pop(batch.source, None) or _Queue()
+        queue.put_back(batch)
+        self._waiting[batch.source] = queue
+        self._put_off.add(batch.source)
+
     def took(self, batch: RecordBatch, seconds: float) -> None:
         """A slice was processed, in so long."""
         if len(batch) and batch.source in self._started:
@@ -101,8 +115,11 @@ class Intake:
         each may be hours. An input that takes long is therefore not read on until what is kept of it is processed:
         that drops what was fetched, and makes room for the inputs of other tasks.
         """
+        put_off, self._put_off = self._put_off & self._waiting.keys(), set()
         if not self._waiting:
             return
+        if self._is_full:  # with all of these waiting it would grow with every poll
+            self._hold({source: self._group.position(source) for source in put_off - self._held.keys()})
         first = next(iter(self._waiting))
         self._waiting[first] = self._waiting.pop(first)
         seconds = {
@@ -112,13 +129,20 @@ class Intake:
         if sum(seconds.values()) <= _WAITING_SECONDS_MAX:
             return
         share_seconds = _WAITING_SECONDS_MAX / len(seconds)
-        slow = [source for source in seconds if seconds[source] > share_seconds]
-        for source in slow:
+        slow: dict[TopicPartition, int] = {}
+        for source in (source for source in seconds if seconds[source] > share_seconds):
             queue = self._waiting[source]
             read_next = self._held[source] if source in self._held else self._group.position(source)
-            kept = max(1, int(len(queue) * share_seconds / seconds[source]))
-            self._held[source] = queue.keep(kept, read_next)
-        self._group.stop(slow)
+            kept = int(len(queue) * share_seconds / seconds[source])
+            kept = max(self._started[source].records_min, kept)
+            slow[source] = queue.keep(kept, read_next)
+        self._hold(slow)
+
+    def _hold(self, inputs: Mapping[TopicPartition, int]) -> None:
+        """Read these no further until what waits of them is processed; reading goes on from where it says."""
+        self._held.update(inputs)
+        if inputs:
+            self._group.stop(list(inputs))
 
 
 class _Queue:
@@ -156,6 +180,15 @@ class _Queue:
             self.size_bytes -= _size(self._batches.popleft())
             self._taken = 0
         return batch if after - first == len(batch) else batch.rows(first, after)
+
+    def put_back(self, batch: RecordBatch) -> None:
+        """The last rows of what was just taken, before all others again."""
+        self._records += len(batch)
+        if self._taken:
+            self._taken -= len(batch)
+        else:
+            self._batches.appendleft(batch)
+            self.size_bytes += _size(batch)
 
     def keep(self, records_max: int, read_next: int) -> int:
         """Drop all but the first records; where to read on, ``read_next`` if nothing was dropped."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from stateflow.catalog.model import Catalog, InputEntry
 from stateflow.catalog.names import changelog_topic, repartition_topic, task_id
@@ -83,10 +83,11 @@ def source_ends(cluster: Cluster, catalog: Catalog) -> dict[TopicPartition, int]
 def application_lag(cluster: Cluster, catalog: Catalog) -> list[InputLag]:
     """The lag of every input partition, upstream stages first.
 
-    Each stage is looked at after the one before it, so if all are at their end, the application has drained:
+    Each stage is looked at after the one before it, and if all are at their end, their ends are looked at once more:
+    what an application writes to a topic that it reads goes round. If all are at their end then, too, it has drained:
     a stage's output is committed together with its input. Records of transactions that are still open count.
     """
-    lags = []
+    lags: list[InputLag] = []
     for stage in upstream_first(catalog):
         inputs = stage_inputs(catalog, stage)
         committed = cluster.committed(catalog.app.app, inputs, stable=False)
@@ -94,7 +95,10 @@ def application_lag(cluster: Cluster, catalog: Catalog) -> list[InputLag]:
             position = committed.get(source)
             offset_next = position.offset_next if position else log.offset_first
             lags.append(InputLag(task_id(stage, source.partition), source, offset_next, log))
-    return lags
+    if any(lag.slots for lag in lags):
+        return lags
+    ends = cluster.ranges([lag.source for lag in lags], stable=False)
+    return [replace(lag, log=ends[lag.source]) for lag in lags]
 
 
 def is_drained(cluster: Cluster, catalog: Catalog) -> bool:

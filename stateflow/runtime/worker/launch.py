@@ -8,7 +8,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 
@@ -20,7 +20,6 @@ from stateflow.clock import Clock, SystemClock
 from stateflow.errors import Interrupted
 from stateflow.log.base import Cluster
 from stateflow.runtime.event_time.draining import Drain, QuietHere, QuietPipe, watching_drain
-from stateflow.runtime.event_time.untimely_news import UntimelyNews
 from stateflow.runtime.opening.opening import StoreOpener
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.snapshots.cuts import CutFolder, Cuts
@@ -30,10 +29,13 @@ from stateflow.runtime.standby.placing import placing_on_disk
 from stateflow.runtime.standby.threads import beside
 from stateflow.runtime.standby.worker import PlacedWorker
 from stateflow.runtime.task.wiring import TaskWiring, Wiring
+from stateflow.runtime.worker.descriptors import allow_descriptors
 from stateflow.runtime.worker.lag import source_ends
 from stateflow.runtime.worker.observing import WorkerObserver
+from stateflow.runtime.worker.outage_exit import OutageExit
 from stateflow.runtime.worker.supervisor import stop_with_parent
 from stateflow.runtime.worker.worker import Worker
+from stateflow.runtime.worker.worker_news import WorkerNews
 from stateflow.store.directory import task_directory
 from stateflow.store.rocks import RocksResources, RocksTaskStores
 
@@ -90,21 +92,41 @@ def run_worker(
     with_parent: bool = False,
     quiet_to: int | None = None,
     end_of_input: bool = False,
+    watched: Callable[[Callable[[], None]], AbstractContextManager[None]] | None = None,
     clock: Clock | None = None,
+    is_reachable: Callable[[], bool] | None = None,
 ) -> None:
     """Run one worker in this thread until SIGINT, SIGTERM or, if asked for, the end of the input.
+
+    ``watched`` is given what stops the worker, and entered while it runs: whoever hosts it may have reasons of its own.
 
     ``with_parent`` stops it, too, when the supervisor that started it closes its pipe or dies, and ``quiet_to`` is the
     pipe through which it tells the supervisor when it has nothing left to do. With ``end_of_input`` the input ends
     where it ends now: what waits for event time fires and closes once all before that is processed. Whatever stops it,
     it commits and closes; errors are raised after everything is closed. Raises ``Interrupted`` when a signal came
     before the end of the input that was asked for.
+
+    With ``is_reachable``, which says whether any broker answers, a process that is told to stop while none does is
+    ended at once (``outage_exit``): for processes that do nothing else.
     """
+    allow_descriptors()  # before it makes clients and opens databases
     with ExitStack() as stack:
+        code = Interrupted.exit_code if until_drained else 0
+        leaving = None if is_reachable is None else OutageExit(is_reachable, code)
+        if leaving is not None:
+            stack.callback(leaving.close)
         worker = _made(cluster, wiring, settings, observer, clock or SystemClock(), stack)
+
+        def stop() -> None:
+            worker.stop()
+            if leaving is not None:
+                leaving.begin()
+
         if with_parent:
-            stop_with_parent(worker.stop)
-        signalled = stack.enter_context(stopped_by_signals(worker.stop))
+            stop_with_parent(stop)
+        signalled = stack.enter_context(stopped_by_signals(stop))
+        if watched is not None:
+            stack.enter_context(watched(stop))
         if end_of_input:
             worker.end_input(source_ends(cluster, wiring.catalog))
         if quiet_to is not None:
@@ -138,7 +160,7 @@ def _made(
     cuts = Cuts(cluster, wiring.topology.app, clock, cut_folder(cluster, settings), allowed)
     stack.enter_context(cuts)
     name = settings.member or f"{socket.gethostname()}-{os.getpid()}"
-    news = UntimelyNews(cluster, wiring.topology.app, name, clock)
+    news = WorkerNews(cluster, wiring.topology.app, name, clock)
     if copies is None:
         return Worker(cluster, wiring, open_stores, settings, clock, observer, cuts=cuts, news=news)
     placing = placing_on_disk(cluster, wiring, settings, copies, clock)

@@ -8,6 +8,7 @@ from stateflow.config import WorkerOptions
 from stateflow.memory import TASK_BYTES
 from stateflow.record import TopicPartition
 from stateflow.runtime.task.task import Task
+from stateflow.runtime.worker.descriptors import DescriptorLimit
 
 _LOG = logging.getLogger(__name__)
 
@@ -23,6 +24,7 @@ class TaskMemory:
         self._held: dict[TopicPartition, int] = {}
         self._held_bytes = 0
         self._has_warned = False
+        self._descriptors = DescriptorLimit()
 
     @property
     def held_bytes(self) -> int:
@@ -32,6 +34,7 @@ class TaskMemory:
     def begin(self, primary: TopicPartition, task: Task) -> None:
         """A task runs from now on: all caches become smaller."""
         self._tasks[primary] = task
+        self._descriptors.note(len(self._tasks))
         if len(self._tasks) > self._shares.tasks_max and not self._has_warned:
             self._has_warned = True
             _LOG.warning(

@@ -67,6 +67,8 @@ def prepare(
     if trim_to is not None:
         trim = expected_trim(cluster, control.read(), trim_to)
         expected = structs.replace(expected, app=structs.replace(expected.app, trim=trim))
+    if topology.static_tables:
+        _tell_static_changes(control.read(), topology)
     catalog = control.ensure(expected)
     if catalog.active.partitions != partitions:
         _LOG.info(
@@ -79,11 +81,24 @@ def prepare(
     return Wiring(topology, hold_terms(cluster, control, catalog, clock))
 
 
+def _tell_static_changes(found: Catalog | None, topology: Topology) -> None:
+    known = {} if found is None else found.app.static_tables
+    for name, fingerprint in topology.static_tables.items():
+        if known.get(name, fingerprint) != fingerprint:
+            _LOG.warning(
+                "The static table %r is not the one that was used before (%s, now %s): what was joined with it is not"
+                " joined anew. Bring the same data to all workers.",
+                name,
+                known[name][:8],
+                fingerprint[:8],
+            )
+
+
 def _check_topics(cluster: Cluster, topology: Topology) -> dict[str, TopicInfo]:
     sources = {topic for stage in topology.stages for topic in stage.sources}
-    outputs = {topic for stage in topology.stages for topic in stage.outputs}
-    found = cluster.describe(sources | outputs)
-    missing = sorted((sources | outputs) - found.keys())
+    named = {topic for stage in topology.stages for topic in stage.topics}
+    found = cluster.describe(named)
+    missing = sorted(named - found.keys())
     if missing:
         raise TopicMissing(
             f"the application {topology.app!r} names topics that do not exist: {', '.join(missing)}.",
@@ -126,7 +141,7 @@ def _expected(
         activated_ms=clock.now_ms(),
     )
     return Catalog(
-        app=AppEntry(app=topology.app, guarantee=guarantee),
+        app=AppEntry(app=topology.app, guarantee=guarantee, static_tables=topology.static_tables),
         stages=stages,
         stores={store.name: store for store in topology.stores},
         generations={0: first},

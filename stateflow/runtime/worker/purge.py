@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
+from stateflow import backoff
 from stateflow.clock import Clock
 from stateflow.errors import StateflowError
 from stateflow.failpoints import reach
@@ -30,7 +31,7 @@ class Purge:
         self._interval_seconds = interval_seconds
         self._clock = clock
         self._next_seconds = clock.monotonic_seconds() + interval_seconds
-        self._retry_seconds = RETRY_SECONDS_MIN
+        self._failures = 0
         self._consumed: dict[TopicPartition, int] = {}
 
     def consumed(self, needed_next: Mapping[TopicPartition, int]) -> None:
@@ -47,8 +48,10 @@ class Purge:
         try:
             self._cluster.trim(self._consumed)
         except StateflowError as error:
-            pause_seconds = max(self._interval_seconds, self._retry_seconds)
-            self._retry_seconds = min(2 * pause_seconds, RETRY_SECONDS_MAX)
+            self._failures += 1
+            first_seconds = max(self._interval_seconds, RETRY_SECONDS_MIN)
+            longest_seconds = max(self._interval_seconds, RETRY_SECONDS_MAX)
+            pause_seconds = backoff.pause_seconds(self._failures, first_seconds, longest_seconds)
             _LOG.warning(
                 "Consumed records of %s could not be purged; next attempt in %.0f s: %s",
                 ", ".join(sorted({source.topic for source in self._consumed})),
@@ -56,6 +59,6 @@ class Purge:
                 error,
             )
             return pause_seconds
-        self._retry_seconds = RETRY_SECONDS_MIN
+        self._failures = 0
         self._consumed = {}
         return self._interval_seconds

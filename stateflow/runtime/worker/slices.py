@@ -2,6 +2,9 @@
 
 Between two turns it serves the group, commits what is due and looks whether it is to stop. So a step that takes 20 ms
 or 200 ms per record delays a commit by one turn, not by all that was polled.
+
+A step that waits for an outside service takes as long for one record as for all that it asks about at a time, however
+long that is. Such a task is never given fewer: cut to single records it would ask one question after the other.
 """
 
 from __future__ import annotations
@@ -26,22 +29,23 @@ class SliceSize:
     slice bounds the next one.
     """
 
-    def __init__(self, settings: WorkerSettings) -> None:
-        self._records_max = settings.slice_records_max
-        self._records = min(settings.slice_records_first, self._records_max)
+    def __init__(self, settings: WorkerSettings, records_min: int = 1) -> None:
+        self._records_max = max(settings.slice_records_max, records_min)
+        self.records_min = records_min
+        self._records = max(records_min, min(settings.slice_records_first, self._records_max))
         self.seconds_per_record = 0.0
         """Of the last slice."""
 
     def fitting(self, seconds: float) -> int:
-        """Records of the next slice, at least one."""
+        """Records of the next slice, at least ``records_min``."""
         if self._records * self.seconds_per_record <= seconds:
             return self._records
-        return max(1, int(seconds / self.seconds_per_record + 0.001))
+        return max(self.records_min, int(seconds / self.seconds_per_record + 0.001))
 
     def took(self, records: int, seconds: float) -> None:
         """A slice of so many records has taken so long."""
         self.seconds_per_record = seconds / records
         if seconds > _TURN_SECONDS_MAX:
-            self._records = max(1, int(_TURN_SECONDS_MAX / self.seconds_per_record))
+            self._records = max(self.records_min, int(_TURN_SECONDS_MAX / self.seconds_per_record))
         elif records >= self._records:
             self._records = min(2 * self._records, self._records_max)

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from stateflow import backoff
 from stateflow.clock import Clock
 from stateflow.errors import MembershipLost, StateflowError, exit_codes
 from stateflow.runtime.event_time.draining import Quiet, QuietReader
@@ -197,7 +198,7 @@ def _how(code: int) -> str:
 def _pause_seconds(ends_in_a_row: int) -> float:
     if ends_in_a_row == 1:
         return 0.0
-    return min(_PAUSE_SECONDS_MAX, _PAUSE_SECONDS_MIN * 2.0 ** min(ends_in_a_row - 2, 16))
+    return backoff.pause_seconds(ends_in_a_row - 1, _PAUSE_SECONDS_MIN, _PAUSE_SECONDS_MAX)
 
 
 def _when(pause_seconds: float) -> str:

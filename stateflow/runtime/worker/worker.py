@@ -19,18 +19,22 @@ from stateflow.log.base import Cluster, GroupConsumer
 from stateflow.record import RecordBatch, TopicPartition
 from stateflow.runtime.event_time.draining import QuietListener
 from stateflow.runtime.event_time.silence import Silence
-from stateflow.runtime.event_time.untimely_news import UntimelyNews
 from stateflow.runtime.opening.opening import OpenedTask, Opener, StoreOpener
+from stateflow.runtime.opening.shared_writers import writers_of
 from stateflow.runtime.opening.starting import StartingTasks
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.snapshots.cuts import Cuts
 from stateflow.runtime.task.task import Task
-from stateflow.runtime.task.wiring import TaskWiring, Wiring
+from stateflow.runtime.task.wiring import Wiring
+from stateflow.runtime.worker.commits import COMMITS_PER_TURN_MAX, Commits, RunningTask
 from stateflow.runtime.worker.intake import Intake
+from stateflow.runtime.worker.letting_go import LettingGo
 from stateflow.runtime.worker.memory import TaskMemory
 from stateflow.runtime.worker.observing import WorkerObserver
+from stateflow.runtime.worker.pace import CommitPace
 from stateflow.runtime.worker.purge import Purge
 from stateflow.runtime.worker.slices import turn_seconds
+from stateflow.runtime.worker.worker_news import WorkerNews
 
 _LOG = logging.getLogger(__name__)
 
@@ -52,7 +56,7 @@ class Worker:
         observer: WorkerObserver | None = None,
         openings: Executor | None = None,
         cuts: Cuts | None = None,
-        news: UntimelyNews | None = None,
+        news: WorkerNews | None = None,
     ) -> None:
         self._cuts = cuts
         self._news = news
@@ -62,12 +66,17 @@ class Worker:
         self._observer = observer
         self._wiring = wiring
         self._primary_topics = wiring.primary_topics()
-        self._tasks: dict[TopicPartition, _Running] = {}
+        self._tasks: dict[TopicPartition, RunningTask] = {}
         self._memory = TaskMemory(settings)
-        opener = Opener(cluster, open_stores, settings, clock, observer)
+        self._commits = Commits(settings)
+        self._pace = CommitPace(settings, clock)
+        self._writers = writers_of(cluster, wiring, settings, clock)
+        opener = Opener(cluster, open_stores, settings, clock, observer, self._writers)
         self._starting = StartingTasks(opener, settings, clock, openings)
         self._purge = Purge(cluster, settings.purge_interval_seconds, clock)
         self._silence = Silence(cluster, settings.idle_seconds, clock)
+        held = self._memory, self._silence
+        self._leaving = LettingGo(self._commits, self._starting, self._writers, *held, observer)
         self._stopping = False
         self.quiet_listener: QuietListener | None = None
         self._said_quiet: int | None = None
@@ -89,10 +98,9 @@ class Worker:
         try:
             while not self._stopping:
                 self.step()
-            self._tell_untimely(is_last=True)
+            self._tell_news(is_last=True)
             reach("stop.before_release")
-            for primary in list(self._tasks):
-                self._release(primary)
+            self._release(list(self._tasks))
             reach("stop.before_leave")
         finally:
             self.close()
@@ -112,20 +120,26 @@ class Worker:
         if self._cuts is not None:
             self._cuts.poll()
         has_pending_timers = any(running.task.has_pending_timers for running in self._tasks.values())
+        may_wait = not has_pending_timers and self._intake.first is None
         self._poll(0.0 if has_pending_timers else self._settings.poll_timeout_seconds)
+        self._pace.polled(len(self._intake), may_wait=may_wait)
         is_idle = self._intake.first is None
         if not is_idle:
             self._say_quiet(None)
         self._process_for_a_turn()
         for primary, opened in self._starting.ready():
             self._start(primary, opened)
+        self._start_again(self._commits.without_writer(self._tasks))
         for source in self._silence.fallen_idle(self._intake.position):
             self._become_idle(source)
         for primary in list(self._tasks):
-            self._advance(primary)
-        self._tell_untimely()
+            if primary in self._tasks:  # another has not just cost it its epoch
+                self._advance(primary)
+        self._commit_due()
+        self._tell_news()
         if self.quiet_listener is not None and is_idle:
             self._say_quiet(len(self._tasks) if self.is_quiet else None)
+        self._pace.turned()
 
     def _poll(self, timeout_seconds: float) -> None:
         """Serve the group and read. Brokers that do not answer are waited for; the client says so meanwhile."""
@@ -142,9 +156,11 @@ class Worker:
             if self._news is not None:
                 stack.callback(self._news.close)
             stack.callback(self._group.close)
+            if self._writers is not None:
+                stack.callback(self._writers.close)
             stack.callback(self._starting.close)
-            for primary in list(self._tasks):
-                stack.callback(self._abandon, primary)
+            stack.callback(self._commits.close)
+            stack.callback(self._abandon, list(self._tasks))
         reach("stop.after_leave")
 
     @property
@@ -179,16 +195,14 @@ class Worker:
         reach("handover.revoked")
         for primary in partitions:
             self._starting.cancel(primary)
-            if primary in self._tasks:
-                self._release(primary)
+        self._release([primary for primary in partitions if primary in self._tasks])
 
     def on_lost(self, partitions: Sequence[TopicPartition]) -> None:
         """The partitions are someone else's already: abandon."""
         reach("handover.lost")
         for primary in partitions:
             self._starting.cancel(primary)
-            if primary in self._tasks:
-                self._abandon(primary)
+        self._abandon([primary for primary in partitions if primary in self._tasks])
 
     # --- one task -----------------------------------------------------------------------------------
 
@@ -197,12 +211,13 @@ class Worker:
         self._starting.submit(primary, self._wiring.task(stage, primary.partition))
 
     def _start(self, primary: TopicPartition, opened: OpenedTask) -> None:
-        self._tasks[primary] = _Running(opened, self._clock.monotonic_seconds())
+        self._tasks[primary] = RunningTask(opened, self._clock.monotonic_seconds())
         self._memory.begin(primary, opened.task)
         reach("handover.before_start")
-        self._intake.start(opened.starts)
+        opened.task.context.host_is_stopping = lambda: self._stopping
+        self._intake.start(opened.starts, opened.task.context.records_at_once)
         self._silence.begin(opened.task.wiring.sources)
-        _LOG.info("Task %s is running from %s.", opened.task.wiring.id, _offsets(opened))
+        _LOG.info("Task %s is running from %s.", opened.task.wiring.id, opened.starts_text)
         if self._observer is not None:
             self._observer.on_running(opened.task.wiring.id)
 
@@ -220,31 +235,34 @@ class Worker:
         self._silence.heard(self._intake.sources)
 
     def _process(self, source: TopicPartition, seconds: float) -> None:
-        """Process as many of an input's records as fit into a time, at least one."""
+        """Process as many of an input's records as fit into a time, at least one that need not wait for timers."""
         primary = self._primary_of(source)
         assert primary is not None, "what a task has not processed goes with it"
         running, batch = self._tasks[primary], self._intake.take(seconds)
         keeps_epoch = self._keeps_epoch(primary, lambda: self._process_parts(running, batch))
         if keeps_epoch and self._memory.is_full(primary):
-            self._commit(primary)
+            self._commit([primary])
 
-    def _process_parts(self, running: _Running, batch: RecordBatch) -> None:
-        """A slice, divided where the task takes its place in a cut."""
+    def _process_parts(self, running: RunningTask, batch: RecordBatch) -> None:
+        """A slice, divided where the task takes its place in a cut; what must wait for timers is put back."""
         cuts = self._cuts
         for part, cut_number in [(batch, None)] if cuts is None else cuts.parts(running.task, batch):
             begun_seconds = self._clock.monotonic_seconds()
-            running.task.process(part)
-            self._intake.took(part, self._clock.monotonic_seconds() - begun_seconds)
+            rest = running.task.process(part)
+            done = part if rest is None else part.first(len(part) - len(rest))
+            self._intake.took(done, self._clock.monotonic_seconds() - begun_seconds)
+            if rest is not None:
+                self._intake.put_back(batch.since(rest.offsets[0]))
+                return
             if cut_number is not None and cuts is not None:
+                self._make_way(running)
                 cuts.take_place(running.task, cut_number, self._group, running.starts)
 
     def _primary_of(self, source: TopicPartition) -> TopicPartition | None:
         if source in self._tasks:
             return source
-        return next(
-            (primary for primary, running in self._tasks.items() if source in running.task.wiring.inputs),
-            None,
-        )
+        readers = (primary for primary, each in self._tasks.items() if source in each.task.wiring.inputs)
+        return next(readers, None)
 
     def _become_idle(self, source: TopicPartition) -> None:
         primary = self._primary_of(source)
@@ -257,24 +275,17 @@ class Worker:
         running = self._tasks[primary]
         if not self._keeps_epoch(primary, running.task.advance_time):
             return
-        now_seconds = self._clock.monotonic_seconds()
         for source in running.task.wiring.inputs:
             running.task.reached(source, self._intake.position(source))
-        if not self._keeps_epoch(primary, lambda: self._advance_barriers_and_ends(running)):
-            return
-        is_due = now_seconds - running.committed_seconds >= self._settings.commit_interval_seconds
-        if self._memory.is_full(primary) or is_due:
-            self._commit(primary)
-        if (
-            primary in self._tasks
-            and now_seconds - running.flushed_seconds >= self._settings.flush_interval_seconds
-        ):
-            running.task.flush()
-            running.flushed_seconds = now_seconds
+        keeps_epoch = self._keeps_epoch(primary, lambda: self._advance_barriers_and_ends(running))
+        if keeps_epoch and self._memory.is_full(primary):
+            self._commit([primary])
 
-    def _advance_barriers_and_ends(self, running: _Running) -> None:
+    def _advance_barriers_and_ends(self, running: RunningTask) -> None:
         """Let the task have part in cuts, and tell it of inputs that have come to their ends."""
         if self._cuts is not None:
+            if running.claimed is not None and self._cuts.awaits_place(running.task):
+                self._make_way(running)
             self._cuts.take_part(running.task, self._group, running.starts)
         for source in (self._ends.keys() & running.task.wiring.sources) - running.ended:
             if self._intake.position(source) >= self._ends[source]:
@@ -286,7 +297,7 @@ class Worker:
         try:
             work()
         except StateflowError as error:
-            self._start_again(primary, error)
+            self._start_again({primary: error})
             return False
         return True
 
@@ -295,97 +306,94 @@ class Worker:
             self._said_quiet = tasks
             self.quiet_listener.tell(tasks)
 
-    def _commit(self, primary: TopicPartition) -> None:
-        running = self._tasks[primary]
-        if not running.task.is_quiet:
+    def _commit_due(self) -> None:
+        """Commit the tasks that are due, those first that have waited longest, and flush what is due."""
+        now_seconds = self._clock.monotonic_seconds()
+        self._commit(self._pace.due(self._tasks, now_seconds)[:COMMITS_PER_TURN_MAX])
+        self._commits.flush(self._tasks.values(), now_seconds)
+
+    def _commit(self, primaries: Sequence[TopicPartition]) -> None:
+        self._start_again(self._commit_sharing(primaries))
+
+    def _commit_sharing(self, primaries: Sequence[TopicPartition]) -> dict[TopicPartition, StateflowError]:
+        """Commit tasks, and those that share a writer with them; what could not be committed, and why."""
+        tasks = self._commits.sharing(primaries, self._tasks)
+        if not all(running.task.is_quiet for running in tasks.values()):
             self._say_quiet(None)
-        try:
-            committed = running.task.commit(self._group)
-        except StateflowError as error:
-            self._start_again(primary, error)
-            return
+        failed: dict[TopicPartition, StateflowError] = {}
+        for primary, outcome in self._pace.weighed(self._commits.commit(tasks, self._group)):
+            if isinstance(outcome, StateflowError):
+                failed[primary] = outcome
+            else:
+                self._committed(primary, is_new=outcome)
+        return failed
+
+    def _make_way(self, running: RunningTask) -> None:
+        """Before a task commits by itself: nothing of others may be in the transaction. Raises what its own met."""
+        failed = {} if running.claimed is None else self._commit_sharing([running.primary])
+        own = failed.pop(running.primary, None)
+        self._start_again(failed)
+        if own is not None:
+            raise own
+
+    def _committed(self, primary: TopicPartition, *, is_new: bool) -> None:
+        running = self._tasks[primary]
         running.committed_seconds = self._clock.monotonic_seconds()
         self._memory.note(primary)
-        if committed:
+        if is_new:
             self._starting.committed(primary)
         if running.task.wiring.is_rekeyed and running.task.place is None:  # a cut needs what is in flight
             self._purge.consumed(running.task.committed.needed_next())
 
-    def _start_again(self, primary: TopicPartition, error: StateflowError) -> None:
-        """Let go of a task whose epoch is lost, and open it again: here or, if the group has moved on, elsewhere.
+    def _start_again(self, failed: Mapping[TopicPartition, StateflowError]) -> None:
+        """Let go of tasks whose epoch is lost, and open them again: here or, if the group has moved on, elsewhere.
 
-        Raises the error when a person must act on it (``StateflowError.is_retriable``).
+        Raises an error that a person must act on (``StateflowError.is_retriable``).
         """
-        if not error.is_retriable:
-            raise error
-        wiring = self._tasks[primary].task.wiring
-        self._abandon(primary)
-        self._starting.failed(primary, wiring, error)
-        self._open_again(primary, error)
+        for error in failed.values():
+            if not error.is_retriable:
+                raise error
+        wirings = {primary: self._tasks[primary].task.wiring for primary in failed}
+        self._abandon(list(failed))
+        for primary, error in failed.items():
+            self._starting.failed(primary, wirings[primary], error)
+            self._open_again(primary, error)
 
     def _open_again(self, primary: TopicPartition, error: StateflowError) -> None:  # noqa: ARG002 - for others
         """Open a task whose epoch was lost to ``error``; whoever places tasks otherwise may decide otherwise."""
         self._open(primary)
 
-    def _release(self, primary: TopicPartition) -> None:
-        running = self._tasks[primary]
-        reach("handover.before_commit")
+    def _release(self, primaries: Sequence[TopicPartition]) -> None:
+        """Commit and close tasks, before others get them."""
+        for _ in primaries:
+            reach("handover.before_commit")
         if self._starting.is_unreachable:  # it would be waited for once per task
-            self._abandon(primary)
+            self._abandon(primaries)
             return
-        try:
-            running.task.commit(self._group, complete=True)
-        except StateflowError as error:
-            if not error.is_retriable:
-                raise
-            _LOG.warning("Task %s leaves its last epoch to its next owner: %s", running.task.wiring.id, error)
-            self._abandon(primary)
-            return
-        reach("handover.after_commit")
-        del self._tasks[primary]
-        self._stop_reading(running.task.wiring)
-        running.task.close()
-        reach("handover.after_close")
-        self._tell_released(running.task.wiring)
+        tasks = self._commits.sharing(primaries, self._tasks)
+        failed: dict[TopicPartition, StateflowError] = {}
+        for primary, outcome in self._commits.commit(tasks, self._group, complete=primaries):
+            if isinstance(outcome, StateflowError):
+                failed[primary] = outcome
+                if not outcome.is_retriable:
+                    raise outcome
+            elif primary in primaries:
+                reach("handover.after_commit")
+            else:
+                self._committed(primary, is_new=outcome)
+        leaving = [primary for primary in primaries if primary in failed]
+        for primary in leaving:
+            task = tasks[primary].task.wiring.id
+            _LOG.warning("Task %s leaves its last epoch to its next owner: %s", task, failed.pop(primary))
+        self._abandon(leaving)
+        self._start_again(failed)
+        closing = [self._tasks.pop(primary) for primary in primaries if primary in self._tasks]
+        self._leaving.of_committed(closing, self._intake)
 
-    def _abandon(self, primary: TopicPartition) -> None:
-        running = self._tasks.pop(primary)
-        self._stop_reading(running.task.wiring)
-        try:
-            running.task.abandon()
-        except StateflowError as error:
-            if not error.is_retriable:
-                raise
-            _LOG.warning("Task %s was let go of with an error: %s", running.task.wiring.id, error)
-        self._tell_released(running.task.wiring)
+    def _abandon(self, primaries: Sequence[TopicPartition]) -> None:
+        self._leaving.without_commit([self._tasks.pop(primary) for primary in primaries], self._intake)
 
-    def _tell_untimely(self, *, is_last: bool = False) -> None:
+    def _tell_news(self, *, is_last: bool = False) -> None:
         if self._news is not None:
             met = (met for running in self._tasks.values() for met in running.task.untimely.met())
-            self._news.turn(met, is_last=is_last)
-
-    def _stop_reading(self, wiring: TaskWiring) -> None:
-        self._memory.end(wiring.inputs[0])
-        self._silence.end(wiring.inputs)
-        self._intake.stop(wiring.inputs)
-
-    def _tell_released(self, wiring: TaskWiring) -> None:
-        _LOG.info("Task %s was released.", wiring.id)
-        if self._observer is not None:
-            self._observer.on_released(wiring.id)
-
-
-class _Running:
-    """A running task and when things last happened to it, in seconds of the worker's clock."""
-
-    def __init__(self, opened: OpenedTask, now_seconds: float) -> None:
-        self.task = opened.task
-        self.starts = opened.starts
-        self.ended: set[TopicPartition] = set()
-        """Source partitions that it was told the end of."""
-        self.committed_seconds = now_seconds
-        self.flushed_seconds = now_seconds
-
-
-def _offsets(opened: OpenedTask) -> str:
-    return ", ".join(f"{source}@{offset}" for source, offset in opened.starts.items())
+            self._news.turn(met, self._starting.waiting(), is_last=is_last)

@@ -1,16 +1,17 @@
-"""Run an application as a Structured Streaming query, its state and changelogs those of the local runner.
+"""Run an application on Spark, its state and changelogs those of the local runner.
 
-    spark-submit pipeline.py shop/app.py:app [--brokers HOST:PORT] [--state-dir DIR] [--until-idle]
+    spark-submit pipeline.py shop/app.py:app [--brokers HOST:PORT] [--client-config FILE] [--workers N]
 
-The same as ``stateflow run APP --runner spark``. Executors must be able to load the application and to write
-to the state directory, each on its own local disk.
+The same as ``stateflow run APP --runner spark``: workers inside long-running Spark tasks, until SIGTERM or Ctrl-C.
+With --until-idle it ends when all input there is was processed, in micro-batches, as with --micro-batch. The
+application's file travels with the job; modules that it imports, and stateflow itself, must be on the executors
+(--py-files, --archives, or a packed environment). Executors write to the state directory, each on its own disk.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-import functools
 import json
 import sys
 from collections.abc import Sequence
@@ -18,30 +19,31 @@ from pathlib import Path
 
 from stateflow.app import App, load
 from stateflow.errors import StateflowError
-from stateflow.operators.topology import Topology
+from stateflow.log.client_file import BROKERS, read_properties, translated
 from stateflow.runtime.settings import worker_settings
 from stateflow.spark.connection import Connection
-from stateflow.spark.runner import Pipeline, PipelineSettings, PipelineTotals, run_spark
+from stateflow.spark.long_running import LongRunSettings, LongRunTotals, run_long
+from stateflow.spark.runner import PipelineSettings, PipelineTotals, run_spark
+from stateflow.spark.shipping import pipeline_of
 
 
-def topology_of(target: str) -> Topology:
-    """The graph, built anew: executors call this instead of being sent the driver's objects."""
-    return load(target).topology()
+def configured(options: argparse.Namespace) -> App:
+    """The application with what the command line says."""
+    app = load(options.app)
+    client = {} if options.client_config is None else translated(read_properties(options.client_config))
+    brokers = client.pop(BROKERS, None)
+    app.configure(brokers=options.brokers or brokers, state_dir=options.state_dir, client=client or None)
+    return app
 
 
-def run(target: str, app: App, *, until_idle: bool, settings: PipelineSettings) -> PipelineTotals:
-    """Run the query in a Spark session until it is stopped or, with ``until_idle``, has read all input there
-    is.
-    """
-    options = app.options
-    pipeline = Pipeline(
-        topology=app.topology(),
-        guarantee=options.guarantee,
-        partitions=options.partitions,
-        load=functools.partial(topology_of, target),
-    )
-    connection = Connection(options.brokers, options.client)
-    return run_spark(pipeline, connection, worker_settings(options), until_idle=until_idle, settings=settings)
+def run(app: App, options: argparse.Namespace) -> LongRunTotals | PipelineTotals:
+    """Run it in a Spark session until it is stopped or, with --until-idle, has read all input there is."""
+    pipeline, worker = pipeline_of(options.app, app), worker_settings(app.options)
+    connection = Connection(app.options.brokers, app.options.client)
+    if options.until_idle or options.micro_batch or options.checkpoint_dir is not None:
+        settings = PipelineSettings(checkpoint_dir=options.checkpoint_dir)
+        return run_spark(pipeline, connection, worker, until_idle=options.until_idle, settings=settings)
+    return run_long(pipeline, connection, worker, settings=LongRunSettings(workers=options.workers))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -51,15 +53,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("app", help="module:attribute or file.py:attribute")
     parser.add_argument("--brokers", help="bootstrap servers, instead of the application's own setting")
+    parser.add_argument("--client-config", type=Path, help="a properties file of the Kafka client: TLS, SASL")
     parser.add_argument("--state-dir", help="folder for local state on every executor")
-    parser.add_argument("--checkpoint-dir", type=Path, help="where the query keeps its progress")
+    parser.add_argument("--workers", type=int, help="long-running tasks; by default one for each slot")
     parser.add_argument("--until-idle", action="store_true", help="end when all input was processed")
+    parser.add_argument("--micro-batch", action="store_true", help="tasks that end with each micro-batch")
+    parser.add_argument(
+        "--checkpoint-dir", type=Path, help="micro-batches: where the query keeps its progress"
+    )
     options = parser.parse_args(arguments)
     try:
-        app = load(options.app)
-        app.configure(brokers=options.brokers, state_dir=options.state_dir)
-        settings = PipelineSettings(checkpoint_dir=options.checkpoint_dir)
-        totals = run(options.app, app, until_idle=options.until_idle, settings=settings)
+        totals = run(configured(options), options)
     except StateflowError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code

@@ -1,11 +1,11 @@
 """Repartition an application's state on Spark: every store and all unread records, exactly once, audited.
 
-    spark-submit repartition.py --app ID --partitions M --brokers HOST:PORT
+    spark-submit repartition.py --app ID --partitions M --brokers HOST:PORT [--client-config FILE]
 
 The same as ``stateflow scale start --engine spark``. No worker may be running. Killed at any point, it is
-started again with the same M and resumes; ``stateflow scale abort`` undoes it. Each old partition is one
-Spark task (``stateflow.scale.repartition.move_partition``), so give the job as many cores as you want
-partitions moved at once.
+started again with the same M and resumes; ``stateflow scale abort`` undoes it. Changelogs are read in parts by one
+Spark task each and written in slices by one each (``stateflow.scale.state_move``), whatever the numbers of partitions:
+give the job as many cores as it shall use.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import msgspec
 
 from stateflow.clock import SystemClock
 from stateflow.errors import StateflowError
+from stateflow.query.read import where
 from stateflow.scale.generation import await_stopped, check_change, load_catalog, preparing, target_routing
 from stateflow.scale.past_runs import PastRuns
 from stateflow.scale.progress import Progress
@@ -61,7 +62,9 @@ def repartition(app: str, partitions: int, connection: Connection) -> Outcome:
 def print_progress(progress: Progress) -> None:
     """One line on stderr."""
     eta = f", {progress.eta_seconds:.0f} s left" if progress.eta_seconds is not None else ""
-    text = f"moved {progress.slots_done:,} of {progress.slots_total:,} slots, {progress.rate:,.0f}/s{eta}"
+    share = progress.slots_done / progress.slots_total if progress.slots_total else 1.0
+    read, written = progress.records_read_total, progress.records_written_total
+    text = f"{progress.step} {share:.0%}: {read:,} records read, {written:,} written, {progress.rate:,.0f}/s{eta}"
     print(text, file=sys.stderr, flush=True)
 
 
@@ -72,10 +75,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--app", required=True, help="the application's id")
     parser.add_argument("--partitions", required=True, type=int, help="the new number of partitions")
-    parser.add_argument("--brokers", required=True, help="bootstrap servers")
+    parser.add_argument("--brokers", help="bootstrap servers, if the settings do not say them")
+    parser.add_argument("--client-config", help="a properties file of the Kafka client: TLS, SASL")
     options = parser.parse_args(arguments)
     try:
-        outcome = repartition(options.app, options.partitions, Connection(options.brokers))
+        connection = Connection(*where(options.app, options.brokers, options.client_config))
+        outcome = repartition(options.app, options.partitions, connection)
     except StateflowError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code

@@ -17,11 +17,13 @@ from typing import Any
 
 from stateflow.errors import ConfigError, StateflowError
 from stateflow.log.base import Cluster
+from stateflow.query.columns import TableSpec
+from stateflow.query.read import where
+from stateflow.query.snapshot import Snapshot, store_snapshot, topic_snapshot
 from stateflow.scale.generation import load_catalog
-from stateflow.spark.columns import TableSpec
 from stateflow.spark.connection import Connection
 from stateflow.spark.session import SparkSettings, spark_session
-from stateflow.spark.table import Snapshot, snapshot_frame, store_snapshot, topic_snapshot
+from stateflow.spark.table import snapshot_frame
 
 CODECS = ("bytes", "string", "integer", "json", "msgpack")
 
@@ -77,7 +79,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--brokers", required=True, help="bootstrap servers")
+    parser.add_argument("--brokers", help="bootstrap servers, if the settings do not say them")
+    parser.add_argument("--client-config", help="a properties file of the Kafka client: TLS, SASL")
     parser.add_argument("--app", help="the application's id")
     parser.add_argument("--store", help="one of its stores")
     parser.add_argument("--topic", help="any compacted topic instead")
@@ -87,8 +90,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--overwrite", action="store_true", help="replace what the folder holds")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a sentence")
     options = parser.parse_args(arguments)
-    connection = Connection(options.brokers)
     try:
+        connection = Connection(*where(options.app or "", options.brokers, options.client_config))
         cluster = connection.open()
         try:
             snapshot = chosen_snapshot(cluster, options)

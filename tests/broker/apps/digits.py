@@ -44,7 +44,8 @@ digits = app.stream(numbers, on_error=POLICY).key_by(last_digit, name="by-digit"
 if CHANGE == "another codec":
     digits.aggregate(sf.mean(), name="seen").to(app.topic(OUT, key=sf.Integer, value=sf.Json, partitions=1))
 elif CHANGE == "large":
-    digits.map(lambda _: os.urandom(3 << 20)).to(app.topic(OUT, value=sf.Bytes))
+    sized = digits.map(lambda number: os.urandom(3 << 20) if number == 1 else b"small")
+    sized.to(app.topic(OUT, value=sf.Bytes), on_error=POLICY)
 elif CHANGE == "another store":
     digits.count(name="counted").to(app.topic(OUT, key=sf.Integer, value=sf.Json, partitions=1))
 else:

@@ -7,10 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from stateflow.catalog.compatibility import compare
+from stateflow.catalog.compatibility import additions, compare
 from stateflow.catalog.control import ControlTopic
 from stateflow.catalog.encoding import encode_item
 from stateflow.catalog.model import (
+    FORMAT_NEWEST,
+    FORMAT_SHARED_WRITERS,
     AppEntry,
     Catalog,
     GenerationEntry,
@@ -256,9 +258,20 @@ def test_an_entry_that_cannot_be_read_is_named(key: bytes, value: bytes) -> None
 
 
 def test_a_newer_format_is_refused() -> None:
-    entry = AppEntry(app="wc", guarantee="exactly-once", format=3)
-    with pytest.raises(CatalogIncompatible, match="format 3"):
+    entry = AppEntry(app="wc", guarantee="exactly-once", format=FORMAT_NEWEST + 1)
+    with pytest.raises(CatalogIncompatible, match=f"format {FORMAT_NEWEST + 1}"):
         decode_catalog("wc", dict([encode_item(entry)]))
+
+
+def test_that_writers_were_shared_is_kept_and_keeps_older_versions_out() -> None:
+    """Version 0.2 knows format 2: it would fence the ids of tasks only."""
+    before = catalog()
+    shared = msgspec.structs.replace(before.app, shared_writers=True, format=FORMAT_SHARED_WRITERS)
+    found = msgspec.structs.replace(before, app=shared)
+    assert additions(before, found) == []
+    changed = additions(catalog(guarantee="at-least-once"), found)
+    assert changed == [msgspec.structs.replace(shared, guarantee="at-least-once")]
+    assert before.app.format < FORMAT_SHARED_WRITERS
 
 
 def test_stages_of_format_1_are_read() -> None:

@@ -28,4 +28,5 @@ POSITIONS = st.builds(
     st.none() | st.builds(Moment, COUNTS, EVENT_TIMES),
     st.none() | st.builds(CutPlace, COUNTS, st.booleans()),
     st.lists(MARKS_MS, max_size=4).map(tuple),
+    st.booleans(),
 )

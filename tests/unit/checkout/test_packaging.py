@@ -135,7 +135,7 @@ def hinting_files() -> list[Path]:
 
 
 def test_the_lock_pins_every_dependency_with_hashes(project: dict[str, Any]) -> None:
-    text = (ROOT / "requirements.lock").read_text()
+    text = (ROOT / "requirements.lock").read_text() + (ROOT / "native.lock").read_text()
     pinned = set(re.findall(r"^([a-z0-9-]+)==", text, re.MULTILINE))
     wanted = [*project["project"]["dependencies"], *project["build-system"]["requires"]]
     for extra in project["project"]["optional-dependencies"].values():

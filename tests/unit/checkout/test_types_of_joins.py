@@ -1,15 +1,13 @@
-"""A type checker infers keys and values through operators of several inputs, tables and joins, and refuses misuse."""
+"""A type checker infers keys and values through inputs, tables, joins, order, patterns, graphs, and refuses misuse."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[3]
+from tests.unit.checkout.typed_script import check_script
+
 SCRIPT = """
 from dataclasses import dataclass
 from datetime import timedelta
@@ -25,17 +23,29 @@ class Match(sf.Operator[str, object, float]):
     def on_order(self, order: Order, ctx: sf.Context[float]) -> None: ...
     def on_name(self, name: str, ctx: sf.Context[float]) -> None: ...
 
+class Rename(sf.Operator[str, Order, float]):
+    def on_record(self, order: Order, ctx: sf.Context[float]) -> None: ...
+
 def bill(order: Order, name: str) -> tuple[str, int]:
     return name, order.cents
 
 def either(order: Order | None, name: str | None) -> bytes:
     return b""
 
+def either_of(left: str, right: str | None) -> int:
+    return 0
+
+def summed(match: sf.Match[Order]) -> float:
+    return sum(order.cents for order in match.all("up")) / 2
+
+low = sf.pattern(Order).begin("low", lambda order: order.cents < 100)
+rising = low.then("up", given=lambda order, taken: order.cents > taken["low"].cents).one_or_more().within(timedelta(1))
 app = sf.App("x")
 orders = app.stream(app.topic("orders", key=str, value=Order))
 names_topic = app.topic("names", key=str, value=str)
 names = app.stream(names_topic)
 table = app.table(names_topic, name="names")
+by_customer = orders.key_by("customer", name="by-customer", key=str)
 kept = orders.to_table(name="orders")
 near = timedelta(seconds=1)
 reveal_type(app.process(Match, sf.port(orders, Match.on_order), sf.port(names, Match.on_name), name="m"))
@@ -53,6 +63,29 @@ reveal_type(orders.join(names, bill, name="j3", within=near))
 reveal_type(orders.outer_join(names, either, name="j4", within=sf.Within(near, grace=near)))
 reveal_type(kept.join(table, bill, name="j5"))
 reveal_type(kept.outer_join(table, either, name="j6"))
+reveal_type(kept.foreign_join(table, lambda order: order.customer, bill, name="j7"))
+reveal_type(kept.left_foreign_join(table, lambda order: order.customer, either, name="j8"))
+whole = app.global_table(names_topic, name="whole")
+static = app.static_table({1: "one"}, name="static")
+reveal_type(whole)
+reveal_type(static)
+reveal_type(orders.join(whole, bill, name="j9", by="customer"))
+reveal_type(names.left_join(static, either_of, name="j10", by=len))
+reveal_type(orders.in_order(name="o1", tie_break=lambda order: order.cents))
+reveal_type(orders.dedup(name="o2", by="cents", within=near))
+reveal_type(by_customer.process(Rename, name="o3", order="event-time"))
+reveal_type(by_customer.suppress(sf.Every(near), name="o4"))
+reveal_type(by_customer.top(3, name="o5", by=lambda order: order.cents, item="customer"))
+
+reveal_type(by_customer.match(rising, summed, name="p1"))
+reveal_type(by_customer.match(rising, lambda match: match["low"].cents, name="p2", after=sf.SkipTo("up", "last")))
+reveal_type(rising)
+calls = sf.graph(app, orders, ends=lambda order: (order.customer, "shop"), name="g1", within=near)
+reveal_type(calls)
+reveal_type(calls.degrees(name="g2"))
+reveal_type(calls.components(name="g3"))
+queries = app.stream(app.topic("queries", key=str, value=sf.HopQuery))
+reveal_type(calls.neighbourhoods(queries, name="g4"))
 
 by_cents = names.key_by(len, name="by-length")
 sf.port(names, Match.on_order)  # a handler of other values
@@ -62,6 +95,23 @@ orders.left_join(table, bill, name="k2")  # a function that does not take None
 orders.join(by_cents, bill, name="k3", within=near)  # another type of key
 orders.join(names, bill, name="k4")  # no interval
 kept.join(names, bill, name="k5")  # a table joins tables
+orders.in_order(name="k6", tie_break=lambda order: order.euros)  # no such field
+orders.dedup(name="k7")  # no time to remember
+by_customer.process(Rename, name="k8", order="time")  # no such order
+kept.foreign_join(table, lambda order: order.cents, bill, name="k9")  # another type of key
+low.then("b", lambda order: order.euros)  # no such field
+low.then("b", given=lambda order, taken: order.cents > taken["low"])  # a record is no number
+by_customer.match(low, summed, name="k10")  # nothing says how long a match may take
+names.match(rising, summed, name="k11")  # a pattern of other values
+by_customer.match(rising, bill, name="k12")  # a function of something else
+by_customer.match(rising, summed, name="k13", after="last")  # no such strategy
+sf.graph(app, orders, ends=lambda order: order.customer, name="k14")  # an edge has two ends
+sf.graph(app, orders, ends=lambda order: (order.customer, order.cents), name="k15")  # vertices are text
+calls.neighbourhoods(names, name="k16")  # no queries
+orders.left_join(whole, bill, name="k17", by="customer")  # a function that does not take None
+orders.join(static, bill, name="k18", by=lambda order: order.euros)  # no such field
+orders.join(table, bill, name="k19", by="customer")  # one that is divided has one key
+by_customer.suppress(near, name="k20")  # an interval says of which time it is
 """
 STREAM, TABLE = "stateflow.operators.stream.Stream", "stateflow.operators.table.Table"
 REVEALED = (
@@ -78,30 +128,29 @@ REVEALED = (
     f"{STREAM}[str, bytes]",
     f"{TABLE}[str, tuple[str, int]]",
     f"{TABLE}[str, bytes]",
+    f"{TABLE}[str, tuple[str, int]]",
+    f"{TABLE}[str, bytes]",
+    "stateflow.operators.lookup_tables.GlobalTable[str, str]",
+    "stateflow.operators.lookup_tables.StaticTable[int, str]",
+    f"{STREAM}[str, tuple[str, int]]",
+    f"{STREAM}[str, int]",
+    f"{STREAM}[str, script.Order]",
+    f"{STREAM}[str, script.Order]",
+    f"{STREAM}[str, float]",
+    f"{STREAM}[str, script.Order]",
+    f"{STREAM}[str, list[list[Any]]]",
+    f"{STREAM}[str, float]",
+    f"{STREAM}[str, int]",
+    "stateflow.operators.patterns.Pattern[script.Order]",
+    "stateflow.graphs.edge_graph.EdgeGraph",
+    f"{STREAM}[str, int]",
+    f"{STREAM}[str, str]",
+    f"{STREAM}[str, dict[str, int]]",
 )
-MISUSES = 7
+MISUSES = 24
 
 pytestmark = pytest.mark.slow
 
 
 def test_types_are_inferred_and_misuse_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text(SCRIPT)
-    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--output=json"]
-    command += ["--follow-imports=silent", "--cache-dir", str(tmp_path / "cache"), "script.py"]
-    done = subprocess.run(
-        command,
-        cwd=tmp_path,
-        env={"MYPYPATH": str(ROOT), "PATH": ""},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    told = [json.loads(line) for line in done.stdout.splitlines()]
-    told = [row for row in told if row["file"] == "script.py"]
-    assert told, done.stderr
-    shown = [row["message"] for row in told if row["message"].startswith("Revealed type")]
-    assert [message.partition('"')[2].rstrip('"') for message in shown] == list(REVEALED)
-    first_misuse = SCRIPT[: SCRIPT.index("sf.port(names, Match.on_order)  #")].count("\n") + 1
-    wrong = {row["line"] for row in told if row["severity"] == "error"}
-    assert wrong == set(range(first_misuse, first_misuse + MISUSES)), done.stdout
+    check_script(tmp_path, SCRIPT, REVEALED, MISUSES)

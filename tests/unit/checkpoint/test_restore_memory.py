@@ -53,7 +53,7 @@ def run(restoration: Restoration) -> int:
     most = 0
     while not restoration.done:
         restoration.step(RECORDS_PER_STEP)
-        most = max(most, sum(part.pending_bytes for part in restoration._parts.values()))
+        most = max(most, sum(part.pending.held_bytes for part in restoration._parts.values()))
     return most
 
 

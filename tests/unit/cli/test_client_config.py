@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from stateflow.cli.client_config import client_settings, read_properties, translated
 from stateflow.errors import ConfigError
+from stateflow.log.client_file import client_settings, read_properties, translated
 
 
 def test_a_properties_file_is_read_as_java_reads_it(tmp_path: Path) -> None:

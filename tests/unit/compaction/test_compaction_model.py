@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
 from stateflow.compaction.model.closed_form import Prediction, predict
 from stateflow.compaction.model.costs import Costs
+from stateflow.compaction.model.simulate import Simulation, SimulationOptions
+from stateflow.compaction.model.streams import RateStep, Stream
 from stateflow.compaction.model.workload import Workload, expected_distinct, zipf_weights
 from stateflow.compaction.settings.topic_settings import CleanerSettings, Policy
 
@@ -98,3 +101,28 @@ def test_more_keys_than_the_dedupe_buffer_holds_take_several_passes() -> None:
     large = predict(workload, policy, CleanerSettings(backoff_ms=100), Costs())
     small = predict(workload, policy, CleanerSettings(backoff_ms=100, dedupe_buffer_bytes=16 << 20), Costs())
     assert small.cleaner_cores > 1.8 * large.cleaner_cores
+
+
+@pytest.mark.parametrize("zipf_exponent", [None, 0.99], ids=["uniform", "zipf"])
+@pytest.mark.parametrize("overwritten", [0.7, 7.0])
+def test_batches_that_lose_all_of_their_records_are_not_rebuilt(
+    zipf_exponent: float | None, overwritten: float
+) -> None:
+    """Where keys are overwritten several times between passes, four times too many batches were counted as rebuilt."""
+    keys, rate, linger = 300, 500.0, 0.02
+    segment_ms = round(1000 * overwritten * keys / rate)
+    stream = Stream(
+        keys=keys,
+        rates=(RateStep(0.0, rate),),
+        seconds=6 * segment_ms / 1000 + 4,
+        zipf_exponent=zipf_exponent,
+        value_bytes=(500, 500),
+    )
+    policy = Policy(segment_ms=segment_ms, segment_index_bytes=65_536, dirty_ratio=0.001)
+    rebuilding = replace(Costs().scaled(0.0), rebuild_seconds_per_batch=1e-4)
+    often = CleanerSettings(backoff_ms=1)
+    options = SimulationOptions(linger, 3 * segment_ms / 1000)
+    run = Simulation(1, policy, often, rebuilding, options).run(stream.updates())
+    load = Workload(1, run.live_end, rate, 522, 522, append_interval_seconds=linger)
+    closed = predict(load, policy, often, rebuilding)
+    assert 0.5 < closed.cleaner_cores / run.cleaner_cores < 1.6

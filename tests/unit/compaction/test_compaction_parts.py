@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from stateflow.clock import ManualClock
 from stateflow.compaction.cluster.logdirs import ReplicaSize, broker_version, describe_log_dirs
-from stateflow.compaction.cluster.wire import WireConnection, kafka_string
 from stateflow.compaction.control.journal import Journal, JournalEntry
 from stateflow.compaction.pages.charts import Axis, Mark, Series, line_chart, scatter, span
 from stateflow.compaction.sensing.cleaner_checkpoint import FILE_NAME, cleaned_offsets
@@ -23,6 +22,8 @@ from stateflow.compaction.sensing.scan import ScanOptions, scan
 from stateflow.compaction.sensing.sketch import KeySketch
 from stateflow.errors import BrokerRefused, StateCorrupt
 from stateflow.log.base import TopicSpec, Writer
+from stateflow.log.kafka.wire import WireConnection
+from stateflow.log.kafka.wire_types import kafka_string
 from stateflow.log.memory import MemoryCluster
 from stateflow.record import TopicPartition
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from stateflow.compaction.advice.alternatives import fitting_cleaner, writes_per_update
+from stateflow.compaction.advice.alternatives import writes_per_update
 from stateflow.compaction.advice.explain import CHEAPER_THAN_HAND
 from stateflow.compaction.advice.objective import Objective
 from stateflow.compaction.advice.recommend import recommend, resolution_cores
@@ -92,7 +92,8 @@ def test_more_time_never_costs_more_cpu(measurement: Measurement, seconds: float
         tight_cores = tight.best.cleaner_cores + tight.best.roll_cores
         loose_cores = loose.best.cleaner_cores + loose.best.roll_cores
         kept = loose.changes == {}
-        assert loose_cores <= tight_cores + (resolution_cores(loose_cores) if kept else 0)
+        by_hand = tight_cores / CHEAPER_THAN_HAND  # a setting by hand that is hardly dearer is preferred
+        assert loose_cores <= by_hand + (resolution_cores(loose_cores) if kept else 0)
 
 
 def test_settings_in_force_are_kept_only_within_the_resolution() -> None:
@@ -341,13 +342,9 @@ def test_where_topic_settings_save_nothing_it_is_said() -> None:
         assert found.reachable
         assert found.hand_share is not None
         assert (found.hand_share < CHEAPER_THAN_HAND) == saves
-        told = "of the CPU of the best setting by hand" if saves else "No topic setting is much cheaper"
+        told = (
+            "of the CPU of the best setting by hand"
+            if saves
+            else "No topic setting is predicted to be 5% cheaper"
+        )
         assert any(told in reason for reason in found.reasons)
-
-
-def test_a_short_backoff_is_not_free() -> None:
-    """Every look at all logs costs: a load that is slow gets a longer sleep than one that is fast."""
-    slow = fitting_cleaner(replace(STOCK, updates_per_second=100.0))
-    fast = fitting_cleaner(replace(STOCK, updates_per_second=50_000.0))
-    assert (fast.backoff_ms, slow.backoff_ms) == (250, 15_000)
-    assert Costs().looking_cores(fast) > 10 * Costs().looking_cores(slow)

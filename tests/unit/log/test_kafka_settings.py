@@ -126,19 +126,19 @@ def test_a_users_own_bound_on_a_queue_holds() -> None:
 def test_many_writers_tell_statistics_less_often() -> None:
     """Each event costs the more the more partitions there are, so the sum over all writers must hardly grow."""
     intervals_ms = [
-        writer_settings("b", {}, KafkaOptions(statistics_ms=200), "t", writers)["statistics.interval.ms"]
-        for writers in range(256)
+        writer_settings("b", {}, KafkaOptions(statistics_ms=500), "t", writers)["statistics.interval.ms"]
+        for writers in range(64)
     ]
-    assert set(intervals_ms[:9]) == {200}
+    assert set(intervals_ms[:9]) == {500}
     assert intervals_ms == sorted(intervals_ms)
-    assert intervals_ms[-1] <= 2_000, "the next commit waits for two of them, 10 s at most"
-    events_per_second = [sum(1_000 / ms for ms in intervals_ms[:count]) for count in (8, 64, 256)]
-    assert events_per_second[1] < 3 * events_per_second[0]
-    assert events_per_second[2] < 5 * events_per_second[0]
+    assert intervals_ms[-1] <= 4_000, "a commit in doubt waits for two of them, 10 s at most"
+    events_per_second = [sum(1_000 / ms for ms in intervals_ms[:count]) for count in (8, 64)]
+    assert events_per_second[1] < 4 * events_per_second[0]
+    assert writer_settings("b", {}, KafkaOptions(), "t", 64)["statistics.interval.ms"] == 0
 
 
 @pytest.mark.parametrize(
-    ("commit_seconds", "statistics_ms"), [(0.0, 50), (0.1, 50), (0.5, 100), (1.0, 200), (60, 200)]
+    ("commit_seconds", "statistics_ms"), [(0.0, 50), (0.1, 50), (0.5, 250), (1.0, 500), (60, 500)]
 )
 def test_whoever_commits_seldom_needs_statistics_less_often(
     commit_seconds: float, statistics_ms: int
@@ -146,6 +146,11 @@ def test_whoever_commits_seldom_needs_statistics_less_often(
     options = KafkaOptions.within(memory_shares(), commit_interval_seconds=commit_seconds)
     assert options.statistics_ms == statistics_ms
     assert writer_settings("b", {}, options, "t")["statistics.interval.ms"] == statistics_ms
+
+
+def test_a_member_is_told_of_a_rebalance_within_a_second() -> None:
+    """Members rebalance twice: partitions that move are nobody's until all have heard of the second time."""
+    assert member_settings("b", {}, KafkaOptions(), "g", None)["heartbeat.interval.ms"] <= 1_000
 
 
 def test_static_members_are_named() -> None:

@@ -18,7 +18,7 @@ from stateflow.cli import main as frame
 from stateflow.errors import DecodeError, EncodeError, ProcessingError, StateflowError
 from stateflow.lab.applications.stage import StageBench
 from stateflow.operators.error_policy import Policy
-from stateflow.spark.engine import Failure
+from stateflow.spark.failure import Failure
 
 SHOP = """
 import json

@@ -49,14 +49,19 @@ def test_every_record_is_handed_out_once_and_in_order(seed: int) -> None:
     done = dict.fromkeys(SOURCES, 0)
     while any(offset < RECORDS for offset in done.values()):
         intake.poll(0)
-        assert len(intake) <= SETTINGS.poll_records_max
+        assert len(intake) <= SETTINGS.poll_records_max + len(SOURCES)
         for _ in range(rng.randint(1, 4)):
             if intake.first is None:
                 break
             batch = intake.take(rng.choice((0.01, 1.0)))
             assert batch.offsets[0] == done[batch.source]
             assert batch.offsets == list(range(batch.offsets[0], batch.offsets[-1] + 1))
-            done[batch.source] = batch.offsets[-1] + 1
+            if rng.random() < 0.2:  # some of it, or all, has to wait for timers
+                rest = batch.since(batch.offsets[0] + rng.randrange(len(batch)))
+                intake.put_back(rest)
+                assert intake.first != batch.source, "not in this turn again"
+                batch = batch.first(len(batch) - len(rest))
+            done[batch.source] += len(batch)
             intake.took(batch, len(batch) * rng.choice((0.0, 0.001, 0.2, 2.0)))
         for source in SOURCES:
             assert intake.position(source) == done[source], "what waits is not read"
@@ -81,6 +86,36 @@ def test_slices_double_up_to_their_limit_and_fit_the_time() -> None:
     assert size.fitting(0.1) == 1
     size.took(1, 0.001)
     assert size.fitting(0.1) == 2, "one fast record promises little"
+
+
+def test_slices_are_never_smaller_than_what_is_worked_on_at_once() -> None:
+    size = SliceSize(SETTINGS, records_min=20)
+    assert size.fitting(0.01) == 20
+    size.took(20, 0.3)
+    assert size.fitting(0.1) == 20
+    size.took(3, 0.3)  # no more were there; they took as long
+    assert size.fitting(0.1) == 20
+    size.took(20, 0.02)
+    size.took(40, 0.04)
+    assert size.fitting(0.1) == 80
+    assert SliceSize(SETTINGS, records_min=1_000).fitting(0.1) == 1_000
+
+
+def test_an_input_that_is_given_back_keeps_what_is_worked_on_at_once() -> None:
+    cluster = MemoryCluster()
+    cluster.create([TopicSpec("in", 1)])
+    writer = cluster.writer()
+    for _ in range(RECORDS):
+        writer.send("in", None, b"", partition=0)
+    writer.commit()
+    intake = Intake(cluster.group_consumer("app", ["in"], Nobody()), SETTINGS)
+    intake.poll(0)
+    intake.start({SOURCES[0]: 0}, records_min=20)
+    intake.poll(0)
+    batch = intake.take(0.1)
+    intake.took(batch, 20 * 10.0)
+    intake.end_turn()
+    assert (len(batch), len(intake)) == (20, 20)
 
 
 @pytest.mark.parametrize(("interval", "turn"), [(0.0, 0.01), (0.1, 0.025), (1.0, 0.1), (60.0, 0.1)])

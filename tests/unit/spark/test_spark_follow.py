@@ -15,7 +15,8 @@ from stateflow.log.memory import MemoryCluster
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.worker.prepare import prepare
 from stateflow.spark.connection import Connection
-from stateflow.spark.runner import Pipeline, _Run
+from stateflow.spark.driver import Pipeline
+from stateflow.spark.runner import _Run
 from stateflow.spark.transient import FAILURES_MAX, Restarts, cause_of
 
 

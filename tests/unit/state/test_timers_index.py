@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stateflow.clock import ManualClock
-from stateflow.codec.timer import EncodedTimer
+from stateflow.codec.timer import EncodedTimer, Timer
 from stateflow.state.scope import Scope
 from stateflow.state.soonest import Soonest
 from stateflow.state.timers import DueTimer, Timers
@@ -30,6 +30,33 @@ def new_timers(entries_max: int) -> tuple[Timers, Scope, DirtyStore, DirtyStore]
     scope, store = Scope(), DirtyStore(MemoryReader())
     order = DirtyStore(MemoryReader())
     return Timers(store, order, scope, ManualClock(), entries_max), scope, store, order
+
+
+@given(
+    st.lists(st.tuples(KEYS, st.integers(0, 40)), max_size=80),
+    st.integers(1, 4),
+    st.integers(4, 12),
+    st.lists(st.integers(0, 80), min_size=1, max_size=10),
+)
+@settings(deadline=None)
+def test_what_few_fall_due_by_is_never_more_than_twice_so_many(
+    added: list[tuple[bytes, int]], count: int, entries_max: int, asked: list[int]
+) -> None:
+    soonest = Soonest(entries_max)
+    truth: dict[bytes, int] = {}
+    now_ms = 0
+    for number, (key, due_ms) in enumerate(added):
+        soonest.add(key, now_ms + due_ms)
+        truth[key] = min(now_ms + due_ms, truth.get(key, now_ms + due_ms))
+        if number not in asked:
+            continue
+        until_ms = soonest.few_until_ms(count)
+        few = [due for due in truth.values() if until_ms is None or due <= until_ms]
+        assert len(few) <= 2 * count
+        now_ms += 7
+        while soonest.pop(now_ms) is not None:
+            pass
+        truth = {key: due for key, due in truth.items() if due > now_ms}
 
 
 def fired(timers: Timers, watermark_ms: int) -> list[DueTimer]:
@@ -133,7 +160,7 @@ def test_what_is_stored_says_when_it_was_set() -> None:
     scope.key, scope.timestamp_ms, scope.mark_ms = b"k", 70, 77
     timers.set("t", 500, "processing")
     (stored,) = [data for _, data in store.scan()]
-    assert EncodedTimer.decode(stored)._asdict() == {"time": "processing", "due_ms": 500, "set_ms": 77}
+    assert EncodedTimer.decode(stored) == Timer("processing", 500, 77)
 
 
 def test_a_keys_timers_are_looked_for_only_when_one_may_be_due() -> None:
@@ -167,3 +194,15 @@ def test_several_timers_of_a_key_come_in_the_order_of_time_whatever_they_set() -
                 timers.set("b", due.timer.due_ms + 1, "event") if due.timer.due_ms < 5 else timers.cancel("a")
         assert order == [("b", 3), ("b", 4), ("b", 5), ("c", 5)]
         assert [due.name for due in fired(timers, 90)] == ["d"]
+
+
+def test_a_record_that_is_earlier_than_the_one_before_it_fires_no_timer_beyond_itself() -> None:
+    """Behind a step that sorts, the records of each key are in order, those of several keys are not."""
+    timers, scope, *_ = new_timers(1_000)
+    for key, due_ms in ((b"a", 10), (b"b", 20), (b"b", 30)):
+        scope.key = key
+        timers.set(f"at-{due_ms}", due_ms, "event")
+    assert [due.name for due in fired_before(timers, b"a", 25)] == ["at-10"]
+    assert fired_before(timers, b"b", 15) == []
+    assert [due.name for due in fired_before(timers, b"b", 20)] == ["at-20"]
+    assert [due.name for due in fired(timers, 30)] == ["at-30"]

@@ -1,0 +1,31 @@
+"""Kafka Streams with all it needs, and our program for it: fetched by SHA-256, compiled when it is first needed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from stateflow.connectors.broker.distribution import KAFKA_JARS
+from stateflow.connectors.broker.jars import JarSet, fetch, load_jar_set
+from stateflow.connectors.broker.java import find_java
+from stateflow.lab.java import compile_program
+
+PEER_JARS: JarSet = load_jar_set(Path(__file__).parent / "kafka-streams-peer.json")
+_SOURCE = Path(__file__).parent / "StreamsPeer.java"
+_JVM_ARGUMENTS = ("-Xmx1g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error")
+"""All of the compiler's tiers, and the collector that Java chooses for the machine."""
+
+
+def compiled(folder: Path) -> list[str]:
+    """The command that runs the program, whose argument is a workload. Raises ``SetupError``."""
+    java = find_java()
+    jars = [fetch(each) / jar.file_name for each in (PEER_JARS, KAFKA_JARS) for jar in each.jars]
+    classpath = os.pathsep.join(map(str, jars))
+    compile_program(java, classpath, _SOURCE, folder)
+    return [
+        str(java.executable),
+        *_JVM_ARGUMENTS,
+        "-cp",
+        os.pathsep.join((str(folder), classpath)),
+        _SOURCE.stem,
+    ]

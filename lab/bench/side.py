@@ -1,0 +1,164 @@
+"""The sides of a benchmark: how each is started, as a process of its own that ends by saying what it measured."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Protocol
+
+from stateflow.errors import ConfigError, SetupError
+from stateflow.lab.bench import java_peer, quix_env
+from stateflow.lab.bench.result import OURS, Ran
+from stateflow.lab.bench.workload import Workload, WorkName
+
+RUN_SECONDS_MAX = 1_800.0
+_PEER_FOLDER = Path(__file__).parent
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where one run happens: the broker, an id that nobody else has, and an empty folder for its state."""
+
+    brokers: str
+    app_id: str
+    state_dir: Path
+
+
+class Side(Protocol):
+    """One program that can do the work."""
+
+    name: str
+
+    def inputs(self, load: Workload) -> list[str]:
+        """Topics beside the input of all that it needs with the same content."""
+        ...
+
+    def empty_topics(self, load: Workload) -> list[str]:
+        """Topics that must be there, and empty."""
+        ...
+
+    def run(self, load: Workload, place: Place) -> Ran:
+        """Do the work. Raises ``SetupError`` where its process fails."""
+        ...
+
+
+class Ours:
+    """This project: this checkout, or another one to compare it with."""
+
+    def __init__(self, name: str = OURS, checkout: Path | None = None, shared_writers: int = 0) -> None:
+        self.name = name
+        self._checkout = checkout
+        self._shared_writers = shared_writers
+        if checkout is not None and not (checkout / "lab" / "bench" / "ours.py").exists():
+            raise ConfigError(
+                f"{checkout} is not a checkout that has this benchmark.",
+                action="Name the folder of one, with lab/bench/ours.py in it.",
+            )
+
+    def inputs(self, load: Workload) -> list[str]:  # noqa: ARG002 - of the protocol
+        """None but the input."""
+        return []
+
+    def empty_topics(self, load: Workload) -> list[str]:  # noqa: ARG002 - of the protocol
+        """None."""
+        return []
+
+    def run(self, load: Workload, place: Place) -> Ran:
+        """Run the module ``ours``."""
+        own = replace(load, shared_writers=self._shared_writers)
+        arguments = [own.encode(), place.brokers, str(place.state_dir), place.app_id]
+        command = [sys.executable, "-m", "stateflow.lab.bench.ours", *arguments]
+        return ran_by(command, place, {"PYTHONPATH": str(self._checkout)} if self._checkout else {})
+
+
+class KafkaStreams:
+    """Kafka Streams; reading is Java's consumer."""
+
+    name = "kafka-streams"
+
+    def __init__(self, folder: Path) -> None:
+        self.command = java_peer.compiled(folder)
+        self.version = java_peer.PEER_JARS.version
+
+    def inputs(self, load: Workload) -> list[str]:
+        """Of a restore its own changelog, under the name that it looks for."""
+        return [f"{_restored_app(load)}-state-changelog"] if load.work == "restore" else []
+
+    def empty_topics(self, load: Workload) -> list[str]:
+        """Of a restore a source topic, so that nothing is processed beside it."""
+        return [f"{load.topic}-empty"] if load.work == "restore" else []
+
+    def run(self, load: Workload, place: Place) -> Ran:
+        """Run the Java program."""
+        app_id = _restored_app(load) if load.work == "restore" else place.app_id
+        told = json.loads(load.encode()) | {
+            "brokers": place.brokers,
+            "app": app_id,
+            "state_dir": str(place.state_dir),
+            "empty_topic": f"{load.topic}-empty",
+        }
+        return ran_by([*self.command, json.dumps(told)], place)
+
+
+class Quix:
+    """Quix Streams, from a Python environment of its own."""
+
+    name = "quix"
+
+    def __init__(self, folder: Path) -> None:
+        self._python, self.version = quix_env.made(folder)
+
+    def inputs(self, load: Workload) -> list[str]:  # noqa: ARG002 - of the protocol
+        """None but the input."""
+        return []
+
+    def empty_topics(self, load: Workload) -> list[str]:  # noqa: ARG002 - of the protocol
+        """None."""
+        return []
+
+    def run(self, load: Workload, place: Place) -> Ran:
+        """Run the script ``quix_peer.py`` there; it knows only libraries of that environment."""
+        script = _PEER_FOLDER / "quix_peer.py"
+        arguments = [load.encode(), place.brokers, str(place.state_dir), place.app_id]
+        return ran_by([str(self._python), str(script), *arguments], place)
+
+
+WORKS_OF: dict[str, frozenset[WorkName]] = {
+    KafkaStreams.name: frozenset({"count", "rekey", "window", "operator", "restore", "read"}),
+    Quix.name: frozenset({"count", "operator"}),
+}
+"""What each peer can be asked for."""
+
+
+def ran_by(command: list[str], place: Place, more: Mapping[str, str] = MappingProxyType({})) -> Ran:
+    """What the last line of a program's output says. Raises ``SetupError`` where it fails."""
+    place.state_dir.mkdir(parents=True, exist_ok=True)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("STATEFLOW_")}
+    done = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=RUN_SECONDS_MAX,
+        env={**environment, **more},
+        cwd=place.state_dir.parent,  # so that no module is found by where this was started
+        check=False,
+    )
+    lines = done.stdout.strip().splitlines()
+    if done.returncode != 0 or not lines:
+        raise SetupError(
+            f"A side of the benchmark ended with code {done.returncode}: {(done.stdout + done.stderr)[-1500:]}",
+            action="Run `stateflow doctor`; if nothing is amiss there, report this text.",
+        )
+    return replace(Ran(0, 0.0, 0.0, ""), **json.loads(lines[-1]))
+
+
+def _restored_app(load: Workload) -> str:
+    return f"{load.topic}-streams"

@@ -1,0 +1,32 @@
+"""Compiling the laboratory's Java programs, by a compiler that is a jar: a Java runtime without one will do."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from stateflow.connectors.broker.java import Java
+from stateflow.errors import SetupError
+
+_COMPILER = "org.eclipse.jdt.internal.compiler.batch.Main"
+_COMPILE_SECONDS = 120
+_JVM_ARGUMENTS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+
+
+def compile_program(java: Java, classpath: str, program: Path, folder: Path) -> None:
+    """Compile one source file into ``folder``; the compiler is among the jars. Raises ``SetupError``."""
+    arguments = ["-proc:none", "-warn:none", "-17", "-cp", classpath, "-d", str(folder), str(program)]
+    done = subprocess.run(
+        [str(java.executable), *_JVM_ARGUMENTS, "-cp", classpath, _COMPILER, *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=_COMPILE_SECONDS,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise SetupError(
+            f"{program.name} could not be compiled: {(done.stdout + done.stderr).strip()[-500:]}",
+            action="Run `stateflow doctor`; if Java is well, report this text.",
+        )

@@ -1,0 +1,186 @@
+"""Windows of every kind, told when they close and when they change, and what is late for them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+from zoneinfo import ZoneInfo
+
+import stateflow as sf
+from stateflow.lab.operators.logs import SECOND_MS, Row, marked, within_grace
+from stateflow.lab.operators.verb import Inputs, Rule, Verb, output
+
+_SIZE_MS, _ADVANCE_MS, _GRACE_MS, _GAP_MS = 10 * SECOND_MS, 4 * SECOND_MS, 2 * SECOND_MS, 2_500
+_OFFSET_MS = 3 * SECOND_MS
+_ZONE = "Europe/Berlin"
+_LATE_MS = 8 * SECOND_MS
+Emit = Literal["on_close", "on_update"]
+Spans = Iterator[tuple[str, int, int, list[int]]]
+"""Key, start, end and values of each window."""
+
+
+def window_verbs() -> list[Verb]:
+    """All of them."""
+    emits: tuple[Emit, ...] = ("on_close", "on_update")
+    kinds: list[tuple[str, Any, Any, Callable[[Sequence[Row]], Spans]]] = [
+        (
+            "tumbling",
+            sf.Tumbling(_ms(_SIZE_MS), grace=_ms(_GRACE_MS), offset=_ms(_OFFSET_MS)),
+            _fixed(),
+            _tumbling,
+        ),
+        ("hopping", sf.Hopping(_ms(_SIZE_MS), _ms(_ADVANCE_MS), grace=_ms(_GRACE_MS)), _fixed(), _hopping),
+        ("session", sf.Session(_ms(_GAP_MS), grace=_ms(_GRACE_MS)), sf.SessionKey(sf.String), _sessions),
+        (
+            "sliding",
+            sf.Sliding(_ms(_GAP_MS), grace=_ms(_GRACE_MS)),
+            sf.WindowedKey(sf.String, _GAP_MS),
+            _sliding,
+        ),
+        (
+            "calendar day",
+            sf.Calendar("day", _ZONE, grace=_ms(_GRACE_MS)),
+            sf.CalendarKey(sf.String, "day", _ZONE),
+            _days,
+        ),
+    ]
+    found = [_verb(*kind, emit) for kind in kinds for emit in emits]
+    late = Verb("late records of windows", _late, _late_results, late_ms=_LATE_MS)
+    eventual = Verb("tumbling, eventual changelog", _eventual, _eventual_results, late_ms=_LATE_MS)
+    return [*found, late, eventual, Verb("windows of records", _counted, _counted_results)]
+
+
+def _ms(milliseconds: int) -> timedelta:
+    return timedelta(milliseconds=milliseconds)
+
+
+def _fixed() -> Any:
+    return sf.WindowedKey(sf.String, _SIZE_MS)
+
+
+def _verb(name: str, window: Any, key: Any, spans: Callable[[Sequence[Row]], Spans], emit: Emit) -> Verb:
+    def build(inputs: Inputs) -> tuple[sf.Topic[Any, Any], Rule]:
+        topic = output(inputs, sf.Json, key)
+        inputs.stream().window(window, emit=emit).aggregate(sf.sum(), name="sums").to(topic)
+        return topic, "all" if emit == "on_close" else "newest"
+
+    def expected(rows: Sequence[Row]) -> Iterable[tuple[Any, Any]]:
+        return [(sf.Windowed(key, start, end), sum(values)) for key, start, end, values in spans(rows)]
+
+    return Verb(f"{name}, {emit.replace('_', ' ')}", build, expected, late_ms=_LATE_MS)
+
+
+def _in_fixed(rows: Sequence[Row], size_ms: int, starts: Callable[[int], Iterable[int]]) -> Spans:
+    """Windows of one size: a row counts in those of its windows that its mark has not closed."""
+    windows: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for row, mark_ms in marked(rows):
+        for start_ms in starts(row.timestamp_ms):
+            if start_ms + size_ms + _GRACE_MS > mark_ms:
+                windows[row.key, start_ms].append(row.given)
+    for (key, start_ms), values in windows.items():
+        yield key, start_ms, start_ms + size_ms, values
+
+
+def _tumbling_start(at_ms: int) -> int:
+    return (at_ms - _OFFSET_MS) // _SIZE_MS * _SIZE_MS + _OFFSET_MS
+
+
+def _tumbling(rows: Sequence[Row]) -> Spans:
+    return _in_fixed(rows, _SIZE_MS, lambda at_ms: [_tumbling_start(at_ms)])
+
+
+def _hopping(rows: Sequence[Row]) -> Spans:
+    def starts(at_ms: int) -> Iterable[int]:
+        newest = at_ms // _ADVANCE_MS * _ADVANCE_MS
+        return (start for start in range(newest, at_ms - _SIZE_MS, -_ADVANCE_MS))
+
+    return _in_fixed(rows, _SIZE_MS, starts)
+
+
+def _by_key(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = defaultdict(list)
+    for row in sorted(rows, key=lambda row: row.timestamp_ms):
+        found[row.key].append(row)
+    return found
+
+
+def _sessions(rows: Sequence[Row]) -> Spans:
+    for key, of_key in _by_key(within_grace(rows, _GRACE_MS)).items():
+        session: list[Row] = []
+        for row in of_key:
+            if session and row.timestamp_ms - session[-1].timestamp_ms > _GAP_MS:
+                yield _session(key, session)
+                session = []
+            session.append(row)
+        yield _session(key, session)
+
+
+def _session(key: str, rows: list[Row]) -> tuple[str, int, int, list[int]]:
+    return key, rows[0].timestamp_ms, rows[-1].timestamp_ms, [row.given for row in rows]
+
+
+def _sliding(rows: Sequence[Row]) -> Spans:
+    for key, of_key in _by_key(within_grace(rows, _GRACE_MS)).items():
+        times_ms = {row.timestamp_ms for row in of_key}
+        starts = {at_ms - _GAP_MS for at_ms in times_ms} | {at_ms + 1 for at_ms in times_ms}
+        for start_ms in starts:
+            end_ms = start_ms + _GAP_MS
+            values = [row.given for row in of_key if start_ms <= row.timestamp_ms <= end_ms]
+            if values:
+                yield key, start_ms, end_ms, values
+
+
+def _days(rows: Sequence[Row]) -> Spans:
+    zone = ZoneInfo(_ZONE)
+    windows: dict[tuple[str, int, int], list[int]] = defaultdict(list)
+    for row, mark_ms in marked(rows):
+        local = datetime.fromtimestamp(row.timestamp_ms / 1000, UTC).astimezone(zone)
+        midnight = local.replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
+        start_ms = round(midnight.timestamp() * 1000)
+        end_ms = round((midnight + timedelta(days=1)).timestamp() * 1000)
+        if end_ms + _GRACE_MS > mark_ms:
+            windows[row.key, start_ms, end_ms].append(row.given)
+    for (key, start_ms, end_ms), values in windows.items():
+        yield key, start_ms, end_ms, values
+
+
+def _late(inputs: Inputs) -> tuple[sf.Topic[Any, Any], Rule]:
+    topic = output(inputs)
+    windows = inputs.stream().window(sf.Tumbling(_ms(_SIZE_MS), grace=_ms(_GRACE_MS), offset=_ms(_OFFSET_MS)))
+    windows.late().to(topic)
+    return topic, "all"
+
+
+def _late_results(rows: Sequence[Row]) -> Iterable[tuple[Any, Any]]:
+    for row, mark_ms in marked(rows):
+        if _tumbling_start(row.timestamp_ms) + _SIZE_MS + _GRACE_MS <= mark_ms:
+            yield row.key, row.given
+
+
+def _eventual(inputs: Inputs) -> tuple[sf.Topic[Any, Any], Rule]:
+    topic = output(inputs, sf.Json, _fixed())
+    window = sf.Tumbling(_ms(_SIZE_MS), grace=_ms(_GRACE_MS), offset=_ms(_OFFSET_MS))
+    windows = inputs.stream().window(window, emit="on_close", changelog=sf.Eventual(intensity=0.3))
+    windows.sum(name="sums").to(topic)
+    return topic, "all"
+
+
+def _eventual_results(rows: Sequence[Row]) -> Iterable[tuple[Any, Any]]:
+    return [(sf.Windowed(key, start, end), sum(values)) for key, start, end, values in _tumbling(rows)]
+
+
+def _counted(inputs: Inputs) -> tuple[sf.Topic[Any, Any], Rule]:
+    topic = output(inputs, sf.Json, sf.CountedKey(sf.String, 4))
+    inputs.stream().window(sf.CountWindow(4, 3), emit="on_close").sum(name="sums").to(topic)
+    return topic, "all"
+
+
+def _counted_results(rows: Sequence[Row]) -> Iterable[tuple[Any, Any]]:
+    values: dict[str, list[int]] = defaultdict(list)
+    for row in rows:
+        values[row.key].append(row.given)
+    for key, of_key in values.items():
+        for first in range(0, len(of_key) - 3, 3):
+            yield sf.Counted(key, first, first + 4), sum(of_key[first : first + 4])

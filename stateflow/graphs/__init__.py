@@ -1,0 +1,1 @@
+"""Graphs of edges that come as a stream: degrees, connected components, neighbourhoods."""

@@ -1,0 +1,229 @@
+"""Records from the client's own queues into the native core, by librdkafka's public functions alone.
+
+The core is a plugin of librdkafka: so it is handed each client that is made with it. A *stream* is a queue of its own,
+to which the queues of the assigned partitions are forwarded. Records, ends and errors of these partitions come to the
+stream; all that makes callbacks stays in the queue of the Python client, which is polled beside it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Iterable, Iterator
+from ctypes import c_char_p, c_int32, c_int64, c_void_p, py_object
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, cimpl
+
+from stateflow.log.kafka.client_log import client_log
+from stateflow.log.kafka.settings import Settings
+from stateflow.log.newest import NewestSink
+from stateflow.native.library import Core, allocated, done, function_addresses, pointers
+from stateflow.native.loading import core
+from stateflow.native.newest import NativeNewest
+from stateflow.record import RecordBatch, TopicPartition
+
+CLIENT_FUNCTIONS = (
+    "rd_kafka_conf_interceptor_add_on_new",
+    "rd_kafka_queue_new",
+    "rd_kafka_queue_destroy",
+    "rd_kafka_queue_get_partition",
+    "rd_kafka_queue_forward",
+    "rd_kafka_queue_poll",
+    "rd_kafka_event_type",
+    "rd_kafka_event_message_next",
+    "rd_kafka_event_error",
+    "rd_kafka_event_error_string",
+    "rd_kafka_event_topic_partition",
+    "rd_kafka_event_destroy",
+    "rd_kafka_topic_partition_destroy",
+    "rd_kafka_message_timestamp",
+    "rd_kafka_message_headers",
+    "rd_kafka_header_get_all",
+    "rd_kafka_topic_name",
+)
+"""librdkafka's public functions, in the order of ``client_functions`` in the core's fetching.c."""
+_PLUGINS = "plugin.library.paths"
+_VERSIONS = range(0x02000000, 0x03000000)
+"""librdkafka 2: within a major version its public functions and ``rd_kafka_message_t`` stay as they are."""
+_FIRST_WAIT_MS, _WAIT_MS_MAX = 4, 64
+"""Between two waits partitions are forwarded again: librdkafka forgets it when it stops an earlier assignment of one,
+some time after ``assign`` has returned. What comes until then waits in the partition's own queue."""
+_NO_HEADERS: tuple[tuple[str, bytes], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ClientCore:
+    """The core's functions that work on a client."""
+
+    core: Core
+    made: Any
+    open: Any
+    close: Any
+    follow: Any
+    fetch: Any
+    release: Any
+    groups: Any
+    group: Any
+    error: Any
+    newest: Any
+    columns: Any
+
+
+@functools.cache
+def client_core() -> ClientCore | None:
+    """The core with the client's library handed to it; None where one of them does not allow it."""
+    used = core()
+    if used is None:
+        return None
+    try:
+        client = ctypes.CDLL(cimpl.__file__)  # symbols are looked up in what it is linked with, too
+        version = int(client.rd_kafka_version())
+        found = function_addresses(client, CLIENT_FUNCTIONS)
+    except (OSError, AttributeError) as error:
+        client_log.info("Records are read without the native core: the client does not show %s.", error)
+        return None
+    if version not in _VERSIONS or ";" in str(used.path):
+        client_log.info("Records are read without the native core: the client is of version %#x.", version)
+        return None
+    used.function("sf_client_begin", None, c_void_p)(pointers(found))
+    return ClientCore(
+        core=used,
+        made=used.function("sf_client_made", c_void_p),
+        open=used.function("sf_stream_open", c_void_p, c_void_p, c_int64),
+        close=used.function("sf_stream_close", None, c_void_p),
+        follow=used.function("sf_stream_follow", c_int64, c_void_p, c_char_p, c_int32, c_int32),
+        fetch=used.function("sf_stream_fetch", c_int64, c_void_p, c_int32, c_int64),
+        release=used.function("sf_stream_release", None, c_void_p),
+        groups=used.function("sf_stream_groups", c_int64, c_void_p),
+        group=used.function("sf_stream_group", c_char_p, c_void_p, c_int64, c_void_p),
+        error=used.object_function("sf_py_stream_error", py_object, c_void_p, c_int64),
+        newest=used.function("sf_stream_newest", c_int64, c_void_p, c_int64, c_void_p, c_int64, c_void_p),
+        columns=used.object_function("sf_py_stream_columns", py_object, c_void_p, c_int64, py_object),
+    )
+
+
+def made_consumer(settings: Settings, rows_max: int) -> tuple[Stream | None, Consumer]:
+    """A client, and the stream of its records where the core is in use. The stream is to be closed first."""
+    used = client_core()
+    if used is not None:
+        plugins = [str(path) for path in (settings.get(_PLUGINS), used.core.path) if path]
+        consumer = Consumer({**settings, _PLUGINS: ";".join(plugins)}, logger=client_log)
+        if (client := used.made()) is not None:
+            return Stream(used, client, rows_max), consumer
+    else:
+        consumer = Consumer(settings, logger=client_log)
+    return None, consumer
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """An error, or the end, of a partition; without one it concerns the client."""
+
+    error: KafkaError
+    partition: TopicPartition | None
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """Records of one partition in a stream, until it is released."""
+
+    stream: Stream
+    index: int
+    source: TopicPartition
+    rows: int
+    offset_first: int
+    offset_last: int
+    in_order: bool
+    """Offsets ascend strictly."""
+
+    def batch(self) -> RecordBatch:
+        """The records, as objects of Python."""
+        return self.stream.batch(self.index, self.source)
+
+    def put_into(self, sink: NewestSink) -> None:
+        """Take the records in where only the newest of each key is kept."""
+        if isinstance(sink.values, NativeNewest):
+            self.stream.put_newest(self.index, sink, sink.values.table)
+        else:
+            sink.add(self.batch())
+
+
+class Stream:
+    """The records of one client. Used by one thread at a time."""
+
+    _address: int | None = None
+    """None when there is nothing to close."""
+
+    def __init__(self, used: ClientCore, client: int, rows_max: int) -> None:
+        self._used = used
+        self._followed: set[TopicPartition] = set()
+        self._address = allocated(used.open(client, rows_max))
+        self._told = (c_int64 * 5)()
+
+    def follow(self, partitions: Iterable[TopicPartition]) -> None:
+        """Have the records of these, and of no others, come here; to be called before each assignment of theirs."""
+        wanted = set(partitions)
+        for partition in self._followed | wanted:
+            self._forward(partition, follows=partition in wanted)
+        self._followed = wanted
+
+    def fetch(self, timeout_seconds: float, max_records: int) -> int:
+        """Bring what is there, waiting only while there is nothing; how much that was, errors included."""
+        wait_ms, left_ms = _FIRST_WAIT_MS, int(timeout_seconds * 1000)
+        while not (found := int(self._used.fetch(self._address, min(wait_ms, left_ms), max_records))):
+            for partition in self._followed:
+                self._forward(partition, follows=True)
+            left_ms -= wait_ms
+            if left_ms <= 0:
+                break
+            wait_ms = min(2 * wait_ms, _WAIT_MS_MAX)
+        return found
+
+    def troubles(self) -> Iterator[Trouble]:
+        """What is no record."""
+        row = 0
+        while (told := self._used.error(self._address, row)) is not None:
+            row, code, text, topic, partition, offset = told
+            yield Trouble(
+                KafkaError(code, text), None if topic is None else TopicPartition(topic, partition), offset
+            )
+            row += 1
+
+    def arrived(self) -> Iterator[Arrived]:
+        """The records, by partition."""
+        for index in range(self._used.groups(self._address)):
+            topic = self._used.group(self._address, index, self._told)
+            partition, rows, first, last, in_order = self._told
+            source = TopicPartition(topic.decode(), partition)
+            yield Arrived(self, index, source, rows, first, last, bool(in_order))
+
+    def batch(self, index: int, source: TopicPartition) -> RecordBatch:
+        """A partition's records."""
+        offsets, timestamps_ms, keys, values, headers = self._used.columns(self._address, index, _NO_HEADERS)
+        return RecordBatch(source, offsets, timestamps_ms, keys, values, headers or [])
+
+    def put_newest(self, index: int, sink: NewestSink, table: int) -> None:
+        """Take a partition's records into a table of the core. Raises ``MemoryError``."""
+        told = self._told
+        done(self._used.newest(self._address, index, table, sink.offset_next, told))
+        sink.count(told[0], told[1])
+
+    def release(self) -> None:
+        """What was fetched is no longer needed; to be called before the next fetch."""
+        self._used.release(self._address)
+
+    def close(self) -> None:
+        """Let go of the client, which must not be closed before."""
+        if self._address is not None:
+            for partition in self._followed:
+                self._forward(partition, follows=False)
+            self._used.close(self._address)
+            self._address = None
+
+    __del__ = close
+
+    def _forward(self, partition: TopicPartition, *, follows: bool) -> None:
+        done(self._used.follow(self._address, partition.topic.encode(), partition.partition, follows))

@@ -1,0 +1,222 @@
+"""The claims log: which writers, shared by several tasks, may have written for a task and were not let go of.
+
+A compacted topic of one partition, ``docs/formats.md``. Whoever opens a task with a shared writer appends a claim
+before anything is written for it; whoever opens it later reads the log, and fences every writer that claimed it before
+(``docs/decisions/0024``). A claim is removed by a tombstone: of its owner, after the last transaction that has anything
+of the task, or of somebody who has fenced it. Keys are unique, so that neither a late tombstone nor the cleaner ever
+removes another claim than the one that it was meant for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from itertools import count
+
+import msgspec
+
+from stateflow.catalog.names import claims_topic, control_topic
+from stateflow.clock import Clock
+from stateflow.errors import CatalogIncompatible, TopicMissing
+from stateflow.failpoints import reach
+from stateflow.log.base import Cluster, TopicSpec, Writer
+from stateflow.log.reading import read_range
+from stateflow.log.transactions import LastTransaction, Outcome
+from stateflow.record import OffsetRange, TopicPartition
+
+CLAIMS_CONFIG = {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"}
+_CLAIM = "claim"
+_OUTCOME = "outcome"
+_WRITERS_KEPT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A task named by a writer."""
+
+    key: bytes
+    task: str
+    writer: str
+    """Its transactional id."""
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """The log as it was at one moment."""
+
+    offset_next: int = 0
+    by_key: Mapping[bytes, Claim] = field(default_factory=dict)
+    outcomes: Mapping[str, LastTransaction] = field(default_factory=dict)
+    """Transactional id → what its coordinator said before somebody fenced it."""
+
+    def of(self, task: str) -> list[Claim]:
+        """The claims of a task, the oldest first."""
+        return sorted((claim for claim in self.by_key.values() if claim.task == task), key=_offset)
+
+    @property
+    def writers(self) -> list[str]:
+        """Every transactional id that claims anything, in the order of their oldest claims."""
+        return list(dict.fromkeys(claim.writer for claim in sorted(self.by_key.values(), key=_offset)))
+
+    def outdated_outcomes(self, gone: Iterable[bytes]) -> list[bytes]:
+        """Keys of outcomes that nobody will ask for any more, once the claims ``gone`` are."""
+        removed = set(gone)
+        claiming = {claim.writer for key, claim in self.by_key.items() if key not in removed}
+        return [_outcome_key(writer) for writer in self.outcomes if writer not in claiming]
+
+
+class _Outcome(msgspec.Struct, frozen=True):
+    outcome: Outcome
+    partitions: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(slots=True)
+class ClaimsLog:
+    """Appends to the log, and reads it. Thread-safe; no lock is held while a broker is asked."""
+
+    cluster: Cluster
+    app: str
+    clock: Clock
+    _seen: Claims = field(default_factory=Claims)
+    _writers: list[Writer] = field(default_factory=list)
+    """Made, and in no call."""
+    _numbers: count[int] = field(default_factory=count)
+
+    @property
+    def partition(self) -> TopicPartition:
+        """Where the log is."""
+        return TopicPartition(claims_topic(self.app), 0)
+
+    def create(self, beside: Iterable[str]) -> None:
+        """Create the topic if it is not there, replicated like the best of the topics ``beside``, or the catalog."""
+        topic = self.partition.topic
+        if topic in self.cluster.describe([topic]):
+            return
+        found = self.cluster.describe([*beside, control_topic(self.app)])
+        replication = max((info.replication for info in found.values()), default=1)
+        self.cluster.create([TopicSpec(topic, 1, replication, CLAIMS_CONFIG)])
+
+    def claim(self, task: str, writer: str) -> Claim:
+        """Claim a task for a writer; on return everybody who looks finds it. Raises what sending raises."""
+        reach("claim.before")
+        key = msgspec.json.encode([_CLAIM, task, writer, next(self._numbers)])
+        value = msgspec.json.encode({"at_ms": self.clock.now_ms()})
+        offset = self._append([(key, value)])
+        reach("claim.after")
+        return Claim(key, task, writer, offset)
+
+    def note_outcome(self, writer: str, last: LastTransaction) -> None:
+        """Say what the coordinator knows of a writer that is about to be fenced, and will know no more afterwards."""
+        places = tuple((place.topic, place.partition) for place in sorted(last.partitions))
+        self._append([(_outcome_key(writer), msgspec.json.encode(_Outcome(last.outcome, places)))])
+
+    def remove(self, keys: Sequence[bytes]) -> None:
+        """Take records out of the log for good."""
+        if keys:
+            self._append([(key, None) for key in keys])
+
+    def read(self) -> Claims:
+        """The log up to its end as it is now. Raises ``CatalogIncompatible`` for a record that is not understood."""
+        seen, topic = self._seen, self.partition.topic
+        if topic not in self.cluster.describe([topic]):
+            raise TopicMissing(
+                f"{topic} is missing: it says which writers must be fenced before a task is opened.",
+                action="restore it, or begin anew with `stateflow reset APP`; if it is certain that no worker of the"
+                " application runs anywhere, create it empty, compacted, with one partition.",
+                topic=topic,
+            )
+        end = self.cluster.ranges([self.partition])[self.partition]
+        if end.offset_next <= seen.offset_next:
+            return seen
+        claims, outcomes = dict(seen.by_key), dict(seen.outcomes)
+        new = OffsetRange(max(seen.offset_next, end.offset_first), end.offset_next)
+        for batch in read_range(self.cluster, self.partition, new):
+            for offset, key, value in zip(batch.offsets, batch.keys, batch.values, strict=True):
+                self._take(claims, outcomes, offset, key, value)
+        self._seen = Claims(end.offset_next, claims, outcomes)
+        return self._seen
+
+    def close(self) -> None:
+        """Release the connections."""
+        while self._writers:
+            self._writers.pop().close()
+
+    def _take(
+        self,
+        claims: dict[bytes, Claim],
+        outcomes: dict[str, LastTransaction],
+        offset: int,
+        key: bytes | None,
+        value: bytes | None,
+    ) -> None:
+        try:
+            parts = msgspec.json.decode(key or b"", type=list[str | int])
+            match parts:
+                case ["claim", str(task), str(writer), int()] if key is not None:
+                    claims.pop(key, None)
+                    if value is not None:
+                        claims[key] = Claim(key, task, writer, offset)
+                case ["outcome", str(writer)]:
+                    outcomes.pop(writer, None)
+                    if value is not None:
+                        outcomes[writer] = _decoded(value)
+                case _:
+                    raise ValueError("no version of stateflow wrote it")
+        except (msgspec.DecodeError, ValueError) as error:
+            raise CatalogIncompatible(
+                f"the record at offset {offset} of {self.partition.topic} cannot be read: {error}.",
+                action="upgrade stateflow on this machine to the version that the application's workers run; if none"
+                " of them wrote it, stop all workers and remove it by a record with its key and no value.",
+                topic=self.partition.topic,
+                offset=offset,
+            ) from error
+
+    def _append(self, records: Sequence[tuple[bytes, bytes | None]]) -> int:
+        """Append records; the offset of the last, once all are acknowledged."""
+        writer = self._writer()
+        try:
+            writer.begin()
+            keys, values = [key for key, _ in records], [value for _, value in records]
+            writer.send_many(self.partition.topic, keys, values, partitions=0)
+            appended = writer.commit()
+        except BaseException:
+            writer.close()
+            raise
+        if len(self._writers) < _WRITERS_KEPT:
+            self._writers.append(writer)
+        else:
+            writer.close()
+        return appended[self.partition].offset
+
+    def _writer(self) -> Writer:
+        try:
+            return self._writers.pop()
+        except IndexError:  # all are in calls of other threads
+            return self.cluster.writer()
+
+
+def fence_all_claims(cluster: Cluster, app: str, clock: Clock) -> None:
+    """Fence every shared writer that may have written for an application of which no worker runs; remove the claims."""
+    with closing(ClaimsLog(cluster, app, clock)) as log:
+        if log.partition.topic not in cluster.describe([log.partition.topic]):
+            return
+        found = log.read()
+        for writer in found.writers:
+            cluster.writer(writer).close()
+        gone = list(found.by_key)
+        log.remove([*gone, *found.outdated_outcomes(gone)])
+
+
+def _offset(claim: Claim) -> int:
+    return claim.offset
+
+
+def _outcome_key(writer: str) -> bytes:
+    return msgspec.json.encode([_OUTCOME, writer])
+
+
+def _decoded(value: bytes) -> LastTransaction:
+    found = msgspec.json.decode(value, type=_Outcome)
+    return LastTransaction(found.outcome, frozenset(TopicPartition(*place) for place in found.partitions))

@@ -1,0 +1,213 @@
+"""Fencing whoever may have written for a task before: its own transactional ids, and shared writers that claimed it.
+
+How a predecessor wrote is not known, as the settings of workers may differ and may be changed. So whoever opens a task
+takes its own id in any case; the catalog says whether there may be a second one (the commit mode *paranoid*), and
+whether writers may have been shared, which are found in the claims log. Whoever shares a writer has claimed the task
+before it takes the task's own id, and whoever does not reads the claims after it has: so of two owners that open a
+task at the same moment at least one finds the other, whatever they write with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+
+import msgspec
+
+from stateflow.catalog.control import ControlTopic
+from stateflow.catalog.encoding import CatalogItem
+from stateflow.catalog.model import Catalog
+from stateflow.clock import Clock
+from stateflow.errors import OffsetsPending, ProducerFenced
+from stateflow.failpoints import reach
+from stateflow.log.base import Cluster, Committed, Writer
+from stateflow.log.transactions import LastTransaction
+from stateflow.record import TopicPartition
+from stateflow.runtime.opening.claims import Claim, ClaimsLog
+from stateflow.runtime.opening.fenced import writer_of_id
+from stateflow.runtime.opening.inline import InlineExecutor
+from stateflow.runtime.opening.left_open import LeftOpenTransactions
+from stateflow.runtime.opening.stale_generation import refuse_stale_generation
+from stateflow.runtime.settings import WorkerSettings
+from stateflow.runtime.task.rotating_producer import RotatingProducer, second_id
+from stateflow.runtime.task.wiring import TaskWiring
+
+_SETTLE_SECONDS = 10.0
+"""How long the end of a changelog is waited for to be decided, where a shared writer may have let go of the task just
+before: its last transaction is over, and markers of it may be on their way."""
+
+
+class Fencing:
+    """What it takes to open any task with certainty that nobody else writes for it. Thread-safe.
+
+    ``claims`` is the claims log of a worker that shares writers; whoever does not opens it where the catalog says so.
+    """
+
+    def __init__(
+        self, cluster: Cluster, settings: WorkerSettings, clock: Clock, claims: ClaimsLog | None = None
+    ) -> None:
+        self._cluster = cluster
+        self._settings = settings
+        self._clock = clock
+        self._claims = claims
+        self._fenced: dict[str, LastTransaction | None] = {}
+        """Shared writers that were fenced from here, and what was known of them: an id is never used again."""
+
+    def predecessors(self, wiring: TaskWiring, claim: Claim | None) -> Predecessors:
+        """Those who may have written for a task; ``claim`` is the caller's own, if it shares a writer."""
+        return Predecessors(self, LeftOpenTransactions(self._cluster, wiring), wiring, claim)
+
+    def writer(self, wiring: TaskWiring) -> Writer:
+        """A writer by the task's own id, whose predecessors are fenced."""
+        if not wiring.is_transactional:
+            return self._cluster.writer()
+        if self._has_two_ids(wiring):
+            pool = None if self._settings.restore_threads else InlineExecutor()
+            return RotatingProducer(self._cluster, wiring.transactional_id, pool)
+        changelogs = frozenset(changelog.topic for changelog in wiring.changelogs.values())
+        is_exact = wiring.guarantee == "exactly-once"
+        return writer_of_id(self._cluster, wiring.transactional_id, changelogs, is_exact=is_exact)
+
+    def catalog(self, wiring: TaskWiring) -> Catalog:
+        """The catalog of this moment, in which the task's generation is the active one."""
+        return refuse_stale_generation(self._cluster, wiring)
+
+    def committed(self, wiring: TaskWiring) -> Mapping[TopicPartition, Committed]:
+        """The group's offsets of a task's inputs."""
+        return self._cluster.committed(wiring.group, wiring.inputs)
+
+    def ids(self, wiring: TaskWiring, catalog: Catalog) -> list[str]:
+        """The task's own transactional ids."""
+        first = wiring.transactional_id
+        has_two = self._has_two_ids(wiring) or catalog.app.two_ids
+        return [first, second_id(first)] if has_two else [first]
+
+    def fence_second_id(self, wiring: TaskWiring, catalog: Catalog) -> None:
+        """Commit modes may differ between workers, and a predecessor that hangs may hold either id.
+
+        Whoever uses two ids writes it into the catalog before its first transaction; whoever uses one looks there
+        after it has fenced that one, and fences the other, too.
+        """
+        if self._has_two_ids(wiring):
+            if not catalog.app.two_ids:
+                ControlTopic(self._cluster, wiring.app).change(_with_two_ids)
+        elif catalog.app.two_ids:
+            self._cluster.writer(second_id(wiring.transactional_id)).close()
+
+    def fence_shared(self, writer: str, log: ClaimsLog) -> LastTransaction | None:
+        """Fence a shared writer, unless that was done from here; what was known of its last transaction before.
+
+        The coordinator forgets it then, and whoever opens another task of that writer asks later: so it is noted
+        before, and looked up where the coordinator knows nothing.
+        """
+        if writer in self._fenced:
+            return self._fenced[writer]
+        last = self._cluster.transactions.last(writer)
+        if last is not None and last.outcome != "none":
+            log.note_outcome(writer, last)
+        elif last is not None:
+            last = log.read().outcomes.get(writer, last)
+        reach("fence.each")
+        self._cluster.writer(writer).close()
+        self._fenced[writer] = last
+        return last
+
+    @contextmanager
+    def claims(self, app: str) -> Iterator[ClaimsLog]:
+        """The claims log of an application."""
+        if self._claims is not None:
+            yield self._claims
+            return
+        with closing(ClaimsLog(self._cluster, app, self._clock)) as log:
+            yield log
+
+    def _has_two_ids(self, wiring: TaskWiring) -> bool:
+        return wiring.guarantee == "exactly-once" and self._settings.commit_mode == "paranoid"
+
+
+class Predecessors:
+    """Those who may have written for one task. To be made before the fence; its methods are called in this order."""
+
+    def __init__(
+        self, fencing: Fencing, left_open: LeftOpenTransactions, wiring: TaskWiring, claim: Claim | None
+    ) -> None:
+        self._fencing = fencing
+        self._left_open = left_open
+        self._wiring = wiring
+        self._claim = claim
+        self._shared: list[str] = []
+        """Shared writers that are fenced."""
+        self._void: list[bytes] = []
+        """Claims that say nothing any more."""
+
+    def take_over(self) -> Writer:
+        """A writer by the task's own id, once its predecessors can write no more and nothing of theirs is open."""
+        wiring = self._wiring
+        writer, catalog = self._fence()
+        if not wiring.is_transactional:
+            return writer
+        try:
+            if self._left_open.end([*self._fencing.ids(wiring, catalog), *self._shared]):
+                writer.close()
+                writer, _ = self._fence()
+                self._left_open.check_changelogs()
+            return writer
+        except BaseException:
+            writer.close()
+            raise
+
+    def committed(self) -> Mapping[TopicPartition, Committed]:
+        """The group's offsets, which no predecessor can hold any more."""
+        try:
+            return self._fencing.committed(self._wiring)
+        except OffsetsPending:
+            self._left_open.end_offsets()
+            raise
+
+    def remove_claims(self) -> None:
+        """Remove the claims of those who are fenced, once nothing of theirs need be looked for."""
+        if self._void:
+            with self._fencing.claims(self._wiring.app) as log:
+                log.remove([*self._void, *log.read().outdated_outcomes(self._void)])
+
+    def _fence(self) -> tuple[Writer, Catalog]:
+        """The writer, with which its predecessors can write no more, and the catalog of this moment."""
+        wiring, fencing = self._wiring, self._fencing
+        writer = fencing.writer(wiring)
+        try:
+            reach("open.after_fence")
+            catalog = fencing.catalog(wiring)
+            if wiring.is_transactional:
+                fencing.fence_second_id(wiring, catalog)
+                if catalog.app.shared_writers:
+                    self._left_open.settle_seconds = _SETTLE_SECONDS
+                    self._fence_claims()
+            return writer, catalog
+        except BaseException:
+            writer.close()
+            raise
+
+    def _fence_claims(self) -> None:
+        """Fence every shared writer with an earlier claim; of two that open the task now, the later claim wins."""
+        own = self._claim
+        self._shared, self._void = [], []
+        with self._fencing.claims(self._wiring.app) as log:
+            for claim in log.read().of(self._wiring.id):
+                if own is not None and claim.writer == own.writer:
+                    self._void += [claim.key] if claim.key != own.key else []
+                    continue
+                if own is not None and claim.offset > own.offset:
+                    raise ProducerFenced(
+                        f"Task {self._wiring.id} was claimed for {claim.writer!r} after it was for {own.writer!r}.",
+                        action="stop this instance, if the task shall not run here; it goes on from the last commit.",
+                        transactional_id=own.writer,
+                    )
+                last = self._fencing.fence_shared(claim.writer, log)
+                self._left_open.know(claim.writer, last)
+                self._shared.append(claim.writer)
+                self._void.append(claim.key)
+
+
+def _with_two_ids(catalog: Catalog | None) -> list[CatalogItem]:
+    assert catalog is not None, "it was read before the task was opened"
+    return [] if catalog.app.two_ids else [msgspec.structs.replace(catalog.app, two_ids=True)]

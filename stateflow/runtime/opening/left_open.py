@@ -1,0 +1,181 @@
+"""Ending what a task's earlier transactions have left open in partitions that had no leader when they ended.
+
+Kafka 4.1 to 4.3 write no marker there and call the transaction complete (KAFKA-20734). The next marker of the same
+producer would decide about those records, whatever it is about itself; so the new owner of a task, which is the only
+one to write by its ids, looks for them after its fence and writes the marker that is missing, before anything else.
+
+Whether it was a commit is known from the log, where it can be: a changelog whose newest commit record is older than
+the task's last one lacks a commit. Otherwise the coordinator's word counts that was asked for before the fence.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from itertools import groupby
+
+from stateflow.checkpoint.tails import read_tails
+from stateflow.errors import OffsetsPending
+from stateflow.log.base import Cluster, Committed
+from stateflow.log.settling import settled_ranges
+from stateflow.log.transactions import LastTransaction, LeftOpen
+from stateflow.record import TopicPartition
+from stateflow.runtime.task.wiring import TaskWiring
+
+_LOG = logging.getLogger(__name__)
+
+
+class LeftOpenTransactions:
+    """What a task's predecessors have left open. Made before the fence, used after it."""
+
+    def __init__(self, cluster: Cluster, wiring: TaskWiring) -> None:
+        self._cluster = cluster
+        self._wiring = wiring
+        self._changelogs = frozenset(wiring.changelogs.values())
+        self._last: dict[str, LastTransaction | None] = {}
+        self.settle_seconds = 0.0
+        """How long markers that may be on their way are waited for: somebody who was not fenced may have sent them."""
+        if wiring.is_transactional:
+            self._last[wiring.transactional_id] = cluster.transactions.last(wiring.transactional_id)
+
+    def know(self, transactional_id: str, last: LastTransaction | None) -> None:
+        """What is known of another predecessor from before its fence."""
+        self._last[transactional_id] = last
+
+    def end(self, transactional_ids: Iterable[str]) -> bool:
+        """Write the markers that are missing; True if there were any: each has fenced the writers of its id.
+
+        To be called when all ids of the task are fenced. Raises what ``check_changelogs`` raises.
+        """
+        for name in transactional_ids:
+            self._last.setdefault(name, None)
+        undecided = self._undecided(self._written())
+        if not undecided:
+            return False
+        found = self._cluster.transactions.left_open(self._last, undecided)
+        each = [self._end(name, found) for name in self._last] if found is not None else []
+        ended = any(each)
+        if not ended and undecided & self._changelogs:
+            self.check_changelogs()
+        return ended
+
+    def end_offsets(self) -> None:
+        """Write the markers that are missing for the group's offsets, which are held though all ids are fenced."""
+        for name, last in self._last.items():
+            commit = last is not None and last.outcome == "committed"
+            self._say(name, f"offsets of group {self._wiring.group!r}", commit=commit)
+            self._cluster.transactions.end(name, (), self._wiring.group, commit=commit)
+
+    def check_changelogs(self) -> None:
+        """Raise ``OffsetsPending`` while somebody else's transaction is open in a changelog of the task.
+
+        What stands behind it could not be read, and would be passed over.
+        """
+        held = sorted(self._undecided(self._changelogs))
+        if held and self.settle_seconds and self._settles():
+            return
+        if held:
+            raise OffsetsPending(
+                f"An open transaction of another producer hides the end of {held[0]} from task {self._wiring.id}.",
+                action="if it stays, no producer is left that would end it: look for it with `kafka-transactions.sh"
+                " find-hanging`, and end it with `kafka-transactions.sh abort`.",
+                partitions=[str(partition) for partition in held],
+            )
+
+    def _settles(self) -> bool:
+        try:
+            settled_ranges(self._cluster, self._changelogs, self.settle_seconds)
+        except OffsetsPending:
+            return False
+        return True
+
+    def _written(self) -> frozenset[TopicPartition]:
+        """The partitions that the task's transactions may have written to."""
+        if self._wiring.guarantee != "exactly-once":
+            return self._changelogs
+        topics = {*self._wiring.stage.outputs, *(rekey.topic for rekey in self._wiring.rekeys.values())}
+        found = self._cluster.describe(topics)
+        return self._changelogs.union(
+            TopicPartition(name, number)
+            for name, topic in found.items()
+            for number in range(topic.partitions)
+        )
+
+    def _undecided(self, partitions: Iterable[TopicPartition]) -> frozenset[TopicPartition]:
+        """Those in which a transaction was open at this moment.
+
+        A leader tells of its log's end only when it knows that what it was elected with is settled, so what a
+        predecessor wrote before the partition had no leader is below that end: no open transaction is passed over.
+        """
+        wanted = list(partitions)
+        if not wanted:
+            return frozenset()
+        whole = self._cluster.ranges(wanted, stable=False)
+        stable = self._cluster.ranges(wanted)
+        return frozenset(p for p in wanted if stable[p].offset_next < whole[p].offset_next)
+
+    def _end(self, transactional_id: str, found: LeftOpen) -> bool:
+        """A partition that one may not read gets a marker in any case: where nothing is open it says nothing."""
+        partitions = sorted(found.by_id.get(transactional_id, frozenset()) | found.untold)
+        committed = self._lacking_a_commit() if partitions else frozenset()
+
+        def is_commit(partition: TopicPartition) -> bool:
+            return partition in committed or self._was_committed(transactional_id, partition, bool(committed))
+
+        for commit, group in groupby(sorted(partitions, key=is_commit), is_commit):
+            where = list(group)
+            self._say(transactional_id, ", ".join(map(str, where)), commit=commit)
+            self._cluster.transactions.end(transactional_id, where, None, commit=commit)
+        return bool(partitions)
+
+    def _was_committed(self, transactional_id: str, partition: TopicPartition, otherwise: bool) -> bool:
+        """What the coordinator said before the fence.
+
+        Where a transaction was still open, its owner had not written to the partition, and what is open there is
+        of the one before, which was committed: nobody goes on after one that was not.
+        """
+        last = self._last[transactional_id] or LastTransaction("none")
+        if last.outcome == "open":
+            return partition not in last.partitions
+        return otherwise if last.outcome == "none" else last.outcome == "committed"
+
+    def _lacking_a_commit(self) -> frozenset[TopicPartition]:
+        """The task's changelogs in which its last commit cannot be seen, though it was one."""
+        tails = read_tails(self._cluster, self._wiring.changelogs)
+        seen = {store: tail.last for store, tail in tails.items() if tail.last is not None}
+        if not seen:
+            return frozenset()
+        newest = max(seen.values(), key=lambda record: (record.sequence, record.owner))
+        if is_ahead(self._group_offsets(), newest.position.offsets):
+            return frozenset(self._wiring.changelogs[store] for store in seen)
+        return frozenset(
+            self._wiring.changelogs[store]
+            for store, record in seen.items()
+            if record.sequence < newest.sequence
+        )
+
+    def _group_offsets(self) -> Mapping[TopicPartition, Committed]:
+        if self._wiring.guarantee != "exactly-once":
+            return {}
+        try:
+            return self._cluster.committed(self._wiring.group, self._wiring.inputs)
+        except OffsetsPending:
+            return {}  # they lack their marker, too, and say nothing
+
+    def _say(self, transactional_id: str, where: str, *, commit: bool) -> None:
+        _LOG.warning(
+            "A transaction of task %s had ended, but not in %s, for want of a leader there (KAFKA-20734);"
+            " it is %s now, by a marker of %s.",
+            self._wiring.id,
+            where,
+            "committed" if commit else "aborted",
+            transactional_id,
+        )
+
+
+def is_ahead(group: Mapping[TopicPartition, Committed], recorded: Mapping[TopicPartition, int]) -> bool:
+    """Whether the group's offsets are those of a later commit than the recorded ones."""
+    return any(
+        source in group and group[source].offset_next > offset_next
+        for source, offset_next in recorded.items()
+    )

@@ -1,0 +1,85 @@
+"""When a worker commits before the commit interval is over: in time that it would otherwise only have waited.
+
+Under exactly-once nobody sees an output before its commit, so the interval is what a result is late by. Commits cost
+time, though, which a worker under load does not have: every one takes some milliseconds, however little is in it. So
+what counts is the time in which the poll thread had nothing to do. When that is longer than the last commits took, the
+next may come early. A worker that is behind its input never waits, and keeps the whole interval; one with many tasks,
+or on a busy machine, needs longer for a commit, and commits less often.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeVar
+
+from stateflow.clock import Clock
+from stateflow.record import TopicPartition
+from stateflow.runtime.settings import WorkerSettings
+from stateflow.runtime.worker.commits import RunningTask
+
+T = TypeVar("T")
+
+_WAITED_PER_COMMIT = 1.0
+"""Early commits take half of the time that would otherwise be waited, at most."""
+_PARTS, _LEAST_SECONDS = 10, 0.1
+"""By default commits come no more often than a tenth of the interval after one another, nor than this."""
+_FULL_POLLS = 10
+"""A poll that brings this part of the most that it may bring has not waited: there was more than it could be given."""
+
+
+class CommitPace:
+    """Weighs what commits take against the time that is waited. Used by the poll thread alone; seconds of ``clock``."""
+
+    def __init__(self, settings: WorkerSettings, clock: Clock) -> None:
+        self._clock = clock
+        self._interval_seconds = settings.commit_interval_seconds
+        self._min_seconds = self._interval_seconds
+        if (
+            settings.commit_mode != "paranoid"
+        ):  # there each commit takes another producer, beside the poll thread
+            least = settings.commit_interval_min_seconds or max(
+                _LEAST_SECONDS, self._interval_seconds / _PARTS
+            )
+            self._min_seconds = min(least, self._interval_seconds)
+        self._records_waited_for_max = max(1, settings.poll_records_max // _FULL_POLLS)
+        self._waiting_since: float | None = None
+        self._waited_seconds = 0.0
+        self._commit_seconds = 0.0
+
+    def turned(self) -> None:
+        """A turn of the loop is over: what follows until ``polled`` is waiting."""
+        self._waiting_since = self._clock.monotonic_seconds()
+
+    def polled(self, records: int, *, may_wait: bool) -> None:
+        """So many records are there to be processed, after a poll that waited for the first if it might wait."""
+        since, self._waiting_since = self._waiting_since, None
+        if since is not None and may_wait and records <= self._records_waited_for_max:
+            self._waited_seconds += self._clock.monotonic_seconds() - since
+
+    def weighed(self, outcomes: Iterable[tuple[TopicPartition, T]]) -> Iterator[tuple[TopicPartition, T]]:
+        """The outcomes of a commit of several tasks, which happens while they are taken; False if there was no need.
+
+        It uses up what was waited, and shows what commits take.
+        """
+        begun_seconds, is_one = self._clock.monotonic_seconds(), False
+        for primary, outcome in outcomes:
+            is_one = is_one or outcome is not False
+            yield primary, outcome
+        if is_one:
+            took_seconds = self._clock.monotonic_seconds() - begun_seconds
+            self._commit_seconds = (self._commit_seconds + took_seconds) / 2
+            self._waited_seconds = 0.0
+
+    def due(self, tasks: Mapping[TopicPartition, RunningTask], now_seconds: float) -> list[TopicPartition]:
+        """The tasks that should commit now, those first that have waited longest."""
+        due = [
+            primary
+            for primary, running in tasks.items()
+            if now_seconds - running.committed_seconds >= self._wait_seconds(running)
+        ]
+        return sorted(due, key=lambda primary: tasks[primary].committed_seconds)
+
+    def _wait_seconds(self, running: RunningTask) -> float:
+        """Of a task between two commits, as things are."""
+        has_time = self._waited_seconds > _WAITED_PER_COMMIT * self._commit_seconds
+        return self._min_seconds if has_time and running.task.is_awaited else self._interval_seconds

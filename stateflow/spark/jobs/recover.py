@@ -1,0 +1,74 @@
+"""Rebuild an application's state from its changelogs on Spark, with all cores, as images that workers begin with.
+
+    spark-submit recover.py --app ID --brokers HOST:PORT --images LOCATION [--client-config FILE] [--partition P ...]
+
+For state that was lost, or before workers start on new machines. Each changelog partition is read by several Spark
+tasks, each a part of its offsets (``stateflow.scale.recover``), so one large partition is no slower than many small
+ones. LOCATION is a place that all executors reach: s3://bucket/prefix, hdfs://…, or a directory on a shared disk.
+Workers whose setting ``images`` names it fetch the images when they open their tasks, and read only what was written
+since. They may run meanwhile. Killed at any point, it is started again from its beginning; nothing on Kafka changes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from stateflow.clock import SystemClock
+from stateflow.errors import StateflowError
+from stateflow.query.read import where
+from stateflow.scale.generation import load_catalog
+from stateflow.scale.recover import Recovered, recover
+from stateflow.spark.connection import Connection
+from stateflow.spark.engine import SparkEngine
+from stateflow.spark.session import SparkSettings, spark_session
+
+
+def run(app: str, connection: Connection, images: str, partitions: Sequence[int] = ()) -> Recovered:
+    """Run the job in a Spark session."""
+    cluster = connection.open()
+    try:
+        catalog = load_catalog(cluster, app)  # before Spark takes its seconds to start
+        with spark_session(SparkSettings(app_name=f"recover-{app}")) as session:
+            engine = SparkEngine(session, connection)
+            return recover(
+                cluster,
+                catalog,
+                engine,
+                SystemClock(),
+                scratch=images,
+                images=images,
+                partitions=partitions,
+            )
+    finally:
+        cluster.close()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parse the command line, run, print one JSON object; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--app", required=True, help="the application's id")
+    parser.add_argument("--brokers", help="bootstrap servers, if the settings do not say them")
+    parser.add_argument("--client-config", help="a properties file of the Kafka client: TLS, SASL")
+    parser.add_argument("--images", required=True, help="where images are kept")
+    parser.add_argument(
+        "--partition", type=int, action="append", default=[], help="only this one; may be repeated"
+    )
+    options = parser.parse_args(arguments)
+    try:
+        connection = Connection(*where(options.app, options.brokers, options.client_config))
+        done = run(options.app, connection, options.images, options.partition)
+    except StateflowError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    print(json.dumps(asdict(done)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

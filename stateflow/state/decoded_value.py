@@ -1,0 +1,53 @@
+"""A number per key that stays a number until the commit: the lean path of operators called record by record."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, TypeVar, cast
+
+from stateflow.codec.base import Codec
+from stateflow.codec.scalar import Float, Integer
+from stateflow.state.scope import Scope
+from stateflow.state.value import Value
+from stateflow.store.decoded import DecodedStore
+
+T = TypeVar("T")
+
+_END = 1 << 63
+"""One past the largest integer of 64 bits."""
+
+
+def may_stay_decoded(codec: Codec[Any]) -> bool:
+    """Whether values of a codec are immutable, of one size, and come back as they were: numbers of 64 bits."""
+    return codec in (Integer, Float)
+
+
+class DecodedValue(Value[T]):
+    """``Value`` over a store that takes numbers. What it cannot keep goes through the codec, which may refuse it."""
+
+    def __init__(self, store: DecodedStore, codec: Codec[Any], scope: Scope, default: Any) -> None:
+        super().__init__(store, codec, scope, default, None)
+        self._values = store
+        self._default_value = None if default is None else codec.decode(codec.encode(default))
+        self._type: type = int if codec.describe()["codec"] == "integer" else float
+
+    def get(self) -> T:
+        """The value, or the declared default."""
+        value = self._values.value(self._scope.key)
+        return cast(T, self._default_value if value is None else value)
+
+    def set(self, value: T, *, ttl: timedelta | None = None) -> None:
+        """Replace the value; None clears it. Raises ``EncodeError`` for a value that the codec refuses."""
+        if ttl is None and type(value) is self._type and (type(value) is float or -_END <= value < _END):  # type: ignore[operator]
+            self._values.set_value(self._scope.key, value)
+        else:
+            super().set(value, ttl=ttl)
+
+    def clear(self) -> None:
+        """Back to the default."""
+        self._values.set_value(self._scope.key, None)
+
+    @property
+    def is_set(self) -> bool:
+        """True when there is a value of this key's own."""
+        return self._values.value(self._scope.key) is not None

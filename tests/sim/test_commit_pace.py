@@ -1,0 +1,123 @@
+"""Commits before the interval is over: only for outputs that somebody waits for, and in time that is left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from stateflow.catalog.model import Guarantee
+from stateflow.runtime.worker.worker import Worker
+from stateflow.store.memory import MemoryTaskStores
+from tests.sim.counting import OUTPUT
+from tests.sim.test_commits_together import Meeting
+from tests.sim.test_worker_crashes import WORDS, World, assert_exactly_once
+
+TURN_MS = 10
+INTERVAL_SECONDS = 10
+TASKS = 5
+
+
+class Paced(World):
+    """The numbering application; a commit takes as long as ``commit_ms`` says, by the clock of the tests."""
+
+    def __init__(self, guarantee: Guarantee = "exactly-once", **settings: Any) -> None:
+        super().__init__(guarantee)
+        self.commit_ms = 0
+        self.commits_total = 0
+        usual = {"commit_interval_seconds": INTERVAL_SECONDS, "poll_records_max": 1_000}
+        self.set(**{**usual, "commit_interval_min_seconds": 0.1, **settings})
+        self.worker_under_test = self._begin()
+        self.turns_until(lambda: len(self.worker_under_test.tasks) == TASKS)
+        self.commits_total = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.cluster, name)
+
+    def writer(self, transactional_id: str | None = None) -> Any:
+        made = self.cluster.writer(transactional_id)
+        return made if transactional_id is None else Meeting(made, self._commit)
+
+    def _commit(self) -> None:
+        self.commits_total += 1
+        self.clock.advance(ms=self.commit_ms)
+
+    def _begin(self) -> Worker:
+        def open_stores(wiring: Any, _cancelled: object) -> MemoryTaskStores:
+            names = [store.name for store in wiring.stage.stores]
+            return self.disks.setdefault(wiring.id, MemoryTaskStores(names, self.clock))
+
+        return Worker(self, self.wiring, open_stores, self.settings, self.clock)
+
+    def turns_until(self, condition: Callable[[], bool]) -> float:
+        """Turn the worker's loop, with a pause between two turns; seconds that went by."""
+        began_seconds = self.clock.monotonic_seconds()
+        while not condition():
+            self.worker_under_test.step()
+            self.clock.advance(ms=TURN_MS)
+            assert self.clock.monotonic_seconds() - began_seconds < 10 * INTERVAL_SECONDS, "it never comes"
+        return self.clock.monotonic_seconds() - began_seconds
+
+    def seconds_to_results(self, results: int) -> float:
+        """Until so many are to be read by who reads what is committed."""
+        return self.turns_until(lambda: len(self.read(OUTPUT)) >= results)
+
+    def seconds_to_a_commit(self) -> float:
+        """Until any task commits."""
+        return self.turns_until(lambda: self.commits_total > 0)
+
+    def end(self) -> None:
+        self.worker_under_test.stop()
+        self.worker_under_test.run()
+
+
+@pytest.mark.parametrize("writers", [0, 1])
+def test_a_worker_with_time_to_spare_commits_soon(writers: int) -> None:
+    world = Paced(shared_writers=writers)
+    world.feed(WORDS)
+    assert world.seconds_to_results(len(WORDS)) <= 2 * 0.1 + 10 * TURN_MS / 1000, (
+        "two stages, one after the other"
+    )
+    world.end()
+    assert_exactly_once(world)
+
+
+def test_commits_that_take_long_come_rarely() -> None:
+    """As with many tasks, or on a busy machine: what they take is waited first."""
+    world = Paced(shared_writers=1)
+    world.commit_ms = 2_000
+    for number in range(1, 5):
+        world.feed(WORDS[:10])
+        world.seconds_to_results(number * 10)
+    world.commits_total = 0
+    world.feed(WORDS[:10])
+    assert world.seconds_to_results(50) >= 2 * 2.0
+    assert world.commits_total == 2
+    world.end()
+
+
+def test_a_worker_that_is_behind_its_input_keeps_the_interval() -> None:
+    world = Paced(poll_records_max=10)
+    records_in_time = 10 * INTERVAL_SECONDS * 1000 // TURN_MS
+    world.feed(WORDS * (2 * records_in_time // len(WORDS)))
+    assert world.seconds_to_a_commit() >= INTERVAL_SECONDS - 1
+    world.end()
+
+
+@pytest.mark.parametrize(
+    ("guarantee", "settings"),
+    [
+        ("at-least-once", {}),
+        ("exactly-once", {"commit_mode": "paranoid"}),
+        ("exactly-once", {"commit_interval_min_seconds": INTERVAL_SECONDS}),
+    ],
+    ids=["outputs are seen at once", "a producer for each transaction", "as it is set"],
+)
+def test_where_nobody_waits_or_it_is_not_wanted_the_interval_is_kept(
+    guarantee: Guarantee, settings: dict[str, Any]
+) -> None:
+    world = Paced(guarantee, **settings)
+    world.feed(WORDS)
+    assert world.seconds_to_a_commit() >= INTERVAL_SECONDS - 1
+    world.end()

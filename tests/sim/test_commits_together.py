@@ -1,0 +1,118 @@
+"""The commits of many tasks wait for the broker at the same time, not one after the other."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from stateflow.errors import TransactionAborted
+from stateflow.log.base import Appended
+from stateflow.log.forwarding import ForwardingWriter
+from stateflow.record import TopicPartition
+from stateflow.runtime.worker.worker import Worker
+from stateflow.store.memory import MemoryTaskStores
+from tests.sim.test_worker_crashes import WORDS, World, assert_exactly_once
+
+TIMEOUT_SECONDS = 30.0
+STEPS_MAX = 2_000
+FIRST_STAGE_TASKS = 2
+
+
+class Meeting(ForwardingWriter):
+    """A writer that asks somebody before each of its commits."""
+
+    def __init__(self, inner: Any, before_commit: Callable[[], None]) -> None:
+        super().__init__(inner)
+        self._before_commit = before_commit
+
+    def commit(self, timeout_seconds: float = 60.0) -> dict[TopicPartition, Appended]:
+        """Ask, then commit."""
+        self._before_commit()
+        return super().commit(timeout_seconds)
+
+
+class Threaded(World):
+    """The numbering application, whose worker has threads of its own, as in production."""
+
+    def __init__(self, before_commit: Callable[[], None]) -> None:
+        super().__init__("exactly-once")
+        self._before_commit = before_commit
+        self.set(restore_threads=2, commit_interval_seconds=1, flush_interval_seconds=10)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.cluster, name)
+
+    def writer(self, transactional_id: str | None = None) -> Any:
+        made = self.cluster.writer(transactional_id)
+        return made if transactional_id is None else Meeting(made, self._before_commit)
+
+    def begin(self) -> Worker:
+        def open_stores(wiring: Any, _cancelled: object) -> MemoryTaskStores:
+            names = [store.name for store in wiring.stage.stores]
+            return self.disks.setdefault(wiring.id, MemoryTaskStores(names, self.clock))
+
+        return Worker(self, self.wiring, open_stores, self.settings, self.clock)
+
+    def until(self, worker: Worker, condition: Callable[[], bool]) -> None:
+        for _ in range(STEPS_MAX):
+            worker.step()
+            if condition():
+                return
+        raise AssertionError("this never came true")
+
+
+def finish(world: Threaded, worker: Worker) -> None:
+    world.run_to_the_end(worker)
+    worker.stop()
+    worker.run()
+    assert_exactly_once(world)
+
+
+def test_tasks_wait_for_their_commits_together() -> None:
+    meeting = threading.Barrier(FIRST_STAGE_TASKS)
+    committing: list[str] = []
+
+    def before_commit() -> None:
+        committing.append(threading.current_thread().name)
+        if len(committing) <= FIRST_STAGE_TASKS:
+            meeting.wait(TIMEOUT_SECONDS)  # one after the other, the first would wait in vain
+
+    world = Threaded(before_commit)
+    worker = world.begin()
+    world.until(worker, lambda: len(worker.tasks) == 5)
+    world.feed(WORDS)
+    tasks = worker.tasks
+    world.until(worker, lambda: sum(task.records_total for task in tasks.values()) == len(WORDS))
+    world.clock.advance(ms=1_000)
+    worker.step()
+    assert len(committing) >= FIRST_STAGE_TASKS
+    assert all(name.startswith("commit") for name in committing[:FIRST_STAGE_TASKS])
+    world.clock.advance(ms=1_000)
+    finish(world, worker)
+
+
+def test_a_commit_that_fails_costs_the_others_nothing() -> None:
+    refused: list[int] = []
+    lock = threading.Lock()
+
+    def before_commit() -> None:
+        with lock:
+            if refused:
+                return
+            refused.append(1)
+        raise TransactionAborted("it was aborted.", action="open it again.")
+
+    world = Threaded(before_commit)
+    worker = world.begin()
+    world.until(worker, lambda: len(worker.tasks) == 5)
+    world.feed(WORDS)
+    tasks = worker.tasks
+    world.until(worker, lambda: sum(task.records_total for task in tasks.values()) == len(WORDS))
+    world.clock.advance(ms=1_000)
+    worker.step()
+    assert refused
+    assert len(worker.tasks) == 4, "one is opened again, the others run on"
+    world.until(worker, lambda: len(worker.tasks) == 5)
+    world.clock.advance(ms=1_000)
+    finish(world, worker)

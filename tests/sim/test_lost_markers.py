@@ -1,0 +1,177 @@
+"""Markers that the broker leaves out where there is no leader (KAFKA-20734): the next owner writes them.
+
+The leaders of some partitions are away from one call of a worker on, at which it dies, until the next owner has fenced
+it. Whatever ends meanwhile, by a commit or by the fence, ends without a marker there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, cast
+
+import pytest
+
+from stateflow.catalog.model import Guarantee
+from stateflow.errors import OffsetsPending
+from stateflow.log.transactions import LastTransaction, LeftOpen
+from stateflow.record import TopicPartition
+from stateflow.runtime.opening.opening import Opener
+from stateflow.store.memory import MemoryTaskStores
+from tests.sim.counting import APP, OUTPUT, STORE
+from tests.sim.crashing import Crash, CrashPlan
+from tests.sim.test_worker_crashes import WORDS, World, assert_exactly_once, assert_nothing_lost
+
+Lost = Iterable[TopicPartition | str]
+
+
+def changelogs(world: World) -> Lost:
+    return [p for task in world.wiring.tasks() for p in task.changelogs.values()]
+
+
+def outputs(world: World) -> Lost:
+    return [TopicPartition(OUTPUT, number) for number in range(3)]
+
+
+def repartition(world: World) -> Lost:
+    (topic,) = {rekey.topic for task in world.wiring.tasks() for rekey in task.rekeys.values()}
+    return [TopicPartition(topic, number) for number in range(3)]
+
+
+def offsets(world: World) -> Lost:
+    return [APP]
+
+
+def everything(world: World) -> Lost:
+    return [*changelogs(world), *outputs(world), *repartition(world), *offsets(world)]
+
+
+class OutagePlan(CrashPlan):
+    """Dies at the n-th call, amid an outage that begins with that call."""
+
+    def __init__(self, world: World, lost: Lost, call: int | None = None, *, after: bool = False) -> None:
+        super().__init__(call, after=after)
+        self._world = world
+        self._lost = lost
+
+    def run(self, what: str, call: Any) -> Any:
+        if self.calls + 1 == self._call:
+            self._world.cluster.lose_leaders(self._lost)
+        return super().run(what, call)
+
+
+class FencingInOutage:
+    """The cluster as the next owner sees it: what it fences ends without markers, then the leaders are back."""
+
+    def __init__(self, real: Any, lost: Lost) -> None:
+        self._real = real
+        self._lost = lost
+        self._met: set[str] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def writer(self, transactional_id: str | None = None) -> Any:
+        if transactional_id is not None and transactional_id not in self._met:
+            self._met.add(transactional_id)
+            self._real.lose_leaders(self._lost)
+        try:
+            return self._real.writer(transactional_id)
+        finally:
+            self._real.lose_leaders(())
+
+
+def live_through(world: World, lost: Lost, call: int | None, *, after: bool) -> OutagePlan:
+    world.feed(WORDS)
+    plan = OutagePlan(world, lost, call, after=after)
+    try:
+        worker = world.worker(plan)
+        world.run_to_the_end(worker)
+        worker.stop()
+        worker.run()
+    except Crash:
+        real = world.cluster
+        world.cluster = FencingInOutage(real, lost)  # type: ignore[assignment]
+        survivor = world.worker(CrashPlan())
+        world.run_to_the_end(survivor)
+        survivor.stop()
+        survivor.run()
+        world.cluster = real
+    return plan
+
+
+EVERY_NTH = 5
+"""Of the calls of a life; each kind of outage begins to count at another one."""
+WHERE = (changelogs, outputs, repartition, offsets, everything)
+CASES = [("exactly-once", where) for where in WHERE] + [("at-least-once", changelogs)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize(("guarantee", "where"), CASES)
+def test_an_outage_at_every_write(guarantee: Guarantee, where: Any, after: bool) -> None:
+    world = World(guarantee)
+    total = live_through(world, where(world), None, after=after).calls
+    for call in range(1 + WHERE.index(where), total + 1, EVERY_NTH):
+        world = World(guarantee)
+        plan = live_through(world, where(world), call, after=after)
+        try:
+            if guarantee == "exactly-once":
+                assert_exactly_once(world)
+            else:
+                assert_nothing_lost(world)
+        except AssertionError as error:
+            raise AssertionError(f"died {plan.died_at}, call {call} of {total}: {error}") from error
+
+
+def test_a_changelog_that_another_producer_holds_is_waited_for() -> None:
+    """What stands behind an open transaction cannot be read: a task that began with less would forget state."""
+    world = World("exactly-once")
+    (held,) = [p for p in changelogs(world) if isinstance(p, TopicPartition) and p.partition == 0]
+    stranger = world.cluster.writer("stranger")
+    stranger.begin()
+    stranger.send(held.topic, b"key", b"value", partition=0)
+    wiring = world.wiring.task(world.wiring.topology.stage("number"), 0)
+    opener = Opener(world.cluster, lambda *_: MemoryTaskStores([STORE]), world.settings, world.clock)
+    with pytest.raises(OffsetsPending, match="hides the end of"):
+        opener.open(wiring, lambda: False)
+    stranger.abort()
+    opener.open(wiring, lambda: False).task.abandon()
+
+
+def test_what_an_unreadable_topic_holds_gets_its_marker_all_the_same() -> None:
+    """Where one may write and not read nobody tells who has something open; a marker there is harmless."""
+    world = World("exactly-once")
+    wiring = world.wiring.task(world.wiring.topology.stage("number"), 0)
+    predecessor = world.cluster.writer(wiring.transactional_id)
+    predecessor.begin()
+    predecessor.send(OUTPUT, b"to", b"be", partition=1)
+    world.cluster.lose_leaders([TopicPartition(OUTPUT, 1)])
+    predecessor.abort()
+    world.cluster.lose_leaders(())
+    opener = Opener(
+        Unreadable(world.cluster), lambda *_: MemoryTaskStores([STORE]), world.settings, world.clock
+    )
+    opener.open(wiring, lambda: False).task.abandon()
+    (output,) = [TopicPartition(OUTPUT, 1)]
+    assert world.cluster.ranges([output]) == world.cluster.ranges([output], stable=False)
+    assert not [record for record in world.read(OUTPUT) if record.value == b"be"]
+
+
+class Unreadable:
+    """A cluster that does not tell who has transactions open."""
+
+    def __init__(self, real: Any) -> None:
+        self._real = real
+        self.transactions = self
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def last(self, transactional_id: str) -> LastTransaction | None:
+        return cast("LastTransaction | None", self._real.transactions.last(transactional_id))
+
+    def left_open(self, _ids: Iterable[str], partitions: Iterable[TopicPartition]) -> LeftOpen:
+        return LeftOpen({}, frozenset(partitions))
+
+    def end(self, *args: Any, **how: Any) -> None:
+        self._real.transactions.end(*args, **how)

@@ -1,0 +1,202 @@
+"""Late records, from a worker's task to what ``stateflow workers`` shows."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import stateflow as sf
+from stateflow.catalog.names import members_topic
+from stateflow.cli.workers import command, standby_facts
+from stateflow.errors import BrokerUnreachable, StateLocked
+from stateflow.log.base import Cluster
+from stateflow.record import TopicPartition
+from stateflow.runtime.opening.retries import Retries
+from stateflow.runtime.standby.mixing import read_membership, refuse_mixed
+from stateflow.runtime.standby.records import MembershipTopic, membership_partition
+from stateflow.runtime.worker.worker_news import WorkerNews
+from stateflow.testing import TestDriver
+
+T0 = 1_704_067_200_000
+MINUTE = timedelta(minutes=1)
+
+
+def counting() -> tuple[TestDriver, Any]:
+    app = sf.App("shop")
+    orders = app.topic("orders", key=str, value=int)
+    app.stream(orders, co_partitioned=True).window(sf.Tumbling(MINUTE)).count(name="per-minute")
+    return TestDriver(app, partitions=1), orders
+
+
+def met(driver: TestDriver) -> Any:
+    return [untimely for task in driver._worker.tasks.values() for untimely in task.untimely.met()]
+
+
+def test_late_records_are_shown_by_workers_of_any_kind() -> None:
+    driver, orders = counting()
+    news = WorkerNews(driver.cluster, "shop", "w1", driver.clock)
+    driver.send(orders, 1, key="a", timestamp_ms=T0)
+    news.turn(met(driver))
+    assert members_topic("shop") not in driver.cluster.list_topics(), "nothing to say, nothing created"
+    driver.send(orders, 2, key="a", timestamp_ms=T0 + 300_000)
+    driver.send(orders, 3, 4, key="a", timestamp_ms=T0 + 1)
+    driver.advance(seconds=6)
+    news.turn(met(driver))
+    (shown,) = standby_facts(driver.cluster, "shop")["untimely"]
+    assert (shown["task"], shown["step"], shown["kind"]) == ("orders-0", "per-minute", "late")
+    assert (shown["records_total"], shown["place"], shown["off_ms"]) == (2, "orders[0]@3", 299_999)
+    assert (shown["timestamp_ms"], shown["worker"]) == (T0 + 1, "w1")
+    refuse_mixed(driver.cluster, "shop", placed=False)  # the topic makes nobody a worker with copies
+    news.close()
+
+
+def test_the_command_shows_them_to_people(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver, orders = counting()
+    news = WorkerNews(driver.cluster, "shop", "w1", driver.clock)
+    driver.send(orders, 2, key="a", timestamp_ms=T0 + 300_000)
+    driver.send(orders, 3, key="a", timestamp_ms=T0)
+    news.turn(met(driver))
+    news.close()
+    monkeypatch.setattr("stateflow.log.kafka.connect", lambda *_: driver.cluster)
+    shown = CliRunner().invoke(command, ["--app", "shop"], catch_exceptions=False).output.splitlines()
+    assert shown[0].startswith("no worker of shop runs with standby copies")
+    assert shown[2].split()[:5] == ["task", "step", "what", "records", "newest"]
+    assert shown[3].split()[:5] == ["orders-0", "per-minute", "late", "1", "orders[0]@1"]
+    assert "2024-01-01 00:00:00.000+00:00  0:05:00" in shown[3]
+
+
+def test_what_has_not_changed_is_said_again_before_the_topic_forgets() -> None:
+    driver, orders = counting()
+    news = WorkerNews(driver.cluster, "shop", "w1", driver.clock)
+    driver.send(orders, 2, key="a", timestamp_ms=T0 + 300_000)
+    driver.send(orders, 3, key="a", timestamp_ms=T0)
+
+    def told() -> int:
+        news.turn(met(driver))
+        place = membership_partition("shop")
+        return driver.cluster.ranges([place])[place].offset_next
+
+    assert told() == 1
+    assert told() == 1
+    driver.clock.advance(seconds=10)
+    assert told() == 1
+    driver.send(orders, 4, key="a", timestamp_ms=T0)
+    assert told() == 1, "too soon"
+    driver.clock.advance(seconds=10)
+    assert told() == 2
+    driver.clock.advance(seconds=601)
+    assert told() == 3
+    driver.send(orders, 5, key="a", timestamp_ms=T0)
+    news.turn(met(driver), is_last=True)
+    assert told() == 4
+    news.close()
+
+
+class _Unwritable:
+    """A cluster that refuses what is asked of it beyond descriptions."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.describe = cluster.describe
+        self.tried = 0
+
+    def create(self, topics: object) -> None:
+        self.tried += 1
+        raise BrokerUnreachable("not allowed", action="allow it")
+
+
+def test_a_cluster_that_takes_no_news_does_not_stop_a_worker(caplog: pytest.LogCaptureFixture) -> None:
+    driver, orders = counting()
+    refusing = _Unwritable(driver.cluster)
+    news = WorkerNews(refusing, "shop", "w1", driver.clock)  # type: ignore[arg-type]
+    driver.send(orders, 2, key="a", timestamp_ms=T0 + 300_000)
+    driver.send(orders, 3, key="a", timestamp_ms=T0)
+    news.turn(met(driver))
+    driver.clock.advance(seconds=30)
+    news.turn(met(driver))
+    assert refusing.tried == 1
+    assert "Cannot report late records and waiting tasks" in caplog.text
+    driver.clock.advance(seconds=700)
+    news.turn(met(driver))
+    assert refusing.tried == 2
+    news.close()
+
+
+def test_tasks_that_wait_are_shown_until_they_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody sees a task that is not there; that it waits is in one worker's log only."""
+    driver, _ = counting()
+    driver.clock.advance(
+        ms=int(time.time() * 1000) - driver.clock.now_ms()
+    )  # the command goes by the real one
+    primary = TopicPartition("orders", 0)
+    retries = Retries(driver.clock)
+    news = WorkerNews(driver.cluster, "shop", "w1", driver.clock)
+
+    def shown() -> list[dict[str, Any]]:
+        task = retries.waiting(primary)
+        news.turn((), [] if task is None else [task])
+        found = standby_facts(driver.cluster, "shop")["waiting"]
+        assert isinstance(found, list)
+        return found
+
+    assert shown() == []
+    retries.failed(primary, "orders-0", StateLocked("its directory is in use.", action="wait for it."))
+    driver.clock.advance(seconds=6)
+    retries.failed(primary, "orders-0", StateLocked("its directory is in use.", action="wait for it."))
+    (row,) = shown()
+    assert (row["task"], row["worker"], row["attempts"], row["error"]) == ("orders-0", "w1", 2, "StateLocked")
+    assert (row["message"], row["action"]) == ("its directory is in use.", "wait for it.")
+    monkeypatch.setattr("stateflow.log.kafka.connect", lambda *_: driver.cluster)
+    printed = CliRunner().invoke(command, ["--app", "shop"], catch_exceptions=False).output.splitlines()
+    assert printed[2].split()[:3] == ["task", "worker", "waits"]
+    assert printed[3].split()[:2] == ["orders-0", "w1"]
+    assert printed[3].endswith("its directory is in use.")
+    retries.committed(primary)
+    driver.clock.advance(seconds=6)
+    assert shown() == []
+    news.close()
+
+
+def test_a_worker_that_ends_has_no_tasks_that_wait() -> None:
+    driver, _ = counting()
+    driver.clock.advance(ms=int(time.time() * 1000) - driver.clock.now_ms())
+    news = WorkerNews(driver.cluster, "shop", "w1", driver.clock)
+    retries = Retries(driver.clock)
+    primary = TopicPartition("orders", 0)
+    retries.failed(primary, "orders-0", StateLocked("in use.", action="wait."))
+    task = retries.waiting(primary)
+    assert task is not None
+    news.turn((), [task])
+    assert len(standby_facts(driver.cluster, "shop")["waiting"]) == 1
+    news.turn((), [task], is_last=True)
+    assert standby_facts(driver.cluster, "shop")["waiting"] == []
+    news.close()
+
+
+def test_nobody_connects_to_tell_that_no_broker_answers() -> None:
+    """It would hold up the poll thread for as long as the request may take."""
+    driver, _ = counting()
+    refusing = _Unwritable(driver.cluster)
+    news = WorkerNews(refusing, "shop", "w1", driver.clock)  # type: ignore[arg-type]
+    retries, primary = Retries(driver.clock), TopicPartition("orders", 0)
+    for error, tried in (
+        (BrokerUnreachable("away.", action="wait."), 0),
+        (StateLocked("in use.", action="wait."), 1),
+    ):
+        retries.failed(primary, "orders-0", error)
+        task = retries.waiting(primary)
+        assert task is not None
+        news.turn((), [task])
+        assert refusing.tried == tried
+    news.close()
+
+
+def test_a_report_of_another_format_is_passed_over() -> None:
+    membership = MembershipTopic()
+    membership.take(b"untimely/late/orders-0/per-minute", b'{"task": 5}')
+    assert membership.untimely == {}
+    driver, _ = counting()
+    assert read_membership(driver.cluster, "shop") is None
