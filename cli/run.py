@@ -32,13 +32,10 @@ from stateflow.runtime.settings import worker_settings
 from stateflow.runtime.standby.mixing import refuse_mixed
 from stateflow.runtime.standby.records import create_membership_topic
 from stateflow.runtime.task.wiring import Wiring
-from stateflow.runtime.worker.launch import (
-    check_not_interrupted,
-    run_worker,
-    stopped_by_signals,
-)
+from stateflow.runtime.worker.launch import run_worker
 from stateflow.runtime.worker.observing import Observers, WorkerObserver
 from stateflow.runtime.worker.prepare import missing_topics, prepare
+from stateflow.runtime.worker.signals import check_not_interrupted, stopped_by_signals
 from stateflow.runtime.worker.supervisor import PARENT_PIPE_OPTION, QUIET_PIPE_OPTION, Supervisor
 from stateflow.scale.generation import await_stopped, refuse_beside_query
 

@@ -233,7 +233,7 @@ class CatalogIncompatible(StateflowError):
 
 
 class CatalogMissing(StateflowError):
-    """There is no catalog for this application on this cluster."""
+    """There is no catalog for this application on this cluster, or its first start is still under way."""
 
     exit_code = 41
 

@@ -18,7 +18,7 @@ from stateflow.checkpoint.locations import AllowedLocations
 from stateflow.checkpoint.savepoints import Savepoint, SavepointObjects
 from stateflow.checkpoint.whole import Base, find_base, with_base_slot
 from stateflow.clock import SystemClock
-from stateflow.errors import ConfigError, StateCorrupt, TopicMissing
+from stateflow.errors import CatalogMissing, ConfigError, StateCorrupt, TopicMissing
 from stateflow.log.base import Cluster
 from stateflow.query.columns import TableSpec, table_batches
 from stateflow.record import OffsetRange, TopicPartition
@@ -113,11 +113,13 @@ def store_snapshot(cluster: Cluster, catalog: Catalog, store: str) -> Snapshot:
     """The present state of one of an application's stores, as its commits left it.
 
     Under exactly-once what stands behind the last commit record is left out, visible or not; a changelog that was
-    deleted before images begins with one. Raises ``ConfigError`` for a store it does not have, ``ChangelogTrimmed``.
+    deleted before images begins with one. Raises ``CatalogMissing`` while the application's first start is under way,
+    ``ConfigError`` for a store it does not have, ``TopicMissing``, ``ChangelogTrimmed``.
     """
     entry = store_of(catalog.stores, store, catalog.app.app)
-    generation = catalog.changelog_generation(entry.stage)
-    whole = topic_snapshot(cluster, changelog_topic(catalog.app.app, store, generation), table_of(entry))
+    topic = changelog_topic(catalog.app.app, store, catalog.changelog_generation(entry.stage))
+    _check_started(cluster, catalog, topic)
+    whole = topic_snapshot(cluster, topic, table_of(entry))
     ranges: dict[int, OffsetRange] = {}
     bases: dict[int, Base] = {}
     for partition, log in whole.ranges.items():
@@ -129,6 +131,17 @@ def store_snapshot(cluster: Cluster, catalog: Catalog, store: str) -> Snapshot:
             bases[partition] = base
     routing = catalog.active.routing if catalog.is_rekeyed(entry.stage) else None
     return replace(whole, ranges=ranges, bases=bases, routing=routing)
+
+
+def _check_started(cluster: Cluster, catalog: Catalog, changelog: str) -> None:
+    """The catalog is written before the topics are created: in between there is no state, and none was lost."""
+    is_known = any(changelog in entry.topic_ids for entry in catalog.generations.values())
+    if not is_known and changelog not in cluster.describe([changelog]):
+        raise CatalogMissing(
+            f"the first start of {catalog.app.app!r} is under way: {changelog!r} is not created yet.",
+            action="try again when a worker runs.",
+            app=catalog.app.app,
+        )
 
 
 def topic_snapshot(cluster: Cluster, topic: str, table: TableSpec) -> Snapshot:

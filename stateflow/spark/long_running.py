@@ -22,7 +22,7 @@ from stateflow.errors import BrokerUnreachable, JobFailed, StateflowError
 from stateflow.log.base import Cluster
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.task.wiring import Wiring
-from stateflow.runtime.worker.launch import stopped_by_signals
+from stateflow.runtime.worker.signals import stopped_by_signals
 from stateflow.spark.connection import Connection
 from stateflow.spark.driver import Driving, Pipeline, driving, travelling
 from stateflow.spark.failure import Failure, last_line

@@ -27,8 +27,8 @@ from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.snapshots.cuts import abort_cut
 from stateflow.runtime.task.wiring import TaskWiring, Wiring
 from stateflow.runtime.worker.lag import is_drained, source_ends
-from stateflow.runtime.worker.launch import stopped_by_signals
 from stateflow.runtime.worker.purge import Purge
+from stateflow.runtime.worker.signals import stopped_by_signals
 from stateflow.spark.connection import Connection
 from stateflow.spark.driver import Pipeline, driving, travelling
 from stateflow.spark.epoch import EpochResult

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import socket
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from types import FrameType
 
 from stateflow.checkpoint.image_making import CUT_FOLDER
 from stateflow.checkpoint.image_selection import install_best
@@ -33,6 +30,7 @@ from stateflow.runtime.worker.descriptors import allow_descriptors
 from stateflow.runtime.worker.lag import source_ends
 from stateflow.runtime.worker.observing import WorkerObserver
 from stateflow.runtime.worker.outage_exit import OutageExit
+from stateflow.runtime.worker.signals import check_not_interrupted, stopped_by_signals
 from stateflow.runtime.worker.supervisor import stop_with_parent
 from stateflow.runtime.worker.worker import Worker
 from stateflow.runtime.worker.worker_news import WorkerNews
@@ -169,33 +167,3 @@ def _made(
     )
     stack.enter_context(beside(placing, copies))
     return worker
-
-
-@contextmanager
-def stopped_by_signals(stop: Callable[[], None]) -> Iterator[threading.Event]:
-    """SIGINT and SIGTERM call ``stop`` inside this scope and set the event; the handlers before it are put back."""
-    signalled = threading.Event()
-
-    def on_signal(number: int, _frame: FrameType | None) -> None:
-        _LOG.info("%s: committing and closing.", signal.Signals(number).name)
-        signalled.set()
-        stop()
-
-    if threading.current_thread() is not threading.main_thread():
-        yield signalled  # only the main thread may set handlers; whoever runs us elsewhere stops us by other means
-        return
-    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield signalled
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def check_not_interrupted(signalled: threading.Event) -> None:
-    """Raise ``Interrupted`` when a signal ended what should have gone on to the end of the input."""
-    if signalled.is_set():
-        raise Interrupted(
-            "Stopped before all input was processed; everything that was done is committed.",
-            action="start it again to go on.",
-        )

@@ -10,16 +10,21 @@ from pathlib import Path
 import pytest
 
 from stateflow.catalog.control import ControlTopic
+from stateflow.catalog.names import changelog_topic
 from stateflow.checkpoint.locations import NO_LOCATIONS, AllowedLocations
-from stateflow.clock import SystemClock
-from stateflow.errors import CatalogMissing, ConfigError, SavepointMissing
+from stateflow.clock import ManualClock, SystemClock
+from stateflow.errors import CatalogMissing, ConfigError, SavepointMissing, TopicMissing
+from stateflow.failpoints import handled
 from stateflow.lab.applications.written import WrittenApp
+from stateflow.log.base import TopicSpec
 from stateflow.log.memory import MemoryCluster
 from stateflow.query.read import TableRequest, read_table, where
 from stateflow.query.snapshot import Snapshot, savepoint_snapshot, store_snapshot
 from stateflow.routing import RoutingTable
+from stateflow.runtime.worker.prepare import prepare
 from stateflow.savepoint.create import create
 from stateflow.state.layout import window_key
+from tests.sim import counting
 
 PARTITIONS = 3
 ROUTING = RoutingTable.modulo(PARTITIONS)
@@ -52,6 +57,30 @@ def test_all_rows_with_the_partition_of_each(app: WrittenApp) -> None:
     assert {row["key"].encode(): row["value"].encode() for row in rows} == app.expected["totals"]
     assert all(row["partition"] == ROUTING.partition_of(row["key"].encode()) for row in rows)
     assert len(table.to_pandas()) == len(rows) == len(app.expected["totals"])
+
+
+def test_while_the_first_start_has_not_created_the_changelogs_the_error_says_so() -> None:
+    """The catalog is there before the topics are: what is missing was never written."""
+    clock = ManualClock(1_700_000_000_000)
+    cluster = MemoryCluster(clock=clock)
+    cluster.create([TopicSpec(counting.SOURCE, 2), TopicSpec(counting.OUTPUT, 3)])
+    wanted = TableRequest(app=counting.APP, store=counting.STORE)
+    refused: list[CatalogMissing] = []
+
+    def read(point: str) -> None:
+        if point == "startup.before_topics":
+            with pytest.raises(CatalogMissing, match=r"first start .* is under way") as caught:
+                read_table(cluster, wanted)
+            refused.append(caught.value)
+
+    with handled(read):
+        prepare(cluster, counting.topology(), "exactly-once", 2, clock)
+    assert len(refused) == 1
+    assert read_table(cluster, wanted).num_rows == 0
+    cluster.delete([changelog_topic(counting.APP, counting.STORE, 0)])
+    with pytest.raises(TopicMissing):
+        read_table(cluster, wanted)
+    cluster.close()
 
 
 def test_only_some_columns(app: WrittenApp) -> None:
