@@ -63,7 +63,8 @@ class Background:
         while not reached():
             self.check()
             if time.monotonic() - started > seconds:
-                raise CommandFailed(f"{what} did not happen within {seconds:.0f} s; see {self.log}.")
+                late = f"{what} did not happen within {seconds:.0f} s; see {self.log}"
+                raise CommandFailed(f"{late}, whose end is\n{ending(self.text())}")
             time.sleep(pause)
         return time.monotonic() - started
 
@@ -165,8 +166,12 @@ def command_line(arguments: tuple[str, ...]) -> list[str]:
 
 def failure(arguments: tuple[str, ...], code: int, output: str) -> str:
     """A failed command in one sentence with the end of its output."""
-    tail = "\n".join(output.rstrip().splitlines()[-15:])
-    return f"`{shown(arguments)}` ended with exit code {code}.\n{tail}"
+    return f"`{shown(arguments)}` ended with exit code {code}.\n{ending(output)}"
+
+
+def ending(output: str) -> str:
+    """The last lines of what a command wrote."""
+    return "\n".join(output.rstrip().splitlines()[-30:])
 
 
 class Failing(threading.Thread):

@@ -17,7 +17,7 @@ import page
 import results
 from placement import placements
 from report import Report, Step, TopicBytes
-from shell import Background, Failing, Shell
+from shell import Background, CommandFailed, Failing, Shell
 from tuning import changelog_sizes, tune
 from workers import all_work, running_tasks, worker_pids
 
@@ -26,7 +26,7 @@ from stateflow.catalog.model import Catalog
 from stateflow.catalog.names import changelog_topic
 from stateflow.log.kafka import connect
 from stateflow.record import OffsetRange, TopicPartition
-from stateflow.runtime.worker.lag import is_drained
+from stateflow.runtime.worker.lag import application_lag, is_drained
 
 APP = "examples/flights/app.py:app"
 APP_ID = "flights"
@@ -267,7 +267,13 @@ class Walk:
 
     def _wait_drained(self, run: Background) -> None:
         catalog = self._catalog()
-        run.wait_until(lambda: is_drained(self._cluster, catalog), "the end of the input", WAIT_SECONDS, 0.2)
+        try:
+            run.wait_until(
+                lambda: is_drained(self._cluster, catalog), "the end of the input", WAIT_SECONDS, 0.2
+            )
+        except CommandFailed as late:
+            behind = [lag for lag in application_lag(self._cluster, catalog) if lag.slots]
+            raise CommandFailed(f"{late}\nNot processed: {behind}") from late
 
     def _catalog(self) -> Catalog:
         return ControlTopic(self._cluster, APP_ID).load()

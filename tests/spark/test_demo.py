@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow]
 def test_a_slice_of_the_demo_ends_with_every_answer_right(tmp_path: Path) -> None:
     command = [*DEMO, "--flights", str(FLIGHTS), "--out", str(tmp_path / "out")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=580, check=False)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert done.returncode == 0, done.stdout[-10_000:] + done.stderr[-3000:]
     last = json.loads(done.stdout.splitlines()[-1])
     assert last["ok"] is True
     assert (last["records"], last["mismatches"]) == (FLIGHTS, 0)
