@@ -1,10 +1,12 @@
-"""docker/spark/kubernetes.yaml: what its objects say of each other fits."""
+"""docker/spark/kubernetes.yaml: its objects are what Kubernetes knows, and what they say of each other fits."""
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate
 import pytest
 from ruamel.yaml import YAML
 
@@ -18,6 +20,18 @@ def objects() -> dict[str, dict[str, Any]]:
     found = list(YAML(typ="safe").load_all(MANIFESTS.read_text()))
     assert all({"apiVersion", "kind", "metadata"} <= each.keys() for each in found)
     return {each["kind"]: each for each in found}
+
+
+@pytest.mark.parametrize("version", ["1.30", kubernetes_validate.latest_version()])
+def test_every_object_follows_the_schema_of_its_kind(
+    objects: dict[str, dict[str, Any]], version: str
+) -> None:
+    for each in objects.values():
+        kubernetes_validate.validate(each, version, strict=True)
+    misspelt = copy.deepcopy(objects["Deployment"])
+    misspelt["spec"]["template"]["spec"]["containers"][0]["port"] = []
+    with pytest.raises(kubernetes_validate.ValidationError, match="'port' was unexpected"):
+        kubernetes_validate.validate(misspelt, version, strict=True)
 
 
 def test_the_driver_is_found_and_may_start_executors(objects: dict[str, dict[str, Any]]) -> None:
