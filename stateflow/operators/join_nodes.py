@@ -12,6 +12,7 @@ from stateflow.codec.base import Codec
 from stateflow.codec.change import ChangeCodec
 from stateflow.codec.structured import Plain
 from stateflow.errors import GraphError
+from stateflow.operators.as_of_join import AsOfJoinStep, AsOfRules, as_of_operator
 from stateflow.operators.copartition import co_partitioned
 from stateflow.operators.error_policy import Policy, check_late_policy, dead_letter_topics
 from stateflow.operators.graph import Graph, Node
@@ -35,7 +36,6 @@ from stateflow.operators.table_joins import (
 )
 from stateflow.operators.table_nodes import TablePlace, kept_place
 from stateflow.operators.table_readers import TableReader
-from stateflow.operators.versioned_tables import AsOfJoinStep, AsOfRules, as_of_operator
 
 
 def interval_join_node(

@@ -10,6 +10,7 @@ from stateflow.codec.base import Codec
 from stateflow.codec.infer import codec_for, codec_or_none, result_type
 from stateflow.duration import declared_ms
 from stateflow.errors import GraphError
+from stateflow.operators.as_of_join import AsOfRules
 from stateflow.operators.error_policy import Fail, LatePolicy, Policy, Skip
 from stateflow.operators.fields import Pick
 from stateflow.operators.graph import Graph, Node
@@ -19,7 +20,6 @@ from stateflow.operators.join_nodes import as_of_node, interval_join_node, strea
 from stateflow.operators.lookup_join import lookup_join_node
 from stateflow.operators.lookup_tables import LookupTable
 from stateflow.operators.table_nodes import table_place
-from stateflow.operators.versioned_tables import AsOfRules
 
 if TYPE_CHECKING:
     from stateflow.operators.stream import Stream
