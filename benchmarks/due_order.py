@@ -17,7 +17,7 @@ from unittest.mock import patch
 
 import stateflow as sf
 from stateflow.lab.applications.stage import StageBench
-from stateflow.operators.topology import Stage
+from stateflow.operators.topology.topology import Stage
 from stateflow.state.due_order import TimerOrder, WindowOrder
 from stateflow.store.derived import index_family
 from stateflow.store.directory import task_directory

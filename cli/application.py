@@ -12,7 +12,7 @@ import click
 from stateflow.app import App, load
 from stateflow.cli.which_broker import with_running_broker
 from stateflow.config import AppOptions
-from stateflow.operators.topology import Topology
+from stateflow.operators.topology.topology import Topology
 
 if TYPE_CHECKING:
     from stateflow.log.kafka import KafkaCluster

@@ -25,7 +25,7 @@ from stateflow.cli.output import emit_json, emit_pairs
 from stateflow.clock import SystemClock
 from stateflow.errors import ConfigError
 from stateflow.log.base import Cluster, Committed
-from stateflow.operators.topology import Topology
+from stateflow.operators.topology.topology import Topology
 from stateflow.record import TopicPartition
 from stateflow.runtime.opening.claims import fence_all_claims
 from stateflow.runtime.worker.lag import stage_inputs

@@ -20,7 +20,7 @@ from stateflow.codec.windowed import WindowedCodec as WindowedKey
 from stateflow.config import AppOptions
 from stateflow.graphs.edge_graph import EdgeGraph, graph
 from stateflow.graphs.neighbourhoods import HopQuery
-from stateflow.operators.aggregates import (
+from stateflow.operators.aggregates.aggregates import (
     Aggregate,
     collect,
     count,
@@ -36,20 +36,20 @@ from stateflow.operators.aggregates import (
     sum,
     top_k,
 )
-from stateflow.operators.async_step import Cache
-from stateflow.operators.error_policy import DeadLetter, Fail, Retry, Skip
-from stateflow.operators.every import Every
-from stateflow.operators.intervals import Within
-from stateflow.operators.lookup_tables import GlobalTable, StaticTable
-from stateflow.operators.match import Match
-from stateflow.operators.operator import Context, Operator, PendingTimer
-from stateflow.operators.patterns import Pattern, PatternSteps, SkipTo, pattern
-from stateflow.operators.ports import Port, port
-from stateflow.operators.record_steps import StreamRecord
-from stateflow.operators.stream import Stream
-from stateflow.operators.table import GroupedTable, Table
-from stateflow.operators.topic_options import Topic
-from stateflow.operators.windows import Calendar, CountWindow, Hopping, Session, Sliding, Tumbling
+from stateflow.operators.calls.async_step import Cache
+from stateflow.operators.classes.every import Every
+from stateflow.operators.classes.operator import Context, Operator, PendingTimer
+from stateflow.operators.dsl.port import Port, port
+from stateflow.operators.dsl.stream import Stream
+from stateflow.operators.dsl.table import GroupedTable, Table
+from stateflow.operators.joins.intervals import Within
+from stateflow.operators.patterns.match import Match
+from stateflow.operators.patterns.patterns import Pattern, PatternSteps, SkipTo, pattern
+from stateflow.operators.steps.error_policy import DeadLetter, Fail, Retry, Skip
+from stateflow.operators.steps.record_steps import StreamRecord
+from stateflow.operators.topics.lookup_tables import GlobalTable, StaticTable
+from stateflow.operators.topics.topic_options import Topic
+from stateflow.operators.windows.windows import Calendar, CountWindow, Hopping, Session, Sliding, Tumbling
 from stateflow.state.counter import Counter
 from stateflow.state.declare import state
 from stateflow.state.listof import ListOf

@@ -15,18 +15,18 @@ from stateflow.codec.infer import codec_for, codec_or_none
 from stateflow.codec.scalar import Bytes, String
 from stateflow.config import AppOptions, CommitMode, Guarantee, ImageMode, Settings, resolve
 from stateflow.errors import ConfigError, GraphError, StateflowError
-from stateflow.operators.app_verbs import AppVerbs
-from stateflow.operators.cut import cut
-from stateflow.operators.describe import describe, describe_text
-from stateflow.operators.error_policy import Fail, LatePolicy, Policy, Skip
-from stateflow.operators.graph import Graph, Keyed, check_name
-from stateflow.operators.operator import Operator, OperatorClass
-from stateflow.operators.ports import several_inputs_node
-from stateflow.operators.stream import Stream
-from stateflow.operators.topic_options import Topic as Topic
-from stateflow.operators.topology import Topology
-from stateflow.operators.user_traceback import user_traceback
-from stateflow.operators.verbs import source_node
+from stateflow.operators.classes.operator import Operator, OperatorClass
+from stateflow.operators.dsl.app_verbs import AppVerbs
+from stateflow.operators.dsl.stream import Stream
+from stateflow.operators.stateful.ports import several_inputs_node
+from stateflow.operators.steps.error_policy import Fail, LatePolicy, Policy, Skip
+from stateflow.operators.steps.user_traceback import user_traceback
+from stateflow.operators.topics.topic_options import Topic as Topic
+from stateflow.operators.topology.cut import cut
+from stateflow.operators.topology.describe import describe, describe_text
+from stateflow.operators.topology.graph import Graph, Keyed, check_name
+from stateflow.operators.topology.topology import Topology
+from stateflow.operators.topology.verbs import source_node
 
 K = TypeVar("K")
 V = TypeVar("V")

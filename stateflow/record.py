@@ -92,7 +92,7 @@ class RecordBatch:
     no record of the batch has any.
 
     ``marks_ms`` says of each row how far event time had come in the source partition that it stems from, the row
-    itself included (``stateflow/operators/marks.py``); None stands for the rows' own timestamps.
+    itself included (``stateflow/operators/steps/marks.py``); None stands for the rows' own timestamps.
     """
 
     source: TopicPartition

@@ -22,7 +22,7 @@ from stateflow.compaction.control.decision_log import DecisionLog
 from stateflow.compaction.control.several import SeveralWatchers
 from stateflow.compaction.model.workload import RestoreRate
 from stateflow.errors import StateflowError
-from stateflow.operators.topology import Topology
+from stateflow.operators.topology.topology import Topology
 
 _LOG = logging.getLogger(__name__)
 

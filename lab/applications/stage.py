@@ -15,9 +15,9 @@ from stateflow.changelog.position import Moment
 from stateflow.clock import ManualClock
 from stateflow.codec.base import Codec
 from stateflow.codec.offset_stamped import log_id
-from stateflow.operators.context import GlobalEntries, Pipeline
-from stateflow.operators.marks import NO_OTHERS_MS, mark_headers
-from stateflow.operators.topology import Stage
+from stateflow.operators.steps.context import GlobalEntries, Pipeline
+from stateflow.operators.steps.marks import NO_OTHERS_MS, mark_headers
+from stateflow.operators.topology.topology import Stage
 from stateflow.record import Headers, RecordBatch, TopicPartition
 from stateflow.runtime.task.undo import UndoScope
 from stateflow.state.index import bring_up

@@ -17,8 +17,8 @@ from stateflow.lab.applications.untimed import UntimedPipeline
 from stateflow.log.base import Cluster, TopicSpec
 from stateflow.log.reading import read_range
 from stateflow.log.settling import settled_ranges
-from stateflow.operators.context import StageContext
-from stateflow.operators.topology import Input, Stage, Topology
+from stateflow.operators.steps.context import StageContext
+from stateflow.operators.topology.topology import Input, Stage, Topology
 from stateflow.record import RecordBatch, TopicPartition
 
 SOURCE_PARTITIONS = 2

@@ -32,8 +32,8 @@ from stateflow.lab.time.timed import (
     said,
     summed,
 )
-from stateflow.operators.windowed_stream import WindowedStream
-from stateflow.operators.windows import Window
+from stateflow.operators.dsl.windowed_stream import WindowedStream
+from stateflow.operators.windows.windows import Window
 
 SOURCE = "in"
 Rule = Literal["each", "bag", "coalesced", "newest"]

@@ -14,7 +14,7 @@ from stateflow.checkpoint.savepoints import SavepointObjects, find_savepoints
 from stateflow.clock import Clock
 from stateflow.errors import ConfigError
 from stateflow.log.base import Cluster
-from stateflow.operators.topology import Topology
+from stateflow.operators.topology.topology import Topology
 from stateflow.record import TopicPartition
 from stateflow.runtime.worker.prepare import expected_catalog
 

@@ -15,7 +15,7 @@ MARK_HEADER = "sf-mark"
 """Header of a re-keyed record whose mark is not its own time: the mark, ms, int64 big-endian."""
 
 ORIGIN_HEADER = "sf-origin"
-"""Header of a re-keyed record that a later stage may send to a dead-letter topic: ``operators/origin.py``."""
+"""Header of a re-keyed record that a later stage may send to a dead-letter topic: ``operators/steps/origin.py``."""
 
 CUT_HEADER = "sf-cut"
 """Header of everything that a task sends to a repartition topic after its place in a cut: see ``runtime/cuts.py``."""

@@ -21,7 +21,7 @@ from datetime import timedelta
 import msgspec
 
 from stateflow.graphs.edges import Changed
-from stateflow.operators.operator import Context, Operator
+from stateflow.operators.classes.operator import Context, Operator
 from stateflow.state.declare import state
 from stateflow.state.setof import SetOf
 from stateflow.state.value import Value

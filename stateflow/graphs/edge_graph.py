@@ -21,9 +21,9 @@ from stateflow.graphs.neighbourhoods import (
     first_visit,
     walk_operator,
 )
-from stateflow.operators.error_policy import Fail, Policy
-from stateflow.operators.ports import port
-from stateflow.operators.stream import Stream
+from stateflow.operators.dsl.port import port
+from stateflow.operators.dsl.stream import Stream
+from stateflow.operators.steps.error_policy import Fail, Policy
 
 if TYPE_CHECKING:
     from stateflow.app import App

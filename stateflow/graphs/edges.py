@@ -7,7 +7,7 @@ from datetime import timedelta
 import msgspec
 
 from stateflow.duration import whole_ms
-from stateflow.operators.operator import Context, Operator
+from stateflow.operators.classes.operator import Context, Operator
 from stateflow.state.declare import state
 from stateflow.state.value import Value
 

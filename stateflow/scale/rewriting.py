@@ -22,7 +22,7 @@ from stateflow.checkpoint.whole import find_base, with_base_slot
 from stateflow.clock import Clock, SystemClock
 from stateflow.log.base import Cluster
 from stateflow.log.settling import settled_ranges
-from stateflow.operators.topology import Topology
+from stateflow.operators.topology.topology import Topology
 from stateflow.record import TopicPartition
 from stateflow.runtime.opening.opening import Opener, StoreOpener
 from stateflow.runtime.settings import WorkerSettings

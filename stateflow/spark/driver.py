@@ -12,7 +12,7 @@ from stateflow.catalog.model import Guarantee
 from stateflow.checkpoint.locations import written_down
 from stateflow.clock import Clock
 from stateflow.log.base import Cluster
-from stateflow.operators.topology import Topology
+from stateflow.operators.topology.topology import Topology
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.task.wiring import Wiring
 from stateflow.runtime.worker.prepare import prepare

@@ -11,7 +11,7 @@ from typing import Any
 
 from stateflow.catalog.model import Catalog
 from stateflow.clock import SystemClock
-from stateflow.operators.topology import Topology
+from stateflow.operators.topology.topology import Topology
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.task.wiring import Wiring
 from stateflow.runtime.worker.launch import rocks_opener

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import msgspec
 
 from stateflow.errors import GraphError
-from stateflow.operators.topology import Stage, Topology
+from stateflow.operators.topology.topology import Stage, Topology
 
 
 def fingerprints(topology: Topology) -> dict[str, str]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from stateflow.catalog.model import Catalog
-from stateflow.operators.topology import Topology
+from stateflow.operators.topology.topology import Topology
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.task.wiring import Wiring
 from stateflow.runtime.worker.launch import run_worker

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from stateflow.app import App, load
 from stateflow.errors import GraphError
-from stateflow.operators.topology import Topology
+from stateflow.operators.topology.topology import Topology
 from stateflow.spark.driver import Pipeline
 
 

@@ -24,7 +24,7 @@ from stateflow.codec import from_description
 from stateflow.log.base import TopicSpec
 from stateflow.log.memory import MemoryCluster
 from stateflow.log.reading import read_topic
-from stateflow.operators.headers import HeadersLike, headers_of
+from stateflow.operators.steps.headers import HeadersLike, headers_of
 from stateflow.partitioner import partition_of
 from stateflow.record import Record
 from stateflow.runtime.opening.inline import InlineExecutor

@@ -6,8 +6,8 @@ import struct
 
 from stateflow.catalog.model import StoreEntry
 from stateflow.lab.applications.untimed import UntimedPipeline
-from stateflow.operators.context import StageContext
-from stateflow.operators.topology import Input, Stage, Topology
+from stateflow.operators.steps.context import StageContext
+from stateflow.operators.topology.topology import Input, Stage, Topology
 from stateflow.record import RecordBatch
 
 APP = "numbered"

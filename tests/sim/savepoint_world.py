@@ -24,8 +24,8 @@ from stateflow.clock import ManualClock, SystemClock
 from stateflow.lab.applications.untimed import UntimedPipeline
 from stateflow.log.base import TopicSpec
 from stateflow.log.memory import MemoryCluster
-from stateflow.operators.context import StageContext
-from stateflow.operators.topology import Input, Stage, Topology
+from stateflow.operators.steps.context import StageContext
+from stateflow.operators.topology.topology import Input, Stage, Topology
 from stateflow.record import RecordBatch
 from stateflow.runtime.opening.inline import InlineExecutor
 from stateflow.runtime.settings import WorkerSettings

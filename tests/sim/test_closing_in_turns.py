@@ -14,7 +14,7 @@ import stateflow as sf
 from stateflow.catalog.model import RoutingEntry
 from stateflow.errors import ReplayPending
 from stateflow.log.base import TopicSpec
-from stateflow.operators import timers as timing
+from stateflow.operators.steps import timers as timing
 from stateflow.record import TopicPartition
 from stateflow.runtime.task.commit import commit_epoch
 from stateflow.runtime.task.task import Task

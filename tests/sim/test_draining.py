@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import stateflow as sf
-from stateflow.operators.timers import TIMERS_PER_TURN
+from stateflow.operators.steps.timers import TIMERS_PER_TURN
 from stateflow.runtime.event_time.draining import Drain, Quiet, QuietHere, QuietPipe, QuietReader
 from stateflow.testing import TestDriver
 

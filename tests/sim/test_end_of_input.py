@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import stateflow as sf
-from stateflow.operators.timers import TIMERS_PER_TURN
+from stateflow.operators.steps.timers import TIMERS_PER_TURN
 from stateflow.runtime.worker.lag import source_ends
 from stateflow.testing import TestDriver
 

@@ -16,7 +16,7 @@ from stateflow.changelog.format import is_reserved
 from stateflow.codec.windowed import Windowed
 from stateflow.errors import GraphError, ReplayPending
 from stateflow.log.base import TopicSpec
-from stateflow.operators import timers as timing
+from stateflow.operators.steps import timers as timing
 from stateflow.partitioner import partition_of
 from stateflow.record import Record, TopicPartition
 from stateflow.scale.engine import InProcess

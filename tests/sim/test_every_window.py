@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import stateflow as sf
-from stateflow.operators import timers as timing
+from stateflow.operators.steps import timers as timing
 from stateflow.testing import TestDriver
 
 T0 = 1_704_067_200_000

@@ -10,7 +10,7 @@ import stateflow as sf
 from stateflow.codec.scalar import String
 from stateflow.codec.structured import MsgPackOf
 from stateflow.errors import GraphError
-from stateflow.operators.foreign_join import ForeignRules, Reply, newest_node
+from stateflow.operators.joins.foreign_join import ForeignRules, Reply, newest_node
 from stateflow.testing import TestDriver
 
 T0 = 1_704_067_200_000

@@ -13,8 +13,8 @@ import pytest
 
 from stateflow.errors import TransactionAborted
 from stateflow.log.base import TopicSpec
-from stateflow.operators.context import StageContext
-from stateflow.operators.topology import Stage, Topology
+from stateflow.operators.steps.context import StageContext
+from stateflow.operators.topology.topology import Stage, Topology
 from stateflow.record import RecordBatch, TopicPartition
 from stateflow.runtime.worker.lag import is_drained
 from stateflow.runtime.worker.worker import Worker

@@ -10,7 +10,7 @@ import pytest
 
 import stateflow as sf
 from stateflow.log.base import TopicSpec
-from stateflow.operators import timers as timing
+from stateflow.operators.steps import timers as timing
 from stateflow.runtime.task.task import Task
 from stateflow.runtime.worker.worker import Worker
 from tests.sim.crashing import Crash, CrashPlan

@@ -11,7 +11,7 @@ import pytest
 import stateflow as sf
 from stateflow.failpoints import handled
 from stateflow.log.base import TopicSpec
-from stateflow.operators import timers as timing
+from stateflow.operators.steps import timers as timing
 from stateflow.testing.driver import TestDriver
 from tests.sim.crashing import Crash, CrashPlan
 from tests.sim.one_machine import OneMachine

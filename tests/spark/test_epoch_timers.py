@@ -11,7 +11,7 @@ from stateflow.clock import ManualClock
 from stateflow.log.base import TopicSpec
 from stateflow.log.memory import MemoryCluster
 from stateflow.log.reading import read_topic
-from stateflow.operators import timers as timing
+from stateflow.operators.steps import timers as timing
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.worker.lag import source_ends
 from stateflow.runtime.worker.launch import rocks_opener

@@ -11,7 +11,7 @@ import pytest
 from stateflow.errors import TransactionAborted
 from stateflow.lab.applications.words import Words
 from stateflow.log.memory import MemoryCluster
-from stateflow.operators.context import Pipeline, StageContext
+from stateflow.operators.steps.context import Pipeline, StageContext
 from stateflow.record import RecordBatch
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.worker.lag import is_drained

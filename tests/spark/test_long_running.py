@@ -20,8 +20,8 @@ from stateflow.clock import SystemClock
 from stateflow.errors import ConfigError, GraphError
 from stateflow.lab.applications.words import Count, Words, topology
 from stateflow.log.kafka import KafkaCluster
-from stateflow.operators.context import StageContext
-from stateflow.operators.topology import Stage, Topology
+from stateflow.operators.steps.context import StageContext
+from stateflow.operators.topology.topology import Stage, Topology
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.worker.lag import is_drained
 from stateflow.runtime.worker.launch import run_worker

@@ -20,8 +20,8 @@ from stateflow.clock import SystemClock
 from stateflow.errors import ProcessingError, StillRunning
 from stateflow.lab.applications.words import Count, Words, topology
 from stateflow.log.kafka import KafkaCluster
-from stateflow.operators.context import StageContext
-from stateflow.operators.topology import Stage, Topology
+from stateflow.operators.steps.context import StageContext
+from stateflow.operators.topology.topology import Stage, Topology
 from stateflow.record import RecordBatch
 from stateflow.routing import RoutingTable
 from stateflow.runtime.settings import WorkerSettings

@@ -9,8 +9,8 @@ from typing import Any
 
 from stateflow.changelog.event_time import NO_EVENT_TIME
 from stateflow.lab.faults.planted.planting import replaced
-from stateflow.operators.lateness import Lateness
-from stateflow.operators.operator_step import OperatorStep
+from stateflow.operators.classes.operator_step import OperatorStep
+from stateflow.operators.windows.lateness import Lateness
 from stateflow.record import RecordBatch, TopicPartition
 from stateflow.runtime.event_time.silence import Silence
 from stateflow.runtime.event_time.watermarks import Watermarks

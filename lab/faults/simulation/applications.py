@@ -19,11 +19,11 @@ from stateflow.codec import Integer, String
 from stateflow.lab.applications.untimed import UntimedPipeline
 from stateflow.lab.faults.simulation.history import Application
 from stateflow.lab.faults.simulation.traffic import traffic
-from stateflow.operators.aggregates import Aggregate, fold
-from stateflow.operators.context import StageContext
-from stateflow.operators.operator import Context, Operator
-from stateflow.operators.topology import Input, Stage, Topology
-from stateflow.operators.windows import Tumbling
+from stateflow.operators.aggregates.aggregates import Aggregate, fold
+from stateflow.operators.classes.operator import Context, Operator
+from stateflow.operators.steps.context import StageContext
+from stateflow.operators.topology.topology import Input, Stage, Topology
+from stateflow.operators.windows.windows import Tumbling
 from stateflow.record import RecordBatch
 from stateflow.state.declare import state
 from stateflow.state.listof import ListOf

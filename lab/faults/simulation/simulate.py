@@ -26,7 +26,7 @@ from stateflow.lab.faults.simulation.recreating import recreated
 from stateflow.lab.faults.simulation.traffic_checks import examine_traffic
 from stateflow.lab.faults.simulation.window_checks import examine_minutes
 from stateflow.lab.faults.simulation.world import World
-from stateflow.operators import timers as timing
+from stateflow.operators.steps import timers as timing
 from stateflow.scale.processes import end_with_parent
 
 _CHUNK_SEEDS = 50

@@ -13,11 +13,11 @@ from datetime import timedelta
 
 from stateflow.app import App
 from stateflow.codec import Integer, String
-from stateflow.operators.aggregates import Aggregate, fold
-from stateflow.operators.error_policy import DeadLetter
-from stateflow.operators.operator import Context, Operator
-from stateflow.operators.topology import Topology
-from stateflow.operators.windows import Tumbling
+from stateflow.operators.aggregates.aggregates import Aggregate, fold
+from stateflow.operators.classes.operator import Context, Operator
+from stateflow.operators.steps.error_policy import DeadLetter
+from stateflow.operators.topology.topology import Topology
+from stateflow.operators.windows.windows import Tumbling
 from stateflow.state.declare import state
 from stateflow.state.mapof import MapOf
 from stateflow.state.value import Value

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stateflow.changelog.event_time import UNKNOWN_MS, EventTime, PortTime
-from stateflow.operators.marks import NO_OTHERS_MS
+from stateflow.operators.steps.marks import NO_OTHERS_MS
 
 
 @dataclass(frozen=True, slots=True)

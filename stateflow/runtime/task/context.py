@@ -16,7 +16,7 @@ from stateflow.clock import Clock
 from stateflow.codec.base import Codec
 from stateflow.codec.offset_stamped import log_id
 from stateflow.log.base import Writer
-from stateflow.operators.marks import mark_headers
+from stateflow.operators.steps.marks import mark_headers
 from stateflow.record import Headers, TopicPartition
 from stateflow.runtime.event_time.untimely import Kind, UntimelyRecords
 from stateflow.runtime.event_time.watermarks import Watermarks

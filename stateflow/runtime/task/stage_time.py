@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from stateflow.changelog.event_time import UNKNOWN_MS, Announced, EventTime
-from stateflow.operators.context import Burst, Pipeline
-from stateflow.operators.marks import NO_OTHERS_MS
+from stateflow.operators.steps.context import Burst, Pipeline
+from stateflow.operators.steps.marks import NO_OTHERS_MS
 from stateflow.record import RecordBatch
 from stateflow.runtime.event_time.watermarks import Watermarks
 from stateflow.runtime.task.commit import EventTimeNews

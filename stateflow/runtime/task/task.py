@@ -14,7 +14,7 @@ from stateflow.clock import Clock
 from stateflow.errors import StateflowError
 from stateflow.failpoints import reach
 from stateflow.log.base import GroupMetadata, Writer
-from stateflow.operators.timers import DIRTY_BYTES_PER_TURN, SECONDS_PER_TURN
+from stateflow.operators.steps.timers import DIRTY_BYTES_PER_TURN, SECONDS_PER_TURN
 from stateflow.record import RecordBatch, TopicPartition
 from stateflow.runtime.event_time.untimely import UntimelyRecords
 from stateflow.runtime.event_time.watermarks import Watermarks

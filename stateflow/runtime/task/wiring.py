@@ -9,7 +9,7 @@ from stateflow.catalog.model import Catalog, Guarantee, StoreEntry
 from stateflow.catalog.names import changelog_topic, repartition_topic, task_id, transactional_id
 from stateflow.checkpoint.changelog_policy import WHOLE_LOGS, ChangelogPolicy
 from stateflow.log.base import Writer
-from stateflow.operators.topology import Input, Stage, Topology
+from stateflow.operators.topology.topology import Input, Stage, Topology
 from stateflow.record import Headers, TopicPartition
 from stateflow.routing import RoutingTable
 from stateflow.runtime.event_time.watermarks import Port

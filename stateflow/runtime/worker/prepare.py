@@ -21,7 +21,7 @@ from stateflow.clock import Clock, SystemClock
 from stateflow.errors import PartitionCountChanged, TopicMissing, TopicRecreated
 from stateflow.failpoints import reach
 from stateflow.log.base import Cluster, TopicInfo, TopicSpec
-from stateflow.operators.topology import Stage, Topology
+from stateflow.operators.topology.topology import Stage, Topology
 from stateflow.runtime.snapshots.trim_policy import TRIMMED_CONFIG, expected_trim, hold_terms
 from stateflow.runtime.task.wiring import Wiring
 

@@ -52,7 +52,7 @@ orders.map_async(asked).to(texts)  # another type of value
 orders.map_async(asked, timeout=5)  # no duration
 orders.map_async(name_of, of="shop")  # into what?
 """
-STREAM = "stateflow.operators.stream.Stream"
+STREAM = "stateflow.operators.dsl.stream.Stream"
 REVEALED = (
     f"{STREAM}[str, float]",
     f"{STREAM}[str, int]",

@@ -113,13 +113,13 @@ orders.join(static, bill, name="k18", by=lambda order: order.euros)  # no such f
 orders.join(table, bill, name="k19", by="customer")  # one that is divided has one key
 by_customer.suppress(near, name="k20")  # an interval says of which time it is
 """
-STREAM, TABLE = "stateflow.operators.stream.Stream", "stateflow.operators.table.Table"
+STREAM, TABLE = "stateflow.operators.dsl.stream.Stream", "stateflow.operators.dsl.table.Table"
 REVEALED = (
     f"{STREAM}[str, float]",
     f"{TABLE}[str, str]",
     f"{STREAM}[str, tuple[str | None, str | None, fallback=stateflow.codec.change.Change[str]]]",
     f"{STREAM}[str, int]",
-    "stateflow.operators.table.GroupedTable[int, script.Order]",
+    "stateflow.operators.dsl.table.GroupedTable[int, script.Order]",
     f"{TABLE}[str, int]",
     f"{TABLE}[str, int]",
     f"{STREAM}[str, tuple[str, int]]",
@@ -130,8 +130,8 @@ REVEALED = (
     f"{TABLE}[str, bytes]",
     f"{TABLE}[str, tuple[str, int]]",
     f"{TABLE}[str, bytes]",
-    "stateflow.operators.lookup_tables.GlobalTable[str, str]",
-    "stateflow.operators.lookup_tables.StaticTable[int, str]",
+    "stateflow.operators.topics.lookup_tables.GlobalTable[str, str]",
+    "stateflow.operators.topics.lookup_tables.StaticTable[int, str]",
     f"{STREAM}[str, tuple[str, int]]",
     f"{STREAM}[str, int]",
     f"{STREAM}[str, script.Order]",
@@ -141,7 +141,7 @@ REVEALED = (
     f"{STREAM}[str, list[list[Any]]]",
     f"{STREAM}[str, float]",
     f"{STREAM}[str, int]",
-    "stateflow.operators.patterns.Pattern[script.Order]",
+    "stateflow.operators.patterns.patterns.Pattern[script.Order]",
     "stateflow.graphs.edge_graph.EdgeGraph",
     f"{STREAM}[str, int]",
     f"{STREAM}[str, str]",

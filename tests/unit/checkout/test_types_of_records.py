@@ -67,7 +67,7 @@ cents.to(lambda value: numbers)  # among which?
 cents.mean(name="m2").to(numbers)  # no whole numbers
 Typed().on_record(Order("a", 1), by_text)  # another type of key
 """
-STREAM = "stateflow.operators.stream.Stream"
+STREAM = "stateflow.operators.dsl.stream.Stream"
 REVEALED = (
     "int",
     "bytes | None",

@@ -44,15 +44,15 @@ stream.window(sf.CountWindow(3)).late()
 """
 REVEALED = (
     "stateflow.app.App",
-    "stateflow.operators.topic_options.Topic[str, int]",
-    "stateflow.operators.stream.Stream[str, int]",
+    "stateflow.operators.topics.topic_options.Topic[str, int]",
+    "stateflow.operators.dsl.stream.Stream[str, int]",
     "int",
     "int",
     "def (app: stateflow.app.App",
-    "stateflow.operators.stream.Stream[tuple[str, int, int, fallback=stateflow.codec.windowed.Windowed[str]], int]",
-    "stateflow.operators.stream.Stream[tuple[str, int, int, fallback=stateflow.codec.windowed.Windowed[str]], int]",
-    "stateflow.operators.stream.Stream[tuple[str, int, int, fallback=stateflow.codec.windowed.Counted[str]], int]",
-    "stateflow.operators.stream.Stream[str, int]",
+    "stateflow.operators.dsl.stream.Stream[tuple[str, int, int, fallback=stateflow.codec.windowed.Windowed[str]], int]",
+    "stateflow.operators.dsl.stream.Stream[tuple[str, int, int, fallback=stateflow.codec.windowed.Windowed[str]], int]",
+    "stateflow.operators.dsl.stream.Stream[tuple[str, int, int, fallback=stateflow.codec.windowed.Counted[str]], int]",
+    "stateflow.operators.dsl.stream.Stream[str, int]",
     "str",
 )
 pytestmark = pytest.mark.slow

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import stateflow as sf
 from stateflow.errors import DecodeError, EncodeError, ProcessingError
 from stateflow.lab.applications.stage import StageBench
-from stateflow.operators.aggregates import Aggregate
+from stateflow.operators.aggregates.aggregates import Aggregate
 from stateflow.store.decoded import DecodedStore
 
 AGGREGATES: dict[str, Callable[[], Aggregate[Any, Any, Any]]] = {

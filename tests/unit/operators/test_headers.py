@@ -13,10 +13,10 @@ from stateflow.changelog.cut import mark_header
 from stateflow.changelog.format import CUT_HEADER, MARK_HEADER, ORIGIN_HEADER
 from stateflow.errors import ProcessingError
 from stateflow.lab.applications.stage import StageBench
-from stateflow.operators.functional import operator_of
-from stateflow.operators.headers import headers_of, own_headers, packed, unpacked
-from stateflow.operators.marks import mark_headers
-from stateflow.operators.operator import OperatorClass
+from stateflow.operators.classes.functional import operator_of
+from stateflow.operators.classes.operator import OperatorClass
+from stateflow.operators.steps.headers import headers_of, own_headers, packed, unpacked
+from stateflow.operators.steps.marks import mark_headers
 from stateflow.record import Headers, TopicPartition
 from stateflow.testing import TestDriver
 

@@ -15,9 +15,9 @@ import stateflow as sf
 from stateflow.changelog.format import MARK_HEADER
 from stateflow.errors import StateCorrupt
 from stateflow.lab.applications.stage import StageBench
-from stateflow.operators.lateness import Lateness
-from stateflow.operators.marks import mark_headers, running_marks, sent_marks
-from stateflow.operators.rows import repeated, where, with_values, without
+from stateflow.operators.steps.marks import mark_headers, running_marks, sent_marks
+from stateflow.operators.steps.rows import repeated, where, with_values, without
+from stateflow.operators.windows.lateness import Lateness
 from stateflow.record import RecordBatch, TopicPartition
 
 Times = st.lists(st.integers(-1, 50), max_size=12)

@@ -9,8 +9,8 @@ import pytest
 
 from stateflow.lab.operators.pattern_oracle import Asked, Part, Spec
 from stateflow.lab.operators.random_patterns import random_spec
-from stateflow.operators.match import Match
-from stateflow.operators.matching import Matcher, Offered, Taken
+from stateflow.operators.patterns.match import Match
+from stateflow.operators.patterns.matching import Matcher, Offered, Taken
 
 LETTERS = "ABCDEF"  # of values 0 to 5
 

@@ -11,8 +11,8 @@ import pytest
 import stateflow as sf
 from stateflow.errors import GraphError, ProcessingError
 from stateflow.lab.applications.stage import StageBench
-from stateflow.operators.error_policy import Policy
-from stateflow.operators.marks import NO_OTHERS_MS, mark_headers
+from stateflow.operators.steps.error_policy import Policy
+from stateflow.operators.steps.marks import NO_OTHERS_MS, mark_headers
 
 
 @dataclass

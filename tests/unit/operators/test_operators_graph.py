@@ -11,7 +11,7 @@ import pytest
 
 import stateflow as sf
 from stateflow.errors import GraphError
-from stateflow.operators.topology import Input
+from stateflow.operators.topology.topology import Input
 
 
 def new_app() -> tuple[sf.App, sf.Topic[str, int], sf.Topic[str, int]]:

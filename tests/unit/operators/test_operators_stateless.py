@@ -14,7 +14,7 @@ import stateflow as sf
 from stateflow.codec.base import Codec
 from stateflow.errors import DecodeError, DiskFull, EncodeError, GraphError, ProcessingError, StateflowError
 from stateflow.lab.applications.stage import Sent, StageBench
-from stateflow.operators.error_policy import Policy
+from stateflow.operators.steps.error_policy import Policy
 
 
 @dataclass

@@ -10,8 +10,8 @@ import pytest
 import stateflow as sf
 from stateflow.errors import GraphError
 from stateflow.lab.applications.stage import StageBench
-from stateflow.operators import timers as timing
-from stateflow.operators.error_policy import Policy
+from stateflow.operators.steps import timers as timing
+from stateflow.operators.steps.error_policy import Policy
 
 TEN = timedelta(seconds=10)
 

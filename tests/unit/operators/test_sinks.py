@@ -12,8 +12,8 @@ import pytest
 import stateflow as sf
 from stateflow.errors import GraphError, ProcessingError, StateCorrupt
 from stateflow.lab.applications.stage import Sent, StageBench
-from stateflow.operators.error_policy import Policy
-from stateflow.operators.origin import Place
+from stateflow.operators.steps.error_policy import Policy
+from stateflow.operators.steps.origin import Place
 from stateflow.record import record_bytes
 from stateflow.testing import TestDriver
 

@@ -10,7 +10,7 @@ import pytest
 import stateflow as sf
 from stateflow.errors import EncodeError, GraphError, ProcessingError
 from stateflow.lab.applications.stage import StageBench
-from stateflow.operators.error_policy import Policy
+from stateflow.operators.steps.error_policy import Policy
 
 SECOND = timedelta(seconds=1)
 

@@ -9,7 +9,7 @@ import pytest
 import stateflow as sf
 from stateflow.errors import GraphError
 from stateflow.lab.applications.stage import StageBench
-from stateflow.operators.error_policy import Policy
+from stateflow.operators.steps.error_policy import Policy
 
 
 def bench(n: int = 2, on_error: Policy = sf.Fail()) -> StageBench:  # noqa: B008

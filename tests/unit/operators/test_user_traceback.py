@@ -17,7 +17,7 @@ import stateflow as sf
 from stateflow.cli import main as frame
 from stateflow.errors import DecodeError, EncodeError, ProcessingError, StateflowError
 from stateflow.lab.applications.stage import StageBench
-from stateflow.operators.error_policy import Policy
+from stateflow.operators.steps.error_policy import Policy
 from stateflow.spark.failure import Failure
 
 SHOP = """

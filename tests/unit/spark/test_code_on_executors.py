@@ -11,7 +11,7 @@ import pytest
 from stateflow.app import load
 from stateflow.errors import GraphError
 from stateflow.lab.applications.words import topology
-from stateflow.operators.topology import Stage, Topology
+from stateflow.operators.topology.topology import Stage, Topology
 from stateflow.spark.graph_check import CheckedGraph, fingerprints
 from stateflow.spark.shipping import ShippedTarget, pipeline_of
 

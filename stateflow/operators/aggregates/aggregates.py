@@ -1,0 +1,377 @@
+"""Aggregates: how values are folded into one accumulator per key, and what is shown of it.
+
+Every aggregate has a ``merge``: two accumulators, folded over two parts of the input, become the one that
+folding the whole would have given. It is what lets partial results be combined wherever a key's records
+were seen in two places. ``merge`` of each kind is documented with it; :func:`fold` takes yours.
+
+A value picked by ``of`` that is None is left out, as SQL's aggregates do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from stateflow.codec.base import Codec
+from stateflow.codec.infer import codec_for
+from stateflow.errors import GraphError
+from stateflow.operators.aggregates.adding import added, are_numbers, count_rows, sum_rows
+from stateflow.operators.steps.fields import Pick, picker
+
+V = TypeVar("V")
+A = TypeVar("A")
+R = TypeVar("R")
+N = TypeVar("N")
+
+
+@dataclass(frozen=True)
+class Aggregate(Generic[V, A, R]):
+    """One kind of aggregation. ``add_many`` must equal ``add`` for each value in turn."""
+
+    initial: Callable[[], A]
+    add_many: Callable[[A, Sequence[V]], A]
+    """Folds values into an accumulator, which it may change in place; returns the new one."""
+    merge: Callable[[A, A], A] | None
+    result: Callable[[A], R]
+    type: Any
+    """Type of the accumulator, or its codec."""
+    result_type: Any = None
+    """Type of the result where it is known: the codec of a re-key step behind it."""
+    only_counts: bool = False
+    """True when the values do not matter, only how many there are."""
+    subtract: Callable[[A, A], A | None] | None = None
+    """The accumulator without a part that was merged into it, or None where that would not be exact (floats). With it a
+    sliding window moves on without folding anew what stays in it."""
+    may_wait: Callable[[Sequence[A]], bool] | None = None
+    """Whether these accumulators may be kept as they are until the commit: they are immutable, and what is encoded of
+    them comes back the same. None where they never may."""
+    add_rows: Callable[[dict[Any, A], Sequence[Any], Sequence[V]], None] | None = None
+    """``add_many`` for many keys at once, where that is faster: the accumulators by key, which has each of the keys,
+    then rows of key and value."""
+
+    def codec(self) -> Codec[A]:
+        """Codec of the accumulator; raises ``ConfigError`` when there is none for its type."""
+        return codec_for(self.type, "msgpack")
+
+
+def _same(accumulator: A) -> A:
+    return accumulator
+
+
+def _each(add: Callable[[A, V], A]) -> Callable[[A, Iterable[V]], A]:
+    def add_many(accumulator: A, values: Iterable[V]) -> A:
+        for value in values:
+            accumulator = add(accumulator, value)
+        return accumulator
+
+    return add_many
+
+
+def _picked(
+    of: Pick | None, add_many: Callable[[Any, Sequence[Any]], Any]
+) -> Callable[[Any, Sequence[Any]], Any]:
+    """``add_many`` over what ``of`` picks, None left out."""
+    if of is None:
+        return add_many
+    pick = picker(of)
+    return lambda accumulator, values: add_many(
+        accumulator, [part for value in values if (part := pick(value)) is not None]
+    )
+
+
+def count(of: Pick | None = None) -> Aggregate[Any, int, int]:
+    """Number of records, or of those whose ``of`` is not None. Merge: the sum."""
+    return Aggregate(
+        initial=int,
+        add_many=_picked(of, lambda total, values: total + len(values)),
+        merge=lambda one, two: one + two,
+        result=_same,
+        type=int,
+        result_type=int,
+        only_counts=of is None,
+        subtract=_difference,
+        may_wait=are_numbers,
+        add_rows=count_rows if of is None else None,
+    )
+
+
+def sum(of: Pick | None = None) -> Aggregate[Any, int | float, int | float]:
+    """Sum of the values, or of what ``of`` picks. Integers stay exact (64 bits). Merge: the sum."""
+    return Aggregate(
+        initial=int,
+        add_many=_picked(of, added),
+        merge=lambda one, two: one + two,
+        result=_same,
+        type=int | float,
+        result_type=int | float,
+        subtract=_difference,
+        may_wait=are_numbers,
+        add_rows=sum_rows(of),
+    )
+
+
+def min(of: Pick | None = None, *, type: Any = Any) -> Aggregate[Any, Any, Any]:
+    """Smallest value, None before the first. ``type`` says what it is where it is no plain JSON value."""
+    return _extreme(of, type, lambda one, two: one if one <= two else two)
+
+
+def max(of: Pick | None = None, *, type: Any = Any) -> Aggregate[Any, Any, Any]:
+    """Largest value, None before the first. ``type`` says what it is where it is no plain JSON value."""
+    return _extreme(of, type, lambda one, two: one if one >= two else two)
+
+
+def reduce(function: Callable[[V, V], V], *, type: Any = Any) -> Aggregate[V, V | None, V | None]:
+    """Values combined two by two by an associative function, which is the merge as well."""
+    return _extreme(None, type, function)
+
+
+def _extreme(of: Pick | None, type_: Any, choose: Callable[[Any, Any], Any]) -> Aggregate[Any, Any, Any]:
+    def either(one: Any, two: Any) -> Any:
+        if one is None or two is None:
+            return two if one is None else one
+        return choose(one, two)
+
+    optional = type_ if isinstance(type_, Codec) or type_ is Any else type_ | None
+    return Aggregate(
+        initial=lambda: None,
+        add_many=_picked(of, _each(either)),
+        merge=either,
+        result=_same,
+        type=optional,
+        result_type=optional,
+    )
+
+
+def mean(of: Pick | None = None) -> Aggregate[Any, tuple[int, int | float], float | None]:
+    """Arithmetic mean, None without values. Kept as count and sum; merge: both added."""
+
+    def add_many(pair: tuple[int, int | float], values: Sequence[Any]) -> tuple[int, int | float]:
+        return pair[0] + len(values), added(pair[1], values)
+
+    return Aggregate(
+        initial=lambda: (0, 0),
+        add_many=_picked(of, add_many),
+        merge=lambda one, two: (one[0] + two[0], one[1] + two[1]),
+        result=lambda pair: pair[1] / pair[0] if pair[0] else None,
+        type=tuple[int, int | float],
+        result_type=float | None,
+        subtract=_pair_difference,
+        may_wait=lambda pairs: are_numbers([total for _, total in pairs]),
+    )
+
+
+def histogram(of: Pick | None = None) -> Aggregate[Any, dict[int, int], dict[int, int]]:
+    """How often each integer value occurred; one entry per distinct value. Merge: counts added."""
+    return Aggregate(
+        initial=dict,
+        add_many=_picked(of, _tally),
+        merge=_merge_counts,
+        result=_same,
+        type=dict[int, int],
+        result_type=dict[int, int],
+        subtract=_subtract_counts,
+    )
+
+
+def quantile(q: float, of: Pick | None = None) -> Aggregate[Any, dict[int, int], float | None]:
+    """Exact quantile of integers by linear interpolation, as numpy and pandas do it; None without values.
+
+    Kept as a histogram, so its size is the number of distinct values: round what is finer than you need.
+    Raises ``GraphError`` for ``q`` outside 0 … 1.
+    """
+    if not 0 <= q <= 1:
+        raise GraphError(f"A quantile of {q} does not exist.", action="Ask for one from 0 to 1: 0.95.")
+    return Aggregate(
+        initial=dict,
+        add_many=_picked(of, _tally),
+        merge=_merge_counts,
+        result=lambda counts: _quantile(counts, q),
+        type=dict[int, int],
+        result_type=float | None,
+        subtract=_subtract_counts,
+    )
+
+
+def _tally(counts: dict[int, int], values: Iterable[Any]) -> dict[int, int]:
+    for value in values:
+        whole = int(value)
+        if whole != value:
+            raise ValueError(f"{value!r} is not a whole number: round it to what you need")
+        counts[whole] = counts.get(whole, 0) + 1
+    return counts
+
+
+def _merge_counts(one: dict[int, int], two: dict[int, int]) -> dict[int, int]:
+    return {value: one.get(value, 0) + two.get(value, 0) for value in one.keys() | two.keys()}
+
+
+def _subtract_counts(whole: dict[int, int], part: dict[int, int]) -> dict[int, int]:
+    left = {value: count - part.get(value, 0) for value, count in whole.items()}
+    return {value: count for value, count in left.items() if count}
+
+
+def _difference(whole: int | float, part: int | float) -> Any:
+    return whole - part if isinstance(whole, int) and isinstance(part, int) else None
+
+
+def _pair_difference(whole: tuple[int, int | float], part: tuple[int, int | float]) -> Any:
+    total = _difference(whole[1], part[1])
+    return None if total is None else (whole[0] - part[0], total)
+
+
+def _quantile(counts: Mapping[int, int], q: float) -> float | None:
+    import builtins
+
+    total = builtins.sum(counts.values())
+    if not total:
+        return None
+    rank = q * (total - 1)
+    below = int(rank)
+    wanted = (below, builtins.min(below + 1, total - 1))
+    ordered = sorted(counts)
+    found: list[int] = []
+    seen = 0
+    for value in ordered:
+        seen += counts[value]
+        while len(found) < 2 and wanted[len(found)] < seen:
+            found.append(value)
+    return found[0] + (found[1] - found[0]) * (rank - below)
+
+
+def first(of: Pick | None = None, *, type: Any = Any) -> Aggregate[Any, Any, Any]:
+    """The value that came first. Merge: the first of the two parts, in their order."""
+    return _extreme(of, type, lambda one, _two: one)
+
+
+def last(of: Pick | None = None, *, type: Any = Any) -> Aggregate[Any, Any, Any]:
+    """The value that came last. Merge: the last of the two parts, in their order."""
+    return _extreme(of, type, lambda _one, two: two)
+
+
+def collect(of: Pick | None = None, *, limit: int, type: Any = Any) -> Aggregate[Any, list[Any], list[Any]]:
+    """The first ``limit`` values, in order. Merge: appended, then cut to the limit."""
+    return Aggregate(
+        initial=list,
+        add_many=_picked(of, lambda kept, values: [*kept, *values][:limit]),
+        merge=lambda one, two: [*one, *two][:limit],
+        result=_same,
+        type=list[type],
+        result_type=list[type],
+    )
+
+
+def top_k(k: int, *, by: Pick, item: Pick) -> Aggregate[Any, list[tuple[float, Any]], list[list[Any]]]:
+    """The ``k`` items with the largest scores, as ``[item, score]``, largest first.
+
+    An item seen again replaces its earlier score, so running totals may be fed in; that is exact as long as
+    scores grow. Equal scores: the smaller item first. Merge: each item's larger score, then the ``k``
+    largest.
+    """
+    score_of, item_of = picker(by), picker(item)
+
+    def add_many(kept: list[tuple[float, Any]], values: Sequence[Any]) -> list[tuple[float, Any]]:
+        scores = {entry: score for score, entry in kept}
+        for value in values:
+            scores[item_of(value)] = score_of(value)
+        return _largest(scores, k)
+
+    def merge(one: list[tuple[float, Any]], two: list[tuple[float, Any]]) -> list[tuple[float, Any]]:
+        scores: dict[Any, float] = {}
+        for score, entry in [*one, *two]:
+            scores[entry] = score if entry not in scores or score > scores[entry] else scores[entry]
+        return _largest(scores, k)
+
+    return Aggregate(
+        initial=list,
+        add_many=add_many,
+        merge=merge,
+        result=lambda kept: [[entry, score] for score, entry in kept],
+        type=list[tuple[int | float, str | int]],
+        result_type=list[list[Any]],
+    )
+
+
+def _largest(scores: Mapping[Any, float], k: int) -> list[tuple[float, Any]]:
+    return sorted(((score, entry) for entry, score in scores.items()), key=lambda pair: (-pair[0], pair[1]))[
+        :k
+    ]
+
+
+def fold(
+    initial: Callable[[], A] | A,
+    add: Callable[[A, V], A],
+    *,
+    merge: Callable[[A, A], A] | None = None,
+    subtract: Callable[[A, A], A | None] | None = None,
+    result: Callable[[A], Any] | None = None,
+    type: Any = Any,
+) -> Aggregate[V, A, Any]:
+    """Your own: ``add`` takes the accumulator and one value and returns the new accumulator.
+
+    ``merge`` makes one accumulator of two, the first one's records having come first; sessions and sliding windows need
+    it. ``subtract`` takes a part out of an accumulator again, exactly, or gives None where it cannot.
+    ``initial`` is a function, or a value that cannot be changed. ``type`` is the accumulator's type or
+    codec; Any keeps it as MessagePack, in which a dataclass would come back as a dict, so name the type.
+    """
+    return Aggregate(
+        initial=_factory(initial),
+        add_many=_each(add),
+        merge=merge,
+        subtract=subtract,
+        result=result or _same,
+        type=type,
+        result_type=None if result else type,
+    )
+
+
+def _factory(initial: Callable[[], A] | A) -> Callable[[], A]:
+    if callable(initial):
+        return initial
+    if isinstance(initial, (list, dict, set, bytearray)):
+        raise GraphError(
+            f"initial={initial!r} would be shared by all keys.", action="Pass a function: `initial=dict`."
+        )
+    return lambda: initial
+
+
+def combined(parts: Mapping[str, Aggregate[Any, Any, Any]]) -> Aggregate[Any, Any, dict[str, Any]]:
+    """Several aggregates over the same values as one: the result is a dict of theirs. Merge: part by part."""
+    import msgspec
+
+    names = tuple(parts)
+    several = tuple(parts.values())
+    opaque = [name for name, part in parts.items() if isinstance(part.type, Codec)]
+    if opaque:
+        raise GraphError(
+            f"The aggregates {', '.join(opaque)} have a codec of their own.",
+            action="Give them a type instead (type=…), so that one record can hold them all.",
+        )
+    state: Any = msgspec.defstruct("Aggregates", [(name, part.type) for name, part in parts.items()])
+
+    def add_many(accumulators: Any, values: Sequence[Any]) -> Any:
+        return state(*(part.add_many(getattr(accumulators, name), values) for name, part in parts.items()))
+
+    def merge(one: Any, two: Any) -> Any:
+        pairs = [(part.merge, getattr(one, name), getattr(two, name)) for name, part in parts.items()]
+        return state(*(_merged(function, left, right) for function, left, right in pairs))
+
+    def subtract(whole: Any, part: Any) -> Any:
+        pairs = [(each.subtract, getattr(whole, name), getattr(part, name)) for name, each in parts.items()]
+        left = [_merged(function, one, two) for function, one, two in pairs]
+        return None if None in left else state(*left)
+
+    return Aggregate(
+        initial=lambda: state(*(part.initial() for part in several)),
+        add_many=add_many,
+        merge=merge if all(part.merge for part in several) else None,
+        subtract=subtract if all(part.subtract for part in several) else None,
+        result=lambda kept: {name: parts[name].result(getattr(kept, name)) for name in names},
+        type=state,
+        result_type=dict[str, Any],
+    )
+
+
+def _merged(function: Callable[[Any, Any], Any] | None, one: Any, two: Any) -> Any:
+    assert function is not None, "only merged when every part can be"
+    return function(one, two)

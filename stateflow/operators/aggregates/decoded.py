@@ -1,0 +1,111 @@
+"""Accumulators that stay decoded from one batch to the next, and are encoded once per epoch.
+
+Nobody sees a difference: results are those of the fold, a record that fails is seen to when it comes, and what cannot
+wait for the commit is written in bytes as before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from stateflow.codec.base import Codec
+from stateflow.operators.aggregates.aggregates import Aggregate
+from stateflow.operators.aggregates.aggregation import Accumulators, Updated
+from stateflow.operators.steps.context import StageContext
+from stateflow.operators.steps.guard import Guard
+from stateflow.record import RecordBatch
+from stateflow.store.decoded import DecodedStore
+
+
+def accumulators_of(
+    aggregate: Aggregate[Any, Any, Any], codec: Codec[Any], context: StageContext, store: str, guard: Guard
+) -> Accumulators:
+    """Those of a store that no other step writes: kept decoded where the aggregate allows it."""
+    if aggregate.may_wait is None:
+        return Accumulators(aggregate, codec, context.store(store), guard)
+    return DecodedAccumulators(aggregate, codec, context.decoded_store(store, codec), guard)
+
+
+class DecodedAccumulators(Accumulators):
+    """``Accumulators`` over a store that takes values."""
+
+    def __init__(
+        self, aggregate: Aggregate[Any, Any, Any], codec: Codec[Any], store: DecodedStore, guard: Guard
+    ) -> None:
+        super().__init__(aggregate, codec, store, guard)
+        self._values_of = store
+        self._may_add = aggregate.only_counts and guard.is_fatal
+        """Adding cannot fail. Bytes that are no number would be met at the commit: no policy could see to them."""
+
+    def results(self, store_keys: Sequence[bytes]) -> list[tuple[bytes, Any]]:
+        """What is shown of the accumulators that there are, with their keys, in the order of the keys."""
+        result = self._aggregate.result
+        found = zip(store_keys, self._values_of.values(store_keys), strict=True)
+        return [(key, result(accumulator)) for key, accumulator in found if accumulator is not None]
+
+    def delete(self, store_keys: Sequence[bytes]) -> None:
+        """Delete accumulators."""
+        self._values_of.set_values(store_keys, [None] * len(store_keys))
+
+    def fold_unseen(self, store_keys: Sequence[bytes], batch: RecordBatch) -> None:
+        """Fold where nobody wants to know what came of it: what is only counted is looked at once per epoch."""
+        if self._may_add:
+            self._values_of.add_ones(store_keys)
+        elif self._fold_values(list(dict.fromkeys(store_keys)), store_keys, batch) is None:
+            super().fold(store_keys, batch)
+
+    def _fold(self, store_keys: Sequence[bytes], batch: RecordBatch, *, by_policy: bool) -> Updated:
+        newest = dict(zip(store_keys, range(len(store_keys)), strict=True))
+        ordered = sorted(newest)
+        folded = self._fold_values(ordered, store_keys, batch)
+        if folded is None:
+            return super()._fold(store_keys, batch, by_policy=by_policy)
+        before, results = folded
+        return Updated(
+            rows=[newest[key] for key in ordered],
+            store_keys=ordered,
+            data=[],
+            results=results,
+            is_new=[accumulator is None for accumulator in before],
+        )
+
+    def _fold_values(
+        self, distinct: list[bytes], store_keys: Sequence[bytes], batch: RecordBatch
+    ) -> tuple[list[Any], list[Any]] | None:
+        """The accumulators of the keys before, and results after; None, with nothing written, to do it in bytes.
+
+        What fails here comes up again there, where the policy sees to it.
+        """
+        may_wait, result = self._aggregate.may_wait, self._aggregate.result
+        assert may_wait is not None, "else they are not kept"
+        try:
+            before = self._values_of.values(distinct)
+            accumulators = self._added(distinct, before, store_keys, batch.values)
+            results = list(map(result, accumulators))
+        except Exception:  # noqa: BLE001 - see above
+            return None
+        if not may_wait(accumulators):
+            return None
+        self._values_of.set_values(distinct, accumulators)
+        return before, results
+
+    def _added(
+        self,
+        distinct: Sequence[bytes],
+        before: Sequence[Any],
+        store_keys: Sequence[bytes],
+        values: Sequence[Any],
+    ) -> list[Any]:
+        initial, add_many, add_rows = (
+            self._aggregate.initial,
+            self._aggregate.add_many,
+            self._aggregate.add_rows,
+        )
+        begun = [initial() if accumulator is None else accumulator for accumulator in before]
+        if add_rows is None:
+            own = self._values(store_keys, distinct, values)
+            return list(map(add_many, begun, own))
+        by_key = dict(zip(distinct, begun, strict=True))
+        add_rows(by_key, store_keys, values)
+        return list(by_key.values())

@@ -1,0 +1,1 @@
+"""Calls to outside services: bounded, tried again, several at a time."""

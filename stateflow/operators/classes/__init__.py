@@ -1,0 +1,1 @@
+"""The operator class: state declared as attributes, a method per record, timers and rounds."""

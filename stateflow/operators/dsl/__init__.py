@@ -1,0 +1,1 @@
+"""What applications write: streams, tables and windowed streams with their verbs."""

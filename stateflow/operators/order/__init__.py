@@ -1,0 +1,1 @@
+"""Records of a key in the order of event time, and each of them once."""

@@ -1,0 +1,96 @@
+"""Records of a key that wait in state for event time: a map from time, number and headers to values, by time."""
+
+from __future__ import annotations
+
+import struct
+from abc import abstractmethod
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from stateflow.changelog.event_time import UNKNOWN_MS
+from stateflow.operators.classes.operator import Context, Operator
+from stateflow.operators.steps.guard import Guard
+from stateflow.operators.steps.headers import packed, unpacked
+from stateflow.record import Headers, RecordBatch
+from stateflow.state.layout import split_prefixed
+from stateflow.state.mapof import MapOf
+from stateflow.store.base import StateStore
+
+_ENTRY = struct.Struct(">QI")
+_RELEASE = "release"
+
+Waiting = MapOf[bytes, Any]
+
+
+class Waited(NamedTuple):
+    """A record whose time has come."""
+
+    at_ms: int
+    value: Any
+    headers: Headers
+
+
+class WaitingOperator(Operator[Any, Any, Any]):
+    """Base of operators that keep each record until event time is ``waits_ms`` past it. Subclasses declare the map."""
+
+    waits_ms: int
+    guard: Guard
+    """What is done about one of the records that are released together and fails."""
+    waiting: MapOf[bytes, Any]
+
+    def keep(self, value: Any, ctx: Context[Any]) -> None:
+        """Keep a record until its time has come. Raises ``ValueError`` for one without an event time."""
+        at_ms = ctx.timestamp_ms
+        if at_ms < 0:
+            raise ValueError("the record has no event time")
+        self.waiting.put(next_entry(self.waiting, at_ms) + packed(ctx.headers), value)
+        due_ms, before_ms = at_ms + self.waits_ms, ctx.timer_due_ms(_RELEASE)
+        if before_ms is None or due_ms < before_ms:
+            ctx.timer(_RELEASE, at=due_ms)
+
+    def on_timer(self, name: str, ctx: Context[Any]) -> None:  # noqa: ARG002 - it has but one
+        """Let those go whose time has come: all of one time in one turn."""
+        after_ms = ctx.timestamp_ms - self.waits_ms + 1
+        ready = self.waiting.range(None, first_at(after_ms))
+        for entry, _ in ready:
+            self.waiting.remove(entry)
+        self.release([Waited(time_of(entry), value, headers_in(entry)) for entry, value in ready], ctx)
+        for entry, _ in self.waiting.range(limit=1):
+            ctx.timer(_RELEASE, at=time_of(entry) + self.waits_ms)
+
+    @abstractmethod
+    def release(self, rows: list[Waited], ctx: Context[Any]) -> None:
+        """Pass on records, in the order of time and then of arrival."""
+
+
+def last_due_ms(waiting: StateStore, waits_ms: int) -> int:
+    """When the last record of a store has waited long enough: a timer knows of the first of its key only."""
+    times: Iterable[int] = (time_of(split_prefixed(key)[1]) for key, _ in waiting.scan(b"", None))
+    return max((at_ms + waits_ms for at_ms in times), default=UNKNOWN_MS)
+
+
+def at_own_times(out: RecordBatch) -> RecordBatch:
+    """Rows whose marks are their own times: what stands behind is told of event time as much later as they wait."""
+    out.marks_ms = None
+    return out
+
+
+def next_entry(waiting: Waiting, at_ms: int) -> bytes:
+    """The map key for one more record of that time, behind those that wait already."""
+    same = waiting.range(first_at(at_ms), first_at(at_ms + 1))
+    return _ENTRY.pack(at_ms, _ENTRY.unpack_from(same[-1][0])[1] + 1 if same else 0)
+
+
+def first_at(at_ms: int) -> bytes:
+    """No record of that time, or of a later one, comes before this map key; negative times are 0."""
+    return _ENTRY.pack(max(0, at_ms), 0)
+
+
+def time_of(entry: bytes) -> int:
+    """The time of a record, ms."""
+    return int(_ENTRY.unpack_from(entry)[0])
+
+
+def headers_in(entry: bytes) -> Headers:
+    """The headers of a record."""
+    return unpacked(entry[_ENTRY.size :]) if len(entry) > _ENTRY.size else ()

@@ -1,0 +1,1 @@
+"""Patterns in the records of a key: written, checked, and matched."""

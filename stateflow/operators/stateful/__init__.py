@@ -1,0 +1,1 @@
+"""Nodes of the verbs that keep state per key, without windows."""

@@ -1,0 +1,101 @@
+"""The items of a key with the largest scores, whichever way these move.
+
+Two maps hold all items of a key: item → score, and rank → item, where a rank is the score, larger ones first, behind
+which stands the item. So a change costs a few lookups and a scan of the first ``n``, however many items there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from stateflow.codec.ordered import OrderedFloat, OrderedInteger
+from stateflow.codec.scalar import Bytes, String
+from stateflow.codec.structured import MsgPack
+from stateflow.errors import GraphError
+from stateflow.operators.classes.operator import Context, Operator, OperatorClass
+from stateflow.operators.stateful.stateful import operator_node
+from stateflow.operators.steps.error_policy import Policy
+from stateflow.operators.topology.graph import Graph, Node
+from stateflow.state.declare import state
+from stateflow.state.mapof import MapOf
+
+_INTEGER, _TEXT = b"i", b"s"
+Item = str | int
+Ranked = list[list[Any]]
+"""``[item, score]``, the largest score first."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopRules:
+    """How many of which."""
+
+    count: int
+    score_of: Callable[[Any], Any]
+    item_of: Callable[[Any], Any]
+
+
+class Top(Operator[Any, Any, Ranked]):
+    """Base of such operators: subclasses declare their state and rules."""
+
+    rules: TopRules
+    scores: MapOf[bytes, Any]
+    ranks: MapOf[bytes, Any]
+
+    def on_record(self, value: Any, ctx: Context[Ranked]) -> None:
+        """An item has a new score, or none any more."""
+        entry, score = item_bytes(self.rules.item_of(value)), self.rules.score_of(value)
+        rank = None if score is None else _rank(score, entry)
+        before, first = self.scores.get(entry), self._first()
+        if before is not None:
+            self.ranks.remove(_rank(before, entry))
+        if rank is None:
+            self.scores.remove(entry)
+        else:
+            self.scores.put(entry, score)
+            self.ranks.put(rank, score)
+        now = self._first()
+        if now != first:
+            ctx.emit(now)
+
+    def _first(self) -> Ranked:
+        found = self.ranks.range(limit=self.rules.count)
+        return [[_item(rank[_SCORE_BYTES:]), score] for rank, score in found]
+
+
+_SCORE_BYTES = len(OrderedFloat.encode(0.0))
+
+
+def _rank(score: float, entry: bytes) -> bytes:
+    """Raises ``EncodeError`` for a score that is no number."""
+    return OrderedFloat.encode(-float(score)) + entry
+
+
+def item_bytes(item: Any) -> bytes:
+    """An item in its order: integers, then text. Raises ``TypeError`` for anything else."""
+    if isinstance(item, str):
+        return _TEXT + String.encode(item)
+    if isinstance(item, int) and not isinstance(item, bool):
+        return _INTEGER + OrderedInteger.encode(item)
+    raise TypeError(f"an item is text or an integer, not a {type(item).__name__}")
+
+
+def _item(data: bytes) -> Item:
+    codec: Any = String if data[:1] == _TEXT else OrderedInteger
+    found: Item = codec.decode(data[1:])
+    return found
+
+
+def top_node(graph: Graph, parent: Node, rules: TopRules, name: str, on_error: Policy) -> Node:
+    """The first of all items of each key; added to the graph. Raises ``GraphError`` for none."""
+    if rules.count < 1:
+        raise GraphError(f"{name!r} tells of the first {rules.count} items.", action="Give n from 1 up.")
+    chosen = rules
+
+    class Declared(Top):
+        rules = chosen
+        scores: MapOf[bytes, Any] = state(codec=MsgPack, key_codec=Bytes)
+        ranks: MapOf[bytes, Any] = state(codec=MsgPack, key_codec=Bytes)
+
+    return graph.add(operator_node(graph, parent, OperatorClass(name, Declared), name, on_error))

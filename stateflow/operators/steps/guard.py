@@ -1,0 +1,218 @@
+"""Runs a step's code over rows, and sees to the row that fails as the step's policy says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from stateflow.errors import DecodeError, EncodeError, ProcessingError, StateflowError
+from stateflow.operators.steps.context import StageContext
+from stateflow.operators.steps.error_policy import DeadLetter, Fail, Policy, Retry
+from stateflow.operators.steps.headers import INTERNAL
+from stateflow.operators.steps.origin import Origin, Place
+from stateflow.operators.steps.rows import NO_OFFSET
+from stateflow.operators.steps.user_traceback import user_traceback
+from stateflow.record import Headers, Record, record_bytes
+
+R = TypeVar("R")
+
+_MESSAGE_BYTES_MAX = 1000
+_OF_ONE_RECORD = (DecodeError, EncodeError, ProcessingError)
+
+
+class Guard:
+    """One step's policy, at work."""
+
+    def __init__(self, context: StageContext, origin: Origin, step: str, policy: Policy) -> None:
+        self._context = context
+        self._origin = origin
+        self._step = step
+        self._retries = policy.attempts if isinstance(policy, Retry) else 0
+        self._last = policy.then if isinstance(policy, Retry) else policy
+
+    @property
+    def lets_go(self) -> bool:
+        """True when a record that fails for good is let go, so that the others of its transaction are not lost."""
+        return not isinstance(self._last, Fail)
+
+    @property
+    def is_fatal(self) -> bool:
+        """True when the first failure stops the task: nothing needs to be undone then."""
+        return self._retries == 0 and isinstance(self._last, Fail)
+
+    def map(
+        self, function: Callable[[Any], Any], items: Sequence[Any], offsets: Sequence[int]
+    ) -> tuple[list[Any], list[int]]:
+        """The function's result for each item that it succeeds on, and the rows that were let go.
+
+        The function is called once per item, and again only for a retry.
+        """
+        results: list[Any] = []
+        failed: list[int] = []
+        remaining = iter(items)
+        while (row := len(results) + len(failed)) < len(items):
+            try:
+                results.extend(map(function, remaining))  # keeps what came before an exception
+                row = len(results) + len(failed)
+                if row < len(items):
+                    raise ProcessingError(
+                        "The function raised StopIteration.", action="Let it return a value."
+                    )
+            except Exception as error:  # noqa: BLE001 - the policy sees to it
+                row = len(results) + len(failed)
+                if not self._again(partial(_append, results, function, items[row]), error, offsets[row]):
+                    failed.append(row)
+        return results, failed
+
+    def run(self, attempt: Callable[[], None], offset: int) -> bool:
+        """Run one record's work; False when it was let go."""
+        try:
+            attempt()
+        except Exception as error:  # noqa: BLE001 - the policy sees to it
+            return self._again(attempt, error, offset)
+        return True
+
+    def one_of_several(self, function: Callable[..., R], *arguments: Any) -> list[R]:
+        """The result for one of the rows that a timer passes on, in a list; an empty one where the row is let go.
+
+        The other rows must not be undone with it: their timer is gone, and nothing would call for them again. A
+        policy that may end the task is left to whoever runs the timer. The function must have no effects.
+        """
+        if not self.lets_go:
+            return [function(*arguments)]
+        results: list[R] = []
+        self.run(lambda: results.append(function(*arguments)), NO_OFFSET)
+        return results
+
+    def failed(self, error: Exception, offset: int, attempts: int = 1) -> bool:
+        """Follow the policy for a record whose work raised, without trying again; False when it is let go."""
+        _pass_on_what_no_record_caused(error)
+        self.refuse(error, offset, attempts)
+        return False
+
+    def refuse(self, error: Exception, offset: int, attempts: int = 1) -> None:
+        """Follow the policy for a record that failed for good: returns when it is let go, else raises."""
+        record = self._origin.record(offset)
+        if isinstance(self._last, Fail):
+            raise self._failure(error, record, attempts) from error
+        if isinstance(self._last, DeadLetter):
+            self.dead_letter(self._last.topic, error, offset, attempts)
+        else:
+            self._context.count("skipped_records_total")
+
+    def dead_letter(
+        self,
+        topic: str,
+        error: Exception,
+        offset: int,
+        attempts: int = 1,
+        *,
+        timestamp_ms: int | None = None,
+    ) -> None:
+        """Send the input record to a dead-letter topic and count it; with its own time unless another is given."""
+        record = self._origin.record(offset)
+        place = None if record is None else self._origin.place(record)
+        headers = self._headers(error, record, place, attempts)
+        self._context.count("dead_letters_total")
+        if record is None:
+            self._context.send(topic, None, None, max(0, self._context.watermark_ms), headers)
+            return
+        stamp_ms = max(0, record.timestamp_ms) if timestamp_ms is None else timestamp_ms
+        own = tuple(header for header in record.headers if header[0] not in INTERNAL)
+        key, value, headers = self._within_limit(topic, record.key, record.value, own, headers)
+        self._context.send(topic, key, value, stamp_ms, headers)
+
+    def _within_limit(
+        self, topic: str, key: bytes | None, value: bytes | None, own: Headers, added: Headers
+    ) -> tuple[bytes | None, bytes | None, Headers]:
+        """A dead letter that its topic takes: the value is cut where the whole is too large, and what else must be."""
+        bytes_max = self._context.record_bytes_max(topic)
+        over_bytes = record_bytes(key, value, (*own, *added)) - bytes_max
+        if over_bytes <= 0:
+            return key, value, (*own, *added)
+        added = (*added, ("sf-value-bytes", str(len(value or b"")).encode()))
+        left_bytes = bytes_max - record_bytes(key, b"", (*own, *added))
+        if left_bytes < 0:  # it is not the value alone: no header of its own, and no key, is worth the letter
+            own, key = (), None if key is None else key[: bytes_max // 4]
+            left_bytes = bytes_max - record_bytes(key, b"", added)
+        return key, None if value is None else value[: max(0, left_bytes)], (*own, *added)
+
+    def _again(self, attempt: Callable[[], None], error: Exception, offset: int) -> bool:
+        for _ in range(self._retries):
+            _pass_on_what_no_record_caused(error)
+            self._context.count("retried_records_total")
+            try:
+                attempt()
+            except Exception as newer:  # noqa: BLE001 - the policy below sees to it
+                error = newer
+            else:
+                return True
+        _pass_on_what_no_record_caused(error)
+        self.refuse(error, offset, attempts=self._retries + 1)
+        return False
+
+    def _headers(
+        self, error: Exception, record: Record | None, place: Place | None, attempts: int
+    ) -> Headers:
+        """What happened, and to which record: the one that began it all, where that is known."""
+        named = place or record
+        texts = {
+            "sf-error-class": type(error).__name__,
+            "sf-error-message": str(error),
+            "sf-topic": named.topic if named else "",
+            "sf-partition": str(named.partition if named else self._context.partition),
+            "sf-offset": str(named.offset if named else NO_OFFSET),
+            "sf-step": self._step,
+            "sf-attempts": str(attempts),
+        }
+        is_rekeyed = record is not None and place is not None and place.topic != record.topic
+        if record is not None and is_rekeyed:
+            texts["sf-read"] = f"{record.topic}[{record.partition}] {record.offset}"
+        headers = [(name, text.encode()[:_MESSAGE_BYTES_MAX]) for name, text in texts.items()]
+        if place is not None and is_rekeyed and place.key is not None:
+            headers.append(("sf-key", place.key[:_MESSAGE_BYTES_MAX]))
+        return tuple(headers)
+
+    def _failure(self, error: Exception, record: Record | None, attempts: int) -> StateflowError:
+        fields: dict[str, object] = {"step": self._step, "attempts": attempts}
+        where = f"step {self._step!r}"
+        if record is not None:
+            fields |= {"topic": record.topic, "partition": record.partition, "offset": record.offset}
+            where += f" at {record.topic}[{record.partition}] offset {record.offset}"
+        raised = user_traceback(_own(error))
+        place = "" if raised is None else f" ({raised.place}, in {raised.function})"
+        fields |= {} if raised is None else raised.fields()
+        if isinstance(error, (DecodeError, EncodeError)):
+            message = f"In {where}: {error.message}"
+            return type(error)(_placed(message, place), action=error.action, **{**error.fields, **fields})
+        if isinstance(error, ProcessingError) and error.__cause__ is not None:
+            what = error.message
+        else:
+            what = f"{type(error).__name__}: {error}"
+        return ProcessingError(
+            f"In {where}: {what}{place}.",
+            action="Correct the code or the record, or give the step on_error=Skip() or DeadLetter(topic).",
+            **fields,
+        )
+
+
+def _own(error: Exception) -> BaseException:
+    """The exception that user code raised, where ours says more about it."""
+    cause = error.__cause__
+    return cause if isinstance(error, ProcessingError) and cause is not None else error
+
+
+def _placed(message: str, place: str) -> str:
+    """The sentence with a place at its end."""
+    return f"{message[:-1]}{place}." if message.endswith(".") else f"{message}{place}"
+
+
+def _append(results: list[Any], function: Callable[[Any], Any], item: Any) -> None:
+    results.append(function(item))
+
+
+def _pass_on_what_no_record_caused(error: Exception) -> None:
+    """A full disk or a fenced producer is not the record's fault: no policy may swallow it."""
+    if isinstance(error, StateflowError) and not isinstance(error, _OF_ONE_RECORD):
+        raise error

@@ -1,0 +1,91 @@
+"""The running form of a step: takes batches, gives batches to the steps behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass
+
+from stateflow.changelog.event_time import UNKNOWN_MS
+from stateflow.operators.steps.context import StageContext
+from stateflow.operators.steps.error_policy import Policy
+from stateflow.operators.steps.guard import Guard
+from stateflow.operators.steps.origin import Origin
+from stateflow.record import RecordBatch
+
+ANY_TIME_MS = (1 << 63) - 1
+"""No event time is as late as this."""
+
+
+class Step:
+    """Keys in a batch are bytes throughout a stage, values are objects; a batch is never changed in place."""
+
+    takes_tombstones = False
+    """Whether records of a source topic without a value reach this step; a function of the value is not given them."""
+
+    def __init__(self) -> None:
+        self.children: list[Step] = []
+
+    def process(self, batch: RecordBatch) -> None:
+        """Work on some rows, at least one."""
+        self.forward(batch)
+
+    def advance(self, watermark_ms: int) -> bool | None:
+        """Time may have moved on; the steps before this one have been told already. True when more is due."""
+
+    @property
+    def is_timed(self) -> bool:
+        """True for a step that keeps something until event time has come for it."""
+        return False
+
+    def pending_until_ms(self) -> int:
+        """Of a timed step: the event time by which all that it keeps will be due; ``UNKNOWN_MS`` for nothing.
+
+        May look at all of its state: asked once, when the input has ended.
+        """
+        return UNKNOWN_MS
+
+    def one_piece_until_ms(self) -> int:
+        """Event time up to which rows may carry this step in one piece; further, timers fire in turns before them."""
+        return ANY_TIME_MS
+
+    def first_due_ms(self) -> int:
+        """Event time before which certainly nothing that rows may make due falls due."""
+        return ANY_TIME_MS
+
+    def event_times_ms(self, batch: RecordBatch) -> Sequence[int]:
+        """Of a step that raw records enter by: how far each carries event time by itself, −1 for one that does not.
+
+        Changes nothing: asked before ``process``.
+        """
+        return batch.timestamps_ms
+
+    def forward(self, batch: RecordBatch) -> None:
+        """Hand rows to every step behind this one."""
+        if len(batch):
+            for child in self.children:
+                child.process(batch)
+
+
+class PortedStep(Step):
+    """A step with several inputs, each of which a ``PortStep`` stands before."""
+
+    def process_from(self, handler: str, batch: RecordBatch) -> None:
+        """Work on rows of one input, at least one, which is known by the name of its handler."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """What a step is built in: the task it runs in."""
+
+    context: StageContext
+    origin: Origin
+    tell_origin: Set[str] = frozenset()
+    """The re-key steps whose records tell where they began: a later stage may send them to a dead-letter topic."""
+
+    def guard(self, step: str, policy: Policy) -> Guard:
+        """The policy of one step, at work in this task."""
+        return Guard(self.context, self.origin, step, policy)
+
+
+MakeStep = Callable[[Environment], Step]

@@ -1,0 +1,170 @@
+"""Where records leave a stage: re-keying, writing to a topic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from stateflow.codec.base import Codec
+from stateflow.codec.scalar import BytesCodec
+from stateflow.codec.windowed import WindowKeyCodec
+from stateflow.errors import DecodeError, EncodeError
+from stateflow.operators.steps.context import StageContext
+from stateflow.operators.steps.guard import Guard
+from stateflow.operators.steps.rows import left_of, where, without
+from stateflow.operators.steps.size_limit import SizeLimit
+from stateflow.operators.steps.step import Step
+from stateflow.operators.topics.handover import Handover
+from stateflow.record import RecordBatch
+
+
+class RekeyStep(Step):
+    """Gives each record a new key and sends it through the step's repartition topic to the next stage."""
+
+    def __init__(
+        self, choose: KeyChoice, codecs: tuple[Codec[Any], Codec[Any]], handover: Handover, guard: Guard
+    ) -> None:
+        super().__init__()
+        self._choose = choose
+        self._key, self._value = codecs
+        self._handover = handover
+        self._guard = guard
+
+    def process(self, batch: RecordBatch) -> None:
+        """Encode and hand over."""
+        columns = self._encoded_columns(batch)
+        if columns is not None:
+            self._handover.send(batch, *columns)
+            return
+        rows = list(zip(batch.keys, batch.values, strict=True))
+        pairs, failed = self._guard.map(self._encoded, rows, batch.offsets)
+        if pairs:
+            keys, values = zip(*pairs, strict=True)
+            self._handover.send(without(batch, failed), keys, values)
+
+    def _encoded_columns(self, batch: RecordBatch) -> tuple[list[bytes], list[bytes | None]] | None:
+        """Keys and values of a batch in which every record can be encoded; None to go record by record."""
+        try:
+            keys = self._key.encode_many(self._choose.of_rows(batch.keys, batch.values))
+            encoded = self._value.encode_many(batch.values)
+        except Exception:  # noqa: BLE001 - comes up again at the record that causes it
+            return None
+        present = [key for key in keys if key is not None]
+        return None if len(present) < len(batch) or None in encoded else (present, encoded)
+
+    def _encoded(self, row: tuple[bytes | None, Any]) -> tuple[bytes, bytes]:
+        _, value = row
+        (key,) = self._choose.of_rows(*zip(row, strict=True))
+        if key is None:
+            raise ValueError("the new key is None: such a record has no partition; filter it out before")
+        if value is None:
+            raise ValueError("the value is None: filter it out before")
+        return self._key.encode(key), self._value.encode(value)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyChoice:
+    """How a record's new key is chosen: by its value, or by its key and its value."""
+
+    function: Callable[..., Any]
+    key: Codec[Any] | None = None
+    """Codec of the key that it has, where the function is given it."""
+
+    def of_rows(self, keys: Sequence[bytes | None], values: Sequence[Any]) -> list[Any]:
+        """The new key of each row."""
+        if self.key is None:
+            return list(map(self.function, values))
+        return list(map(self.function, self.key.decode_many(keys), values))
+
+
+class SinkStep(Step):
+    """Writes to an output topic. A value of None is written as a tombstone."""
+
+    takes_tombstones = True
+
+    def __init__(
+        self,
+        topic: str,
+        key: Callable[[bytes | None], bytes | None],
+        value: Codec[Any],
+        context: StageContext,
+        guard: Guard,
+    ) -> None:
+        super().__init__()
+        self._topic = topic
+        self._key = key
+        self._value = value
+        self._context = context
+        self._guard = guard
+        self._limit = SizeLimit(topic, context, guard)
+
+    def process(self, batch: RecordBatch) -> None:
+        """Encode and send, in order."""
+        try:
+            keys = list(map(self._key, batch.keys))
+            values = self._value.encode_many(batch.values)
+        except (DecodeError, EncodeError):  # once more, record by record, for the policy
+            self._process_one_by_one(batch)
+        else:
+            self._send(batch, keys, values)
+
+    def _process_one_by_one(self, batch: RecordBatch) -> None:
+        pairs = list(zip(batch.keys, batch.values, strict=True))
+        encoded, failed = self._guard.map(self._encoded, pairs, batch.offsets)
+        if encoded:
+            keys, values = zip(*encoded, strict=True)
+            self._send(without(batch, failed), keys, values)
+
+    def _send(self, rows: RecordBatch, keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> None:
+        large = self._limit.too_large(keys, values, rows.headers, rows.offsets)
+        if large:
+            rows = without(rows, large)
+            keys, values = left_of(keys, large), left_of(values, large)
+        if len(rows):
+            self._context.send_many(self._topic, keys, values, rows.timestamps_ms, rows.headers)
+
+    def _encoded(self, pair: tuple[bytes | None, Any]) -> tuple[bytes | None, bytes | None]:
+        key, value = pair
+        return self._key(key), None if value is None else self._value.encode(value)
+
+
+class ChoiceStep(Step):
+    """Writes each record to the topic that a function of its value chooses. The sinks are given by topic."""
+
+    def __init__(self, choose: Callable[[Any], Any], sinks: Mapping[str, SinkStep], guard: Guard) -> None:
+        super().__init__()
+        self._choose = choose
+        self._sinks = sinks
+        self._guard = guard
+
+    def process(self, batch: RecordBatch) -> None:
+        """Choose, and write to each topic in order."""
+        chosen, failed = self._guard.map(self._name, batch.values, batch.offsets)
+        kept = without(batch, failed)
+        for name, sink in self._sinks.items():
+            rows = where(kept, [each == name for each in chosen])
+            if len(rows):
+                sink.process(rows)
+
+    def _name(self, value: Any) -> str:
+        topic = self._choose(value)
+        name = getattr(topic, "name", topic)
+        if name not in self._sinks:
+            raise ValueError(f"the chosen topic {name!r} is not among {', '.join(self._sinks)}")
+        return str(name)
+
+
+def key_converter(inside: Codec[Any], outside: Codec[Any]) -> Callable[[bytes | None], bytes | None]:
+    """How a stream's key bytes become a topic's.
+
+    As they are when both are written alike or the topic's are plain bytes; a windowed key becomes its inner
+    key where the topic declares that one (the record's timestamp, the window's start, then tells the
+    window); else decoded and encoded anew.
+    """
+    if isinstance(outside, BytesCodec) or outside == inside:
+        return lambda key: key
+    if isinstance(inside, WindowKeyCodec) and not isinstance(outside, WindowKeyCodec):
+        convert, inner = key_converter(inside.key, outside), inside.inner
+        return lambda key: None if key is None else convert(inner(key))
+    return lambda key: None if key is None else outside.encode(inside.decode(key))

@@ -1,0 +1,1 @@
+"""Windows: how they are declared, and the step of each kind."""
