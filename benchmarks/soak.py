@@ -39,7 +39,7 @@ from stateflow.log.kafka import KafkaOptions, connect
 from stateflow.runtime.settings import worker_settings
 from stateflow.runtime.worker.launch import run_worker
 from stateflow.runtime.worker.prepare import prepare
-from stateflow.store.cache import ReadCache
+from stateflow.store.generations import ReadCache
 from stateflow.store.resources import RocksResources
 from stateflow.store.rocks import RocksTaskStores
 from stateflow.testing.broker import open_test_broker

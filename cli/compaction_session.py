@@ -13,9 +13,8 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from stateflow.cli.client_config import client_config_option
 from stateflow.cli.compaction_brief import Advice
-from stateflow.cli.options import Duration, app_id_option, brokers_option
+from stateflow.cli.options import Duration, app_id_option, brokers_option, client_config_option
 from stateflow.cli.which_broker import settings_without_code
 from stateflow.compaction.advice.objective import DEFAULT_TRANSACTION_TIMEOUT_MS, Objective
 from stateflow.compaction.advice.recommendation import Recommendation

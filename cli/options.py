@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import click
@@ -39,6 +40,13 @@ brokers_option = click.option(
     default=default_brokers,
     show_default="as stateflow.toml says, else the broker of `stateflow up`, else localhost:9092",
     help="Bootstrap servers, host:port[,host:port…].",
+)
+client_config_option = click.option(
+    "--client-config",
+    "client_config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    envvar="STATEFLOW_CLIENT_CONFIG",
+    help="Properties of the Kafka client (security.protocol, sasl.username …), one a line.",
 )
 broker_name_option = click.option(
     "--name",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import sys
+import threading
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from stateflow.app import App
+from stateflow.checkpoint.progress import Progress, ProgressBar
 from stateflow.cli.application import (
     brokers_override,
     configured,
@@ -23,7 +25,6 @@ from stateflow.cli.application import (
 from stateflow.cli.compaction_beside import watch_beside
 from stateflow.cli.options import Duration, dry_run_option, json_option, spark_setting
 from stateflow.cli.output import emit_json, emit_pairs
-from stateflow.cli.watching import WorkerLines
 from stateflow.clock import SystemClock
 from stateflow.errors import ConfigError
 from stateflow.log.base import Cluster
@@ -285,3 +286,36 @@ def _show_plan(app: App, *, as_json: bool) -> None:
         emit_json(facts)
     else:
         emit_pairs([(name, ", ".join(v) if isinstance(v, list) else v) for name, v in facts.items()])
+
+
+class WorkerLines:
+    """A ``WorkerObserver``: bars on a terminal, plain lines anywhere else (stderr)."""
+
+    def __init__(self, worker: str) -> None:
+        self._worker = worker
+        self._bars: dict[str, ProgressBar] = {}
+        self._lock = threading.Lock()
+
+    def on_restore(self, task: str, progress: Progress) -> None:
+        """Draw how far a restore is; a restore that had nothing to do is not mentioned."""
+        if not progress.slots_total:
+            return
+        with self._lock:
+            bar = self._bars.setdefault(task, ProgressBar())
+            if progress.slots_remaining:
+                bar.update(progress)
+            else:
+                bar.finish(progress)
+                del self._bars[task]
+
+    def on_running(self, task: str) -> None:
+        """Say that a task runs."""
+        self._say(f"task {task} is running")
+
+    def on_released(self, task: str) -> None:
+        """Say that a task was let go."""
+        self._say(f"task {task} is closed")
+
+    def _say(self, what: str) -> None:
+        with self._lock:
+            click.echo(f"{self._worker}: {what}", err=True)

@@ -12,6 +12,7 @@ from typing import Any
 
 from stateflow.codec.base import Codec
 from stateflow.codec.infer import codec_for
+from stateflow.codec.scalar import Boolean, Bytes, String
 
 _UNSIGNED = struct.Struct(">Q")
 _DOUBLE = struct.Struct(">d")
@@ -82,3 +83,38 @@ def key_codec_for(type_: Any) -> Codec[Any]:
     if type_ is float:
         return OrderedFloat
     return codec_for(type_, "msgpack")
+
+
+_TAGS: dict[type, tuple[bytes, Codec[Any]]] = {
+    bool: (b"\x01", Boolean),
+    int: (b"\x02", OrderedInteger),
+    float: (b"\x03", OrderedFloat),
+    str: (b"\x04", String),
+    bytes: (b"\x05", Bytes),
+}
+_CODECS = dict(_TAGS.values())
+
+
+class TaggedCodec(Codec[Any]):
+    """``01`` bool, ``02`` int, ``03`` float, ``04`` str or ``05`` bytes ‖ the value, each type in its natural order."""
+
+    is_ordered = True
+
+    def _encode(self, value: Any) -> bytes:
+        if type(value) not in _TAGS:
+            raise TypeError("an index holds bool, int, float, str and bytes")
+        tag, codec = _TAGS[type(value)]
+        return tag + codec.encode(value)
+
+    def _decode(self, data: bytes) -> Any:
+        return _CODECS[data[:1]].decode(data[1:])
+
+    def describe(self) -> dict[str, Any]:
+        """``{"codec": "tagged"}``."""
+        return {"codec": "tagged"}
+
+    def __repr__(self) -> str:
+        return "Tagged"
+
+
+Tagged = TaggedCodec()

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from stateflow.catalog.model import StoreEntry
 from stateflow.codec.base import Codec
-from stateflow.codec.tagged import Tagged
+from stateflow.codec.ordered import Tagged
 from stateflow.errors import Interrupted, ProcessingError
 from stateflow.state.layout import prefix_end
 from stateflow.state.path import step

@@ -7,7 +7,7 @@ from itertools import islice, takewhile
 
 from stateflow.memory import ENTRY_BYTES
 from stateflow.store.base import Change, StoreReader
-from stateflow.store.cache import MISSING, Known, Missing, ReadCache
+from stateflow.store.generations import MISSING, Known, Missing, ReadCache
 from stateflow.store.ordered import OrderedKeys
 
 DEFAULT_READ_CACHE_BYTES = 16 << 20

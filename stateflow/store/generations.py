@@ -121,3 +121,17 @@ class Generations(Generic[V]):
 def bytes_of(values: Collection[Any]) -> int:
     """What values that are bytes, or None, take."""
     return sum(map(len, filter(None, values)))
+
+
+Known = bytes | None | Missing
+
+
+class ReadCache(Generations[bytes | None]):
+    """What disk is known to hold: None for a key known to be absent."""
+
+    def __init__(self, bytes_max: int) -> None:
+        super().__init__(bytes_max, bytes_of)
+
+    def put(self, key: bytes, value: bytes | None) -> None:
+        """Remember what disk holds for a key."""
+        self.put_many((key,), (value,))

@@ -8,8 +8,8 @@ from stateflow.clock import ManualClock
 from stateflow.config import AppOptions, resolve
 from stateflow.errors import ConfigError
 from stateflow.memory import MEMORY_BYTES, MEMORY_BYTES_MIN, memory_shares
-from stateflow.store.cache import ReadCache
 from stateflow.store.dirty import DirtyStore
+from stateflow.store.generations import ReadCache
 from stateflow.store.memory import MemoryTaskStores
 
 

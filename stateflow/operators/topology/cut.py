@@ -7,6 +7,7 @@ step it reads or after its first source topic.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 
 import msgspec
@@ -16,7 +17,6 @@ from stateflow.errors import GraphError
 from stateflow.operators.topology.event_time_delay import hold_back_ms
 from stateflow.operators.topology.graph import Graph, Node, effective
 from stateflow.operators.topology.pipeline import StagePlan
-from stateflow.operators.topology.shared_inputs import shared_inputs
 from stateflow.operators.topology.topology import Input, Stage, Topology
 
 
@@ -110,9 +110,28 @@ def _stage(part: Sequence[Node], name: str, entered: Mapping[str, str], tell_ori
         merges={name: merge for node in part for name, merge in node.merges.items()},
         rewriters={name: rewriter for node in part for name, rewriter in node.rewriters.items()},
         hold_back_ms=hold_back_ms(part),
-        shared_inputs=shared_inputs(part),
+        shared_inputs=_shared_inputs(part),
         looks_up=tuple(dict.fromkeys(place for node in part for place in node.looks_up)),
     )
+
+
+def _shared_inputs(nodes: Sequence[Node]) -> frozenset[str]:
+    """The names of a stage's inputs from which several ways lead to one node; ``nodes`` has parents first.
+
+    Where a topic is split by ``branch`` and both arms are joined, or is a stream and a table at once, a whole batch
+    would take one way before the other: what a step sees would depend on batches. The records of such an input go
+    through the stage one by one.
+    """
+    ways: dict[Node, Counter[str]] = {}
+    shared: set[str] = set()
+    for node in nodes:
+        read = [str(node.name)] if node.reads is not None else [topic.name for topic in node.topics]
+        found = Counter(read)
+        for parent in node.parents:
+            found.update(ways[parent])
+        ways[node] = found
+        shared.update(name for name, count in found.items() if count > 1)
+    return frozenset(shared)
 
 
 def _before_dead_letters(nodes: Sequence[Node]) -> set[str]:

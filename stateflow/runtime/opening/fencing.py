@@ -14,11 +14,11 @@ from contextlib import closing, contextmanager
 
 import msgspec
 
-from stateflow.catalog.control import ControlTopic
+from stateflow.catalog.control import ControlTopic, refuse_unfinished
 from stateflow.catalog.encoding import CatalogItem
 from stateflow.catalog.model import Catalog
 from stateflow.clock import Clock
-from stateflow.errors import OffsetsPending, ProducerFenced
+from stateflow.errors import GenerationUnfinished, OffsetsPending, ProducerFenced
 from stateflow.failpoints import reach
 from stateflow.log.base import Cluster, Committed, Writer
 from stateflow.log.transactions import LastTransaction
@@ -27,7 +27,6 @@ from stateflow.runtime.opening.claims import Claim, ClaimsLog
 from stateflow.runtime.opening.fenced import writer_of_id
 from stateflow.runtime.opening.inline import InlineExecutor
 from stateflow.runtime.opening.left_open import LeftOpenTransactions
-from stateflow.runtime.opening.stale_generation import refuse_stale_generation
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.task.rotating_producer import RotatingProducer, second_id
 from stateflow.runtime.task.wiring import TaskWiring
@@ -70,7 +69,7 @@ class Fencing:
 
     def catalog(self, wiring: TaskWiring) -> Catalog:
         """The catalog of this moment, in which the task's generation is the active one."""
-        return refuse_stale_generation(self._cluster, wiring)
+        return _refuse_stale_generation(self._cluster, wiring)
 
     def committed(self, wiring: TaskWiring) -> Mapping[TopicPartition, Committed]:
         """The group's offsets of a task's inputs."""
@@ -211,3 +210,24 @@ class Predecessors:
 def _with_two_ids(catalog: Catalog | None) -> list[CatalogItem]:
     assert catalog is not None, "it was read before the task was opened"
     return [] if catalog.app.two_ids else [msgspec.structs.replace(catalog.app, two_ids=True)]
+
+
+def _refuse_stale_generation(cluster: Cluster, wiring: TaskWiring) -> Catalog:
+    """The catalog as it is now, in which the task's generation is the active one, and none is being prepared.
+
+    A worker that a repartition has overtaken (it hung, its session ended, it came back) may join its group again, but
+    must not open a task: input that it read would go to topics which nobody reads any more.
+    Raises ``GenerationUnfinished`` otherwise. Call it as a member of the group, or of the group that stands for it: a
+    repartition looks for members after it has announced its generation, so one of the two sees the other.
+    """
+    catalog = refuse_unfinished(ControlTopic(cluster, wiring.app).load())
+    if catalog.active.generation != wiring.generation:
+        raise GenerationUnfinished(
+            f"task {wiring.id} is of generation {wiring.generation}, and generation {catalog.active.generation} with"
+            f" {catalog.active.partitions} partitions has become active since this worker started.",
+            action="start the worker again: it then runs the tasks of the active generation.",
+            app=wiring.app,
+            generation=catalog.active.generation,
+            partitions=catalog.active.partitions,
+        )
+    return catalog
