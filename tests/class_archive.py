@@ -1,9 +1,9 @@
-"""An archive of the broker's classes, which its JVM maps into memory instead of loading them from the jars.
+"""Archives of the classes of Java programs, which a JVM maps into memory instead of loading them from the jars.
 
-Of the 3.9 CPU seconds of a test broker's life (start, a few requests, stop; Java 17) it saves 1.3. The JVM itself
-checks that an archive belongs to its build and to these jars, and its checksums; where it does not like what it finds,
-or finds nothing, it starts without. So nobody waits for the archive: it is made once per machine, by the first process
-that wants a broker, while others go without.
+Of the 3.9 CPU seconds of a test broker's life (start, a few requests, stop; Java 17) one saves 1.3, of the 14.5 of a
+small Spark session 8.7. The JVM itself checks that an archive belongs to its build and to these jars, and its
+checksums; where it does not like what it finds, or finds nothing, it starts without. So nobody waits for an archive:
+it is made once per machine, by the first process that wants one, while others go without.
 """
 
 from __future__ import annotations
@@ -12,20 +12,67 @@ import hashlib
 import os
 import shlex
 import subprocess
+import sys
 import time
 import warnings
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from stateflow.connectors.broker import EmbeddedKafka
 from stateflow.connectors.broker.cluster import POLL_SECONDS
 from stateflow.connectors.broker.distribution import kafka_distribution
 from stateflow.connectors.broker.filelock import try_lock
+from stateflow.connectors.broker.java import find_java
 from stateflow.connectors.broker.node import SMALL_JVM
 from stateflow.connectors.broker.places import cache_dir
 
-WRITING_SECONDS_MAX = 60.0
-"""Four to five on a quiet machine. Where it takes longer than this, tests go without."""
+SHORT_LIVED_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+"""For Spark's Java processes, which serve a few small jobs each: without it, half of their CPU time goes into
+compiling what then runs for seconds. The embedded broker has the same options of its own.
+"""
+WRITING_SECONDS_MAX = 180.0
+"""Four to fifteen on a quiet machine. Where it takes longer than this, tests go without."""
+_ROOT = Path(__file__).parent.parent
+
+
+@dataclass(frozen=True)
+class JavaProgram:
+    """A Java program, by its runtime and its jars, and how to run it once."""
+
+    name: str
+    java: Path
+    classpath: str
+    files: tuple[Path, ...]
+    """All that is on the class path."""
+    run: Callable[[str], None]
+    """With one more argument for the JVM, to its end."""
+
+    @property
+    def archive(self) -> Path:
+        """Where its archive is, or will be; its name says what it is made from: the runtime, the jars as they lie."""
+        files = [self.java.resolve(), *self.files]
+        made_from = "\n".join(f"{file} {file.stat().st_size} {file.stat().st_mtime_ns}" for file in files)
+        folder = cache_dir() / "test-classes"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return folder / f"{self.name}-{hashlib.sha256(made_from.encode()).hexdigest()[:16]}.jsa"
+
+
+def broker_program() -> JavaProgram:
+    """The embedded broker. Raises ``SetupError`` without Java or its jars."""
+    distribution = kafka_distribution()
+    files = tuple(map(Path, distribution.classpath.split(os.pathsep)))
+    return JavaProgram("broker", distribution.java.executable, distribution.classpath, files, _run_broker)
+
+
+def spark_program() -> JavaProgram:
+    """The driver of a Spark session on this machine. Raises ``SetupError`` without Java."""
+    import pyspark  # here, as it takes a second that most test processes need not wait
+
+    home = Path(pyspark.__file__).parent
+    jars = home / "jars"
+    classpath = os.pathsep.join(map(str, [home / "conf", *jars.glob("slf4j-api-*.jar"), jars / "*"]))
+    return JavaProgram("spark", find_java().executable, classpath, tuple(sorted(jars.iterdir())), _run_spark)
 
 
 def archive_arguments(path: Path) -> str:
@@ -34,47 +81,54 @@ def archive_arguments(path: Path) -> str:
     return f"-XX:SharedArchiveFile={shlex.quote(str(path))} -XX:+VerifySharedSpaces {quiet}"
 
 
-def make_archive(path: Path) -> None:
-    """Make the archive unless it is there, or another process is at it: 9 CPU seconds. Raises SetupError."""
+def make_archive(program: JavaProgram) -> Path:
+    """Make it unless it is there, or another process is at it: 9 CPU seconds, Spark's 30. Raises ``SetupError``."""
+    path = program.archive
     if path.exists() or (lock := try_lock(path.with_suffix(".lock"))) is None:
-        return
+        return path
     try:
         if not path.exists():
-            _make(path)
+            _make(program, path)
     finally:
         os.close(lock)
+    return path
 
 
-def _make(path: Path) -> None:
+def _make(program: JavaProgram, path: Path) -> None:
     draft = path.with_suffix(".draft")
     draft.unlink(missing_ok=True)
-    jvm = replace(SMALL_JVM, arguments=(*SMALL_JVM.arguments, f"-XX:ArchiveClassesAtExit={draft}"))
+    program.run(f"-XX:ArchiveClassesAtExit={draft}")
+    if _is_usable(program, draft):
+        draft.replace(path)
+    else:
+        draft.unlink(missing_ok=True)
+        warnings.warn(f"Java made no class archive at {path}: it starts without one", stacklevel=2)
+
+
+def _is_usable(program: JavaProgram, archive: Path) -> bool:
+    """Whether Java takes it, where it may not go without one: false for one whose writer was killed, too."""
+    given = [*shlex.split(archive_arguments(archive)), "-Xshare:on", "-cp", program.classpath]
+    asked = [str(program.java), *given, "-version"]
+    return archive.exists() and subprocess.run(asked, capture_output=True, check=False).returncode == 0
+
+
+def _run_broker(argument: str) -> None:
+    jvm = replace(SMALL_JVM, arguments=(*SMALL_JVM.arguments, argument))
     with EmbeddedKafka(jvm=jvm) as cluster:
         (node,) = cluster.nodes
         node.ask_to_stop()
         deadline = time.monotonic() + WRITING_SECONDS_MAX
         while node.is_running and time.monotonic() < deadline:  # it ends when it has written
             time.sleep(POLL_SECONDS)
-    if _is_usable(draft):
-        draft.replace(path)
-    else:
-        draft.unlink(missing_ok=True)
-        warnings.warn(f"Java made no class archive at {path}: brokers start without one", stacklevel=2)
 
 
-def _is_usable(archive: Path) -> bool:
-    """Whether Java takes it, where it may not go without one: false for one whose writer was killed, too."""
-    distribution = kafka_distribution()
-    arguments = [*shlex.split(archive_arguments(archive)), "-Xshare:on", "-cp", distribution.classpath]
-    asked = [str(distribution.java.executable), *arguments, "-version"]
-    return subprocess.run(asked, capture_output=True, check=False).returncode == 0
-
-
-def archive_path() -> Path:
-    """Its name says what it was made from: this runtime, these jars as they lie here. Raises SetupError without one."""
-    distribution = kafka_distribution()
-    files = [distribution.java.executable.resolve(), *map(Path, distribution.classpath.split(os.pathsep))]
-    made_from = "\n".join(f"{file} {file.stat().st_size} {file.stat().st_mtime_ns}" for file in files)
-    folder = cache_dir() / "test-classes"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return folder / f"{hashlib.sha256(made_from.encode()).hexdigest()[:16]}.jsa"
+def _run_spark(argument: str) -> None:
+    """The JVM outlives the program that asked for it, but holds its output until it has written."""
+    subprocess.run(
+        [sys.executable, "-m", "tests.spark_work"],
+        cwd=_ROOT,
+        env={**os.environ, "SPARK_SUBMIT_OPTS": f"{SHORT_LIVED_JVM} {argument}"},
+        capture_output=True,
+        timeout=WRITING_SECONDS_MAX,
+        check=False,  # whether it made an archive is looked at
+    )

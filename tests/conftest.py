@@ -15,7 +15,13 @@ from hypothesis import settings
 from stateflow.connectors.broker.node import JVM_VARIABLE
 from stateflow.errors import SetupError
 from stateflow.testing.broker import TestBroker, open_test_broker
-from tests.class_archive import archive_arguments, archive_path, make_archive
+from tests.class_archive import (
+    SHORT_LIVED_JVM,
+    archive_arguments,
+    broker_program,
+    make_archive,
+    spark_program,
+)
 from tests.dealing import sort_long_first
 
 if TYPE_CHECKING:  # pytest-xdist is needed only where it is asked for: by `-n`, as `dev.py test` does
@@ -25,11 +31,6 @@ if TYPE_CHECKING:  # pytest-xdist is needed only where it is asked for: by `-n`,
 
 LANES_MAX = 8
 WAITING_LANES = 2  # more processes than cores: tests on a broker mostly wait for what it does
-
-SHORT_LIVED_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-"""For Spark's Java processes, which serve a few small jobs each: without it, half of their CPU time goes into
-compiling what then runs for seconds. The embedded broker has the same options of its own.
-"""
 
 # How long an example takes says how busy the machine is, with several processes at work.
 settings.register_profile("shared cores", settings.default, deadline=None)
@@ -63,8 +64,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Lanes |
     return Lanes(config, log)
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Begin with what takes long, where several processes share the work."""
+    """Mark what asks for a broker, and begin with what takes long, where several processes share the work."""
+    for item in items:
+        if "broker" in getattr(item, "fixturenames", ()):
+            item.add_marker("broker")
     if hasattr(config, "workerinput"):
         sort_long_first(items)
 
@@ -80,28 +85,23 @@ def state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def quick_spark() -> Iterator[None]:
-    """Java options of the Spark processes that tests start, and of the scripts that start those."""
+def quick_java(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Java options, and class archives, for the brokers and the Spark sessions that tests start, and their scripts."""
+    marks = {mark.name for item in request.session.items for mark in item.iter_markers()}
     with pytest.MonkeyPatch.context() as patch:
+
+        def tell(variable: str, *arguments: str) -> None:
+            patch.setenv(variable, " ".join([*arguments, os.environ.get(variable, "")]).strip())
+
         for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
-            patch.setenv(variable, f"{SHORT_LIVED_JVM} {os.environ.get(variable, '')}".strip())
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def quick_brokers(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A class archive for the brokers that tests start, and the scripts that start those."""
-    with pytest.MonkeyPatch.context() as patch:
-        needed_by = ("broker", "spark")
-        marks = (mark.name for item in request.session.items for mark in item.iter_markers())
-        if any(name in needed_by for name in marks):
-            try:
-                archive = archive_path()
-                make_archive(archive)
-                arguments = f"{archive_arguments(archive)} {os.environ.get(JVM_VARIABLE, '')}"
-                patch.setenv(JVM_VARIABLE, arguments.strip())
-            except SetupError as error:  # what needs a broker says so itself; other tests need none of this
-                warnings.warn(f"brokers start without a class archive: {error}", stacklevel=1)
+            tell(variable, SHORT_LIVED_JVM)
+        try:
+            if "spark" in marks:
+                tell("SPARK_SUBMIT_OPTS", archive_arguments(make_archive(spark_program())))
+            if marks & {"broker", "spark"}:
+                tell(JVM_VARIABLE, archive_arguments(make_archive(broker_program())))
+        except SetupError as error:  # what needs Java says so itself; other tests need none of this
+            warnings.warn(f"Java starts without class archives: {error}", stacklevel=1)
         yield
 
 

@@ -16,7 +16,7 @@ import pytest
 from stateflow.errors import BrokerUnreachable
 from stateflow.log.base import TopicSpec
 from stateflow.log.kafka import KafkaCluster, KafkaOptions, connect
-from stateflow.log.reading import read_ranges, read_topic
+from stateflow.log.reading import read_ranges
 from stateflow.record import TopicPartition
 from stateflow.testing.broker import TestBroker
 from tests.conformance.log_world import SESSION_MS, Member, World, kafka_world
@@ -167,8 +167,7 @@ def test_small_records_reach_a_topic_that_takes_little_at_a_time(kafka: World) -
             writer.begin()
             writer.send_many(topic, small, small, partitions=0, timestamps_ms=0)
             writer.commit()
-    found = [value for batch in read_topic(kafka.cluster, topic) for value in batch.values]
-    assert found == small * 2
+    assert kafka.values(topic) == small * 2
 
 
 def test_a_topic_whose_limit_cannot_be_told_leaves_batches_as_they_are(

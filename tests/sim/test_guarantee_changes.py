@@ -85,6 +85,7 @@ def test_there_and_back(disk_lost: bool, cleaned: bool, purged: bool) -> None:
     assert_counted_once(world, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_killed_at_every_write_of_a_life_at_least_once(after: bool) -> None:
     """Nothing is lost whenever it is killed; what was sent to a re-key step may come again, and counts again."""

@@ -18,7 +18,7 @@ from stateflow.lab.applications.words import Words
 from stateflow.lab.spark_faults.standalone import Standalone, cluster_environment, executors, standalone
 from stateflow.log.kafka import KafkaCluster
 from stateflow.testing.broker import TestBroker
-from tests.conftest import SHORT_LIVED_JVM
+from tests.class_archive import SHORT_LIVED_JVM, archive_arguments, spark_program
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
@@ -69,7 +69,8 @@ def test_an_application_on_a_cluster_survives_the_loss_of_an_executor(
     ]
     command += ["--workers", "2", "--brokers", broker.bootstrap, "--state-dir", str(tmp_path / "state"), "-v"]
     command += ["--conf", "spark.executor.memory=500m", "--conf", "spark.executor.cores=1"]
-    command += ["--conf", f"spark.executor.extraJavaOptions={SHORT_LIVED_JVM}"]
+    quick_java = f"{SHORT_LIVED_JVM} {archive_arguments(spark_program().archive)}"
+    command += ["--conf", f"spark.executor.extraJavaOptions={quick_java}"]
     log = (tmp_path / "driver.log").open("w")
     settings = {**cluster_environment(), "STATEFLOW_CONFIG": str(client)}
     words.feed(100)

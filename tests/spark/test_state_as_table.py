@@ -25,6 +25,7 @@ from stateflow.lab.applications.words import Words, topology
 from stateflow.lab.network.guarded_broker import PASSWORD, Guarded
 from stateflow.log.kafka import KafkaCluster
 from stateflow.log.reading import read_topic
+from stateflow.record import TopicPartition
 from stateflow.routing import RoutingTable
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.worker.launch import run_worker
@@ -38,6 +39,7 @@ from stateflow.spark.submit import write_copy
 from stateflow.spark.table import StateSource, change_frame, register
 from stateflow.spark.to_topic import TopicWriter
 from stateflow.testing.broker import TestBroker
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -224,7 +226,14 @@ def test_rows_of_a_stream_become_the_input_of_an_application(
         query.trigger(availableNow=True).start().awaitTermination()
 
     def written() -> Counter[tuple[bytes, bytes]]:
-        found = read_topic(cluster, f"{words.app}-in")
+        topic = f"{words.app}-in"
+        places = [
+            TopicPartition(topic, number) for number in range(cluster.describe([topic])[topic].partitions)
+        ]
+        wait_until(  # the markers of a transaction follow a moment after its commit
+            lambda: cluster.ranges(places) == cluster.ranges(places, stable=False), "the end of transactions"
+        )
+        found = read_topic(cluster, topic)
         return Counter((record.key, record.value) for batch in found for record in batch.records())
 
     add("one")

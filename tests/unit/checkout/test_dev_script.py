@@ -173,6 +173,7 @@ def test_lines_of_our_own_come_between_those_of_the_program(
     assert capfd.readouterr().out == "....\nlint: ok\n1 passed in 1.0s\n"
 
 
+@pytest.mark.slow
 def test_processes_that_share_the_tests_tell_one_sum(
     here: ModuleType, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
