@@ -22,14 +22,14 @@ def command(target: str, live: bool, brokers: str | None, as_json: bool) -> None
     described = app.describe()
     if live:
         with connected(configured(target, brokers=brokers).options) as cluster:
-            described["held_back"] = held_facts(cluster, app.id)
+            described["slowest_inputs"] = held_facts(cluster, app.id)
     if as_json:
         emit_json(described)
         return
     click.echo(app.describe_text())
     if not live:
         return
-    if described["held_back"]:
-        emit_table(HELD_HEADER, [held_row(row) for row in described["held_back"]])
+    if described["slowest_inputs"]:
+        emit_table(HELD_HEADER, [held_row(row) for row in described["slowest_inputs"]])
     else:
         click.echo("no input holds event time back")

@@ -30,7 +30,7 @@ from stateflow.errors import ConfigError
 from stateflow.log.base import Cluster
 from stateflow.runtime.event_time.draining import Drain, watching_drain
 from stateflow.runtime.settings import worker_settings
-from stateflow.runtime.standby.mixing import refuse_mixed
+from stateflow.runtime.standby.placement_mode import refuse_mixed
 from stateflow.runtime.standby.records import create_membership_topic
 from stateflow.runtime.task.wiring import Wiring
 from stateflow.runtime.worker.launch import run_worker

@@ -33,12 +33,12 @@ from stateflow.log.base import Cluster
 from stateflow.redaction import redacted_text, shown
 from stateflow.runtime.worker.prepare import expected_catalog
 from stateflow.savepoint import lookup as kept
-from stateflow.savepoint.beginning import abort_restore, unfinished_restore
 from stateflow.savepoint.create import CreateSettings, check_creatable, task_ids
 from stateflow.savepoint.create import create as create_savepoint
 from stateflow.savepoint.matching import SourcePolicy
 from stateflow.savepoint.restore import RestoreSettings, plan_restore
 from stateflow.savepoint.restore import restore as restore_savepoint
+from stateflow.savepoint.target_generation import abort_restore, unfinished_restore
 from stateflow.scale.generation import await_stopped, load_catalog
 
 _CLOCK = SystemClock()

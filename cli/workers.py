@@ -14,11 +14,11 @@ from stateflow.cli.options import app_id_option, json_option
 from stateflow.cli.output import emit_json, emit_table
 from stateflow.cli.target import chosen
 from stateflow.log.base import Cluster
-from stateflow.runtime.event_time.held_back import held_back
+from stateflow.runtime.event_time.slowest_inputs import slowest_inputs
 from stateflow.runtime.event_time.untimely import KINDS, shown_instant, shown_span
-from stateflow.runtime.standby.mixing import read_membership
+from stateflow.runtime.standby.placement_mode import read_membership
 from stateflow.runtime.standby.records import CopyReport, MemberRecord, UntimelyReport, WaitingReport
-from stateflow.runtime.worker.worker_news import WAITING_REPEAT_SECONDS
+from stateflow.runtime.worker.status_reports import WAITING_REPEAT_SECONDS
 
 HELD_HEADER = (
     "task",
@@ -69,9 +69,9 @@ def command(target: str | None, app_id: str | None, brokers: str | None, as_json
     if facts["waiting"]:
         click.echo()
         emit_table(WAITING_HEADER, [_waiting_row(row) for row in facts["waiting"]])
-    if facts["held_back"]:
+    if facts["slowest_inputs"]:
         click.echo()
-        emit_table(HELD_HEADER, [held_row(row) for row in facts["held_back"]])
+        emit_table(HELD_HEADER, [held_row(row) for row in facts["slowest_inputs"]])
     if facts["untimely"]:
         click.echo()
         header = ("task", "step", "what", "records", "newest", "its time", "off by", "s ago")
@@ -81,7 +81,7 @@ def command(target: str | None, app_id: str | None, brokers: str | None, as_json
 def standby_facts(cluster: Cluster, app: str) -> dict[str, Any]:
     """What the living workers last told: `workers`, `copies` with lag, `warming` tasks, the placement's number.
 
-    `held_back` is, of each task whose event time waits for one input while others are further, which one.
+    `slowest_inputs` is, of each task whose event time waits for one input while others are further, which one.
     `waiting` are tasks that do not run and are tried again, with what the last attempt met.
     `untimely` is what tasks have met of late records and of those too far ahead; of workers that have ended, too, for
     as long as the topic keeps it.
@@ -112,7 +112,7 @@ def standby_facts(cluster: Cluster, app: str) -> dict[str, Any]:
         "warming": {} if placement is None else placement.warmup,
         "waiting": [] if membership is None else _waiting_facts(membership.waiting.values(), now_ms),
         "untimely": [] if membership is None else _untimely_facts(membership.untimely.values(), now_ms),
-        "held_back": held_facts(cluster, app),
+        "slowest_inputs": held_facts(cluster, app),
     }
 
 
@@ -126,7 +126,7 @@ def held_facts(cluster: Cluster, app: str) -> list[dict[str, Any]]:
             "off_ms": held.off_ms,
             "sentence": held.sentence,
         }
-        for held in ([] if catalog is None else held_back(cluster, catalog))
+        for held in ([] if catalog is None else slowest_inputs(cluster, catalog))
     ]
 
 

@@ -16,7 +16,7 @@ from stateflow.changelog.format import is_reserved
 from stateflow.lab.applications.untimed import UntimedPipeline
 from stateflow.log.base import Cluster, TopicSpec
 from stateflow.log.reading import read_range
-from stateflow.log.settling import settled_ranges
+from stateflow.log.stable_ranges import stable_ranges
 from stateflow.operators.steps.context import StageContext
 from stateflow.operators.topology.topology import Input, Stage, Topology
 from stateflow.record import RecordBatch, TopicPartition
@@ -112,7 +112,7 @@ class Words:
         topic = changelog_topic(self.app, "counts", generation)
         sources = [TopicPartition(topic, p) for p in range(self.cluster.describe([topic])[topic].partitions)]
         found: dict[int, Counter[bytes]] = {}
-        for source, log in settled_ranges(self.cluster, sources).items():
+        for source, log in stable_ranges(self.cluster, sources).items():
             state: Counter[bytes] = Counter()
             for batch in read_range(self.cluster, source, log):
                 for key, value in zip(batch.keys, batch.values, strict=True):
@@ -123,7 +123,7 @@ class Words:
 
     def sent(self) -> list[tuple[bytes, bytes]]:
         """Word and count of each output record."""
-        ((source, log),) = settled_ranges(self.cluster, [TopicPartition(f"{self.app}-out", 0)]).items()
+        ((source, log),) = stable_ranges(self.cluster, [TopicPartition(f"{self.app}-out", 0)]).items()
         batches = read_range(self.cluster, source, log)
         return [(record.key, record.value) for batch in batches for record in batch.records()]
 

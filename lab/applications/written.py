@@ -31,7 +31,7 @@ from stateflow.changelog.sequences import resolve
 from stateflow.checkpoint.tails import read_tails
 from stateflow.log.base import Cluster, Committed, TopicSpec
 from stateflow.log.reading import read_range
-from stateflow.log.settling import settled_ranges
+from stateflow.log.stable_ranges import stable_ranges
 from stateflow.record import Headers, Record, TopicPartition
 from stateflow.routing import RoutingTable
 from stateflow.runtime.worker.prepare import CHANGELOG_CONFIG, REPARTITION_CONFIG
@@ -134,7 +134,7 @@ class WrittenApp:
         reached.
         """
         topic = repartition_topic(self.app, STEP)
-        ends = settled_ranges(self.cluster, [TopicPartition(topic, partition) for partition in marks_ms])
+        ends = stable_ranges(self.cluster, [TopicPartition(topic, partition) for partition in marks_ms])
         offsets = {}
         for source, log in ends.items():
             mark_ms = marks_ms[source.partition]
@@ -184,7 +184,7 @@ class WrittenApp:
         sources = [TopicPartition(topic, p) for p in range(self.cluster.describe([topic])[topic].partitions)]
         committed = self.cluster.committed(self.app, sources) if from_committed else {}
         found = {}
-        for source, log in settled_ranges(self.cluster, sources).items():
+        for source, log in stable_ranges(self.cluster, sources).items():
             first = committed[source].offset_next if source in committed else log.offset_first
             batches = read_range(self.cluster, source, log._replace(offset_first=first))
             found[source.partition] = [record for batch in batches for record in batch.records()]

@@ -20,7 +20,7 @@ from stateflow.lab.spark_bench.plain import newest, writing
 from stateflow.lab.spark_bench.tree_cpu import tree_cpu_seconds
 from stateflow.log.base import Cluster, TopicSpec
 from stateflow.log.kafka import connect
-from stateflow.log.settling import settled_ranges
+from stateflow.log.stable_ranges import stable_ranges
 from stateflow.query.snapshot import store_snapshot
 from stateflow.record import OffsetRange, TopicPartition
 from stateflow.routing import RoutingTable
@@ -215,7 +215,7 @@ def _plain(
 
 
 def _logs(cluster: Cluster, topic: str, partitions: int) -> dict[TopicPartition, OffsetRange]:
-    return settled_ranges(cluster, [TopicPartition(topic, number) for number in range(partitions)])
+    return stable_ranges(cluster, [TopicPartition(topic, number) for number in range(partitions)])
 
 
 def _digest(cluster: Cluster, topic: str, partitions: int) -> str:

@@ -30,7 +30,7 @@ from stateflow.errors import (
 )
 from stateflow.log.base import Cluster, Committed, TopicSpec
 from stateflow.log.reading import read_range
-from stateflow.log.settling import settled_ranges
+from stateflow.log.stable_ranges import stable_ranges
 from stateflow.record import TopicPartition
 
 _LOG = logging.getLogger(__name__)
@@ -116,7 +116,7 @@ class ControlTopic:
                 writer.commit()
         finally:
             writer.close()
-        settled_ranges(self._cluster, [self._partition])
+        stable_ranges(self._cluster, [self._partition])
 
     def ensure(self, expected: Catalog) -> Catalog:
         """Compare the code's expectation with the catalog, add what is new, and return the whole.
@@ -202,7 +202,7 @@ class ControlTopic:
                 writer.commit()
         finally:
             writer.close()
-        settled_ranges(self._cluster, [self._partition])  # so that we read what we have just written
+        stable_ranges(self._cluster, [self._partition])  # so that we read what we have just written
         return self._required(self.read())
 
     def _encoded(self, entry: CatalogItem) -> tuple[bytes, bytes | None]:

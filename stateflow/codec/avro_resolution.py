@@ -1,4 +1,4 @@
-"""Avro's schema committed_end: values written with one schema, read with another."""
+"""Avro's schema resolution: values written with one schema, read with another."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from stateflow.query.columns import TableSpec, table_batches
 from stateflow.record import OffsetRange, TopicPartition
 from stateflow.routing import RoutingTable
 from stateflow.savepoint.lookup import find_listed, open_at, open_listed
-from stateflow.scale.decided import resolution_of
+from stateflow.scale.last_commits import committed_end_of
 from stateflow.state.evolution import schemas_of
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def store_snapshot(cluster: Cluster, catalog: Catalog, store: str) -> Snapshot:
     bases: dict[int, Base] = {}
     for partition, log in whole.ranges.items():
         source = TopicPartition(whole.topic, partition)
-        decided = resolution_of(cluster, catalog, entry.stage, partition).restore_next
+        decided = committed_end_of(cluster, catalog, entry.stage, partition).restore_next
         base = find_base(cluster, catalog, store, source, log, SystemClock())
         ranges[partition] = with_base_slot(log.until(decided.get(store, log.offset_next)), base)
         if base is not None:

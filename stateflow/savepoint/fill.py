@@ -21,7 +21,7 @@ from stateflow.errors import AuditFailed, SavepointMissing, StateCorrupt
 from stateflow.failpoints import reach
 from stateflow.log.base import Cluster, Committed, Writer
 from stateflow.log.reading import read_range
-from stateflow.log.settling import settled_ranges
+from stateflow.log.stable_ranges import stable_ranges
 from stateflow.record import Record, TopicPartition
 from stateflow.scale.audit import Tally, entry_hash
 from stateflow.scale.committed_chunks import committed_chunks
@@ -113,7 +113,7 @@ def fill_queue(
         topic, partition = target.partition
         _fill(cluster, target, lambda: read_records(file, topic, partition))
         before = _tally((record.key, record.value) for record in read_records(file, topic, partition))
-    log = settled_ranges(cluster, [target.partition])[target.partition]
+    log = stable_ranges(cluster, [target.partition])[target.partition]
     after = Tally()
     for batch in read_range(cluster, target.partition, log):
         _check_places(target, [key for key in batch.keys if key is not None])
@@ -130,7 +130,7 @@ def _fill_store(cluster: Cluster, stores: RocksTaskStores, store: str, target: F
 
     _fill(cluster, target, rows)
     before = _tally(stores.reader(store).scan())
-    log = settled_ranges(cluster, [target.partition])[target.partition]
+    log = stable_ranges(cluster, [target.partition])[target.partition]
     after = Tally()
     for state in live_state(cluster, target.partition, log):
         _check_places(target, list(state))

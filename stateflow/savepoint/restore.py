@@ -35,9 +35,9 @@ from stateflow.record import TopicPartition
 from stateflow.runtime.snapshots.cuts import abort_cut
 from stateflow.runtime.worker.lag import stage_changelogs
 from stateflow.runtime.worker.prepare import own_topics
-from stateflow.savepoint.beginning import begin, next_generation, planned_catalog, resumable
 from stateflow.savepoint.fill import FillTarget, fill_queue, fill_task, total_audit
 from stateflow.savepoint.matching import Match, SourcePolicy, match, source_positions
+from stateflow.savepoint.target_generation import begin, next_generation, planned_catalog, resumable
 from stateflow.scale.first_commits import FirstCommit, first_commits, write_commit_records
 from stateflow.scale.generation import fence_tasks, refuse_while_running
 

@@ -17,11 +17,11 @@ from stateflow.checkpoint.savepoints import SavedImage, SavedTask, SavepointObje
 from stateflow.clock import Clock
 from stateflow.errors import SavepointFailed
 from stateflow.log.base import Cluster
-from stateflow.log.settling import settled_ranges
+from stateflow.log.stable_ranges import stable_ranges
 from stateflow.record import OffsetRange, TopicPartition
 from stateflow.runtime.snapshots.cuts import publish_image, saved_task
-from stateflow.scale.decided import decided_positions, refuse_pending_replays, refuse_torn_commits
 from stateflow.scale.generation import fence_tasks, refuse_while_running
+from stateflow.scale.last_commits import last_positions, refuse_pending_replays, refuse_torn_commits
 from stateflow.store.directory import TaskDirectory
 from stateflow.store.resources import RocksResources
 from stateflow.store.rocks import RocksTaskStores
@@ -46,7 +46,7 @@ def stopped_parts(
     refuse_torn_commits(cluster, catalog)
     refuse_pending_replays(cluster, catalog)
     before = _ends(cluster, catalog)
-    positions = {stage: decided_positions(cluster, catalog, stage) for stage in catalog.stages}
+    positions = {stage: last_positions(cluster, catalog, stage) for stage in catalog.stages}
     jobs = {job.task: job for job in jobs_of(catalog, cluster.cluster_id, state_dir or Path())}
     tasks = []
     total = sum(catalog.partitions(stage) for stage in catalog.stages)
@@ -76,7 +76,7 @@ def _ends(cluster: Cluster, catalog: Catalog) -> dict[TopicPartition, OffsetRang
         for topic, info in cluster.describe(catalog.active.topic_ids).items()
         for partition in range(info.partitions)
     ]
-    return settled_ranges(cluster, own)
+    return stable_ranges(cluster, own)
 
 
 def _image(

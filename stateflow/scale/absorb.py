@@ -27,14 +27,14 @@ from stateflow.errors import (
     StillRunning,
 )
 from stateflow.log.base import Cluster, Writer
-from stateflow.log.settling import settled_ranges
+from stateflow.log.stable_ranges import stable_ranges
 from stateflow.record import OffsetRange, TopicPartition
 from stateflow.runtime.worker.lag import application_lag
 from stateflow.scale.audit import HASH_MODULUS, AuditResult, Tally, entry_hash
 from stateflow.scale.committed_chunks import committed_chunks
-from stateflow.scale.decided import refuse_torn_commits
 from stateflow.scale.generation import fence_tasks, load_catalog, preparing, refuse_while_running
 from stateflow.scale.keyed import Sources, paired_states
+from stateflow.scale.last_commits import refuse_torn_commits
 from stateflow.scale.progress_group import progress_group
 from stateflow.scale.unread import MoveResult
 from stateflow.state.merging import Entries, MergeFor, StateMerge
@@ -253,13 +253,13 @@ def their_sources(cluster: Cluster, theirs: Catalog, entry: StoreEntry) -> Sourc
     generation = theirs.active.generation if theirs.is_rekeyed(entry.stage) else 0
     topic = changelog_topic(theirs.app.app, entry.name, generation)
     partitions = [TopicPartition(topic, number) for number in range(theirs.partitions(entry.stage))]
-    return tuple(settled_ranges(cluster, partitions).items())
+    return tuple(stable_ranges(cluster, partitions).items())
 
 
 def check_theirs_untouched(cluster: Cluster, jobs: list[MergeJob]) -> None:
     """Raise ``OldGenerationWritten`` when anything was written to their changelogs since the jobs were made."""
     read = {source: offsets for job in jobs for source, offsets in job.theirs}
-    for source, now in settled_ranges(cluster, read).items():
+    for source, now in stable_ranges(cluster, read).items():
         if now.offset_next != read[source].offset_next:
             raise OldGenerationWritten(
                 f"{source} was written to while it was being absorbed.",
@@ -279,7 +279,7 @@ def planned_jobs(
         for name in theirs.stores
         for partition in range(active.partitions)
     ]
-    return absorption.jobs(cluster, catalog, theirs, active.generation + 1, settled_ranges(cluster, own))
+    return absorption.jobs(cluster, catalog, theirs, active.generation + 1, stable_ranges(cluster, own))
 
 
 def preview(cluster: Cluster, catalog: Catalog, absorption: Absorption) -> list[Meeting]:

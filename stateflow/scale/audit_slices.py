@@ -20,7 +20,6 @@ from stateflow.log.base import Cluster
 from stateflow.record import OffsetRange, TopicPartition
 from stateflow.scale.audit import HASH_MODULUS, AuditResult, Tally, entry_hash
 from stateflow.scale.engine import Engine
-from stateflow.scale.exchange import Inbox, OnDone, Sending
 from stateflow.scale.placement import SINGLE_KEYS, Placement
 from stateflow.scale.ranges import (
     ChangelogRange,
@@ -30,6 +29,7 @@ from stateflow.scale.ranges import (
     slots_of_slice,
 )
 from stateflow.scale.settings import RangeSettings
+from stateflow.scale.shuffle import Inbox, OnDone, Sending
 
 _ROWS = 10_000
 _SINGLES_MIN = 1_000
@@ -55,7 +55,7 @@ class AuditRange:
 
     part: ChangelogRange
     slices: int
-    finder_first: int
+    receiver_first: int
     """The number of the job that sums up the first slice."""
     memory_bytes_max: int
 
@@ -104,8 +104,8 @@ def audit_changelogs(
     on_done: OnDone | None = None,
 ) -> list[AuditResult]:
     """Sum up every partition of the changelogs by new partition; raises as reading does."""
-    senders, finders = audit_jobs(changelogs, routing, keys_max, ranges, engine.lanes)
-    _, found = engine.exchange(send_digests, senders, sum_slice, finders, on_done)
+    senders, receivers = audit_jobs(changelogs, routing, keys_max, ranges, engine.lanes)
+    _, found = engine.shuffle(send_digests, senders, sum_slice, receivers, on_done)
     sums: dict[tuple[str, TopicPartition], list[Tally]] = {
         (log.store, source): [Tally()] * routing.partitions
         for log in changelogs
@@ -126,7 +126,7 @@ def audit_jobs(
 ) -> tuple[list[AuditRange], list[AuditSlice]]:
     """The sub-ranges and the slices."""
     senders: list[AuditRange] = []
-    finders: list[AuditSlice] = []
+    receivers: list[AuditSlice] = []
     slots_each = ranges.slots_each(sum(log.slots for log in changelogs), 0, lanes)
     slots_each = max(1, slots_each * 7 // 8)
     for log in changelogs:
@@ -137,7 +137,7 @@ def audit_jobs(
             AuditRange(
                 part=part,
                 slices=slices,
-                finder_first=len(finders),
+                receiver_first=len(receivers),
                 memory_bytes_max=ranges.memory_bytes_max,
             )
             for source, offsets, base in log.partitions
@@ -145,7 +145,7 @@ def audit_jobs(
             for part in changelog_ranges(source, offsets, base, slots_each)
         ]
         topic = log.partitions[0][0].topic
-        finders += [
+        receivers += [
             AuditSlice(
                 store=log.store,
                 layout=log.layout,
@@ -156,7 +156,7 @@ def audit_jobs(
             )
             for number in range(slices)
         ]
-    return senders, finders
+    return senders, receivers
 
 
 def send_digests(cluster: Cluster, job: AuditRange) -> Sending[RangeRead]:
@@ -169,7 +169,7 @@ def send_digests(cluster: Cluster, job: AuditRange) -> Sending[RangeRead]:
             for number, keys in keys_by_slice(entries, job.slices, range(job.slices)).items():
                 hashes = [None if (value := entries[key]) is None else entry_hash(key, value) for key in keys]
                 piece = _ENCODER.encode(_Digests(job.part.source.partition, keys, hashes))
-                yield job.finder_first + number, piece
+                yield job.receiver_first + number, piece
     return RangeRead(job.part.offsets.slots, records)
 
 

@@ -10,7 +10,7 @@ from stateflow.catalog.model import Catalog, GenerationEntry, RangeAudit, Routin
 from stateflow.checkpoint.sub_ranges import sub_ranges
 from stateflow.errors import AuditFailed
 from stateflow.log.base import Cluster
-from stateflow.log.settling import settled_ranges
+from stateflow.log.stable_ranges import stable_ranges
 from stateflow.runtime.task.wiring import routing_of
 from stateflow.scale.absorb import MergeJob, expected_tally
 from stateflow.scale.audit import AuditJob, AuditResult, audit_partition, compare
@@ -52,7 +52,7 @@ def audit_repartition(
 
 def _after(cluster: Cluster, catalog: Catalog, entry: GenerationEntry, move: TopicMove) -> TopicMove:
     """The same of the new generation, up to where it ends now."""
-    ends = settled_ranges(cluster, move.topic.partitions(catalog, entry.generation))
+    ends = stable_ranges(cluster, move.topic.partitions(catalog, entry.generation))
     partitions = tuple(OldPartition(source, offsets) for source, offsets in ends.items())
     return TopicMove(move.topic, move.target_topic, partitions, move.size_bytes, move.slices)
 

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
 from stateflow.log.base import Cluster
-from stateflow.scale.exchange import ExchangeByFiles, Inbox, OnDone, Sending
+from stateflow.scale.shuffle import Inbox, OnDone, Sending, ShuffleByFiles
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -38,22 +38,22 @@ class Engine(Protocol):
         """Results in the order of the jobs; raises the first failure."""
         ...
 
-    def exchange(
+    def shuffle(
         self,
         send: Callable[[Cluster, Sender], Sending[Sent]],
         senders: Sequence[Sender],
-        find: Callable[[Cluster, Job, Inbox], Result],
-        finders: Sequence[Job],
+        receive: Callable[[Cluster, Job, Inbox], Result],
+        receivers: Sequence[Job],
         on_done: OnDone | None = None,
     ) -> tuple[list[Sent], list[Result]]:
-        """Run the senders, then the finders with what was sent to each of them (``scale.exchange``).
+        """Run the senders, then the receivers with what was sent to each of them (``scale.shuffle``).
 
-        Results of both in the order of their jobs; raises the first failure. No finder runs before all is sent.
+        Results of both in the order of their jobs; raises the first failure. No receiver runs before all is sent.
         """
         ...
 
 
-class InProcess(ExchangeByFiles):
+class InProcess(ShuffleByFiles):
     """Threads of this process: right for small state, tests and machines without Spark."""
 
     name = "local"

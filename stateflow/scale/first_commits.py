@@ -16,7 +16,7 @@ from stateflow.changelog.commit_record import COMMIT_KEY, CommitRecord
 from stateflow.changelog.event_time import EventTime
 from stateflow.changelog.position import InputPosition, to_metadata
 from stateflow.log.base import Cluster, Committed
-from stateflow.log.settling import settled_ranges
+from stateflow.log.stable_ranges import stable_ranges
 from stateflow.record import TopicPartition
 from stateflow.runtime.worker.lag import stage_changelogs
 
@@ -76,4 +76,4 @@ def write_commit_records(cluster: Cluster, app: str, generation: int, commits: S
         writer.commit()
     finally:
         writer.close()
-    settled_ranges(cluster, changelogs)
+    stable_ranges(cluster, changelogs)

@@ -84,12 +84,12 @@ class Moves:
     def run(self, cluster: Cluster, engine: Engine, watch: ProgressWatch) -> Moved:
         """Move what is not yet moved. Raises as ``move_unread``, ``send_state`` and ``write_slice``."""
         queues = list(self._unread_moves())
-        senders, finders = self._state_jobs(cluster, engine.lanes)
+        senders, receivers = self._state_jobs(cluster, engine.lanes)
         watch.expect(
-            sum(job.part.offsets.slots for job in senders) + sum(job.slots for job in finders), queues
+            sum(job.part.offsets.slots for job in senders) + sum(job.slots for job in receivers), queues
         )
         unread = engine.run(move_unread, queues, watch.note)
-        read, written = engine.exchange(send_state, senders, write_slice, finders, watch.note)
+        read, written = engine.shuffle(send_state, senders, write_slice, receivers, watch.note)
         done: list[Done] = [*unread, *read, *written]
         return Moved(
             sum(result.records_read_total for result in done),
@@ -114,26 +114,26 @@ class Moves:
 
     def _state_jobs(self, cluster: Cluster, lanes: int) -> tuple[list[RangeJob], list[SliceJob]]:
         """The slices that are not moved yet, and the sub-ranges of the stores that have any."""
-        finders: list[SliceJob] = []
+        receivers: list[SliceJob] = []
         senders: list[RangeJob] = []
         left = [(move, jobs) for move in self.topics if (jobs := self._unmoved(cluster, move))]
         slots, size_bytes = sum(move.slots for move, _ in left), sum(move.size_bytes for move, _ in left)
         slots_each = self.settings.ranges.slots_each(slots, size_bytes, lanes)
         for move, jobs in left:
-            wanted = {job.number: len(finders) + at for at, job in enumerate(jobs)}
-            finders += jobs
+            wanted = {job.number: len(receivers) + at for at, job in enumerate(jobs)}
+            receivers += jobs
             senders += [
                 RangeJob(
                     part=part,
                     slices=jobs[0].slices,
-                    finders=wanted,
+                    receivers=wanted,
                     memory_bytes_max=self.settings.ranges.memory_bytes_max,
                 )
                 for old in move.partitions
                 if not old.offsets.is_empty
                 for part in changelog_ranges(old.source, old.offsets, old.base, slots_each)
             ]
-        return senders, finders
+        return senders, receivers
 
     def _unmoved(self, cluster: Cluster, move: TopicMove) -> list[SliceJob]:
         if move.layout is None or move.slices is None or move.slots == 0:

@@ -11,11 +11,11 @@ from stateflow.checkpoint.whole import Base, find_base, with_base_slot
 from stateflow.clock import Clock, SystemClock
 from stateflow.log.base import Cluster
 from stateflow.log.reading import read_range
-from stateflow.log.settling import settled_ranges
+from stateflow.log.stable_ranges import stable_ranges
 from stateflow.record import OffsetRange, TopicPartition
 from stateflow.scale.audit import AuditJob, audit_partition
-from stateflow.scale.decided import decided_positions
 from stateflow.scale.generation import preparing
+from stateflow.scale.last_commits import last_positions
 from stateflow.scale.prediction import Prediction, Run, Work, predict, relevant_runs
 from stateflow.scale.scope import MovedTopic, moved_topics
 from stateflow.scale.settings import ScaleSettings
@@ -149,11 +149,11 @@ def source_ranges(
 
     ``stable`` waits for transactions that still hold offsets or records: for when it must be the last word.
     """
-    ranges = settled_ranges(cluster, sources) if stable else cluster.ranges(sources)
+    ranges = stable_ranges(cluster, sources) if stable else cluster.ranges(sources)
     if topic.layout is not None:
         return ranges
     if stable:
-        positions = decided_positions(cluster, catalog, topic.stage).values()
+        positions = last_positions(cluster, catalog, topic.stage).values()
         read_next = {
             at: offset_next for position in positions for at, offset_next in position.offsets.items()
         }

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from stateflow.log.base import Cluster
-from stateflow.scale.exchange import ExchangeByFiles, OnDone
+from stateflow.scale.shuffle import OnDone, ShuffleByFiles
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -20,7 +20,7 @@ _here: dict[str, Any] = {}
 """What a process of a pool keeps between its jobs. Empty in the parent."""
 
 
-class Processes(ExchangeByFiles):
+class Processes(ShuffleByFiles):
     """Implements ``scale.engine.Engine`` with ``lanes`` processes, kept until the scope ends.
 
     ``connect`` is a module-level function, or a partial of one: each process has a connection of its own.

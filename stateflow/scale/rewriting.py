@@ -21,7 +21,7 @@ from stateflow.catalog.names import changelog_topic
 from stateflow.checkpoint.whole import find_base, with_base_slot
 from stateflow.clock import Clock, SystemClock
 from stateflow.log.base import Cluster
-from stateflow.log.settling import settled_ranges
+from stateflow.log.stable_ranges import stable_ranges
 from stateflow.operators.topology.topology import Topology
 from stateflow.record import TopicPartition
 from stateflow.runtime.opening.opening import Opener, StoreOpener
@@ -92,7 +92,7 @@ def outdated(cluster: Cluster, wiring: Wiring) -> Iterator[Outdated]:
             TopicPartition(topic, number) for number in range(wiring.catalog.partitions(entry.stage))
         ]
         counted: Counter[int] = Counter()
-        for source, log in settled_ranges(cluster, partitions).items():
+        for source, log in stable_ranges(cluster, partitions).items():
             base = find_base(cluster, wiring.catalog, entry.name, source, log, SystemClock())
             offsets = with_base_slot(log, base)
             for state in live_state(cluster, source, offsets, keys_max=_KEYS_MAX, base=base):

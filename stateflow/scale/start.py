@@ -24,7 +24,7 @@ from stateflow.clock import Clock
 from stateflow.errors import OldGenerationWritten
 from stateflow.log.base import Cluster
 from stateflow.log.reading import read_range
-from stateflow.log.settling import settled_ranges
+from stateflow.log.stable_ranges import stable_ranges
 from stateflow.record import OffsetRange, RecordBatch
 from stateflow.runtime.snapshots.cuts import abort_cut
 from stateflow.scale.absorb import (
@@ -34,12 +34,6 @@ from stateflow.scale.absorb import (
     merge_partition,
 )
 from stateflow.scale.auditing import audit_repartition
-from stateflow.scale.decided import (
-    decided_positions,
-    refuse_pending_replays,
-    refuse_torn_commits,
-    refuse_trimmed_logs,
-)
 from stateflow.scale.engine import Engine
 from stateflow.scale.first_commits import FirstCommit, first_commits, write_commit_records
 from stateflow.scale.generation import (
@@ -49,6 +43,12 @@ from stateflow.scale.generation import (
     fence_tasks,
     load_catalog,
     refuse_while_running,
+)
+from stateflow.scale.last_commits import (
+    last_positions,
+    refuse_pending_replays,
+    refuse_torn_commits,
+    refuse_trimmed_logs,
 )
 from stateflow.scale.moving import Moves, fix_moves
 from stateflow.scale.plan import make_plan
@@ -197,7 +197,7 @@ def _commit_inputs(cluster: Cluster, catalog: Catalog, entry: GenerationEntry) -
     commits: list[FirstCommit] = []
     for stage in catalog.stages:
         if catalog.is_rekeyed(stage):
-            positions = decided_positions(cluster, catalog, stage).values()
+            positions = last_positions(cluster, catalog, stage).values()
             lowest = merged_minimum([position.event_time for position in positions])
             event_times = dict.fromkeys(range(entry.partitions), lowest)
             commits += first_commits(cluster, catalog, stage, entry, event_times)
@@ -211,7 +211,7 @@ def _check_untouched(cluster: Cluster, app: str, moves: Moves) -> None:
     Touch records, with which the tuner makes idle partitions roll, are not state and are allowed.
     """
     refuse_while_running(cluster, app)
-    ends = settled_ranges(cluster, moves.ranges)
+    ends = stable_ranges(cluster, moves.ranges)
     for move in moves.topics:
         for old in move.partitions:
             added = OffsetRange(old.offsets.offset_next, ends[old.source].offset_next)

@@ -30,7 +30,6 @@ from stateflow.log.base import Cluster, Writer
 from stateflow.record import Headers, RecordBatch
 from stateflow.routing import RoutingTable
 from stateflow.scale.committed_chunks import commit_rows, committed_chunks
-from stateflow.scale.exchange import Inbox, Sending
 from stateflow.scale.layout import routing_keys
 from stateflow.scale.progress_group import (
     SliceProgress,
@@ -40,6 +39,7 @@ from stateflow.scale.progress_group import (
     slice_writer_id,
 )
 from stateflow.scale.ranges import ChangelogRange, RangeRead, keys_by_slice, slice_of
+from stateflow.scale.shuffle import Inbox, Sending
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class RangeJob:
 
     part: ChangelogRange
     slices: int
-    finders: dict[int, int]
+    receivers: dict[int, int]
     """The slices that are wanted, each with the number of the job that writes it."""
     memory_bytes_max: int
 
@@ -155,9 +155,9 @@ def send_state(cluster: Cluster, job: RangeJob) -> Sending[RangeRead]:
         for newest in newest_in_parts(batches, job.memory_bytes_max, columns.add):
             records += newest.records_total
             places = newest.entries
-            for number, keys in keys_by_slice(places, job.slices, job.finders.keys()).items():
+            for number, keys in keys_by_slice(places, job.slices, job.receivers.keys()).items():
                 rows = columns.rows(keys, [places[key] for key in keys])
-                yield job.finders[number], _ENCODER.encode(rows)
+                yield job.receivers[number], _ENCODER.encode(rows)
             columns.clear()
     return RangeRead(job.part.offsets.slots, records)
 

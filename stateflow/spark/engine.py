@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from stateflow.errors import JobFailed
 from stateflow.log.base import Cluster
-from stateflow.scale.exchange import Inbox, OnDone, Sending
+from stateflow.scale.shuffle import Inbox, OnDone, Sending
 from stateflow.spark.connection import Connection
-from stateflow.spark.exchange import exchange_on_spark
 from stateflow.spark.failure import Failure, last_line, result_or_failure
 from stateflow.spark.kept_connection import kept_cluster
 from stateflow.spark.reports import Reports, reports
+from stateflow.spark.shuffle import shuffle_on_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,22 +80,22 @@ class SparkEngine:
         spread = context.parallelize(list(jobs), len(jobs)).mapPartitions(task)
         return collected(spread.collect)
 
-    def exchange(
+    def shuffle(
         self,
         send: Callable[[Cluster, Sender], Sending[Sent]],
         senders: Sequence[Sender],
-        find: Callable[[Cluster, Job, Inbox], Result],
-        finders: Sequence[Job],
+        receive: Callable[[Cluster, Job, Inbox], Result],
+        receivers: Sequence[Job],
         on_done: OnDone | None = None,
     ) -> tuple[list[Sent], list[Result]]:
-        """One Spark task per sender and per finder, with Spark's shuffle in between. Raises as ``run``."""
-        if not senders or not finders:
+        """One Spark task per sender and per receiver, with Spark's shuffle in between. Raises as ``run``."""
+        if not senders or not receivers:
             return [], []
         context = self._session.sparkContext
         results = collected(
-            lambda: exchange_on_spark(context, self._connection, send, senders, find, finders, on_done)
+            lambda: shuffle_on_spark(context, self._connection, send, senders, receive, receivers, on_done)
         )
-        return results[len(finders) :], results[: len(finders)]
+        return results[len(receivers) :], results[: len(receivers)]
 
 
 def collected(collect: Callable[[], list[Any]]) -> list[Any]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.accumulators import Accumulator, AccumulatorParam
 
-from stateflow.scale.exchange import OnDone
+from stateflow.scale.shuffle import OnDone
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

@@ -12,8 +12,8 @@ from stateflow.codec.base import Codec
 from stateflow.duration import whole_ms
 from stateflow.state.counter import Counter
 from stateflow.state.decoded_value import DecodedValue
+from stateflow.state.expiring_list import ExpiringListOf
 from stateflow.state.expiry import Expiry
-from stateflow.state.forgetting_list import ForgettingListOf
 from stateflow.state.listof import ListOf
 from stateflow.state.mapof import MapOf, Prefix
 from stateflow.state.nested import NestedMapOf
@@ -138,7 +138,7 @@ def _bind_value(bound: Binding) -> Value[Any]:
 
 def _bind_list(bound: Binding) -> ListOf[Any]:
     if bound.expiry is not None:
-        return ForgettingListOf(bound.stored, bound.codec, bound.options.max_length)
+        return ExpiringListOf(bound.stored, bound.codec, bound.options.max_length)
     return ListOf(bound.store, bound.codec, bound.scope, bound.options.max_length)
 
 

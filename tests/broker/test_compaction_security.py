@@ -24,7 +24,7 @@ from stateflow.lab.network.guarded_broker import HOST, PASSWORD, USER, Guarded
 from stateflow.log.base import TopicSpec
 from stateflow.log.kafka import KafkaCluster, connect
 from stateflow.log.kafka.wire import WireConnection
-from stateflow.log.settling import settled_ranges
+from stateflow.log.stable_ranges import stable_ranges
 from stateflow.record import TopicPartition
 
 pytestmark = pytest.mark.broker
@@ -186,7 +186,7 @@ def test_whoever_may_only_write_is_not_told_who_has_transactions_open_and_can_en
             assert found.untold == frozenset({written})
             own.transactions.end("id", [written], None, commit=False)
             own.writer("id").close()  # which waits for it to be in the log
-        after = settled_ranges(free_cluster, [written])[written]
+        after = stable_ranges(free_cluster, [written])[written]
     assert after.offset_next == before.offset_next + 1, "a marker, and no record"
 
 

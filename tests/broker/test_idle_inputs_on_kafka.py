@@ -64,7 +64,7 @@ def test_what_is_held_back_is_shown_and_closes_at_the_end_of_the_input(site: Sit
     expected = feed(site, [[T0 + index * 5_000 for index in range(200)], [T0]])
     assert site.drained(TARGET).code == 0
     assert results(site) == [], "the second partition holds event time back, and is not idle"
-    (held,) = json.loads(site.type("workers", TARGET, "--json").out)["held_back"]
+    (held,) = json.loads(site.type("workers", TARGET, "--json").out)["slowest_inputs"]
     assert (held["source"], held["mark_ms"]) == (f"{site.name}-in[1]", T0)
     assert f"{site.name}-in[1]" in site.type("describe", TARGET, "--live").out
     refused = site.type("run", TARGET, "--end-of-input")
@@ -72,4 +72,4 @@ def test_what_is_held_back_is_shown_and_closes_at_the_end_of_the_input(site: Sit
     ended = site.type("run", TARGET, "--workers", "2", "--until-drained", "--end-of-input")
     assert ended.code == 0, ended.err
     assert sorted(results(site)) == sorted(expected.items()), "each window closes once"
-    assert json.loads(site.type("workers", TARGET, "--json").out)["held_back"] == []
+    assert json.loads(site.type("workers", TARGET, "--json").out)["slowest_inputs"] == []

@@ -288,7 +288,7 @@ class Fleet:
     @property
     def placement(self) -> Placement | None:
         """What the first living node has read."""
-        return self.alive[0].placing._exchange.membership.placement
+        return self.alive[0].placing._membership_log.membership.placement
 
     def where(self) -> dict[str, object]:
         """Who runs and copies what, for messages."""

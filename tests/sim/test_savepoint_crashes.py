@@ -13,7 +13,7 @@ from stateflow.checkpoint.objects import DirectoryObjects
 from stateflow.checkpoint.savepoints import Savepoint, find_savepoints
 from stateflow.errors import GenerationUnfinished, SavepointFailed
 from stateflow.failpoints import handled
-from stateflow.savepoint.beginning import abort_restore
+from stateflow.savepoint.target_generation import abort_restore
 from tests.sim.savepoint_world import World
 from tests.sim.test_savepoints import running, words
 

@@ -24,9 +24,9 @@ from stateflow.routing import RoutingTable
 from stateflow.scale import generation as generations
 from stateflow.scale.committed_chunks import ABORTED_CHUNKS_MAX
 from stateflow.scale.engine import InProcess
-from stateflow.scale.exchange import Inbox, PieceFile
 from stateflow.scale.ranges import ChangelogRange, changelog_ranges
 from stateflow.scale.settings import RangeSettings, ScaleSettings
+from stateflow.scale.shuffle import Inbox, PieceFile
 from stateflow.scale.start import start
 from stateflow.scale.state_move import RangeJob, SliceJob, send_state, write_slice
 from stateflow.scale.unread import UnreadMove, move_unread
@@ -292,7 +292,7 @@ def sent(cluster: MemoryCluster, parts: Sequence[ChangelogRange], folder: Path) 
     """What jobs over these sub-ranges send to one slice, in order."""
     file, places = PieceFile(folder), []
     for part in parts:
-        read = RangeJob(part=part, slices=1, finders={0: 0}, memory_bytes_max=1 << 20)
+        read = RangeJob(part=part, slices=1, receivers={0: 0}, memory_bytes_max=1 << 20)
         places += [file.add(piece) for _, piece in send_state(cluster, read)]
     file.close()
     assert len(places) == len(parts) > 5

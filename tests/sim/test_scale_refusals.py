@@ -117,10 +117,10 @@ class Stopped(Exception):
 class StoppingEngine(InProcess):
     """Stops before it runs the audit, after everything was moved."""
 
-    def exchange(self, send: Any, senders: Any, find: Any, finders: Any, on_done: Any = None) -> Any:
-        if find is not write_slice:
+    def shuffle(self, send: Any, senders: Any, receive: Any, receivers: Any, on_done: Any = None) -> Any:
+        if receive is not write_slice:
             raise Stopped
-        return super().exchange(send, senders, find, finders, on_done)
+        return super().shuffle(send, senders, receive, receivers, on_done)
 
 
 def stopped_half_way(cluster: MemoryCluster) -> WrittenApp:

@@ -34,9 +34,9 @@ class TamperingEngine(InProcess):
         super().__init__(cluster)
         self._spoil = spoil
 
-    def exchange(self, send: Any, senders: Any, find: Any, finders: Any, on_done: Any = None) -> Any:
-        results = super().exchange(send, senders, find, finders, on_done)
-        if find is write_slice:
+    def shuffle(self, send: Any, senders: Any, receive: Any, receivers: Any, on_done: Any = None) -> Any:
+        results = super().shuffle(send, senders, receive, receivers, on_done)
+        if receive is write_slice:
             self._spoil(self._cluster)
         return results
 

@@ -16,7 +16,7 @@ from stateflow.log.base import TopicSpec
 from stateflow.log.memory import MemoryCluster
 from stateflow.record import TopicPartition
 from stateflow.runtime.settings import WorkerSettings
-from stateflow.runtime.standby.mixing import refuse_mixed
+from stateflow.runtime.standby.placement_mode import refuse_mixed
 from stateflow.runtime.standby.records import (
     MemberRecord,
     create_membership_topic,

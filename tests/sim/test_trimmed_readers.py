@@ -17,9 +17,9 @@ from stateflow.log.forwarding import ForwardingWriter
 from stateflow.record import TopicPartition
 from stateflow.routing import RoutingTable
 from stateflow.scale.audit import AuditJob, audit_partition
-from stateflow.scale.decided import refuse_trimmed_logs
 from stateflow.scale.engine import InProcess
 from stateflow.scale.generation import preparing
+from stateflow.scale.last_commits import refuse_trimmed_logs
 from stateflow.scale.plan import make_plan
 from stateflow.scale.reading import live_state
 from stateflow.scale.settings import ScaleSettings

@@ -33,12 +33,12 @@ from stateflow.record import OffsetRange, TopicPartition
 from stateflow.routing import RoutingTable
 from stateflow.scale import generation as generations
 from stateflow.scale import progress
-from stateflow.scale.exchange import Inbox, Sending
 from stateflow.scale.progress import Progress
 from stateflow.scale.progress_group import SliceProgress
 from stateflow.scale.ranges import ChangelogRange, RangeRead
 from stateflow.scale.recover import RecoverSettings, recover
 from stateflow.scale.settings import RangeSettings, ScaleSettings
+from stateflow.scale.shuffle import Inbox, Sending
 from stateflow.scale.start import start
 from stateflow.scale.state_move import RangeJob, SliceDone, SliceJob, send_state, write_slice
 from stateflow.spark.connection import Connection
@@ -169,10 +169,10 @@ class KillingEngine(SparkEngine):
         super().__init__(session, connection)
         self._folder = str(folder)
 
-    def exchange(self, send: Any, senders: Any, find: Any, finders: Any, on_done: Any = None) -> Any:
-        if find is write_slice:
-            send, find = KilledReader(self._folder), KilledWriter(self._folder)
-        return super().exchange(send, senders, find, finders, on_done)
+    def shuffle(self, send: Any, senders: Any, receive: Any, receivers: Any, on_done: Any = None) -> Any:
+        if receive is write_slice:
+            send, receive = KilledReader(self._folder), KilledWriter(self._folder)
+        return super().shuffle(send, senders, receive, receivers, on_done)
 
 
 def test_killed_python_workers_are_replaced_and_count_once(
@@ -207,11 +207,13 @@ def test_readers_that_fail_for_good_let_no_slice_be_written(
     )
     parts = [OffsetRange(0, 10), OffsetRange(99_950, 99_960)]
     senders = [
-        RangeJob(part=ChangelogRange(source, part, None), slices=1, finders={0: 0}, memory_bytes_max=1 << 20)
+        RangeJob(
+            part=ChangelogRange(source, part, None), slices=1, receivers={0: 0}, memory_bytes_max=1 << 20
+        )
         for part in parts
     ]
     with pytest.raises(OffsetOutOfRange):
-        engine.exchange(send_state, senders, write_slice, [job])
+        engine.shuffle(send_state, senders, write_slice, [job])
     target = TopicPartition(f"{app.app}-target", 0)
     assert cluster.ranges([target], stable=False)[target] == OffsetRange(0, 0)
 

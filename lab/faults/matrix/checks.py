@@ -29,7 +29,7 @@ from stateflow.lab.faults.matrix.operations import Operation, Oracle, Tally
 from stateflow.lab.faults.matrix.site import IMAGES
 from stateflow.log.base import Cluster
 from stateflow.log.reading import read_ranges
-from stateflow.log.settling import settled_ranges
+from stateflow.log.stable_ranges import stable_ranges
 from stateflow.query.local import LocalState, opened_beside
 from stateflow.record import TopicPartition
 from stateflow.state.decoding import StoreDecoder
@@ -89,7 +89,7 @@ def _read(cluster: Cluster, topics: Sequence[str]) -> Logs:
     found = cluster.describe(topics)
     places = [TopicPartition(topic, p) for topic in topics for p in range(found[topic].partitions)]
     logs: Logs = {place: [] for place in places}
-    ranges = settled_ranges(cluster, places, _SETTLE_SECONDS)
+    ranges = stable_ranges(cluster, places, _SETTLE_SECONDS)
     with closing(cluster.reader()) as reader:
         for batch in read_ranges(reader, ranges):
             logs[batch.source] += zip(batch.offsets, batch.keys, batch.values, strict=True)

@@ -12,7 +12,7 @@ from stateflow.lab.faults.planted.planting import replaced
 from stateflow.operators.classes.operator_step import OperatorStep
 from stateflow.operators.windows.lateness import Lateness
 from stateflow.record import RecordBatch, TopicPartition
-from stateflow.runtime.event_time.silence import Silence
+from stateflow.runtime.event_time.idleness import IdleSources
 from stateflow.runtime.event_time.watermarks import Watermarks
 from stateflow.runtime.task.task import Task
 
@@ -34,12 +34,12 @@ def idle_for_ever() -> Iterator[None]:
 @contextmanager
 def idle_behind() -> Iterator[None]:
     """An input that was not read for a while is idle, whether or not it has more to give."""
-    real = Silence.fallen_idle
+    real = IdleSources.fallen_idle
 
-    def blind(silence: Silence, _position: Callable[[TopicPartition], int]) -> list[TopicPartition]:
+    def blind(silence: IdleSources, _position: Callable[[TopicPartition], int]) -> list[TopicPartition]:
         return real(silence, lambda _: _FURTHER_THAN_ANY)
 
-    with replaced((Silence, "fallen_idle", blind)):
+    with replaced((IdleSources, "fallen_idle", blind)):
         yield
 
 

@@ -11,7 +11,7 @@ from stateflow.codec.scalar import Bytes
 from stateflow.operators.classes.operator import Context, OperatorClass
 from stateflow.operators.classes.operator_step import OperatorStep
 from stateflow.operators.joins.interval_join import LEFT
-from stateflow.operators.order.waiting import Waited, WaitingOperator, at_own_times, last_due_ms
+from stateflow.operators.order.event_time_buffer import Buffered, BufferingOperator, at_own_times, last_due_ms
 from stateflow.operators.steps.context import StageContext
 from stateflow.operators.steps.guard import Guard
 from stateflow.operators.tables.table_readers import TableReader
@@ -36,7 +36,7 @@ class AsOfRules:
         return self.grace_ms + 1
 
 
-class AsOfJoin(WaitingOperator):
+class AsOfJoin(BufferingOperator):
     """Base of the operators of such joins: each record waits until the table is known as of its time."""
 
     rules: AsOfRules
@@ -47,7 +47,7 @@ class AsOfJoin(WaitingOperator):
         """Keep the record until its time has come."""
         self.keep(value, ctx)
 
-    def release(self, rows: list[Waited], ctx: Context[Any]) -> None:
+    def release(self, rows: list[Buffered], ctx: Context[Any]) -> None:
         """Join the records whose time has come."""
         for at_ms, value, headers in rows:
             found = self.table.get(self.key.key, at_ms)

@@ -17,7 +17,7 @@ from stateflow.codec.scalar import Bytes
 from stateflow.operators.classes.operator import Context, Operator, OperatorClass
 from stateflow.operators.classes.operator_step import OperatorStep
 from stateflow.operators.joins.intervals import Within
-from stateflow.operators.order.waiting import at_own_times, first_at, next_entry, time_of
+from stateflow.operators.order.event_time_buffer import at_own_times, first_at, next_entry, time_of
 from stateflow.operators.steps.context import StageContext
 from stateflow.operators.steps.error_policy import LatePolicy
 from stateflow.operators.steps.guard import Guard

@@ -14,7 +14,7 @@ from stateflow.codec.scalar import Bytes
 from stateflow.codec.structured import Plain
 from stateflow.operators.classes.operator import Context, OperatorClass
 from stateflow.operators.classes.operator_step import OperatorStep
-from stateflow.operators.order.waiting import Waited, WaitingOperator, at_own_times, last_due_ms
+from stateflow.operators.order.event_time_buffer import Buffered, BufferingOperator, at_own_times, last_due_ms
 from stateflow.operators.stateful.stateful import operator_node
 from stateflow.operators.steps.context import StageContext
 from stateflow.operators.steps.error_policy import LatePolicy, Policy, check_late_policy, dead_letter_topics
@@ -42,7 +42,7 @@ class OrderRules:
         return self.grace_ms + 1
 
 
-class InOrder(WaitingOperator):
+class InOrder(BufferingOperator):
     """Base of such operators: passes on a key's records by time, then by the tie-break, then as they came."""
 
     rules: OrderRules
@@ -51,7 +51,7 @@ class InOrder(WaitingOperator):
         """Wait."""
         self.keep(value, ctx)
 
-    def release(self, rows: list[Waited], ctx: Context[Any]) -> None:
+    def release(self, rows: list[Buffered], ctx: Context[Any]) -> None:
         """Those whose time has come, in order."""
         tie_break = self.rules.tie_break
         if tie_break is not None:
@@ -59,7 +59,7 @@ class InOrder(WaitingOperator):
         for at_ms, value, headers in rows:
             ctx.emit(value, timestamp_ms=at_ms, headers=headers or None)
 
-    def _tied(self, rows: list[Waited], tie_break: Callable[[Any], Any]) -> Iterator[Waited]:
+    def _tied(self, rows: list[Buffered], tie_break: Callable[[Any], Any]) -> Iterator[Buffered]:
         """Rows by time and tie-break, without those that have none, or none that can be compared."""
         for _, same in groupby(rows, key=_time_of_row):
             ranked = [(rank, row) for row in same for rank in self.guard.one_of_several(tie_break, row.value)]
@@ -70,11 +70,11 @@ class InOrder(WaitingOperator):
                     self.guard.one_of_several(_fail, error)
 
 
-def _time_of_row(row: Waited) -> int:
+def _time_of_row(row: Buffered) -> int:
     return row.at_ms
 
 
-def _rank(ranked: tuple[Any, Waited]) -> Any:
+def _rank(ranked: tuple[Any, Buffered]) -> Any:
     return ranked[0]
 
 

@@ -18,7 +18,7 @@ from stateflow.codec.scalar import Bytes
 from stateflow.codec.structured import MsgPackOf, Plain
 from stateflow.operators.classes.operator import Context, Operator, OperatorClass
 from stateflow.operators.classes.operator_step import OperatorStep
-from stateflow.operators.order.waiting import at_own_times, last_due_ms, next_entry, time_of
+from stateflow.operators.order.event_time_buffer import at_own_times, last_due_ms, next_entry, time_of
 from stateflow.operators.patterns.match import Match
 from stateflow.operators.patterns.matching import Begun, Matcher, Offered, Taken
 from stateflow.operators.patterns.patterns import AfterMatch, Pattern, SkipTo

@@ -15,7 +15,7 @@ from stateflow.operators.steps.headers import with_own_headers
 from stateflow.operators.steps.marks import running_marks, sent_marks
 from stateflow.operators.steps.rows import where, with_values, without
 from stateflow.operators.steps.step import Step
-from stateflow.operators.topics.ahead import AheadLimit
+from stateflow.operators.topics.future_records import AheadLimit
 from stateflow.record import RecordBatch
 
 EventTime = Callable[[Any], "int | datetime"]

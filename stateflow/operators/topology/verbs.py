@@ -21,7 +21,7 @@ from stateflow.operators.steps.error_policy import (
 from stateflow.operators.steps.fields import Pick, picker
 from stateflow.operators.steps.guard import Guard
 from stateflow.operators.steps.step import Environment, Step
-from stateflow.operators.topics.ahead import AheadLimit
+from stateflow.operators.topics.future_records import AheadLimit
 from stateflow.operators.topics.handover import Handover
 from stateflow.operators.topics.rekey_and_sinks import (
     ChoiceStep,

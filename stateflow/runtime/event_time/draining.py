@@ -18,7 +18,7 @@ from typing import Protocol
 
 from stateflow.errors import StateflowError
 from stateflow.log.base import Cluster
-from stateflow.runtime.event_time.held_back import held_back
+from stateflow.runtime.event_time.slowest_inputs import slowest_inputs
 from stateflow.runtime.task.wiring import Wiring
 from stateflow.runtime.worker.lag import InputLag, application_lag
 
@@ -160,7 +160,7 @@ class Drain:
             busy = [worker.worker or "this worker" for worker in workers if worker.tasks is None]
             yield f"all input is read, {', '.join(busy) or 'no worker'} has timers or watermarks to send"
         try:
-            waiting = held_back(self._cluster, self._wiring.catalog)
+            waiting = slowest_inputs(self._cluster, self._wiring.catalog)
         except StateflowError as error:  # it is only to be told: the drain itself may go on
             yield f"what holds event time back cannot be seen ({error})"
             return

@@ -25,8 +25,8 @@ from stateflow.log.transactions import LastTransaction
 from stateflow.record import TopicPartition
 from stateflow.runtime.opening.claims import Claim, ClaimsLog
 from stateflow.runtime.opening.fenced import writer_of_id
+from stateflow.runtime.opening.hanging_transactions import HangingTransactions
 from stateflow.runtime.opening.inline import InlineExecutor
-from stateflow.runtime.opening.left_open import LeftOpenTransactions
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.task.rotating_producer import RotatingProducer, second_id
 from stateflow.runtime.task.wiring import TaskWiring
@@ -54,7 +54,7 @@ class Fencing:
 
     def predecessors(self, wiring: TaskWiring, claim: Claim | None) -> Predecessors:
         """Those who may have written for a task; ``claim`` is the caller's own, if it shares a writer."""
-        return Predecessors(self, LeftOpenTransactions(self._cluster, wiring), wiring, claim)
+        return Predecessors(self, HangingTransactions(self._cluster, wiring), wiring, claim)
 
     def writer(self, wiring: TaskWiring) -> Writer:
         """A writer by the task's own id, whose predecessors are fenced."""
@@ -128,7 +128,7 @@ class Predecessors:
     """Those who may have written for one task. To be made before the fence; its methods are called in this order."""
 
     def __init__(
-        self, fencing: Fencing, left_open: LeftOpenTransactions, wiring: TaskWiring, claim: Claim | None
+        self, fencing: Fencing, left_open: HangingTransactions, wiring: TaskWiring, claim: Claim | None
     ) -> None:
         self._fencing = fencing
         self._left_open = left_open

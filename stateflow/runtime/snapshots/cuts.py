@@ -42,7 +42,7 @@ from stateflow.failpoints import reach
 from stateflow.log.base import Cluster
 from stateflow.record import RecordBatch, TopicPartition
 from stateflow.redaction import shown
-from stateflow.runtime.snapshots.cut_marks import divided
+from stateflow.runtime.snapshots.barriers import divided
 from stateflow.runtime.task.commit import InputGroup
 from stateflow.runtime.task.task import Task
 from stateflow.runtime.task.wiring import TaskWiring

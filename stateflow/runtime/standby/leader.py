@@ -13,9 +13,9 @@ from stateflow.clock import Clock
 from stateflow.errors import ProducerFenced, TransactionAborted
 from stateflow.failpoints import reach
 from stateflow.log.base import Cluster, Writer
-from stateflow.log.settling import settled_ranges
+from stateflow.log.stable_ranges import stable_ranges
 from stateflow.runtime.standby.assignment import Assignment, Shape, assign
-from stateflow.runtime.standby.exchange import Exchange
+from stateflow.runtime.standby.membership_log import MembershipLog
 from stateflow.runtime.standby.records import (
     MemberRecord,
     Placement,
@@ -47,7 +47,7 @@ class Leader:
         app: str,
         generation: int,
         shape: Shape,
-        exchange: Exchange,
+        membership_log: MembershipLog,
         settle_seconds: float,
         clock: Clock,
     ) -> None:
@@ -55,7 +55,7 @@ class Leader:
         self._app = app
         self._generation = generation
         self._shape = shape
-        self._exchange = exchange
+        self._membership_log = membership_log
         self._settle_seconds = settle_seconds
         self._clock = clock
         self._writer: Writer | None = None
@@ -72,14 +72,14 @@ class Leader:
         if not (news or is_due):
             return
         self._take_the_lead()
-        if self._exchange.offset_next < self._known_next:
+        if self._membership_log.offset_next < self._known_next:
             return
         self._asked_seconds = now_seconds
         self._ask_who_is_there(now_seconds)
         live = self._live()
         if not live or self._must_wait(live, now_seconds):
             return
-        before = self._exchange.membership.placement
+        before = self._membership_log.membership.placement
         if before is not None and before.generation != self._generation:
             before = None
         made = assign(self._shape, live, before)
@@ -100,14 +100,14 @@ class Leader:
         if self._writer is None:
             self._writer = self._cluster.writer(placing_id(self._app))
             place = membership_partition(self._app)
-            self._known_next = settled_ranges(self._cluster, [place])[place].offset_next
+            self._known_next = stable_ranges(self._cluster, [place])[place].offset_next
             _LOG.info("This worker places the tasks of %s.", self._app)
 
     def _ask_who_is_there(self, now_seconds: float) -> None:
         ids = frozenset(self._cluster.group_members(self._app))
         if ids != self._ids:
             self._ids, self._changed_seconds = ids, now_seconds
-        known = names_by_id(self._exchange.membership.members)
+        known = names_by_id(self._membership_log.membership.members)
         self._strangers = {
             member: self._strangers.get(member, now_seconds) for member in ids if member not in known
         }
@@ -115,7 +115,7 @@ class Leader:
     def _live(self) -> dict[str, MemberRecord]:
         return {
             name: record
-            for name, record in self._exchange.membership.members.items()
+            for name, record in self._membership_log.membership.members.items()
             if record.member_id in self._ids and record.generation == self._generation
         }
 
@@ -123,7 +123,7 @@ class Leader:
         """Wait for members that have not introduced themselves, and at the very beginning for others to join."""
         if any(now_seconds - seen < _INTRODUCTION_SECONDS for seen in self._strangers.values()):
             return True
-        before = self._exchange.membership.placement
+        before = self._membership_log.membership.placement
         is_beginning = before is None or not any(live[name].held for name in before.members if name in live)
         return is_beginning and now_seconds - self._changed_seconds < self._settle_seconds
 
@@ -173,7 +173,7 @@ class Leader:
             told = set() if before is None else {before.active.get(task, name), *before.former.get(task, ())}
             if before is not None and before.active.get(task) == name:
                 since[task] = before.since.get(task, before.number)
-            members = self._exchange.membership.members
+            members = self._membership_log.membership.members
             unheard = {other for other in told & ids.keys() - {name} if members[other].followed < since[task]}
             if unheard:
                 former[task] = tuple(sorted(unheard))
@@ -195,7 +195,7 @@ class Leader:
             len(placement.warmup),
             sum(map(len, placement.standby.values())),
         )
-        wished = max(record.standby_replicas for record in self._exchange.membership.members.values())
+        wished = max(record.standby_replicas for record in self._membership_log.membership.members.values())
         short = sum(len(placement.standby.get(task, ())) < wished for task in self._shape.stateful)
         if short:
             _LOG.warning(

@@ -27,8 +27,8 @@ from stateflow.log.base import Cluster
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.standby.assignment import Shape
 from stateflow.runtime.standby.copies import StandbyCopies
-from stateflow.runtime.standby.exchange import Exchange
 from stateflow.runtime.standby.leader import Leader
+from stateflow.runtime.standby.membership_log import MembershipLog
 from stateflow.runtime.standby.records import (
     CopyReport,
     MemberRecord,
@@ -106,13 +106,13 @@ class Placing:
         self._app = wiring.topology.app
         self._generation = wiring.generation
         self._tasks: Mapping[str, TaskWiring] = {task.id: task for task in wiring.tasks()}
-        self._exchange = Exchange(cluster, self._app)
+        self._membership_log = MembershipLog(cluster, self._app)
         self._leader = Leader(
             cluster,
             self._app,
             self._generation,
             shape_of(wiring),
-            self._exchange,
+            self._membership_log,
             settings.placement_settle_seconds,
             clock,
         )
@@ -152,7 +152,7 @@ class Placing:
     def turn(self, timeout_seconds: float) -> None:
         """Read, do what was decided, say what is new, and decide if it is this worker's to decide."""
         try:
-            news = self._exchange.read(timeout_seconds)
+            news = self._membership_log.read(timeout_seconds)
             told = self._told
             if not told.member_id:
                 self._desired = Desired()
@@ -177,7 +177,7 @@ class Placing:
             if self._record is not None:
                 self._say_goodbye(self._record)
         finally:
-            self._exchange.close()
+            self._membership_log.close()
 
     # --- inside -------------------------------------------------------------------------------------
 
@@ -186,12 +186,12 @@ class Placing:
 
     def _settle_doubt(self, told: Told) -> None:
         if self._is_doubted and told.member_id in self._cluster.group_members(self._app):
-            placement = self._exchange.membership.placement
+            placement = self._membership_log.membership.placement
             if placement is not None and placement.members.get(self._name(told)) == told.member_id:
                 self._is_doubted = False
 
     def _follow(self, told: Told) -> None:
-        placement = self._exchange.membership.placement
+        placement = self._membership_log.membership.placement
         name = self._name(told)
         if placement is None or placement.generation != self._generation:
             self._desired = Desired()
@@ -201,7 +201,7 @@ class Placing:
             return
         others = [
             record
-            for other, record in self._exchange.membership.members.items()
+            for other, record in self._membership_log.membership.members.items()
             if other != name and placement.members.get(other) == record.member_id
         ]
         active = placement.active_of(name)
@@ -266,7 +266,7 @@ class Placing:
             written_ms=self._clock.now_ms(),
         )
         reach("placing.before_report")
-        self._exchange.write(*encode_member(self._record))
+        self._membership_log.write(*encode_member(self._record))
         reach("placing.after_report")
         self._said, self._said_seconds = news, now_seconds
 
@@ -293,7 +293,7 @@ class Placing:
         self._cleaned_seconds = now_seconds
         here = [
             name
-            for name, record in self._exchange.membership.members.items()
+            for name, record in self._membership_log.membership.members.items()
             if record.disk == self._place.disk and placement.members.get(name) == record.member_id
         ]
         wanted = set(told.held).union(
@@ -304,12 +304,12 @@ class Placing:
     def _say_goodbye(self, record: MemberRecord) -> None:
         try:
             if self._settings.member is None:
-                self._exchange.write(*encode_departure(record.name))
+                self._membership_log.write(*encode_departure(record.name))
                 return
             copies = tuple(
                 CopyReport(task=copy.task, state="kept", lag_slots=copy.lag_slots) for copy in record.copies
             )
-            self._exchange.write(*encode_member(msgspec.structs.replace(record, copies=copies)))
+            self._membership_log.write(*encode_member(msgspec.structs.replace(record, copies=copies)))
         except BrokerUnreachable as error:
             _LOG.warning("Cannot tell the other workers that this one leaves: %s", error)
 

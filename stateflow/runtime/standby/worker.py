@@ -21,8 +21,8 @@ from stateflow.runtime.standby.placing import Placing, Told
 from stateflow.runtime.standby.records import membership_partition
 from stateflow.runtime.task.wiring import Wiring
 from stateflow.runtime.worker.observing import WorkerObserver
+from stateflow.runtime.worker.status_reports import StatusReports
 from stateflow.runtime.worker.worker import Worker
-from stateflow.runtime.worker.worker_news import WorkerNews
 
 _LOG = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class PlacedWorker(Worker):
         placing: Placing,
         observer: WorkerObserver | None = None,
         cuts: Cuts | None = None,
-        news: WorkerNews | None = None,
+        news: StatusReports | None = None,
     ) -> None:
         self._placing = placing
         self._board = membership_partition(wiring.topology.app)

@@ -20,7 +20,7 @@ from stateflow.runtime.event_time.untimely import UntimelyRecords
 from stateflow.runtime.event_time.watermarks import Watermarks
 from stateflow.runtime.opening.replay import Replay
 from stateflow.runtime.opening.takeover import CommitSequence
-from stateflow.runtime.snapshots.cut_marks import send_barriers, split_at_marks
+from stateflow.runtime.snapshots.barriers import send_barriers, split_at_marks
 from stateflow.runtime.task.commit import (
     EpochCommit,
     EventTimeNews,

@@ -31,9 +31,9 @@ from stateflow.runtime.worker.lag import source_ends
 from stateflow.runtime.worker.observing import WorkerObserver
 from stateflow.runtime.worker.outage_exit import OutageExit
 from stateflow.runtime.worker.signals import check_not_interrupted, stopped_by_signals
+from stateflow.runtime.worker.status_reports import StatusReports
 from stateflow.runtime.worker.supervisor import stop_with_parent
 from stateflow.runtime.worker.worker import Worker
-from stateflow.runtime.worker.worker_news import WorkerNews
 from stateflow.store.directory import task_directory
 from stateflow.store.rocks import RocksResources, RocksTaskStores
 
@@ -158,7 +158,7 @@ def _made(
     cuts = Cuts(cluster, wiring.topology.app, clock, cut_folder(cluster, settings), allowed)
     stack.enter_context(cuts)
     name = settings.member or f"{socket.gethostname()}-{os.getpid()}"
-    news = WorkerNews(cluster, wiring.topology.app, name, clock)
+    news = StatusReports(cluster, wiring.topology.app, name, clock)
     if copies is None:
         return Worker(cluster, wiring, open_stores, settings, clock, observer, cuts=cuts, news=news)
     placing = placing_on_disk(cluster, wiring, settings, copies, clock)

@@ -18,7 +18,7 @@ from stateflow.failpoints import reach
 from stateflow.log.base import Cluster, GroupConsumer
 from stateflow.record import RecordBatch, TopicPartition
 from stateflow.runtime.event_time.draining import QuietListener
-from stateflow.runtime.event_time.silence import Silence
+from stateflow.runtime.event_time.idleness import IdleSources
 from stateflow.runtime.opening.opening import OpenedTask, Opener, StoreOpener
 from stateflow.runtime.opening.shared_writers import writers_of
 from stateflow.runtime.opening.starting import StartingTasks
@@ -28,13 +28,13 @@ from stateflow.runtime.task.task import Task
 from stateflow.runtime.task.wiring import Wiring
 from stateflow.runtime.worker.commits import COMMITS_PER_TURN_MAX, Commits, RunningTask
 from stateflow.runtime.worker.intake import Intake
-from stateflow.runtime.worker.letting_go import LettingGo
 from stateflow.runtime.worker.memory import TaskMemory
 from stateflow.runtime.worker.observing import WorkerObserver
 from stateflow.runtime.worker.pace import CommitPace
 from stateflow.runtime.worker.purge import Purge
+from stateflow.runtime.worker.release import TaskRelease
 from stateflow.runtime.worker.slices import turn_seconds
-from stateflow.runtime.worker.worker_news import WorkerNews
+from stateflow.runtime.worker.status_reports import StatusReports
 
 _LOG = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class Worker:
         observer: WorkerObserver | None = None,
         openings: Executor | None = None,
         cuts: Cuts | None = None,
-        news: WorkerNews | None = None,
+        news: StatusReports | None = None,
     ) -> None:
         self._cuts = cuts
         self._news = news
@@ -74,9 +74,9 @@ class Worker:
         opener = Opener(cluster, open_stores, settings, clock, observer, self._writers)
         self._starting = StartingTasks(opener, settings, clock, openings)
         self._purge = Purge(cluster, settings.purge_interval_seconds, clock)
-        self._silence = Silence(cluster, settings.idle_seconds, clock)
-        held = self._memory, self._silence
-        self._leaving = LettingGo(self._commits, self._starting, self._writers, *held, observer)
+        self._idle_sources = IdleSources(cluster, settings.idle_seconds, clock)
+        held = self._memory, self._idle_sources
+        self._leaving = TaskRelease(self._commits, self._starting, self._writers, *held, observer)
         self._stopping = False
         self.quiet_listener: QuietListener | None = None
         self._said_quiet: int | None = None
@@ -130,7 +130,7 @@ class Worker:
         for primary, opened in self._starting.ready():
             self._start(primary, opened)
         self._start_again(self._commits.without_writer(self._tasks))
-        for source in self._silence.fallen_idle(self._intake.position):
+        for source in self._idle_sources.fallen_idle(self._intake.position):
             self._become_idle(source)
         for primary in list(self._tasks):
             if primary in self._tasks:  # another has not just cost it its epoch
@@ -216,7 +216,7 @@ class Worker:
         reach("handover.before_start")
         opened.task.context.host_is_stopping = lambda: self._stopping
         self._intake.start(opened.starts, opened.task.context.records_at_once)
-        self._silence.begin(opened.task.wiring.sources)
+        self._idle_sources.begin(opened.task.wiring.sources)
         _LOG.info("Task %s is running from %s.", opened.task.wiring.id, opened.starts_text)
         if self._observer is not None:
             self._observer.on_running(opened.task.wiring.id)
@@ -229,10 +229,10 @@ class Worker:
             if left_seconds <= 0:
                 break
             self._process(source, left_seconds)
-            self._silence.heard([source])
+            self._idle_sources.heard([source])
             now_seconds = self._clock.monotonic_seconds()
         self._intake.end_turn()
-        self._silence.heard(self._intake.sources)
+        self._idle_sources.heard(self._intake.sources)
 
     def _process(self, source: TopicPartition, seconds: float) -> None:
         """Process as many of an input's records as fit into a time, at least one that need not wait for timers."""

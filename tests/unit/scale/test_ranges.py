@@ -67,13 +67,13 @@ def test_each_live_entry_is_written_once(
         RangeJob(
             part=part,
             slices=slices,
-            finders={number: number for number in range(slices)},
+            receivers={number: number for number in range(slices)},
             memory_bytes_max=memory_bytes_max,
         )
         for source in LOGS
         for part in changelog_ranges(source, logs[source], None, slots_each)
     ]
-    finders = [
+    receivers = [
         SliceJob(
             app="shop",
             generation=1,
@@ -87,7 +87,7 @@ def test_each_live_entry_is_written_once(
         )
         for number in range(slices)
     ]
-    _, done = InProcess(cluster, 2).exchange(send_state, senders, write_slice, finders)
+    _, done = InProcess(cluster, 2).shuffle(send_state, senders, write_slice, receivers)
     expected = live[0] | live[1]
     found = {}
     for partition, log in cluster.ranges([TopicPartition("new", number) for number in range(3)]).items():
@@ -159,7 +159,7 @@ def test_large_values_make_small_ranges_and_many_slices() -> None:
     assert size_bytes / limits.slices(slots, size_bytes, 2) <= limits.chunk_bytes_max
 
 
-def test_files_of_an_exchange_are_gone_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_of_a_shuffle_are_gone_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
     with TemporaryDirectory() as folder:
         monkeypatch.setattr("tempfile.tempdir", folder)
         test_each_live_entry_is_written_once.hypothesis.inner_test(5, 20, 3, 1 << 20, 1 << 20)  # type: ignore[attr-defined]

@@ -21,7 +21,7 @@ from stateflow.runtime.worker.lag import InputLag, application_lag, stage_inputs
 
 
 @dataclass(frozen=True, slots=True)
-class HeldBack:
+class SlowestInput:
     """A task whose event time waits for one of its inputs while others are further."""
 
     task: str
@@ -57,7 +57,9 @@ class HeldBack:
         return f"event time of {self.task} is {stands}: it waits for {self.source}{through}, {where}; {state}"
 
 
-def held_back(cluster: Cluster, catalog: Catalog, lags: list[InputLag] | None = None) -> list[HeldBack]:
+def slowest_inputs(
+    cluster: Cluster, catalog: Catalog, lags: list[InputLag] | None = None
+) -> list[SlowestInput]:
     """Every task that waits for one input while another is further, upstream first."""
     looked = _Look(catalog, _event_times(cluster, catalog))
     behind = application_lag(cluster, catalog) if lags is None else lags
@@ -84,7 +86,7 @@ class _Look:
             for partition in range(catalog.partitions(stage))
         }
 
-    def held(self, slots: Mapping[TopicPartition, int]) -> list[HeldBack]:
+    def held(self, slots: Mapping[TopicPartition, int]) -> list[SlowestInput]:
         """Those that wait."""
         found = []
         for task in self._tasks:
@@ -98,7 +100,7 @@ class _Look:
             if least.mark_ms < furthest.mark_ms and source is not None:
                 reached_ms = self._event_times[task].reached_ms
                 found.append(
-                    HeldBack(
+                    SlowestInput(
                         task,
                         reached_ms,
                         least.waits_for,

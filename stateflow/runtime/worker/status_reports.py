@@ -78,7 +78,7 @@ class _Kind(Generic[_Fact]):
         return told != fact or now_seconds - told_seconds >= self._repeat_seconds
 
 
-class WorkerNews:
+class StatusReports:
     """Used by the poll thread. An application with nothing to tell writes nothing, and has no such topic for it."""
 
     def __init__(self, cluster: Cluster, app: str, worker: str, clock: Clock) -> None:

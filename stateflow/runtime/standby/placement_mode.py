@@ -5,8 +5,8 @@ from __future__ import annotations
 from stateflow.catalog.names import members_topic
 from stateflow.errors import StillRunning
 from stateflow.log.base import Cluster
-from stateflow.log.settling import settled_ranges
-from stateflow.runtime.standby.exchange import Exchange
+from stateflow.log.stable_ranges import stable_ranges
+from stateflow.runtime.standby.membership_log import MembershipLog
 from stateflow.runtime.standby.records import MembershipTopic, membership_partition, names_by_id
 
 _READ_SECONDS = 0.2
@@ -20,15 +20,15 @@ def read_membership(cluster: Cluster, app: str) -> MembershipTopic | None:
     if members_topic(app) not in cluster.describe([members_topic(app)]):
         return None
     place = membership_partition(app)
-    end = settled_ranges(cluster, [place])[place].offset_next
-    exchange = Exchange(cluster, app)
+    end = stable_ranges(cluster, [place])[place].offset_next
+    membership_log = MembershipLog(cluster, app)
     try:
-        exchange.read(0)
-        while exchange.offset_next < end:
-            exchange.read(_READ_SECONDS)
+        membership_log.read(0)
+        while membership_log.offset_next < end:
+            membership_log.read(_READ_SECONDS)
     finally:
-        exchange.close()
-    return exchange.membership
+        membership_log.close()
+    return membership_log.membership
 
 
 def refuse_mixed(cluster: Cluster, app: str, *, placed: bool) -> None:

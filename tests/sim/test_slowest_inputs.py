@@ -11,7 +11,7 @@ import pytest
 import stateflow as sf
 from stateflow.record import TopicPartition
 from stateflow.runtime.event_time.draining import Drain, Quiet
-from stateflow.runtime.event_time.held_back import HeldBack, held_back
+from stateflow.runtime.event_time.slowest_inputs import SlowestInput, slowest_inputs
 from stateflow.testing import TestDriver
 
 T0 = 1_704_067_200_000
@@ -27,8 +27,8 @@ def counting() -> tuple[TestDriver, Any]:
     return TestDriver(app, partitions=2), source
 
 
-def held(driver: TestDriver) -> list[HeldBack]:
-    return held_back(driver.cluster, driver._wiring.catalog)
+def held(driver: TestDriver) -> list[SlowestInput]:
+    return slowest_inputs(driver.cluster, driver._wiring.catalog)
 
 
 def send(driver: TestDriver, partition: int, timestamp_ms: int) -> None:
@@ -45,7 +45,7 @@ def test_the_partition_that_is_behind_is_named_in_all_stages_until_it_is_idle() 
     send(driver, 1, T0)
     send(driver, 0, T0 + 10 * MINUTE)
     (first, *rest) = held(driver)
-    assert first == HeldBack("by-k-0", T0, "a-1", TopicPartition("a", 1), T0, T0 + 10 * MINUTE, 0)
+    assert first == SlowestInput("by-k-0", T0, "a-1", TopicPartition("a", 1), T0, T0 + 10 * MINUTE, 0)
     assert first.sentence == (
         "event time of by-k-0 is 2024-01-01 00:00:00.000+00:00: it waits for a[1] (through a-1), which is at"
         " 2024-01-01 00:00:00.000+00:00, 0:10:00 behind the furthest; read to its end and not idle"

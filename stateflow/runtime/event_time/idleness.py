@@ -32,7 +32,7 @@ class _Source:
     is_idle: bool = False
 
 
-class Silence:
+class IdleSources:
     """When each source partition that a worker reads was last heard, and which of them are idle."""
 
     def __init__(self, cluster: Cluster, idle_seconds: float, clock: Clock) -> None:

@@ -22,7 +22,7 @@ _RELEASE = "release"
 Waiting = MapOf[bytes, Any]
 
 
-class Waited(NamedTuple):
+class Buffered(NamedTuple):
     """A record whose time has come."""
 
     at_ms: int
@@ -30,7 +30,7 @@ class Waited(NamedTuple):
     headers: Headers
 
 
-class WaitingOperator(Operator[Any, Any, Any]):
+class BufferingOperator(Operator[Any, Any, Any]):
     """Base of operators that keep each record until event time is ``waits_ms`` past it. Subclasses declare the map."""
 
     waits_ms: int
@@ -54,12 +54,12 @@ class WaitingOperator(Operator[Any, Any, Any]):
         ready = self.waiting.range(None, first_at(after_ms))
         for entry, _ in ready:
             self.waiting.remove(entry)
-        self.release([Waited(time_of(entry), value, headers_in(entry)) for entry, value in ready], ctx)
+        self.release([Buffered(time_of(entry), value, headers_in(entry)) for entry, value in ready], ctx)
         for entry, _ in self.waiting.range(limit=1):
             ctx.timer(_RELEASE, at=time_of(entry) + self.waits_ms)
 
     @abstractmethod
-    def release(self, rows: list[Waited], ctx: Context[Any]) -> None:
+    def release(self, rows: list[Buffered], ctx: Context[Any]) -> None:
         """Pass on records, in the order of time and then of arrival."""
 
 

@@ -17,7 +17,7 @@ from itertools import groupby
 from stateflow.checkpoint.tails import read_tails
 from stateflow.errors import OffsetsPending
 from stateflow.log.base import Cluster, Committed
-from stateflow.log.settling import settled_ranges
+from stateflow.log.stable_ranges import stable_ranges
 from stateflow.log.transactions import LastTransaction, LeftOpen
 from stateflow.record import TopicPartition
 from stateflow.runtime.task.wiring import TaskWiring
@@ -25,7 +25,7 @@ from stateflow.runtime.task.wiring import TaskWiring
 _LOG = logging.getLogger(__name__)
 
 
-class LeftOpenTransactions:
+class HangingTransactions:
     """What a task's predecessors have left open. Made before the fence, used after it."""
 
     def __init__(self, cluster: Cluster, wiring: TaskWiring) -> None:
@@ -84,7 +84,7 @@ class LeftOpenTransactions:
 
     def _settles(self) -> bool:
         try:
-            settled_ranges(self._cluster, self._changelogs, self.settle_seconds)
+            stable_ranges(self._cluster, self._changelogs, self.settle_seconds)
         except OffsetsPending:
             return False
         return True

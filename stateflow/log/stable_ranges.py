@@ -16,7 +16,7 @@ from stateflow.record import OffsetRange, TopicPartition
 _PAUSE_SECONDS = 0.02
 
 
-def settled_ranges(
+def stable_ranges(
     cluster: Cluster, partitions: Iterable[TopicPartition], timeout_seconds: float = 90.0
 ) -> dict[TopicPartition, OffsetRange]:
     """Log start and end of each partition, once no transaction over it is open.

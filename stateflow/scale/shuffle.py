@@ -1,10 +1,10 @@
-"""Two rounds of jobs with an exchange in between: what the first send, the second find, in a fixed order.
+"""Two rounds of jobs with a shuffle in between: what the first send, the second receive, in a fixed order.
 
-A job of the first round sends *pieces* of bytes, each to the number of a job of the second. That job finds its pieces
-in the order of the jobs that sent them, and of each in the order of sending, however the first round went: pieces of a
-job that died are gone with it, and those of its next attempt count. The second round begins when the first is whole.
+A job of the first round sends *pieces* of bytes, each to the number of a job of the second. That job receives its
+pieces in the order of the jobs that sent them, and of each in the order of sending, however the first round went: what
+a job sent that died is gone with it, and its next attempt counts. The second round begins when the first is whole.
 
-``Engine.exchange`` is this done by an engine. Engines of one machine do it by files, as here; Spark by its shuffle.
+``Engine.shuffle`` is this done by an engine. Engines of one machine do it by files, as here; Spark by its shuffle.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, Generic, TypeVar
 from stateflow.log.base import Cluster
 
 Sender = TypeVar("Sender")
-Finder = TypeVar("Finder")
+Receiver = TypeVar("Receiver")
 Sent = TypeVar("Sent")
 Found = TypeVar("Found")
 
@@ -113,14 +113,14 @@ class _SendDone:
 
 
 @dataclass(frozen=True, slots=True)
-class _FindJob:
-    find: Callable[[Cluster, Any, Inbox], Any]
+class _ReceiveJob:
+    receive: Callable[[Cluster, Any, Inbox], Any]
     job: Any
     inbox: Inbox
 
 
-class ExchangeByFiles(ABC):
-    """The part of an engine of one machine that exchanges, by files that all its jobs can read."""
+class ShuffleByFiles(ABC):
+    """The part of an engine of one machine that shuffles, by files that all its jobs can read."""
 
     @abstractmethod
     def run(
@@ -128,28 +128,28 @@ class ExchangeByFiles(ABC):
     ) -> list[Any]:
         """``Engine.run``."""
 
-    def exchange(
+    def shuffle(
         self,
         send: Callable[[Cluster, Sender], Sending[Sent]],
         senders: Sequence[Sender],
-        find: Callable[[Cluster, Finder, Inbox], Found],
-        finders: Sequence[Finder],
+        receive: Callable[[Cluster, Receiver, Inbox], Found],
+        receivers: Sequence[Receiver],
         on_done: OnDone | None = None,
     ) -> tuple[list[Sent], list[Found]]:
         """Both rounds. Pieces are files in a folder of the system's temporary one, gone on return."""
-        with TemporaryDirectory(prefix="stateflow-exchange-") as folder:
+        with TemporaryDirectory(prefix="stateflow-shuffle-") as folder:
             sent: list[_SendDone] = self.run(
                 _send_to_file,
                 [_SendJob(send, job, Path(folder)) for job in senders],
                 None if on_done is None else lambda done: on_done(done.result),
             )
-            places: list[list[Place]] = [[] for _ in finders]
+            places: list[list[Place]] = [[] for _ in receivers]
             for done in sent:
                 for number, place in done.places:
                     places[number].append(place)
             found: list[Found] = self.run(
-                _find_in_files,
-                [_FindJob(find, job, Inbox(own)) for job, own in zip(finders, places, strict=True)],
+                _receive_from_files,
+                [_ReceiveJob(receive, job, Inbox(own)) for job, own in zip(receivers, places, strict=True)],
                 on_done,
             )
         return [done.result for done in sent], found
@@ -165,5 +165,5 @@ def _send_to_file(cluster: Cluster, job: _SendJob) -> _SendDone:
     return _SendDone(pieces.result, places)
 
 
-def _find_in_files(cluster: Cluster, job: _FindJob) -> Any:
-    return job.find(cluster, job.job, job.inbox)
+def _receive_from_files(cluster: Cluster, job: _ReceiveJob) -> Any:
+    return job.receive(cluster, job.job, job.inbox)

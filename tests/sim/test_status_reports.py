@@ -16,9 +16,9 @@ from stateflow.errors import BrokerUnreachable, StateLocked
 from stateflow.log.base import Cluster
 from stateflow.record import TopicPartition
 from stateflow.runtime.opening.retries import Retries
-from stateflow.runtime.standby.mixing import read_membership, refuse_mixed
+from stateflow.runtime.standby.placement_mode import read_membership, refuse_mixed
 from stateflow.runtime.standby.records import MembershipTopic, membership_partition
-from stateflow.runtime.worker.worker_news import WorkerNews
+from stateflow.runtime.worker.status_reports import StatusReports
 from stateflow.testing import TestDriver
 
 T0 = 1_704_067_200_000
@@ -38,7 +38,7 @@ def met(driver: TestDriver) -> Any:
 
 def test_late_records_are_shown_by_workers_of_any_kind() -> None:
     driver, orders = counting()
-    news = WorkerNews(driver.cluster, "shop", "w1", driver.clock)
+    news = StatusReports(driver.cluster, "shop", "w1", driver.clock)
     driver.send(orders, 1, key="a", timestamp_ms=T0)
     news.turn(met(driver))
     assert members_topic("shop") not in driver.cluster.list_topics(), "nothing to say, nothing created"
@@ -56,7 +56,7 @@ def test_late_records_are_shown_by_workers_of_any_kind() -> None:
 
 def test_the_command_shows_them_to_people(monkeypatch: pytest.MonkeyPatch) -> None:
     driver, orders = counting()
-    news = WorkerNews(driver.cluster, "shop", "w1", driver.clock)
+    news = StatusReports(driver.cluster, "shop", "w1", driver.clock)
     driver.send(orders, 2, key="a", timestamp_ms=T0 + 300_000)
     driver.send(orders, 3, key="a", timestamp_ms=T0)
     news.turn(met(driver))
@@ -71,7 +71,7 @@ def test_the_command_shows_them_to_people(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_what_has_not_changed_is_said_again_before_the_topic_forgets() -> None:
     driver, orders = counting()
-    news = WorkerNews(driver.cluster, "shop", "w1", driver.clock)
+    news = StatusReports(driver.cluster, "shop", "w1", driver.clock)
     driver.send(orders, 2, key="a", timestamp_ms=T0 + 300_000)
     driver.send(orders, 3, key="a", timestamp_ms=T0)
 
@@ -111,7 +111,7 @@ class _Unwritable:
 def test_a_cluster_that_takes_no_news_does_not_stop_a_worker(caplog: pytest.LogCaptureFixture) -> None:
     driver, orders = counting()
     refusing = _Unwritable(driver.cluster)
-    news = WorkerNews(refusing, "shop", "w1", driver.clock)  # type: ignore[arg-type]
+    news = StatusReports(refusing, "shop", "w1", driver.clock)  # type: ignore[arg-type]
     driver.send(orders, 2, key="a", timestamp_ms=T0 + 300_000)
     driver.send(orders, 3, key="a", timestamp_ms=T0)
     news.turn(met(driver))
@@ -133,7 +133,7 @@ def test_tasks_that_wait_are_shown_until_they_run(monkeypatch: pytest.MonkeyPatc
     )  # the command goes by the real one
     primary = TopicPartition("orders", 0)
     retries = Retries(driver.clock)
-    news = WorkerNews(driver.cluster, "shop", "w1", driver.clock)
+    news = StatusReports(driver.cluster, "shop", "w1", driver.clock)
 
     def shown() -> list[dict[str, Any]]:
         task = retries.waiting(primary)
@@ -163,7 +163,7 @@ def test_tasks_that_wait_are_shown_until_they_run(monkeypatch: pytest.MonkeyPatc
 def test_a_worker_that_ends_has_no_tasks_that_wait() -> None:
     driver, _ = counting()
     driver.clock.advance(ms=int(time.time() * 1000) - driver.clock.now_ms())
-    news = WorkerNews(driver.cluster, "shop", "w1", driver.clock)
+    news = StatusReports(driver.cluster, "shop", "w1", driver.clock)
     retries = Retries(driver.clock)
     primary = TopicPartition("orders", 0)
     retries.failed(primary, "orders-0", StateLocked("in use.", action="wait."))
@@ -180,7 +180,7 @@ def test_nobody_connects_to_tell_that_no_broker_answers() -> None:
     """It would hold up the poll thread for as long as the request may take."""
     driver, _ = counting()
     refusing = _Unwritable(driver.cluster)
-    news = WorkerNews(refusing, "shop", "w1", driver.clock)  # type: ignore[arg-type]
+    news = StatusReports(refusing, "shop", "w1", driver.clock)  # type: ignore[arg-type]
     retries, primary = Retries(driver.clock), TopicPartition("orders", 0)
     for error, tried in (
         (BrokerUnreachable("away.", action="wait."), 0),

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Sequence
 
 from stateflow.failpoints import reach
-from stateflow.runtime.event_time.silence import Silence
+from stateflow.runtime.event_time.idleness import IdleSources
 from stateflow.runtime.opening.shared_writers import SharedWriters
 from stateflow.runtime.opening.starting import StartingTasks
 from stateflow.runtime.worker.commits import Commits, RunningTask
@@ -17,7 +17,7 @@ from stateflow.runtime.worker.observing import WorkerObserver
 _LOG = logging.getLogger(__name__)
 
 
-class LettingGo:
+class TaskRelease:
     """Reading stops, writers and stores are closed, claims are removed; on return others may have the tasks."""
 
     def __init__(
@@ -26,14 +26,14 @@ class LettingGo:
         starting: StartingTasks,
         writers: SharedWriters | None,
         memory: TaskMemory,
-        silence: Silence,
+        idle_sources: IdleSources,
         observer: WorkerObserver | None,
     ) -> None:
         self._commits = commits
         self._starting = starting
         self._writers = writers
         self._memory = memory
-        self._silence = silence
+        self._idle_sources = idle_sources
         self._observer = observer
 
     def of_committed(self, tasks: Sequence[RunningTask], intake: Intake) -> None:
@@ -56,7 +56,7 @@ class LettingGo:
     def _stop_reading(self, tasks: Iterable[RunningTask], intake: Intake) -> None:
         for running in tasks:
             self._memory.end(running.primary)
-            self._silence.end(running.task.wiring.inputs)
+            self._idle_sources.end(running.task.wiring.inputs)
             intake.stop(running.task.wiring.inputs)
 
     def _remove_claims(self, tasks: Iterable[RunningTask]) -> None:

@@ -11,27 +11,27 @@ import pytest
 from stateflow.log.base import Cluster
 from stateflow.log.memory import MemoryCluster
 from stateflow.scale.engine import Engine, InProcess
-from stateflow.scale.exchange import Inbox, Sending
 from stateflow.scale.processes import Processes
+from stateflow.scale.shuffle import Inbox, Sending
 
-SENDERS, FINDERS = 7, 5
+SENDERS, RECEIVERS = 7, 5
 
 
 def send(cluster: Cluster, sender: int) -> Sending[int]:
-    """Pieces of random sizes to random finders; some send nothing."""
+    """Pieces of random sizes to random receivers; some send nothing."""
     draw = random.Random(sender)
     count = draw.randrange(30)
     for number in range(count):
-        yield draw.randrange(FINDERS), b"%d/%d:" % (sender, number) + b"x" * draw.randrange(2_000)
+        yield draw.randrange(RECEIVERS), b"%d/%d:" % (sender, number) + b"x" * draw.randrange(2_000)
     return count
 
 
-def find(cluster: Cluster, finder: int, inbox: Inbox) -> tuple[int, list[bytes]]:
+def receive(cluster: Cluster, receiver: int, inbox: Inbox) -> tuple[int, list[bytes]]:
     """What came, read twice."""
     pieces = list(inbox)
     assert list(inbox) == pieces
     assert sum(map(len, pieces)) == inbox.size_bytes
-    return finder, pieces
+    return receiver, pieces
 
 
 def refuse(cluster: Cluster, sender: int) -> Sending[int]:
@@ -42,9 +42,9 @@ def refuse(cluster: Cluster, sender: int) -> Sending[int]:
     return 0
 
 
-def expected(finder: int) -> list[bytes]:
+def expected(receiver: int) -> list[bytes]:
     cluster = MemoryCluster()
-    sent = [piece for sender in range(SENDERS) for to, piece in send(cluster, sender) if to == finder]
+    sent = [piece for sender in range(SENDERS) for to, piece in send(cluster, sender) if to == receiver]
     cluster.close()
     return sent
 
@@ -57,8 +57,8 @@ def check(engine: Engine) -> None:
         with lock:
             told.append(result)
 
-    counts, found = engine.exchange(send, range(SENDERS), find, range(FINDERS), on_done)
-    assert found == [(finder, expected(finder)) for finder in range(FINDERS)]
+    counts, found = engine.shuffle(send, range(SENDERS), receive, range(RECEIVERS), on_done)
+    assert found == [(receiver, expected(receiver)) for receiver in range(RECEIVERS)]
     assert sum(counts) == sum(len(pieces) for _, pieces in found) > 20
     assert sorted(map(repr, told)) == sorted(map(repr, [*counts, *found])), "each told once"
 
@@ -79,8 +79,8 @@ def test_nothing_is_found_of_a_round_that_failed() -> None:
     cluster = MemoryCluster()
     reached: list[int] = []
     with pytest.raises(ValueError, match="sender 3"):
-        InProcess(cluster).exchange(
-            refuse, range(SENDERS), lambda _, job, __: reached.append(job), range(FINDERS)
+        InProcess(cluster).shuffle(
+            refuse, range(SENDERS), lambda _, job, __: reached.append(job), range(RECEIVERS)
         )
     assert not reached
     cluster.close()

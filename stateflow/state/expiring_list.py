@@ -15,7 +15,7 @@ from stateflow.store.base import Change
 T = TypeVar("T")
 
 
-class ForgettingListOf(ListOf[T]):
+class ExpiringListOf(ListOf[T]):
     """``ListOf`` with a time to live: an element is gone so long after it was written, whatever comes after it.
 
     Elements and the list's ends are stamped; the ends expire with the last element to do so. Expired elements leave

@@ -31,7 +31,7 @@ def refuse_torn_commits(cluster: Cluster, catalog: Catalog) -> None:
         task_id(stage, partition)
         for stage in catalog.stages
         for partition in range(catalog.partitions(stage))
-        if resolution_of(cluster, catalog, stage, partition).is_torn
+        if committed_end_of(cluster, catalog, stage, partition).is_torn
     ]
     if torn:
         raise CommitTorn(
@@ -50,7 +50,7 @@ def refuse_pending_replays(cluster: Cluster, catalog: Catalog) -> None:
     pending = [
         task_id(stage, partition)
         for stage in sorted(eventual)
-        for partition, position in decided_positions(cluster, catalog, stage).items()
+        for partition, position in last_positions(cluster, catalog, stage).items()
         if position.replay_from is not None
     ]
     if pending:
@@ -80,7 +80,7 @@ def refuse_trimmed_logs(cluster: Cluster, catalog: Catalog) -> None:
                 )
 
 
-def decided_positions(cluster: Cluster, catalog: Catalog, stage: str) -> dict[int, InputPosition]:
+def last_positions(cluster: Cluster, catalog: Catalog, stage: str) -> dict[int, InputPosition]:
     """By partition, what each task of a stage of the active generation has processed of its input.
 
     Empty positions are those of tasks that never committed.
@@ -90,12 +90,12 @@ def decided_positions(cluster: Cluster, catalog: Catalog, stage: str) -> dict[in
     positions = {}
     for partition in range(catalog.partitions(stage)):
         own = [source for source in sources if source.partition == partition]
-        committed_end = resolution_of(cluster, catalog, stage, partition, committed)
+        committed_end = committed_end_of(cluster, catalog, stage, partition, committed)
         positions[partition] = recovery_point(own, committed_end, committed)
     return positions
 
 
-def resolution_of(
+def committed_end_of(
     cluster: Cluster,
     catalog: Catalog,
     stage: str,

@@ -11,7 +11,7 @@ from stateflow.errors import BrokerUnreachable
 from stateflow.log.base import TopicSpec
 from stateflow.log.memory import MemoryCluster
 from stateflow.record import OffsetRange, TopicPartition
-from stateflow.runtime.event_time.silence import Silence
+from stateflow.runtime.event_time.idleness import IdleSources
 
 A, B = TopicPartition("in", 0), TopicPartition("in", 1)
 IDLE_SECONDS = 5.0
@@ -42,8 +42,8 @@ class Reading:
         self.clock = ManualClock()
         self.cluster = CountingCluster(self.clock)
         self.cluster.create([TopicSpec("in", 2)])
-        self.silence = Silence(self.cluster, IDLE_SECONDS, self.clock)
-        self.silence.begin([A, B])
+        self.idle_sources = IdleSources(self.cluster, IDLE_SECONDS, self.clock)
+        self.idle_sources.begin([A, B])
         self.positions = {A: 0, B: 0}
 
     def produce(self, source: TopicPartition, count: int = 1) -> None:
@@ -56,7 +56,7 @@ class Reading:
 
     def fallen(self, *, after_seconds: float = 0.0) -> list[TopicPartition]:
         self.clock.advance(seconds=after_seconds)
-        return sorted(self.silence.fallen_idle(self.positions.__getitem__))
+        return sorted(self.idle_sources.fallen_idle(self.positions.__getitem__))
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_the_end_is_asked_for_again_at_intervals(reading: Reading) -> None:
 def test_who_speaks_is_awake_and_its_silence_begins_after_the_batch(reading: Reading) -> None:
     assert reading.fallen(after_seconds=5) == [A, B]
     reading.clock.advance(seconds=30)  # a slow batch of A
-    reading.silence.heard([A])
+    reading.idle_sources.heard([A])
     assert reading.fallen(after_seconds=4.9) == []
     assert reading.fallen(after_seconds=0.1) == [A]
 
@@ -123,7 +123,7 @@ def test_an_unreachable_broker_leaves_all_awake(reading: Reading) -> None:
 
 def test_a_task_that_starts_again_begins_awake(reading: Reading) -> None:
     assert reading.fallen(after_seconds=5) == [A, B]
-    reading.silence.end([A, B, TopicPartition("unknown", 0)])
-    reading.silence.begin([A])
+    reading.idle_sources.end([A, B, TopicPartition("unknown", 0)])
+    reading.idle_sources.begin([A])
     assert reading.fallen(after_seconds=4.9) == []
     assert reading.fallen(after_seconds=0.1) == [A]

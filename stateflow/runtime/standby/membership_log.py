@@ -13,7 +13,7 @@ _LOG = logging.getLogger(__name__)
 _READ_RECORDS_MAX = 10_000
 
 
-class Exchange:
+class MembershipLog:
     """The members' topic of one application. Used by one thread; the topic must exist."""
 
     def __init__(self, cluster: Cluster, app: str) -> None:
