@@ -12,6 +12,7 @@ STUDIES: dict[str, str] = {
     "time": "Random logs against an oracle and Kafka Streams: do results depend on anything but the log?",
     "operators": "Every verb on random logs, straight, killed and repartitioned, against an oracle.",
     "endurance": "Slow code, hot keys, many windows and tasks, an absent broker: do workers stay?",
+    "joins": "Random logs through joins and tables, compared with Kafka Streams.",
     "linear-road": "Tolls of crowded expressways: the load that is answered within 5 seconds.",
     "recovery": "Lost state rebuilt by several jobs over parts of a changelog: how much faster, and is it the same?",
     "spark-faults": "Drivers, executors and Python workers of Spark killed amid jobs and a running application.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import click
 
@@ -49,13 +50,7 @@ def command(
         processes=processes,
         on_progress=lambda done: progress.at(done.logs, done.different),
     )
-    _tell(report)
-    body = report.as_dict("quick" if quick else "full", seed)
-    if as_json:
-        emit_json(body)
-    else:
-        emit_pairs([(name, str(value)) for name, value in body.items() if name not in ("failed", "left_out")])
-    return _DIFFERENT if report.different else 0
+    return told(report, report.as_dict("time", "quick" if quick else "full", seed), as_json=as_json)
 
 
 def _show(seed: int, number: int) -> None:
@@ -74,8 +69,14 @@ def _show(seed: int, number: int) -> None:
         )
 
 
-def _tell(report: TimeReport) -> None:
+def told(report: TimeReport, body: dict[str, Any], *, as_json: bool) -> int:
+    """Print the report of a study of logs; returns the exit code."""
     for line in (*report.left_out, *report.failed[:SHOWN_MAX]):
         click.echo(line, err=True)
     if len(report.failed) > SHOWN_MAX:
         click.echo(f"… and {len(report.failed) - SHOWN_MAX} more", err=True)
+    if as_json:
+        emit_json(body)
+    else:
+        emit_pairs([(name, str(value)) for name, value in body.items() if name not in ("failed", "left_out")])
+    return _DIFFERENT if report.different else 0

@@ -12,7 +12,9 @@ grace).
 
 from __future__ import annotations
 
+import logging
 import random
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
@@ -21,6 +23,7 @@ from typing import Any, Literal, NamedTuple
 
 import stateflow as sf
 from stateflow.lab.time.logs import END_KEY, UNIT_MS
+from stateflow.lab.time.report import TimeReport
 from stateflow.lab.time.streams import KafkaStreams
 from stateflow.testing.driver import TestDriver
 
@@ -40,6 +43,8 @@ JOINS: tuple[tuple[Sides, How], ...] = (
     ("table-table", "left"),
     ("table-table", "outer"),
     ("aggregate", "inner"),
+    ("foreign", "inner"),
+    ("foreign", "left"),
 )
 _FIRST_MS = 1_700_000_000_000
 _FAR_MS = 1_000 * UNIT_MS
@@ -136,19 +141,52 @@ def _random_records(rng: random.Random, sides: Sides) -> tuple[Sent, ...]:
     return tuple(records)
 
 
+def run_joins(seed: int, numbers: Sequence[int], streams: KafkaStreams | None) -> TimeReport:
+    """The cases of these numbers, asked and played; none without Kafka Streams, which alone knows the answers."""
+    report = TimeReport()
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)  # thousands of restarts, and late records without number
+    try:
+        for number in numbers:
+            if streams is not None:
+                _compare(join_case(seed, number), number, streams, report)
+    finally:
+        logging.disable(before)
+    return report
+
+
+def _compare(case: JoinCase, number: int, streams: KafkaStreams, report: TimeReport) -> None:
+    name = f"{case.sides} {case.how}"
+    wanted = asked(case, streams)
+    try:
+        found = played(case, report.acts)
+        why = "" if fits(case, wanted, found) else f"{found} instead of {wanted}"
+    except Exception as error:  # noqa: BLE001 - whatever stops an application is a difference, too
+        why = f"{type(error).__name__}: {error}"
+    report.logs += 1
+    report.late += case.late
+    report.compared_with_streams += 1
+    report.cases[name] += 1
+    if why:
+        report.wrong[name] += 1
+        report.different += 1
+        report.failed.append(f"log {number}, {name}: {why}")
+
+
 def asked(case: JoinCase, streams: KafkaStreams) -> Results:
     """What Kafka Streams says."""
     question: Mapping[str, Any] = {**asdict(case), "records": case.in_time()}
     found = _without_needless_deletions(streams.ask(question))
-    if case.sides == "table-table":
+    if case.sides in ("table-table", "foreign"):
         return {key: _without_repeats(rows) for key, rows in found.items()}
     if case.sides != "stream-stream":
         return found
     return {key: _without_spurious(rows) for key, rows in found.items()}
 
 
-def played(case: JoinCase) -> Results:
-    """What our application says, through batches, crashes and repartitions where these may not matter."""
+def played(case: JoinCase, acts: Counter[str] | None = None) -> Results:
+    """What our application says, through batches, crashes and repartitions (``acts``) where these may not matter."""
+    acts = Counter() if acts is None else acts
     app, topics, out = build(case)
     rng = random.Random(f"{case.seed}-play")  # noqa: S311 - as above
     driver = TestDriver(app, partitions=1, poll_records=rng.choice((None, 1, 3)))
@@ -161,9 +199,11 @@ def played(case: JoinCase) -> Results:
         if rng.random() < 0.1:
             driver.crash(disk_lost=rng.random() < 0.5)
             driver.restore()
+            acts["crash"] += 1
         elif rng.random() < 0.05 and case.is_rekeyed:
             partitions = partitions % 3 + 1
             driver.repartition(partitions)
+            acts["repartition"] += 1
     rows = [(record.key, record.value, record.timestamp_ms) for record in driver.output(out)]
     return _without_needless_deletions(rows)
 
@@ -174,11 +214,16 @@ def _is_order_lost(case: JoinCase) -> bool:
 
 
 def fits(case: JoinCase, wanted: Results, found: Results) -> bool:
-    """Whether both say the same: of streams every pair, in any order; of tables every change of a key, in order."""
+    """Whether both say the same: of streams every pair, in any order; of tables every change of a key, in order.
+
+    A deletion of the left row has its own time here; by a foreign key it has there that of the row it named, if later.
+    """
     if case.sides == "stream-stream":
         return {key: sorted(rows, key=str) for key, rows in wanted.items()} == {
             key: sorted(rows, key=str) for key, rows in found.items()
         }
+    if case.sides == "foreign":
+        return _without_times_of_deletions(wanted) == _without_times_of_deletions(found)
     return wanted == found
 
 
@@ -224,12 +269,15 @@ def _stream_with_table(
 
 
 def _tables(case: JoinCase, app: sf.App, topics: Mapping[str, sf.Topic[str, str]]) -> sf.Table[str, str]:
-    by_producers = not case.is_rekeyed
+    by_producers = not case.is_rekeyed and case.sides != "foreign"
     left = app.table(topics["left"], name="kept-left", co_partitioned=by_producers)
     if case.sides == "aggregate":
         grouped = left.group_by(group, name="by-group", key=str)
         return grouped.aggregate(initial="", add=with_value, remove=without_value, name="values")
     right = app.table(topics["right"], name="kept-right", co_partitioned=by_producers)
+    if case.sides == "foreign":
+        by_key = left.foreign_join if case.how == "inner" else left.left_foreign_join
+        return by_key(right, group, pair, name="joined")
     joins: dict[str, Any] = {"inner": left.join, "left": left.left_join, "outer": left.outer_join}
     joined: sf.Table[str, str] = joins[case.how](right, pair, name="joined")
     return joined
@@ -264,6 +312,13 @@ def _without_spurious(rows: list[tuple[str | None, int]]) -> list[tuple[str | No
         for row, names in zip(rows, sides, strict=True)
         if NOTHING not in names or not matched.intersection(names)
     ]
+
+
+def _without_times_of_deletions(results: Results) -> Results:
+    return {
+        key: [(value, 0 if value is None else when_ms) for value, when_ms in rows]
+        for key, rows in results.items()
+    }
 
 
 def _without_needless_deletions(rows: Sequence[Any]) -> Results:

@@ -45,10 +45,10 @@ class TimeReport:
         self.acts += other.acts
         self.failed += other.failed
 
-    def as_dict(self, mode: str, seed: int) -> dict[str, Any]:
+    def as_dict(self, study: str, mode: str, seed: int) -> dict[str, Any]:
         """The object; what each field means is in ``docs/exactly-once.md``."""
         return {
-            "study": "time",
+            "study": study,
             "mode": mode,
             "seed": seed,
             "logs": self.logs,

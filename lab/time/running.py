@@ -7,12 +7,14 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from stateflow.errors import SetupError
+from stateflow.lab.time.joins import JOIN_ORACLE, run_joins
 from stateflow.lab.time.report import TimeReport
-from stateflow.lab.time.streams import KafkaStreams, prepare
+from stateflow.lab.time.streams import WINDOW_ORACLE, KafkaStreams, prepare
 from stateflow.lab.time.study import run_cases
 from stateflow.scale.processes import end_with_parent
 
@@ -21,9 +23,22 @@ _streams: KafkaStreams | None = None
 """Of a process of the pool: started once, it serves all its chunks and ends with it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Study:
+    """What is run of each number, and the Java program that is asked beside it."""
+
+    program: Path
+    run: Callable[[int, Sequence[int], KafkaStreams | None], TimeReport]
+
+
+WINDOWS = Study(WINDOW_ORACLE, run_cases)
+JOINS = Study(JOIN_ORACLE, run_joins)
+
+
 def run_study(
     seed: int,
     numbers: Sequence[int],
+    study: Study = WINDOWS,
     *,
     processes: int = 2,
     on_progress: Callable[[TimeReport], None] | None = None,
@@ -34,10 +49,10 @@ def run_study(
     with tempfile.TemporaryDirectory(prefix="stateflow-time-") as folder:
         command: list[str] | None = None
         try:
-            command = prepare(Path(folder))
+            command = prepare(Path(folder), study.program)
         except SetupError as error:
             report.left_out.append(f"Kafka Streams' TopologyTestDriver was not asked: {error}")
-        for part in _parts(seed, numbers, command, processes):
+        for part in _parts(partial(study.run, seed), numbers, command, processes):
             report.merge(part)
             report.seconds = time.monotonic() - started
             if on_progress is not None:
@@ -45,22 +60,25 @@ def run_study(
     return report
 
 
+_Run = Callable[[Sequence[int], KafkaStreams | None], TimeReport]
+
+
 def _parts(
-    seed: int, numbers: Sequence[int], command: list[str] | None, processes: int
+    run: _Run, numbers: Sequence[int], command: list[str] | None, processes: int
 ) -> Iterator[TimeReport]:
     chunks = [numbers[first : first + _CHUNK] for first in range(0, len(numbers), _CHUNK)]
     if processes == 1 or len(chunks) == 1:
         streams = KafkaStreams(command) if command else None
         try:
             for chunk in chunks:
-                yield run_cases(seed, chunk, streams)
+                yield run(chunk, streams)
         finally:
             if streams is not None:
                 streams.close()
         return
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, context, initializer=_begin, initargs=(command,)) as pool:
-        yield from pool.map(partial(_in_pool, seed), chunks)
+        yield from pool.map(partial(_in_pool, run), chunks)
 
 
 def _begin(command: list[str] | None) -> None:
@@ -69,5 +87,5 @@ def _begin(command: list[str] | None) -> None:
     _streams = KafkaStreams(command) if command else None
 
 
-def _in_pool(seed: int, numbers: Sequence[int]) -> TimeReport:
-    return run_cases(seed, numbers, _streams)
+def _in_pool(run: _Run, numbers: Sequence[int]) -> TimeReport:
+    return run(numbers, _streams)

@@ -23,7 +23,7 @@ from stateflow.lab.time.logs import Row
 from stateflow.lab.time.oracle import Computation, Place, Sequences
 
 TEST_DRIVER_JARS: JarSet = load_jar_set(Path(__file__).parent / "topology-test-driver.json")
-_SOURCE = Path(__file__).parent / "WindowOracle.java"
+WINDOW_ORACLE = Path(__file__).parent / "WindowOracle.java"
 _JVM_ARGUMENTS = (
     "-Xmx256m",
     "-XX:+UseSerialGC",
@@ -33,7 +33,7 @@ _JVM_ARGUMENTS = (
 _STOP_SECONDS = 20.0
 
 
-def prepare(folder: Path, program: Path = _SOURCE) -> list[str]:
+def prepare(folder: Path, program: Path = WINDOW_ORACLE) -> list[str]:
     """The command that runs a program, compiled into ``folder``; fetches the jars that are not in the cache.
 
     Raises SetupError.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from stateflow.cli.main import run
+from stateflow.lab.time import joins
 from stateflow.lab.time.joins import JOIN_ORACLE, JOINS, asked, fits, join_case, played
 from stateflow.lab.time.streams import KafkaStreams, prepare
 
@@ -47,3 +50,22 @@ def test_what_differs_is_seen(streams: KafkaStreams) -> None:
     wanted = asked(case, streams)
     assert not fits(case, wanted, {**wanted, "k0": [*wanted.get("k0", []), ("l0+r0", 0)]})
     assert not fits(case, wanted, {})
+
+
+def test_the_command(capfd: pytest.CaptureFixture[str]) -> None:
+    code = run(["study", "joins", "--logs", "1", "--seed", "3", "--processes", "1", "--json"])
+    shown = json.loads(capfd.readouterr().out.splitlines()[-1])
+    assert code == 0
+    assert (shown["logs"], shown["different"]) == (len(JOINS), 0)
+    assert set(shown["by_operator"]) == {" ".join(join) for join in JOINS}
+
+
+def test_the_command_ends_with_1_when_anything_differs(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(joins, "pair", lambda left, right: f"{left}-{right}")
+    code = run(["study", "joins", "--logs", "1", "--seed", "3", "--processes", "1", "--json"])
+    shown = json.loads(capfd.readouterr().out.splitlines()[-1])
+    assert code == 1
+    assert shown["different"] == sum(each["different"] for each in shown["by_operator"].values()) > 5
+    assert shown["by_operator"]["aggregate inner"]["different"] == 0

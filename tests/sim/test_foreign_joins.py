@@ -78,3 +78,16 @@ def test_a_table_of_its_producers_partitions_is_refused() -> None:
     table = app.table(right, name="rights", co_partitioned=True)
     with pytest.raises(GraphError, match="co_partitioned"):
         app.table(left, name="lefts").foreign_join(table, first, pair, name="joined")
+
+
+def test_a_result_has_the_later_time_of_its_two_rows() -> None:
+    app = sf.App("t")
+    left, right = app.topic("left", key=str, value=str), app.topic("right", key=str, value=str)
+    out = app.topic("out", key=str, value=str)
+    table = app.table(right, name="rights")
+    app.table(left, name="lefts").foreign_join(table, first, pair, name="joined").to(out)
+    driver = TestDriver(app, partitions=1)
+    driver.send(right, "right", key="a", timestamp_ms=T0 + 500)
+    driver.send(left, "a one", key="k", timestamp_ms=T0)
+    driver.send(left, "a two", key="k", timestamp_ms=T0 + 900)
+    assert [row.timestamp_ms - T0 for row in driver.rows(out)] == [500, 900]

@@ -117,15 +117,19 @@ class Answering(Operator[Any, Any, Reply]):
             return
         self.subscriptions.put(wanted.key, Kept(wanted.number, wanted.value))
         found = self.right.get(self.key.key, ctx.timestamp_ms)
-        self._answer(wanted.key, wanted.number, wanted.value, None if found is None else found.value, ctx)
+        reply = self._reply(wanted.key, wanted.number, wanted.value, None if found is None else found.value)
+        ctx.emit(
+            reply,
+            timestamp_ms=ctx.timestamp_ms if found is None else max(ctx.timestamp_ms, found.timestamp_ms),
+        )
 
     def on_right(self, change: Change[Any], ctx: Context[Reply]) -> None:
         """The row of this key has changed."""
         for key, kept in self.subscriptions.items():
-            self._answer(key, kept.number, kept.value, change.new, ctx)
+            ctx.emit(self._reply(key, kept.number, kept.value, change.new))
 
-    def _answer(self, key: bytes, number: int, left: bytes, right: Any, ctx: Context[Reply]) -> None:
-        ctx.emit(Reply(key, number, self.rules.joined(self.rules.left.decode(left), right)))
+    def _reply(self, key: bytes, number: int, left: bytes, right: Any) -> Reply:
+        return Reply(key, number, self.rules.joined(self.rules.left.decode(left), right))
 
 
 class Newest(Operator[Any, Reply, Any]):
