@@ -76,9 +76,12 @@ class AppVerbs:
         For joins by any key, without a re-key step: ``stream.join(table, function, name=…, by=…)``. It is followed as
         the topic goes on, in no fixed order with the stream. Kept in memory, ``bytes_max`` of it at most in each worker
         (keys, values and 200 bytes for each), beside what ``memory_bytes`` says; ``GlobalTableTooLarge`` stops a worker
-        before that is passed.
+        before that is passed. Several tables of one topic share what a worker holds; raises ``GraphError`` where their
+        bounds differ.
         """
-        return GlobalTable(topic, self._graph.claim("lookup table", name), bytes_max)
+        table = GlobalTable(topic, self._graph.claim("lookup table", name), bytes_max)
+        self._graph.claim_global_table(table.place)
+        return table
 
     @overload
     def static_table(self, data: Mapping[K, V], *, name: str) -> StaticTable[K, V]: ...
