@@ -17,6 +17,7 @@ from stateflow.config import AppOptions, CommitMode, Guarantee, ImageMode, Setti
 from stateflow.errors import ConfigError, GraphError, StateflowError
 from stateflow.operators.classes.operator import Operator, OperatorClass
 from stateflow.operators.dsl.app_verbs import AppVerbs
+from stateflow.operators.dsl.ordering_verbs import Order, order_between
 from stateflow.operators.dsl.stream import Stream
 from stateflow.operators.stateful.ports import several_inputs_node
 from stateflow.operators.steps.error_policy import Fail, LatePolicy, Policy, Skip
@@ -212,6 +213,8 @@ class App(AppVerbs):
         inputs: Mapping[str, Topic[Any, Any] | Stream[Any, Any]] | None = None,
         key: Callable[[V], Any] | str | None = None,
         sink: Topic[Any, Any] | None = None,
+        order: Order = "arrival",
+        tie_break: Callable[[Any], Any] | None = None,
         on_error: Policy = FAIL,
     ) -> Callable[[OperatorType], OperatorType]:
         """Decorate an operator class: records of ``source``, re-keyed by ``key``, through it, to ``sink``.
@@ -223,6 +226,9 @@ class App(AppVerbs):
         for its records: ``inputs={"on_order": orders, "on_payment": payments}``. They have one type of key; one that is
         not partitioned by the application goes through the re-key step ``<name>-<method>``, under the key it has.
         ``process`` does the same where a type checker shall see what fits.
+
+        With ``order="event-time"`` a key's records come in that order, over all inputs; ``tie_break``, a function of a
+        value of any input, and then the order of ``inputs`` say which of one time comes first.
         """
         if (source is None) == (inputs is None) or (inputs is not None and key is not None):
             raise GraphError(
@@ -237,7 +243,9 @@ class App(AppVerbs):
                 handler: (it if isinstance(it, Stream) else self.stream(it, on_error=on_error)).node
                 for handler, it in (inputs or {}).items()
             }
-            several = several_inputs_node(self._graph, owner, nodes, name, on_error)
+            tie_breaks = dict.fromkeys(nodes, tie_break)
+            between = order_between(self._graph, name, order, tie_breaks, on_error)
+            several = several_inputs_node(self._graph, owner, nodes, name, on_error, between)
             if sink is not None:
                 Stream[Any, Any](self._graph, several).to(sink, on_error=on_error)
             return owner
@@ -255,7 +263,9 @@ class App(AppVerbs):
                 stream = stream.key_by(
                     key, name=name, key=codecs[0] or String, value=value, on_error=on_error
                 )
-            out: Stream[Any, Any] = stream.process(owner, name=name, on_error=on_error)
+            out: Stream[Any, Any] = stream.process(
+                owner, name=name, order=order, tie_break=tie_break, on_error=on_error
+            )
             if sink is not None:
                 out.to(sink, on_error=on_error)
             return owner

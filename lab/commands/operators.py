@@ -23,7 +23,7 @@ _DIFFERENT = 1
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help=f"{QUICK_LOGS} logs for each verb: about a minute.")
+@click.option("--quick", is_flag=True, help=f"{QUICK_LOGS} logs for each verb: a few minutes.")
 @click.option("--seed", type=int, help="Draws everything. Chosen and told otherwise.")
 @click.option(
     "--logs", type=click.IntRange(1), help=f"For each verb  [default: {FULL_LOGS}, quick {QUICK_LOGS}]"
@@ -31,9 +31,10 @@ _DIFFERENT = 1
 @click.option("--only", multiple=True, metavar="TEXT", help="Only verbs in whose names this is.")
 @json_option
 def command(quick: bool, seed: int | None, logs: int | None, only: tuple[str, ...], as_json: bool) -> int:
-    """Put random logs through each verb three ways: straight, with kills at named points, with repartitions.
+    """Put random logs through each verb three ways: straight, with kills at any failpoint, with repartitions.
 
-    Batches are random, some records late, some tables' records deletions. Results are compared with a few lines of
+    Batches are random, some records late, some tables' records deletions; who dies may find a lost disk or one that
+    lags, and its successor may die, too. Results are compared with a few lines of
     plain Python over the whole log. Ends with exit code 1 when anything differs.
     """
     clock = SystemClock()

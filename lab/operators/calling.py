@@ -12,6 +12,8 @@ import stateflow as sf
 from stateflow.lab.operators.logs import Row
 from stateflow.lab.operators.verb import Inputs, Rule, Verb, output
 
+_FAILURES = 2
+"""Of a question, and as many retries: calls made side by side may share them, and none has more."""
 Results = Iterable[tuple[Any, Any]]
 
 
@@ -24,17 +26,17 @@ def calling_verbs() -> list[Verb]:
 
 
 class _Service:
-    """Answers three times the question; the first attempt at some fails."""
+    """Answers three times the question; the first attempts at some fail, whoever makes them."""
 
     def __init__(self) -> None:
-        self._asked: Counter[int] = Counter()
+        self._failed: Counter[int] = Counter()
 
     async def ask(self, question: int) -> int:
         """The call."""
-        self._asked[question] += 1
         for _ in range(question % 5):
             await asyncio.sleep(0)
-        if question % 7 == 0 and self._asked[question] % 2:
+        if question % 7 == 0 and self._failed[question] < _FAILURES:
+            self._failed[question] += 1
             raise ConnectionError(f"try {question} again")
         return 3 * question
 
@@ -42,7 +44,7 @@ class _Service:
 def _in_order(inputs: Inputs) -> tuple[sf.Topic[Any, Any], Rule]:
     """The newest answer of each key shows the order."""
     topic, pause = output(inputs), timedelta(0)
-    inputs.stream().map_async(_Service().ask, concurrency=4, retries=1, pause=pause).to(topic)
+    inputs.stream().map_async(_Service().ask, concurrency=4, retries=_FAILURES, pause=pause).to(topic)
     return topic, "newest"
 
 
@@ -58,7 +60,7 @@ def _as_they_come(inputs: Inputs) -> tuple[sf.Topic[Any, Any], Rule]:
         of=_rest,
         into=_added,
         ordered=False,
-        retries=1,
+        retries=_FAILURES,
         pause=timedelta(0),
         cache=cache,
         value=int,

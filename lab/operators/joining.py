@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -29,14 +29,16 @@ def table_verbs() -> list[Verb]:
         *(_stream_with_table(how) for how in hows[:2]),
         *(_as_of(how) for how in hows[:2]),
         *(_with_global(how) for how in hows[:2]),
-        Verb("join with a static table", _with_static, _with_static_results),
+        *(_at_once(how) for how in hows[:2]),
+        *(_with_static(how) for how in hows[:2]),
         *(_tables(how) for how in hows),
         *(_foreign(how) for how in hows[:2]),
         Verb("table joined with one made of it", _self_joined, _self_results, has_tombstones=True),
     ]
 
 
-def _last(rows: Sequence[Row], side: str = "left") -> dict[str, int]:
+def last_of(rows: Sequence[Row], side: str = "left") -> dict[str, int]:
+    """A table in the end."""
     table: dict[str, int] = {}
     for row in rows:
         if row.side == side and row.value is None:
@@ -46,7 +48,8 @@ def _last(rows: Sequence[Row], side: str = "left") -> dict[str, int]:
     return table
 
 
-def _pair(left: int | None, right: int | None) -> str:
+def pair(left: int | None, right: int | None) -> str:
+    """Two values as one."""
     return f"{left}+{right}"
 
 
@@ -64,12 +67,12 @@ def _table(inputs: Inputs) -> tuple[sf.Topic[Any, Any], Rule]:
 
 
 def _table_results(rows: Sequence[Row]) -> Results:
-    return [(key, str(value)) for key, value in _last(rows).items() if value < 60]
+    return [(key, str(value)) for key, value in last_of(rows).items() if value < 60]
 
 
 def _changes(inputs: Inputs) -> tuple[sf.Topic[Any, Any], Rule]:
     topic = output(inputs, str)
-    inputs.table().changes().map(lambda change: _pair(change.old, change.new), value=str).to(topic)
+    inputs.table().changes().map(lambda change: pair(change.old, change.new), value=str).to(topic)
     return topic, "all"
 
 
@@ -82,7 +85,7 @@ def _changes_results(rows: Sequence[Row]) -> Results:
         else:
             table[row.key] = row.value
         if old is not None or row.value is not None:
-            yield row.key, _pair(old, row.value)
+            yield row.key, pair(old, row.value)
 
 
 def _kept(inputs: Inputs) -> tuple[sf.Topic[Any, Any], Rule]:
@@ -113,7 +116,7 @@ def _regrouped(inputs: Inputs) -> tuple[sf.Topic[Any, Any], Rule]:
 
 def _regrouped_results(rows: Sequence[Row]) -> Results:
     sums = dict.fromkeys((_group(row.value) for row in rows if row.value is not None), 0)
-    for value in _last(rows).values():
+    for value in last_of(rows).values():
         sums[_group(value)] += value
     return sums.items()
 
@@ -126,12 +129,35 @@ def _counted(inputs: Inputs) -> tuple[sf.Topic[Any, Any], Rule]:
 
 def _counted_results(rows: Sequence[Row]) -> Results:
     counts: dict[str, int] = defaultdict(int)
-    for value in _last(rows).values():
+    for value in last_of(rows).values():
         counts[_group(value)] += 1
     return counts.items()
 
 
 # --- joins ----------------------------------------------------------------------------------------------
+
+
+Joined = tuple[str, int | None, int | None, int]
+"""Key, values of both sides, time."""
+
+
+def joined_rows(rows: Sequence[Row], before_ms: int, after_ms: int, how: str) -> Iterator[Joined]:
+    """Each pair of rows within the interval, and those without a partner that ``how`` says."""
+    lefts, rights = ([row for row in rows if row.side == side] for side in ("left", "right"))
+    met: set[int] = set()
+    for left in lefts:
+        for right in rights:
+            apart_ms = right.timestamp_ms - left.timestamp_ms
+            if left.key == right.key and -before_ms <= apart_ms <= after_ms:
+                met |= {left.number, right.number}
+                yield left.key, left.value, right.value, max(left.timestamp_ms, right.timestamp_ms)
+    for row in rows:
+        if row.number in met:
+            continue
+        if row.side == "left" and how in ("left", "outer"):
+            yield row.key, row.value, None, row.timestamp_ms
+        elif row.side == "right" and how == "outer":
+            yield row.key, None, row.value, row.timestamp_ms
 
 
 def _streams(how: str) -> Verb:
@@ -146,22 +172,12 @@ def _streams(how: str) -> Verb:
         spans = (timedelta(milliseconds=each) for each in (_BEFORE_MS, _AFTER_MS, _GRACE_MS))
         before, after, grace = spans
         within = sf.Within(before=before, after=after, grace=grace)
-        verbs[how](right, _pair, name="joined", within=within).to(topic)
+        verbs[how](right, pair, name="joined", within=within).to(topic)
         return topic, "all"
 
     def expected(rows: Sequence[Row]) -> Results:
-        kept = within_grace(rows, _GRACE_MS)
-        lefts, rights = ([row for row in kept if row.side == side] for side in ("left", "right"))
-        met: set[int] = set()
-        for left in lefts:
-            for right in rights:
-                apart_ms = right.timestamp_ms - left.timestamp_ms
-                if left.key == right.key and -_BEFORE_MS <= apart_ms <= _AFTER_MS:
-                    met |= {left.number, right.number}
-                    yield left.key, _pair(left.value, right.value)
-        for row in kept:
-            if row.number not in met and (how == "outer" or (how == "left" and row.side == "left")):
-                yield row.key, _pair(row.value, None) if row.side == "left" else _pair(None, row.value)
+        joined = joined_rows(within_grace(rows, _GRACE_MS), _BEFORE_MS, _AFTER_MS, how)
+        return [(key, pair(left, right)) for key, left, right, _ in joined]
 
     return Verb(f"{how} join of streams", build, expected, sides=2, late_ms=_LATE_MS)
 
@@ -170,7 +186,7 @@ def _stream_with_table(how: str) -> Verb:
     def build(inputs: Inputs) -> tuple[sf.Topic[Any, Any], Rule]:
         topic, left, table = output(inputs, str), inputs.app.stream(inputs.left), inputs.table("right")
         verb: Callable[..., sf.Stream[str, str]] = left.join if how == "inner" else left.left_join
-        verb(table, _pair, name="joined").to(topic)
+        verb(table, pair, name="joined").to(topic)
         return topic, "all"
 
     def expected(rows: Sequence[Row]) -> Results:
@@ -179,7 +195,7 @@ def _stream_with_table(how: str) -> Verb:
             if row.side == "right":
                 table[row.key] = row.value
             elif row.value is not None and (how == "left" or table.get(row.key) is not None):
-                yield row.key, _pair(row.value, table.get(row.key))
+                yield row.key, pair(row.value, table.get(row.key))
 
     name = f"{how} join of a stream with a table"
     return Verb(name, build, expected, sides=2, is_by_order=True, has_tombstones=True)
@@ -192,7 +208,7 @@ def _with_global(how: str) -> Verb:
         topic = output(inputs, str)
         stream, table = inputs.stream(), inputs.app.global_table(inputs.right, name="whole")
         join: Any = stream.join if how == "inner" else stream.left_join
-        join(table, _pair, name="pairs", by=_key_named, value=str).to(topic)
+        join(table, pair, name="pairs", by=_key_named, value=str).to(topic)
         return topic, "all"
 
     def expected(rows: Sequence[Row]) -> Results:
@@ -203,7 +219,7 @@ def _with_global(how: str) -> Verb:
             elif row.value is not None:
                 found = table.get(_key_named(row.value))
                 if found is not None or how == "left":
-                    yield row.key, _pair(row.value, found)
+                    yield row.key, pair(row.value, found)
 
     name = f"{how} join with a global table"
     return Verb(name, build, expected, sides=2, is_by_order=True, has_tombstones=True)
@@ -216,15 +232,45 @@ def _key_named(value: int) -> str:
 _STATIC = {number: 7 * number for number in range(0, 10, 2)}
 
 
-def _with_static(inputs: Inputs) -> tuple[sf.Topic[Any, Any], Rule]:
-    topic = output(inputs, str)
-    table = inputs.app.static_table(_STATIC, name="static")
-    inputs.stream().join(table, _pair, name="pairs", by=lambda value: value % 10).to(topic)
-    return topic, "all"
+def _with_static(how: str) -> Verb:
+    def build(inputs: Inputs) -> tuple[sf.Topic[Any, Any], Rule]:
+        topic, stream = output(inputs, str), inputs.stream()
+        table = inputs.app.static_table(_STATIC, name="static")
+        join: Any = stream.join if how == "inner" else stream.left_join
+        join(table, pair, name="pairs", by=lambda value: value % 10, value=str).to(topic)
+        return topic, "all"
+
+    def expected(rows: Sequence[Row]) -> Results:
+        found = [(row.key, row.given, _STATIC.get(row.given % 10)) for row in rows]
+        return [(key, pair(left, right)) for key, left, right in found if right is not None or how == "left"]
+
+    return Verb(f"{how} join with a static table", build, expected)
 
 
-def _with_static_results(rows: Sequence[Row]) -> Results:
-    return [(row.key, _pair(row.given, _STATIC[row.given % 10])) for row in rows if row.given % 2 == 0]
+def _at_once(how: str) -> Verb:
+    """What a versioned table held at a record's time, as far as it is known when the record comes."""
+
+    def build(inputs: Inputs) -> tuple[sf.Topic[Any, Any], Rule]:
+        topic, left = output(inputs, str), inputs.app.stream(inputs.left)
+        table = inputs.table("right", history=timedelta(hours=1))
+        verb: Callable[..., sf.Stream[str, str]] = left.join if how == "inner" else left.left_join
+        verb(table, pair, name="joined").to(topic)
+        return topic, "all"
+
+    def expected(rows: Sequence[Row]) -> Results:
+        versions: dict[str, dict[int, int | None]] = defaultdict(dict)
+        for row in rows:
+            held = versions[row.key]
+            if row.side == "right":
+                held[row.timestamp_ms] = row.value
+            elif row.value is not None:
+                then_ms = max((at_ms for at_ms in held if at_ms <= row.timestamp_ms), default=None)
+                found = None if then_ms is None else held[then_ms]
+                if how == "left" or found is not None:
+                    yield row.key, pair(row.value, found)
+
+    name = f"{how} join with a versioned table at once"
+    return Verb(name, build, expected, sides=2, is_by_order=True, has_tombstones=True, late_ms=_GRACE_MS)
 
 
 def _as_of(how: str) -> Verb:
@@ -232,7 +278,7 @@ def _as_of(how: str) -> Verb:
         topic, left = output(inputs, str), inputs.app.stream(inputs.left)
         table = inputs.table("right", history=timedelta(hours=1))
         verb: Callable[..., sf.Stream[str, str]] = left.join if how == "inner" else left.left_join
-        verb(table, _pair, name="joined", grace=timedelta(milliseconds=_GRACE_MS)).to(topic)
+        verb(table, pair, name="joined", grace=timedelta(milliseconds=_GRACE_MS)).to(topic)
         return topic, "all"
 
     def expected(rows: Sequence[Row]) -> Results:
@@ -247,7 +293,7 @@ def _as_of(how: str) -> Verb:
                 ]
                 value = max(versions)[2] if versions else None
                 if how == "left" or value is not None:
-                    yield row.key, _pair(row.value, value)
+                    yield row.key, pair(row.value, value)
 
     name = f"{how} join with a table as of then"
     return Verb(name, build, expected, sides=2, late_ms=_GRACE_MS)
@@ -261,13 +307,13 @@ def _tables(how: str) -> Verb:
             "left": left.left_join,
             "outer": left.outer_join,
         }
-        verbs[how](right, _pair, name="joined").to(topic)
+        verbs[how](right, pair, name="joined").to(topic)
         return topic, "newest"
 
     def expected(rows: Sequence[Row]) -> Results:
-        left, right = _last(rows), _last(rows, "right")
+        left, right = last_of(rows), last_of(rows, "right")
         keys = {"inner": left.keys() & right.keys(), "left": left.keys(), "outer": left.keys() | right.keys()}
-        return [(key, _pair(left.get(key), right.get(key))) for key in keys[how]]
+        return [(key, pair(left.get(key), right.get(key))) for key in keys[how]]
 
     return Verb(f"{how} join of tables", build, expected, sides=2, has_tombstones=True)
 
@@ -283,15 +329,15 @@ def _foreign(how: str) -> Verb:
         verb: Callable[..., sf.Table[str, str]] = (
             left.foreign_join if how == "inner" else left.left_foreign_join
         )
-        verb(right, _named, _pair, name="joined").to(topic)
+        verb(right, _named, pair, name="joined").to(topic)
         return topic, "newest"
 
     def expected(rows: Sequence[Row]) -> Results:
-        left, right = _last(rows), _last(rows, "right")
+        left, right = last_of(rows), last_of(rows, "right")
         for key, value in left.items():
             partner = right.get(_named(value) or "")
             if how == "left" or partner is not None:
-                yield key, _pair(value, partner)
+                yield key, pair(value, partner)
 
     return Verb(f"{how} foreign-key join of tables", build, expected, sides=2, has_tombstones=True)
 
@@ -302,9 +348,9 @@ def _negative(value: int) -> int:
 
 def _self_joined(inputs: Inputs) -> tuple[sf.Topic[Any, Any], Rule]:
     topic, table = output(inputs, str), inputs.table()
-    table.join(table.map(_negative), _pair, name="joined").to(topic)
+    table.join(table.map(_negative), pair, name="joined").to(topic)
     return topic, "newest"
 
 
 def _self_results(rows: Sequence[Row]) -> Results:
-    return [(key, _pair(value, -value)) for key, value in _last(rows).items()]
+    return [(key, pair(value, -value)) for key, value in last_of(rows).items()]

@@ -45,13 +45,18 @@ class Marked(NamedTuple):
     mark_ms: int
 
 
-def random_log(rng: random.Random, *, sides: int, has_tombstones: bool, late_ms: int) -> list[Row]:
-    """A log in which records are up to ``late_ms`` behind, some of them, and event time sometimes jumps."""
+def random_log(
+    rng: random.Random, *, sides: int, has_tombstones: bool, late_ms: int, pace: int = 1
+) -> list[Row]:
+    """A log in which records are up to ``late_ms`` behind, some of them, and event time sometimes jumps.
+
+    They are ``pace`` times further apart than in other logs.
+    """
     keys = _KEYS[: rng.choice((1, 3, 5))]
     now_ms = FIRST_MS
     rows = []
     for number in range(rng.choice(_RECORDS)):
-        now_ms += rng.choice((0, 0, 300, 1_000, 2_500, 20_000 if rng.random() < 0.2 else 700))
+        now_ms += pace * rng.choice((0, 0, 300, 1_000, 2_500, 20_000 if rng.random() < 0.2 else 700))
         behind_ms = rng.randrange(late_ms) if late_ms and rng.random() < 0.3 else 0
         is_empty = has_tombstones and rng.random() < 0.2
         side = SIDES[rng.randrange(sides)]

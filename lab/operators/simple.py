@@ -36,7 +36,7 @@ def simple_verbs() -> list[Verb]:
 
 def _stateless(inputs: Inputs) -> tuple[sf.Topic[Any, Any], Rule]:
     topic = output(inputs)
-    inputs.stream().map(_double).filter(_is_even_half).flat_map(_twice).to(topic)
+    inputs.stream().map(_double).peek(str).filter(_is_even_half).flat_map(_twice).to(topic)
     return topic, "all"
 
 
@@ -106,6 +106,10 @@ _AGGREGATES: dict[str, tuple[Callable[[], Any], Callable[[list[int]], Any]]] = {
         lambda values: _folded(values, 7),
     ),
     "collect": (lambda: sf.collect(limit=6, type=int), lambda values: tuple(values[:6])),
+    "histogram": (
+        sf.histogram,
+        lambda values: tuple(sorted((str(value), values.count(value)) for value in set(values))),
+    ),
     "quantile": (lambda: sf.quantile(0.0), lambda values: float(min(values))),
 }
 

@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stateflow.lab.operators.calling import calling_verbs
+from stateflow.lab.operators.chaining import chain_verbs
+from stateflow.lab.operators.clocked import clocked_verbs
 from stateflow.lab.operators.graphs import graph_verbs
 from stateflow.lab.operators.joining import table_verbs
-from stateflow.lab.operators.logs import random_log
+from stateflow.lab.operators.keeping import keeping_verbs
 from stateflow.lab.operators.matching import pattern_verbs
 from stateflow.lab.operators.ordering import ordering_verbs
 from stateflow.lab.operators.playing import MODES, Mode, Playing
@@ -22,7 +24,7 @@ from stateflow.lab.operators.timing import timing_verbs
 from stateflow.lab.operators.verb import Results, Verb
 from stateflow.lab.operators.windowing import window_verbs
 
-QUICK_LOGS, FULL_LOGS = 5, 100
+QUICK_LOGS, FULL_LOGS = 3, 100
 SHOWN_MAX = 20
 _SHOWN_RESULTS = 3
 
@@ -30,7 +32,8 @@ _SHOWN_RESULTS = 3
 def all_verbs() -> list[Verb]:
     """Every verb of the study."""
     streams = [*simple_verbs(), *record_verbs(), *window_verbs(), *ordering_verbs(), *pattern_verbs()]
-    return [*streams, *timing_verbs(), *calling_verbs(), *table_verbs(), *graph_verbs()]
+    timed = [*timing_verbs(), *clocked_verbs(), *keeping_verbs()]
+    return [*streams, *timed, *calling_verbs(), *table_verbs(), *graph_verbs(), *chain_verbs()]
 
 
 @dataclass(slots=True)
@@ -82,7 +85,7 @@ def run_verb(verb: Verb, seed: int, numbers: Sequence[int], modes: Sequence[Mode
     logging.disable(logging.CRITICAL)  # restarts and late records without number
     try:
         for number in numbers:
-            for mode in modes:
+            for mode in (each for each in modes if verb.is_scalable or each != "repartition"):
                 _run_case(verb, f"{seed}-{verb.name}-{number}", number, mode, report)
     finally:
         logging.disable(before)
@@ -91,7 +94,7 @@ def run_verb(verb: Verb, seed: int, numbers: Sequence[int], modes: Sequence[Mode
 
 def _run_case(verb: Verb, name: str, number: int, mode: Mode, report: OperatorsReport) -> None:
     rng = random.Random(f"operators-{name}")  # noqa: S311 - nothing secret: it must be repeatable
-    rows = random_log(rng, sides=verb.sides, has_tombstones=verb.has_tombstones, late_ms=verb.late_ms)
+    rows = verb.log(rng)
     playing = Playing(verb, random.Random(f"operators-{name}-{mode}"))  # noqa: S311 - as above
     report.cases[verb.name] += 1
     report.modes[mode] += 1

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import stateflow as sf
-from stateflow.lab.operators.logs import Row, Side
+from stateflow.lab.operators.logs import Row, Side, random_log
 from stateflow.testing.driver import Row as Given
 
 Rule = Literal["all", "newest"]
@@ -54,6 +55,22 @@ class Verb:
     """Whether results depend on which topic is read first: then records are processed one after the other."""
     has_tombstones: bool = False
     late_ms: int = 0
+    pace: int = 1
+    """How much further apart the records are than usual."""
+    is_clocked: bool = False
+    """Whether it waits for the clock: then that moves between the records, and far in the end."""
+    is_scalable: bool = True
+    """Whether its state can be repartitioned."""
+
+    def log(self, rng: random.Random) -> list[Row]:
+        """A log that suits it."""
+        return random_log(
+            rng,
+            sides=self.sides,
+            has_tombstones=self.has_tombstones,
+            late_ms=self.late_ms,
+            pace=self.pace,
+        )
 
     def results(self, found: Iterable[tuple[Any, Any]], rule: Rule) -> Results:
         """Results in a form that can be compared."""

@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from functools import partial, reduce
+from typing import Any, Literal, NamedTuple
 from zoneinfo import ZoneInfo
 
 import stateflow as sf
+from stateflow.calendar_spans import CalendarUnit
 from stateflow.lab.operators.logs import SECOND_MS, Row, marked, within_grace
 from stateflow.lab.operators.verb import Inputs, Rule, Verb, output
 
 _SIZE_MS, _ADVANCE_MS, _GRACE_MS, _GAP_MS = 10 * SECOND_MS, 4 * SECOND_MS, 2 * SECOND_MS, 2_500
 _OFFSET_MS = 3 * SECOND_MS
 _ZONE = "Europe/Berlin"
+_PACES: dict[CalendarUnit, int] = {"day": 3_600, "week": 20_000, "month": 60_000}
+"""How far the records of a log must be apart so that it has some of them in it."""
 _LATE_MS = 8 * SECOND_MS
 Emit = Literal["on_close", "on_update"]
 Spans = Iterator[tuple[str, int, int, list[int]]]
@@ -24,32 +28,45 @@ Spans = Iterator[tuple[str, int, int, list[int]]]
 def window_verbs() -> list[Verb]:
     """All of them."""
     emits: tuple[Emit, ...] = ("on_close", "on_update")
-    kinds: list[tuple[str, Any, Any, Callable[[Sequence[Row]], Spans]]] = [
-        (
-            "tumbling",
-            sf.Tumbling(_ms(_SIZE_MS), grace=_ms(_GRACE_MS), offset=_ms(_OFFSET_MS)),
-            _fixed(),
-            _tumbling,
-        ),
-        ("hopping", sf.Hopping(_ms(_SIZE_MS), _ms(_ADVANCE_MS), grace=_ms(_GRACE_MS)), _fixed(), _hopping),
-        ("session", sf.Session(_ms(_GAP_MS), grace=_ms(_GRACE_MS)), sf.SessionKey(sf.String), _sessions),
-        (
-            "sliding",
-            sf.Sliding(_ms(_GAP_MS), grace=_ms(_GRACE_MS)),
-            sf.WindowedKey(sf.String, _GAP_MS),
-            _sliding,
-        ),
-        (
-            "calendar day",
-            sf.Calendar("day", _ZONE, grace=_ms(_GRACE_MS)),
-            sf.CalendarKey(sf.String, "day", _ZONE),
-            _days,
-        ),
-    ]
-    found = [_verb(*kind, emit) for kind in kinds for emit in emits]
+    found = [_verb(kind, emit) for kind in _kinds() for emit in emits]
+    found += [_verb(kind, emit, "max") for kind in _kinds()[:4] for emit in emits]
+    found += [_verb(kind, emit, "fold") for kind in _kinds()[:2] for emit in emits]
     late = Verb("late records of windows", _late, _late_results, late_ms=_LATE_MS)
     eventual = Verb("tumbling, eventual changelog", _eventual, _eventual_results, late_ms=_LATE_MS)
-    return [*found, late, eventual, Verb("windows of records", _counted, _counted_results)]
+    return [*found, late, eventual, *map(_counted, emits)]
+
+
+class _Kind(NamedTuple):
+    name: str
+    window: Any
+    key: Any
+    spans: Callable[[Sequence[Row]], Spans]
+    pace: int = 1
+
+
+def _kinds() -> list[_Kind]:
+    size, advance, grace, offset = map(_ms, (_SIZE_MS, _ADVANCE_MS, _GRACE_MS, _OFFSET_MS))
+    sliding = sf.WindowedKey(sf.String, _GAP_MS)
+    return [
+        _Kind("tumbling", sf.Tumbling(size, grace=grace, offset=offset), _fixed(), _tumbling),
+        _Kind("hopping", sf.Hopping(size, advance, grace=grace), _fixed(), _hopping),
+        _Kind("session", sf.Session(_ms(_GAP_MS), grace=grace), sf.SessionKey(sf.String), _sessions),
+        _Kind("sliding", sf.Sliding(_ms(_GAP_MS), grace=grace), sliding, _sliding),
+        _Kind(
+            "hopping, offset",
+            sf.Hopping(size, advance, grace=grace, offset=offset),
+            _fixed(),
+            partial(_hopping, offset_ms=_OFFSET_MS),
+        ),
+        *map(_calendar, _PACES),
+    ]
+
+
+def _calendar(unit: CalendarUnit) -> _Kind:
+    pace = _PACES[unit]
+    window = sf.Calendar(unit, _ZONE, grace=_ms(pace * _GRACE_MS))
+    spans = partial(_calendar_spans, unit, pace * _GRACE_MS)
+    return _Kind(f"calendar {unit}", window, sf.CalendarKey(sf.String, unit, _ZONE), spans, pace)
 
 
 def _ms(milliseconds: int) -> timedelta:
@@ -60,16 +77,30 @@ def _fixed() -> Any:
     return sf.WindowedKey(sf.String, _SIZE_MS)
 
 
-def _verb(name: str, window: Any, key: Any, spans: Callable[[Sequence[Row]], Spans], emit: Emit) -> Verb:
+_AGGREGATES: dict[str, tuple[Callable[[], Any], Callable[[list[int]], int]]] = {
+    "sum": (sf.sum, sum),
+    "max": (lambda: sf.max(type=int), max),
+    "fold": (
+        lambda: sf.fold(7, lambda one, two: (3 * one + two) % 1_009, type=int),
+        lambda values: reduce(lambda one, two: (3 * one + two) % 1_009, values, 7),
+    ),
+}
+"""One that can be taken back, one that cannot, and one in which the order shows."""
+
+
+def _verb(kind: _Kind, emit: Emit, aggregate: str = "sum") -> Verb:
+    make, of = _AGGREGATES[aggregate]
+
     def build(inputs: Inputs) -> tuple[sf.Topic[Any, Any], Rule]:
-        topic = output(inputs, sf.Json, key)
-        inputs.stream().window(window, emit=emit).aggregate(sf.sum(), name="sums").to(topic)
+        topic = output(inputs, sf.Json, kind.key)
+        inputs.stream().window(kind.window, emit=emit).aggregate(make(), name="kept").to(topic)
         return topic, "all" if emit == "on_close" else "newest"
 
     def expected(rows: Sequence[Row]) -> Iterable[tuple[Any, Any]]:
-        return [(sf.Windowed(key, start, end), sum(values)) for key, start, end, values in spans(rows)]
+        return [(sf.Windowed(key, start, end), of(values)) for key, start, end, values in kind.spans(rows)]
 
-    return Verb(f"{name}, {emit.replace('_', ' ')}", build, expected, late_ms=_LATE_MS)
+    name = f"{kind.name}, {emit.replace('_', ' ')}" + (f", {aggregate}" if aggregate != "sum" else "")
+    return Verb(name, build, expected, late_ms=kind.pace * _LATE_MS, pace=kind.pace)
 
 
 def _in_fixed(rows: Sequence[Row], size_ms: int, starts: Callable[[int], Iterable[int]]) -> Spans:
@@ -91,9 +122,9 @@ def _tumbling(rows: Sequence[Row]) -> Spans:
     return _in_fixed(rows, _SIZE_MS, lambda at_ms: [_tumbling_start(at_ms)])
 
 
-def _hopping(rows: Sequence[Row]) -> Spans:
+def _hopping(rows: Sequence[Row], offset_ms: int = 0) -> Spans:
     def starts(at_ms: int) -> Iterable[int]:
-        newest = at_ms // _ADVANCE_MS * _ADVANCE_MS
+        newest = (at_ms - offset_ms) // _ADVANCE_MS * _ADVANCE_MS + offset_ms
         return (start for start in range(newest, at_ms - _SIZE_MS, -_ADVANCE_MS))
 
     return _in_fixed(rows, _SIZE_MS, starts)
@@ -132,18 +163,28 @@ def _sliding(rows: Sequence[Row]) -> Spans:
                 yield key, start_ms, end_ms, values
 
 
-def _days(rows: Sequence[Row]) -> Spans:
+def _calendar_spans(unit: CalendarUnit, grace_ms: int, rows: Sequence[Row]) -> Spans:
     zone = ZoneInfo(_ZONE)
     windows: dict[tuple[str, int, int], list[int]] = defaultdict(list)
     for row, mark_ms in marked(rows):
         local = datetime.fromtimestamp(row.timestamp_ms / 1000, UTC).astimezone(zone)
-        midnight = local.replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
-        start_ms = round(midnight.timestamp() * 1000)
-        end_ms = round((midnight + timedelta(days=1)).timestamp() * 1000)
-        if end_ms + _GRACE_MS > mark_ms:
+        first, after = _span(unit, local.replace(hour=0, minute=0, second=0, microsecond=0, fold=0))
+        start_ms, end_ms = round(first.timestamp() * 1000), round(after.timestamp() * 1000)
+        if end_ms + grace_ms > mark_ms:
             windows[row.key, start_ms, end_ms].append(row.given)
     for (key, start_ms, end_ms), values in windows.items():
         yield key, start_ms, end_ms, values
+
+
+def _span(unit: CalendarUnit, midnight: datetime) -> tuple[datetime, datetime]:
+    """First and next midnight by the clocks of the zone."""
+    if unit == "day":
+        return midnight, midnight + timedelta(days=1)
+    if unit == "week":
+        monday = midnight - timedelta(days=midnight.weekday())
+        return monday, monday + timedelta(days=7)
+    first = midnight.replace(day=1)
+    return first, (first + timedelta(days=31)).replace(day=1)
 
 
 def _late(inputs: Inputs) -> tuple[sf.Topic[Any, Any], Rule]:
@@ -171,16 +212,19 @@ def _eventual_results(rows: Sequence[Row]) -> Iterable[tuple[Any, Any]]:
     return [(sf.Windowed(key, start, end), sum(values)) for key, start, end, values in _tumbling(rows)]
 
 
-def _counted(inputs: Inputs) -> tuple[sf.Topic[Any, Any], Rule]:
-    topic = output(inputs, sf.Json, sf.CountedKey(sf.String, 4))
-    inputs.stream().window(sf.CountWindow(4, 3), emit="on_close").sum(name="sums").to(topic)
-    return topic, "all"
+def _counted(emit: Emit) -> Verb:
+    def build(inputs: Inputs) -> tuple[sf.Topic[Any, Any], Rule]:
+        topic = output(inputs, sf.Json, sf.CountedKey(sf.String, 4))
+        inputs.stream().window(sf.CountWindow(4, 3), emit=emit).sum(name="sums").to(topic)
+        return topic, "all" if emit == "on_close" else "newest"
 
+    def expected(rows: Sequence[Row]) -> Iterable[tuple[Any, Any]]:
+        values: dict[str, list[int]] = defaultdict(list)
+        for row in rows:
+            values[row.key].append(row.given)
+        for key, of_key in values.items():
+            last = len(of_key) - 3 if emit == "on_close" else len(of_key)
+            for first in range(0, last, 3):
+                yield sf.Counted(key, first, first + 4), sum(of_key[first : first + 4])
 
-def _counted_results(rows: Sequence[Row]) -> Iterable[tuple[Any, Any]]:
-    values: dict[str, list[int]] = defaultdict(list)
-    for row in rows:
-        values[row.key].append(row.given)
-    for key, of_key in values.items():
-        for first in range(0, len(of_key) - 3, 3):
-            yield sf.Counted(key, first, first + 4), sum(of_key[first : first + 4])
+    return Verb(f"windows of records, {emit.replace('_', ' ')}", build, expected)

@@ -2,7 +2,7 @@
 
 A transaction may be over for its coordinator and still be open in a partition: Kafka 4.1 to 4.3 write no marker where
 there is no leader at that moment (KAFKA-20734). What is open there is ended by the next marker of the same producer,
-whatever that says; ``runtime.opening.left_open`` sees to it that it says the right thing.
+whatever that says; ``runtime.opening.hanging_transactions`` sees to it that it says the right thing.
 """
 
 from __future__ import annotations

@@ -56,6 +56,8 @@ _STEPS_MAX = 10_000
 _SLICE_RECORDS = 10_000
 """Whatever a poll brings is processed at once, so that what a test sees does not depend on speed."""
 _EPOCH_2024_MS = 1_704_067_200_000
+Disk = dict[tuple[int, str], MemoryTaskStores]
+"""The stores on the disk of a worker, by generation and task."""
 
 
 class Row(NamedTuple, Generic[K, V]):
@@ -97,7 +99,7 @@ class TestDriver:
         self._topology = app.topology()
         self._scratch = TemporaryDirectory(prefix="stateflow-driver-")
         self._place = f"{self._scratch.name}/savepoints"
-        self._disks: dict[tuple[int, str], MemoryTaskStores] = {}
+        self._disks: Disk = {}
         topics = {topic for stage in self._topology.stages for topic in stage.topics}
         known = self.cluster.list_topics()
         self.cluster.create(TopicSpec(topic, partitions) for topic in sorted(topics) if topic not in known)
@@ -215,12 +217,21 @@ class TestDriver:
 
     # --- what can go wrong ---------------------------------------------------------------------------
 
-    def crash(self, *, disk_lost: bool = False) -> None:
-        """The worker's process dies as by SIGKILL; with ``disk_lost`` its machine is gone too."""
+    def crash(self, *, disk_lost: bool = False, disk: Disk | None = None) -> None:
+        """The worker's process dies as by SIGKILL; with ``disk_lost`` its machine is gone too.
+
+        ``disk`` is what the next one finds in the place of its own: a copy made before, which lags behind.
+        """
         if disk_lost:
             self._disks.clear()
-        for disk in self._disks.values():
-            disk.crash()
+        for stores in self._disks.values():
+            stores.crash()
+        if disk is not None:
+            self._disks = {place: stores.flushed_copy() for place, stores in disk.items()}
+
+    def copy_of_disk(self) -> Disk:
+        """The worker's disk as it was flushed last, to be put back by ``crash``."""
+        return {place: stores.flushed_copy() for place, stores in self._disks.items()}
 
     def restore(self) -> None:
         """A successor starts, restores from the changelog and goes on."""

@@ -13,7 +13,8 @@ from stateflow.cli.main import run
 from stateflow.lab.operators.study import all_verbs, run_verb
 from stateflow.lab.operators.verb import Inputs, Rule, Verb, output
 
-SEED = 109
+SEED = 163
+"""Each verb has results on its first log."""
 VERBS = all_verbs()
 
 
@@ -22,9 +23,10 @@ VERBS = all_verbs()
 def test_results_are_those_of_the_log(verb: Verb) -> None:
     report = run_verb(verb, SEED, [0])
     assert report.failed == []
-    assert report.cases.total() == 3
+    assert report.cases.total() == (3 if verb.is_scalable else 2)
     assert report.results > 0
-    assert report.disturbed["repartition"] > 0
+    assert report.disturbed["kills"] > 0
+    assert report.disturbed["repartition"] > 0 or not verb.is_scalable
 
 
 def test_names_are_unique() -> None:

@@ -172,6 +172,28 @@ def test_windows_behind_a_join_take_what_it_waited_for(batched: bool) -> None:
         assert starts == {second * SECOND_MS: 2 for second in range(0, 200, 10)}
 
 
+@pytest.mark.parametrize("sorted_sides", ["lr", "l", "r"])
+def test_sides_that_wait_before_the_join_lose_no_partner(sorted_sides: str) -> None:
+    """Rows of a side that is let go first move event time no further than the join was told: the others still wait."""
+    app = sf.App("joins", guarantee="exactly-once")
+    out = app.topic("out", key=str, value=str)
+    topics = {side: app.topic(side, key=str, value=str) for side in "lr"}
+    streams = {}
+    for side, topic in topics.items():
+        stream = app.stream(topic).key_by_pairs(lambda key, _: key, name=f"by-{side}", key=str)
+        is_sorted = side in sorted_sides
+        streams[side] = stream.in_order(name=f"{side}-sorted", grace=seconds(3)) if is_sorted else stream
+    within = sf.Within(before=seconds(1), after=seconds(1), grace=seconds(3))
+    streams["l"].outer_join(streams["r"], pair, name="pairs", within=within).to(out)
+    driver = TestDriver(app, partitions=1)
+    for side in "lr":
+        rows = [("k", f"{side}{second}", T0 + second * SECOND_MS) for second in (1, 10, 7, 16, 20)]
+        driver.send_many(topics[side], rows)
+    driver.end_input()
+    found = sorted(row.value for row in driver.rows(out))
+    assert found == ["l1+r1", "l10+r10", "l16+r16", "l20+r20", "l7+r7"]
+
+
 def test_a_stream_joins_itself_behind_one_re_key_step() -> None:
     app = sf.App("joins")
     numbers, out = app.topic("numbers", key=str, value=int), app.topic("out", key=int, value=str)

@@ -286,3 +286,24 @@ def test_what_such_a_join_does_not_know_is_refused() -> None:
         app.static_table({"de": 19}, name="taxes")
     with pytest.raises(GraphError, match="may hold nothing"):
         app.global_table(app.topic("taxes", key=str, value=int), name="none", bytes_max=0)
+
+
+def test_two_tables_of_a_topic_share_what_is_held_and_have_one_bound() -> None:
+    app = sf.App("shop", guarantee="exactly-once")
+    sales, out = app.topic("sales", key=str, value=Sale), app.topic("out", key=str, value=str)
+    taxes = app.topic("taxes", key=str, value=int)
+    one = app.global_table(taxes, name="one", bytes_max=2_000)
+    with pytest.raises(GraphError, match=r"'one' and 'other' of the topic 'taxes'.*2,000 and 1,000 bytes"):
+        app.global_table(taxes, name="other", bytes_max=1_000)
+    same = app.global_table(taxes, name="same", bytes_max=2_000)
+    app.global_table(app.topic("names", key=str, value=str), name="names", bytes_max=1_000)
+    stream = app.stream(sales).left_join(one, taxed, name="first", by="country")
+    stream.left_join(same, lambda text, percent: f"{text} {percent}", name="second", by=lambda _: "de").to(
+        out
+    )
+    driver = TestDriver(app, partitions=2)
+    driver.send(taxes, 19, key="de")
+    driver.send(sales, Sale("de", 5), Sale("fr", 6), key="k")
+    assert values(driver, out) == ["5 19 19", "6 None 19"]
+    with pytest.raises(GlobalTableTooLarge, match="more than 2,000 bytes"):
+        driver.send_many(taxes, [(f"k{number}", 1, 0) for number in range(20)])

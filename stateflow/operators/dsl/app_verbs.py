@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeVar, overload
 
 from stateflow.errors import GraphError
 from stateflow.operators.classes.operator import Operator
+from stateflow.operators.dsl.ordering_verbs import Order, order_between
 from stateflow.operators.dsl.port import Port
 from stateflow.operators.dsl.stream import Stream
 from stateflow.operators.dsl.table import Table
@@ -76,9 +77,12 @@ class AppVerbs:
         For joins by any key, without a re-key step: ``stream.join(table, function, name=…, by=…)``. It is followed as
         the topic goes on, in no fixed order with the stream. Kept in memory, ``bytes_max`` of it at most in each worker
         (keys, values and 200 bytes for each), beside what ``memory_bytes`` says; ``GlobalTableTooLarge`` stops a worker
-        before that is passed.
+        before that is passed. Several tables of one topic share what a worker holds; raises ``GraphError`` where their
+        bounds differ.
         """
-        return GlobalTable(topic, self._graph.claim("lookup table", name), bytes_max)
+        table = GlobalTable(topic, self._graph.claim("lookup table", name), bytes_max)
+        self._graph.claim_global_table(table.place)
+        return table
 
     @overload
     def static_table(self, data: Mapping[K, V], *, name: str) -> StaticTable[K, V]: ...
@@ -97,13 +101,23 @@ class AppVerbs:
         return static_table(data, self._graph.claim("lookup table", name), key)
 
     def process(
-        self, operator: type[Operator[K, Any, R]], *inputs: Port[K, R], name: str, on_error: Policy = FAIL
+        self,
+        operator: type[Operator[K, Any, R]],
+        *inputs: Port[K, R],
+        name: str,
+        order: Order = "arrival",
+        on_error: Policy = FAIL,
     ) -> Stream[K, R]:
         """Run an operator over several streams: ``app.process(Match, sf.port(orders, Match.on_order), …, name=…)``.
 
         Each stream is given to a method of its own; all share the state of the key, and event time is the least of the
         inputs'. A stream that is not partitioned by the application goes through the re-key step ``<name>-<method>``,
         under the key it has. Raises ``GraphError`` for keys that are written differently.
+
+        With ``order="event-time"`` a key's records come in that order, whatever input they are of: each waits in a
+        store of its input (``<name>-order-waiting_<method>``) until event time is past it everywhere. Of one time,
+        those with the smaller ``tie_break`` of their port come first, then those of the input that is named first here,
+        then as they came. One that is behind event time of its source partition is late, counted and left out.
         """
         nodes = {port.handler: port.stream.node for port in inputs}
         if len(nodes) < len(inputs):
@@ -111,4 +125,6 @@ class AppVerbs:
                 f"Two inputs of {name!r} have the same handler.",
                 action="Merge the streams, or give each a method of its own.",
             )
-        return Stream(self._graph, several_inputs_node(self._graph, operator, nodes, name, on_error))
+        tie_breaks = {port.handler: port.tie_break for port in inputs}
+        between = order_between(self._graph, name, order, tie_breaks, on_error)
+        return Stream(self._graph, several_inputs_node(self._graph, operator, nodes, name, on_error, between))

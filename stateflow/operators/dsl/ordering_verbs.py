@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
@@ -13,6 +13,7 @@ from stateflow.errors import GraphError
 from stateflow.operators.classes.every import Every
 from stateflow.operators.order.dedup import dedup_node
 from stateflow.operators.order.in_order import OrderRules, in_order_node
+from stateflow.operators.order.inputs_in_order import inputs_in_order
 from stateflow.operators.stateful.suppress_step import suppress_node
 from stateflow.operators.stateful.top_step import TopRules, top_node
 from stateflow.operators.steps.error_policy import Fail, LatePolicy, Policy, Skip
@@ -113,11 +114,41 @@ def _itself(value: Any) -> Any:
     return value
 
 
-def order_before(stream: Stream[K, V], name: str, order: Order, on_error: Policy) -> Stream[K, V]:
+def order_before(
+    stream: Stream[K, V], name: str, order: Order, tie_break: Callable[[V], Any] | None, on_error: Policy
+) -> Stream[K, V]:
     """What an operator reads: the stream, or the stream in order. Raises ``GraphError`` for an unknown word."""
+    if not _is_sorted(name, order, has_tie_break=tie_break is not None):
+        return stream
+    return stream.in_order(name=f"{name}-order", tie_break=tie_break, on_error=on_error)
+
+
+def order_between(
+    graph: Graph,
+    name: str,
+    order: Order,
+    tie_breaks: Mapping[str, Callable[[Any], Any] | None],
+    on_error: Policy,
+) -> Callable[[Mapping[str, Node]], Node] | None:
+    """What stands between the inputs of an operator and the operator; None where they come as they come.
+
+    ``tie_breaks`` by handler. Raises ``GraphError`` for an unknown word, and for tie-breaks of some inputs alone.
+    """
+    given = {handler: tie_break for handler, tie_break in tie_breaks.items() if tie_break is not None}
+    if not _is_sorted(name, order, has_tie_break=bool(given)):
+        return None
+    return lambda ports: inputs_in_order(graph, ports, name, given, on_error)
+
+
+def _is_sorted(name: str, order: Order, *, has_tie_break: bool) -> bool:
     if order not in ("arrival", "event-time"):
         raise GraphError(
             f"The operator {name!r} is to read in the order {order!r}.",
             action='Write order="event-time", or leave it out.',
         )
-    return stream if order == "arrival" else stream.in_order(name=f"{name}-order", on_error=on_error)
+    if order == "arrival" and has_tie_break:
+        raise GraphError(
+            f"The operator {name!r} has a tie-break, and reads records as they come.",
+            action='Write order="event-time", or leave the tie-break out.',
+        )
+    return order == "event-time"

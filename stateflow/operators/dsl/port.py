@@ -20,11 +20,19 @@ class Port(Generic[K, O]):
 
     stream: Stream[K, Any]
     handler: str
+    tie_break: Callable[[Any], Any] | None = None
 
 
-def port(stream: Stream[K, V], handler: Callable[[Any, V, Context[O]], None]) -> Port[K, O]:
+def port(
+    stream: Stream[K, V],
+    handler: Callable[[Any, V, Context[O]], None],
+    *,
+    tie_break: Callable[[V], Any] | None = None,
+) -> Port[K, O]:
     """An input of ``app.process``: ``sf.port(orders, Match.on_order)``.
 
-    ``handler`` is a method (self, value, ctx) of the operator class, called for each record of the stream.
+    ``handler`` is a method (self, value, ctx) of the operator class, called for each record of the stream. With
+    ``order="event-time"`` there, ``tie_break`` says which of the records of one time comes first, over all inputs: the
+    one for which it is smaller.
     """
-    return Port(stream, getattr(handler, "__name__", repr(handler)))
+    return Port(stream, getattr(handler, "__name__", repr(handler)), tie_break)

@@ -335,6 +335,7 @@ class Stream(
         *,
         name: str,
         order: Order = "arrival",
+        tie_break: Callable[[V], Any] | None = None,
         on_error: Policy = FAIL,
     ) -> Stream[K, R]: ...
     @overload
@@ -345,6 +346,7 @@ class Stream(
         name: str,
         on_timer: Callable[..., None] | None = None,
         order: Order = "arrival",
+        tie_break: Callable[[V], Any] | None = None,
         on_error: Policy = FAIL,
     ) -> Stream[K, Any]: ...
     def process(
@@ -354,14 +356,14 @@ class Stream(
         name: str,
         on_timer: Callable[..., None] | None = None,
         order: Order = "arrival",
+        tie_break: Callable[[V], Any] | None = None,
         on_error: Policy = FAIL,
     ) -> Stream[K, Any]:
         """Run a typed operator: ``on_record`` for each record, with its state and its emissions.
 
         Or a function of (value, ctx) and states, declared as ``total: Value[int] = state(default=0)``; then
         ``on_timer`` is a function of (name, ctx) and those of the states that it needs. With ``order="event-time"``
-        a key's records come in that order, as by ``in_order(name="<name>-order")``.
-        """
+        a key's records come in that order, as by ``in_order(name="<name>-order", tie_break=…)``."""
         if not isinstance(operator, type):
             operator = operator_of(operator, on_timer)
         elif on_timer is not None:
@@ -369,7 +371,7 @@ class Stream(
                 f"The operator {name!r} is a class and was given on_timer.",
                 action="Write on_timer(self, name, ctx) into the class.",
             )
-        parent = order_before(self, name, order, on_error).node
+        parent = order_before(self, name, order, tie_break, on_error).node
         node = operator_node(self._graph, parent, OperatorClass(name, operator), name, on_error)
         return Stream(self._graph, self._graph.add(node))
 

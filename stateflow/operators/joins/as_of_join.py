@@ -11,7 +11,7 @@ from stateflow.codec.scalar import Bytes
 from stateflow.operators.classes.operator import Context, OperatorClass
 from stateflow.operators.classes.operator_step import OperatorStep
 from stateflow.operators.joins.interval_join import LEFT
-from stateflow.operators.order.event_time_buffer import Buffered, BufferingOperator, at_own_times, last_due_ms
+from stateflow.operators.order.event_time_buffer import Buffered, BufferingInOne, at_own_times, last_due_ms
 from stateflow.operators.steps.context import StageContext
 from stateflow.operators.steps.guard import Guard
 from stateflow.operators.tables.table_readers import TableReader
@@ -36,7 +36,7 @@ class AsOfRules:
         return self.grace_ms + 1
 
 
-class AsOfJoin(BufferingOperator):
+class AsOfJoin(BufferingInOne):
     """Base of the operators of such joins: each record waits until the table is known as of its time."""
 
     rules: AsOfRules
@@ -49,7 +49,7 @@ class AsOfJoin(BufferingOperator):
 
     def release(self, rows: list[Buffered], ctx: Context[Any]) -> None:
         """Join the records whose time has come."""
-        for at_ms, value, headers in rows:
+        for at_ms, value, headers, _ in rows:
             found = self.table.get(self.key.key, at_ms)
             if found is not None or not self.rules.is_inner:
                 held = None if found is None else found.value

@@ -28,22 +28,27 @@ class Buffered(NamedTuple):
     at_ms: int
     value: Any
     headers: Headers
+    port: str = ""
+    """The input it came by, of an operator with several."""
 
 
 class BufferingOperator(Operator[Any, Any, Any]):
-    """Base of operators that keep each record until event time is ``waits_ms`` past it. Subclasses declare the map."""
+    """Base of operators that keep each record until event time is ``waits_ms`` past it."""
 
     waits_ms: int
     guard: Guard
     """What is done about one of the records that are released together and fails."""
-    waiting: MapOf[bytes, Any]
 
-    def keep(self, value: Any, ctx: Context[Any]) -> None:
+    @abstractmethod
+    def places(self) -> dict[str, Waiting]:
+        """Where the records of each input wait."""
+
+    def keep_in(self, waiting: Waiting, value: Any, ctx: Context[Any]) -> None:
         """Keep a record until its time has come. Raises ``ValueError`` for one without an event time."""
         at_ms = ctx.timestamp_ms
         if at_ms < 0:
             raise ValueError("the record has no event time")
-        self.waiting.put(next_entry(self.waiting, at_ms) + packed(ctx.headers), value)
+        waiting.put(next_entry(waiting, at_ms) + packed(ctx.headers), value)
         due_ms, before_ms = at_ms + self.waits_ms, ctx.timer_due_ms(_RELEASE)
         if before_ms is None or due_ms < before_ms:
             ctx.timer(_RELEASE, at=due_ms)
@@ -51,22 +56,45 @@ class BufferingOperator(Operator[Any, Any, Any]):
     def on_timer(self, name: str, ctx: Context[Any]) -> None:  # noqa: ARG002 - it has but one
         """Let those go whose time has come: all of one time in one turn."""
         after_ms = ctx.timestamp_ms - self.waits_ms + 1
-        ready = self.waiting.range(None, first_at(after_ms))
-        for entry, _ in ready:
-            self.waiting.remove(entry)
-        self.release([Buffered(time_of(entry), value, headers_in(entry)) for entry, value in ready], ctx)
-        for entry, _ in self.waiting.range(limit=1):
-            ctx.timer(_RELEASE, at=time_of(entry) + self.waits_ms)
+        places, rows = self.places(), list[Buffered]()
+        for port, waiting in places.items():
+            ready = waiting.range(None, first_at(after_ms))
+            for entry, _ in ready:
+                waiting.remove(entry)
+            rows += [Buffered(time_of(entry), value, headers_in(entry), port) for entry, value in ready]
+        self.release(sorted(rows, key=time_of_row), ctx)
+        left_ms = [time_of(entry) for waiting in places.values() for entry, _ in waiting.range(limit=1)]
+        if left_ms:
+            ctx.timer(_RELEASE, at=min(left_ms) + self.waits_ms)
 
     @abstractmethod
     def release(self, rows: list[Buffered], ctx: Context[Any]) -> None:
-        """Pass on records, in the order of time and then of arrival."""
+        """Pass on records, in the order of time, then of their inputs, then of arrival."""
+
+
+class BufferingInOne(BufferingOperator):
+    """Base of those with one input. Subclasses declare the map."""
+
+    waiting: MapOf[bytes, Any]
+
+    def places(self) -> dict[str, Waiting]:
+        """The map."""
+        return {"": self.waiting}
+
+    def keep(self, value: Any, ctx: Context[Any]) -> None:
+        """Keep a record until its time has come. Raises ``ValueError`` for one without an event time."""
+        self.keep_in(self.waiting, value, ctx)
 
 
 def last_due_ms(waiting: StateStore, waits_ms: int) -> int:
     """When the last record of a store has waited long enough: a timer knows of the first of its key only."""
     times: Iterable[int] = (time_of(split_prefixed(key)[1]) for key, _ in waiting.scan(b"", None))
     return max((at_ms + waits_ms for at_ms in times), default=UNKNOWN_MS)
+
+
+def time_of_row(row: Buffered) -> int:
+    """What records are sorted by first."""
+    return row.at_ms
 
 
 def at_own_times(out: RecordBatch) -> RecordBatch:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
@@ -14,7 +14,14 @@ from stateflow.codec.scalar import Bytes
 from stateflow.codec.structured import Plain
 from stateflow.operators.classes.operator import Context, OperatorClass
 from stateflow.operators.classes.operator_step import OperatorStep
-from stateflow.operators.order.event_time_buffer import Buffered, BufferingOperator, at_own_times, last_due_ms
+from stateflow.operators.order.event_time_buffer import (
+    Buffered,
+    BufferingInOne,
+    BufferingOperator,
+    at_own_times,
+    last_due_ms,
+    time_of_row,
+)
 from stateflow.operators.stateful.stateful import operator_node
 from stateflow.operators.steps.context import StageContext
 from stateflow.operators.steps.error_policy import LatePolicy, Policy, check_late_policy, dead_letter_topics
@@ -42,7 +49,7 @@ class OrderRules:
         return self.grace_ms + 1
 
 
-class InOrder(BufferingOperator):
+class InOrder(BufferingInOne):
     """Base of such operators: passes on a key's records by time, then by the tie-break, then as they came."""
 
     rules: OrderRules
@@ -55,23 +62,24 @@ class InOrder(BufferingOperator):
         """Those whose time has come, in order."""
         tie_break = self.rules.tie_break
         if tie_break is not None:
-            rows = list(self._tied(rows, tie_break))
-        for at_ms, value, headers in rows:
+            rows = list(tied(rows, {"": tie_break}, self.guard))
+        for at_ms, value, headers, _ in rows:
             ctx.emit(value, timestamp_ms=at_ms, headers=headers or None)
 
-    def _tied(self, rows: list[Buffered], tie_break: Callable[[Any], Any]) -> Iterator[Buffered]:
-        """Rows by time and tie-break, without those that have none, or none that can be compared."""
-        for _, same in groupby(rows, key=_time_of_row):
-            ranked = [(rank, row) for row in same for rank in self.guard.one_of_several(tie_break, row.value)]
-            try:
-                yield from [row for _, row in sorted(ranked, key=_rank)]
-            except Exception as error:  # noqa: BLE001 - the policy sees to it
-                for _ in ranked:
-                    self.guard.one_of_several(_fail, error)
 
-
-def _time_of_row(row: Buffered) -> int:
-    return row.at_ms
+def tied(
+    rows: list[Buffered], tie_breaks: Mapping[str, Callable[[Any], Any]], guard: Guard
+) -> Iterator[Buffered]:
+    """Rows by time and the tie-break of their input, without those that have none, or none that can be compared."""
+    for _, same in groupby(rows, key=time_of_row):
+        ranked = [
+            (rank, row) for row in same for rank in guard.one_of_several(tie_breaks[row.port], row.value)
+        ]
+        try:
+            yield from [row for _, row in sorted(ranked, key=_rank)]
+        except Exception as error:  # noqa: BLE001 - the policy sees to it
+            for _ in ranked:
+                guard.one_of_several(_fail, error)
 
 
 def _rank(ranked: tuple[Any, Buffered]) -> Any:
@@ -91,10 +99,10 @@ class InOrderStep(OperatorStep):
         self, declared: OperatorClass, rules: OrderRules, key: Codec[Any], stage: StageContext, guard: Guard
     ) -> None:
         super().__init__(declared, key, stage, guard)
-        assert isinstance(self._operator, InOrder), "it is made for this step"
+        assert isinstance(self._operator, BufferingOperator), "it is made for this step"
         self._operator.guard = guard
         self._lateness = GraceCheck(rules.name, rules.grace_ms, rules.late, stage, guard)
-        self._waiting = stage.store(f"{rules.name}-waiting")
+        self._waiting = [stage.store(field.store) for field in declared.fields]
         self._waits_ms = rules.waits_ms
 
     def process(self, batch: RecordBatch) -> None:
@@ -103,7 +111,7 @@ class InOrderStep(OperatorStep):
 
     def pending_until_ms(self) -> int:
         """When the last record has waited long enough."""
-        return last_due_ms(self._waiting, self._waits_ms)
+        return max(last_due_ms(waiting, self._waits_ms) for waiting in self._waiting)
 
     def _pass_on(self, out: RecordBatch) -> None:
         self.forward(at_own_times(out))
@@ -120,13 +128,19 @@ def in_order_node(graph: Graph, parent: Node, rules: OrderRules, on_error: Polic
         waiting: MapOf[bytes, Any] = state(codec=codec, key_codec=Bytes)
 
     declared = OperatorClass(rules.name, Declared)
-    node = operator_node(graph, parent, declared, rules.name, on_error)
 
     def make(env: Environment) -> Step:
         return InOrderStep(declared, rules, parent.key, env.context, env.guard(rules.name, on_error))
 
+    return graph.add(replace(ordering_node(graph, parent, declared, rules, on_error), make=make))
+
+
+def ordering_node(
+    graph: Graph, parent: Node, declared: OperatorClass, rules: OrderRules, on_error: Policy
+) -> Node:
+    """The node of such an operator, whose rows lie as far behind event time as they wait; its step is the caller's."""
+    node = operator_node(graph, parent, declared, rules.name, on_error)
     first, *others = node.stores
     stores = (msgspec.structs.replace(first, grace_ms=rules.waits_ms), *others)
     outputs = dead_letter_topics(on_error, rules.late)
-    ordered = replace(node, kind="in_order", make=make, value=parent.value, stores=stores, outputs=outputs)
-    return graph.add(ordered)
+    return replace(node, kind="in_order", value=parent.value, stores=stores, outputs=outputs)

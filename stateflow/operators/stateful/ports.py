@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -37,15 +37,22 @@ def several_inputs_node(
     inputs: Mapping[str, Node],
     name: str,
     on_error: Policy,
+    between: Callable[[Mapping[str, Node]], Node] | None = None,
 ) -> Node:
-    """A typed operator over several streams, given by the names of their handlers; added to the graph."""
+    """A typed operator over several streams, given by the names of their handlers; added to the graph.
+
+    ``between`` makes the node that stands between all of its ports, by their handlers, and the operator.
+    """
     if not inputs:
         raise GraphError(f"The operator {name!r} has no inputs.", action="Name one stream or more.")
     declared = OperatorClass(name, operator, tuple(inputs))
     found = co_partitioned(graph, name, inputs, on_error)
-    ports = [port_node(graph, name, handler, node) for handler, node in zip(inputs, found, strict=True)]
-    node = operator_node(graph, ports[0], declared, name, on_error)
-    return graph.add(replace(node, parents=tuple(ports)))
+    ports = {
+        handler: port_node(graph, name, handler, node) for handler, node in zip(inputs, found, strict=True)
+    }
+    parents = tuple(ports.values()) if between is None else (between(ports),)
+    node = operator_node(graph, parents[0], declared, name, on_error)
+    return graph.add(replace(node, parents=parents))
 
 
 def port_node(graph: Graph, name: str, handler: str, parent: Node, *, takes_tombstones: bool = True) -> Node:

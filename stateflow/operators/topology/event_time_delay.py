@@ -34,6 +34,20 @@ def hold_back_ms(nodes: Sequence[Node]) -> int:
     return max((delay_ms + own_delay_ms(node) for node, delay_ms in delays_ms(nodes).items()), default=0)
 
 
+def moved_by_time_alone(nodes: Sequence[Node]) -> set[Node]:
+    """The nodes of a stage, parents first, for which no row moves event time, but only what they are told.
+
+    They are given rows by several ways, of which one waits: a row of the others may come long before those that wait
+    with an earlier time. A row that comes alone by its way comes behind all that is before it.
+    """
+    ways: dict[Node, set[Node]] = {}
+    for node in nodes:
+        before = ({each} if each.is_source or own_delay_ms(each) else ways[each] for each in node.parents)
+        ways[node] = set().union(*before)
+    delays = delays_ms(nodes)
+    return {node for node in nodes if delays[node] and len(ways[node]) > 1}
+
+
 def delayed(watermark_ms: int, delay_ms: int) -> int:
     """Event time as a step learns of it that stands so far behind."""
     return max(UNKNOWN_MS, watermark_ms - delay_ms)
@@ -42,14 +56,20 @@ def delayed(watermark_ms: int, delay_ms: int) -> int:
 class DelayedContext:
     """The task as a step sees it that stands behind one with a delay: event time is that much earlier."""
 
-    def __init__(self, context: StageContext, delay_ms: int) -> None:
+    def __init__(self, context: StageContext, delay_ms: int, *, moves_with_rows: bool = True) -> None:
         self._context = context
         self._delay_ms = delay_ms
+        self._moves_with_rows = moves_with_rows
 
     @property
     def watermark_ms(self) -> int:
         """Event time up to which what this step is given is complete."""
         return delayed(self._context.watermark_ms, self._delay_ms)
+
+    @property
+    def others_ms(self) -> int:
+        """How far a row may move event time by itself: nowhere, where others may wait that come before it."""
+        return self._context.others_ms if self._moves_with_rows else UNKNOWN_MS
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._context, name)

@@ -75,6 +75,7 @@ class Graph:
         self.app = check_name("application", app)
         self.nodes: list[Node] = []
         self._names: set[tuple[str, str]] = set()
+        self._global_tables: dict[str, LookupPlace] = {}
 
     def add(self, node: Node) -> Node:
         """Append a node; its parents are in the graph already."""
@@ -91,6 +92,19 @@ class Graph:
             )
         self._names.add((what, name))
         return name
+
+    def claim_global_table(self, place: LookupPlace) -> None:
+        """Note a global table; raises ``GraphError`` where another one of its topic has another bound.
+
+        A worker holds a topic once for all tables of it, so that only one bound can hold.
+        """
+        before = self._global_tables.setdefault(place.topic, place)
+        if before.bytes_max != place.bytes_max:
+            raise GraphError(
+                f"The global tables {before.name!r} and {place.name!r} of the topic {place.topic!r} have different"
+                f" bounds: {before.bytes_max:,} and {place.bytes_max:,} bytes.",
+                action="Give both one bytes_max=…, or use one table for both: a worker holds a topic once.",
+            )
 
     def numbered(self, kind: str) -> str:
         """A name for a step that needs none: ``map-3``."""

@@ -11,7 +11,12 @@ from stateflow.operators.steps.context import Burst, StageContext
 from stateflow.operators.steps.origin import Origin
 from stateflow.operators.steps.step import ANY_TIME_MS, Environment, Step
 from stateflow.operators.steps.timers import SECONDS_PER_TURN, first_burst
-from stateflow.operators.topology.event_time_delay import DelayedContext, delayed, delays_ms
+from stateflow.operators.topology.event_time_delay import (
+    DelayedContext,
+    delayed,
+    delays_ms,
+    moved_by_time_alone,
+)
 from stateflow.operators.topology.graph import Node
 from stateflow.record import RecordBatch
 
@@ -36,9 +41,10 @@ class StagePipeline:
 
     def __init__(self, plan: StagePlan, context: StageContext) -> None:
         self._origin = Origin()
-        delays = delays_ms(plan.nodes)
+        delays, still = delays_ms(plan.nodes), moved_by_time_alone(plan.nodes)
+        seen = {node: _as_seen(context, delays[node], moves=node not in still) for node in plan.nodes}
         steps = {
-            node: node.make(Environment(_as_seen(context, delays[node]), self._origin, plan.tell_origin))
+            node: node.make(Environment(seen[node], self._origin, plan.tell_origin))
             for node in plan.nodes
             if node.kind != _MERGE
         }
@@ -135,8 +141,10 @@ class StagePipeline:
         yield "pipeline_records_total", self._records_total
 
 
-def _as_seen(context: StageContext, delay_ms: int) -> StageContext:
-    return cast(StageContext, DelayedContext(context, delay_ms)) if delay_ms else context
+def _as_seen(context: StageContext, delay_ms: int, *, moves: bool) -> StageContext:
+    if not delay_ms:
+        return context
+    return cast(StageContext, DelayedContext(context, delay_ms, moves_with_rows=moves))
 
 
 def _parents(node: Node) -> Iterator[Node]:

@@ -22,7 +22,7 @@ class TopicEntries:
 
     def __init__(self, topic: str, bytes_max: int, reader: Reader) -> None:
         self._topic = topic
-        self._bytes_max = bytes_max
+        self.bytes_max = bytes_max
         self._reader = reader
         self._lock = threading.Lock()
         self._entries: dict[bytes, bytes] = {}
@@ -47,7 +47,7 @@ class TopicEntries:
             for key, value in zip(batch.keys, batch.values, strict=True):
                 if key is not None:
                     self._put(key, value)
-            if self.held_bytes > self._bytes_max:
+            if self.held_bytes > self.bytes_max:
                 raise self._too_large()
 
     def close(self) -> None:
@@ -67,12 +67,12 @@ class TopicEntries:
 
     def _too_large(self) -> GlobalTableTooLarge:
         return GlobalTableTooLarge(
-            f"the global table of {self._topic} takes more than {self._bytes_max:,} bytes of memory:"
+            f"the global table of {self._topic} takes more than {self.bytes_max:,} bytes of memory:"
             f" {len(self._entries)} keys so far.",
             action="give app.global_table(…) a larger bytes_max=, which each worker needs; or use app.table(…), which"
             " is divided among the workers and kept on disk.",
             topic=self._topic,
-            bytes_max=self._bytes_max,
+            bytes_max=self.bytes_max,
             keys=len(self._entries),
         )
 
@@ -99,6 +99,7 @@ class GlobalTables:
             with held.loading:
                 if held.entries is None:
                     held.entries = self._loaded(topic, bytes_max, cancelled)
+                assert held.entries.bytes_max == bytes_max, "a graph gives all tables of a topic one bound"
                 return held.entries
         except BaseException:
             self.release(topic)

@@ -74,6 +74,14 @@ reveal_type(names.left_join(static, either_of, name="j10", by=len))
 reveal_type(orders.in_order(name="o1", tie_break=lambda order: order.cents))
 reveal_type(orders.dedup(name="o2", by="cents", within=near))
 reveal_type(by_customer.process(Rename, name="o3", order="event-time"))
+reveal_type(by_customer.process(Rename, name="o6", order="event-time", tie_break=lambda order: order.cents))
+reveal_type(app.process(
+    Match,
+    sf.port(orders, Match.on_order, tie_break=lambda order: order.cents),
+    sf.port(names, Match.on_name, tie_break=len),
+    name="o7",
+    order="event-time",
+))
 reveal_type(by_customer.suppress(sf.Every(near), name="o4"))
 reveal_type(by_customer.top(3, name="o5", by=lambda order: order.cents, item="customer"))
 
@@ -112,6 +120,8 @@ orders.left_join(whole, bill, name="k17", by="customer")  # a function that does
 orders.join(static, bill, name="k18", by=lambda order: order.euros)  # no such field
 orders.join(table, bill, name="k19", by="customer")  # one that is divided has one key
 by_customer.suppress(near, name="k20")  # an interval says of which time it is
+sf.port(orders, Match.on_order, tie_break=lambda order: order.euros)  # no such field
+app.process(Match, sf.port(names, Match.on_name), name="k21", order="time")  # no such order
 """
 STREAM, TABLE = "stateflow.operators.dsl.stream.Stream", "stateflow.operators.dsl.table.Table"
 REVEALED = (
@@ -137,6 +147,8 @@ REVEALED = (
     f"{STREAM}[str, script.Order]",
     f"{STREAM}[str, script.Order]",
     f"{STREAM}[str, float]",
+    f"{STREAM}[str, float]",
+    f"{STREAM}[str, float]",
     f"{STREAM}[str, script.Order]",
     f"{STREAM}[str, list[list[Any]]]",
     f"{STREAM}[str, float]",
@@ -147,7 +159,7 @@ REVEALED = (
     f"{STREAM}[str, str]",
     f"{STREAM}[str, dict[str, int]]",
 )
-MISUSES = 24
+MISUSES = 26
 
 pytestmark = pytest.mark.slow
 
