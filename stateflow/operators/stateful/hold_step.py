@@ -11,7 +11,7 @@ kept of each key that it was told, as long as it may be withdrawn.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -66,6 +66,9 @@ class _Row:
     timestamp_ms: int
     mark_ms: int
     event_ms: int
+    """Event time as it is with it."""
+    before_ms: int
+    """What was due by then was told before it."""
     value: Any
     headers: Headers
 
@@ -109,20 +112,34 @@ class HoldStep(Step):
         batch = with_keys(batch, self._guard)
         others_ms = self._context.others_ms
         events_ms = [max(self._reached_ms, min(mark_ms, others_ms)) for mark_ms in marks_of(batch)]
-        self.hold(batch, events_ms)
+        for row, offset in self._rows(batch, events_ms, events_ms):
+            if self._guard.run(partial(self._hold, row), offset):
+                self.make_room(row.event_ms)
+        self.pass_on()
 
-    def hold(self, batch: RecordBatch, events_ms: Sequence[int]) -> None:
-        """Hold rows that came at these event times; tell what they find due, or have no room for."""
-        headers: Sequence[Headers] = batch.headers or [()] * len(batch)
-        rows = zip(batch.offsets, batch.keys, batch.timestamps_ms, marks_of(batch), events_ms, strict=True)
-        self._store.get_many(
-            sorted({self._store_key(key) for key in batch.keys})
-        )  # one lookup on disk for all
-        for row, (offset, key, timestamp_ms, mark_ms, event_ms) in enumerate(rows):
-            one = _Row(key, timestamp_ms, mark_ms, event_ms, batch.values[row], headers[row])
-            if self._guard.run(partial(self._hold, one), offset) and self._rules.bounds.are_there:
-                self._make_room(event_ms)
-        self._pass_on()
+    def hold_together(self, batch: RecordBatch, events_ms: Sequence[int], before_ms: int) -> None:
+        """Hold rows that stand for several records each: until which of them a held row was the newest is not known.
+
+        What was due by ``before_ms``, event time as it is with the first of these records, was told before any of them.
+        Nothing else is told until all are held: ``make_room`` and ``pass_on`` follow.
+        """
+        for row, offset in self._rows(batch, events_ms, [before_ms] * len(batch)):
+            self._guard.run(partial(self._hold, row), offset)
+
+    def make_room(self, event_ms: int) -> None:
+        """Tell the earliest as long as too much is held, or refuse to hold so much, at some event time."""
+        bounds, kept = self._rules.bounds, list[Due]()
+        while not bounds.allow(self._records, self._bytes):
+            (earliest,) = self._order.take_until(_LAST_MS, 1)
+            data = self._store.get(earliest[1])
+            assert data is not None, "the order has nothing that the store has not"
+            if not self._rules.codec.holds(data):
+                kept.append(earliest)
+            elif bounds.when_full == "fail" and earliest[0] > event_ms:
+                raise self._full()
+            else:
+                self._release([earliest])
+        self._order.add(kept)
 
     def advance(self, watermark_ms: int) -> bool:
         """Tell what is due, a bounded number; True when more is."""
@@ -134,7 +151,7 @@ class HoldStep(Step):
             self._release(due)
             if turn.is_over(len(due)):
                 break
-        self._pass_on()
+        self.pass_on()
         return self._order.may_be_due(watermark_ms)
 
     @property
@@ -149,16 +166,36 @@ class HoldStep(Step):
 
     # --- rows -------------------------------------------------------------------------------------------
 
+    def _rows(
+        self, batch: RecordBatch, events_ms: Sequence[int], before_ms: Sequence[int]
+    ) -> Iterator[tuple[_Row, int]]:
+        """Rows and their offsets."""
+        headers: Sequence[Headers] = batch.headers or [()] * len(batch)
+        self._store.get_many(
+            sorted({self._store_key(key) for key in batch.keys})
+        )  # one lookup on disk for all
+        columns = (
+            batch.keys,
+            batch.timestamps_ms,
+            marks_of(batch),
+            events_ms,
+            before_ms,
+            batch.values,
+            headers,
+        )
+        for offset, *row in zip(batch.offsets, *columns, strict=True):
+            yield _Row(*row), offset
+
     def _hold(self, row: _Row) -> None:
         """Fails before it does anything."""
-        if row.timestamp_ms < 0 or row.event_ms < 0:
+        if row.timestamp_ms < 0:
             raise ValueError("the record has no event time, and it is to be held until a time")
         store_key, rules = self._store_key(row.key), self._rules
         data = self._store.get(store_key)
         before = None if data is None else rules.codec.decode(data)
         is_waiting = is_due = was_told = False
         if before is not None:
-            is_due = before.holds and before.due_ms <= row.event_ms
+            is_due = before.holds and before.due_ms <= row.before_ms
             is_waiting = before.holds and not is_due
             was_told = before.value is not None if is_due else before.was_told
         suffix = split_prefixed(store_key)[1]
@@ -213,21 +250,6 @@ class HoldStep(Step):
             else None
         )
 
-    def _make_room(self, event_ms: int) -> None:
-        """Tell the earliest as long as too much is held, or refuse to hold so much."""
-        bounds, kept = self._rules.bounds, list[Due]()
-        while not bounds.allow(self._records, self._bytes):
-            (earliest,) = self._order.take_until(_LAST_MS, 1)
-            data = self._store.get(earliest[1])
-            assert data is not None, "the order has nothing that the store has not"
-            if not self._rules.codec.decode(data).holds:
-                kept.append(earliest)
-            elif bounds.when_full == "fail" and earliest[0] > event_ms:
-                raise self._full()
-            else:
-                self._release([earliest])
-        self._order.add(kept)
-
     def _full(self) -> BufferFull:
         return BufferFull(
             f"{self._rules.store!r} is to hold more in one task than it may: {self._records:,} rows,"
@@ -255,7 +277,8 @@ class HoldStep(Step):
         assert told.marks_ms is not None, "what is told has marks of its own"
         told.marks_ms.append(held.mark_ms)
 
-    def _pass_on(self) -> None:
+    def pass_on(self) -> None:
+        """Hand on what was told."""
         told, self._told = self._told, self._no_rows()
         if not len(told):
             return

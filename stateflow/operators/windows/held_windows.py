@@ -10,6 +10,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import replace
 
+from stateflow.changelog.event_time import UNKNOWN_MS
 from stateflow.codec.held import HeldCodec
 from stateflow.codec.structured import Plain
 from stateflow.codec.windowed import WindowKeyCodec
@@ -48,19 +49,25 @@ class HeldWindowsStep(HoldStep):
         super().__init__(rules, context, guard)
         self._windows = windows
         windows.children.append(_Results(self._take))
-        self._events_ms: dict[int, int] = {}
-        """By offset: event time as it is with each record of the batch at work."""
+        self._dues_from_ms: dict[int, int] = {}
+        """By offset of the batch at work: the event time behind which what its record changes is due."""
+        self._before_ms = UNKNOWN_MS
+        """Event time as it is with the first record of the batch."""
 
     def process(self, batch: RecordBatch) -> None:
         """Aggregate, and hold what comes of it."""
-        others_ms, reached_ms = self._context.others_ms, self._reached_ms
-        events_ms = self._events_ms
-        for offset, mark_ms in zip(batch.offsets, marks_of(batch), strict=True):
-            event_ms = max(reached_ms, min(mark_ms, others_ms))
-            # Behind a re-key step that has not told of event time yet, there are only the records' own marks.
-            events_ms[offset] = max(events_ms.get(offset, -1), event_ms if event_ms >= 0 else mark_ms)
+        others_ms, reached_ms, dues_from_ms = self._context.others_ms, self._reached_ms, self._dues_from_ms
+        marks_ms = marks_of(batch)
+        events_ms = [max(reached_ms, min(mark_ms, others_ms)) for mark_ms in marks_ms]
+        for offset, mark_ms, event_ms in zip(batch.offsets, marks_ms, events_ms, strict=True):
+            # Before anything is known of event time, as behind a re-key step, there are only the records' own marks.
+            from_ms = event_ms if event_ms >= 0 else mark_ms
+            dues_from_ms[offset] = max(dues_from_ms.get(offset, UNKNOWN_MS), from_ms)
+        self._before_ms = min(events_ms)
         self._windows.process(batch)
-        events_ms.clear()
+        self.make_room(max(events_ms))
+        self.pass_on()
+        dues_from_ms.clear()
 
     def advance(self, watermark_ms: int) -> bool:
         """Tell what is due, and drop the state of windows that closed, a bounded number of each."""
@@ -72,8 +79,13 @@ class HeldWindowsStep(HoldStep):
         return max(super().pending_until_ms(), self._windows.pending_until_ms())
 
     def _take(self, results: RecordBatch) -> None:
-        """A result stands where the newest record that changed it stood, so it came at the event time of that."""
-        self.hold(results, [self._events_ms[offset] for offset in results.offsets])
+        """A result stands where the newest record that changed it stood, so it came at the event time of that.
+
+        Records before that may have changed or withdrawn what is held, so of that only what was due with the first
+        record of the batch is told.
+        """
+        events_ms = [self._dues_from_ms[offset] for offset in results.offsets]
+        self.hold_together(results, events_ms, self._before_ms)
 
 
 class _Results(Step):

@@ -153,6 +153,19 @@ def test_bounded_by_records_the_earliest_goes_or_the_task_stops() -> None:
         driver.send_many(source, [("d", "5", T0 + 10_001), ("e", "6", T0 + 10_001)])
 
 
+def test_behind_several_partitions_it_waits_for_the_slowest() -> None:
+    app = sf.App("x")
+    source, out = app.topic("in", key=str, value=str), app.topic("out", key=str, value=str)
+    app.stream(source).key_by(str, name="by").suppress(sf.TimeLimit(TEN), name="newest").to(out)
+    driver = TestDriver(app, partitions=2)
+    driver.send_many(source, [("x", "v", T0), ("x", "v", T0 + 60_000)], partitions=[0, 0])
+    assert rows(driver, out) == []
+    driver.send_many(source, [("y", "w", T0 + 11_000)], partitions=[1])
+    assert rows(driver, out) == [("v", "v", 60)], "of which the first was due"
+    driver.end_input()
+    assert sorted(rows(driver, out)) == [("v", "v", 60), ("w", "w", 11)]
+
+
 def test_only_intervals_and_limits_are_taken() -> None:
     app = sf.App("x")
     stream = app.stream(app.topic("in", key=str, value=str)).key_by(str, name="by")

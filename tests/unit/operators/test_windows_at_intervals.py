@@ -91,6 +91,24 @@ def test_a_session_withdraws_what_it_told_and_nothing_else() -> None:
     assert held(driver, "a") is None
 
 
+def test_a_session_that_grows_in_the_batch_that_would_close_it_is_not_told_before() -> None:
+    for emit in (sf.OnClose(max_records=9), sf.Every(timedelta(hours=1))):
+        driver, source, out = windows(sf.Session(TEN), sf.SessionKey(sf.String), emit)
+        send(driver, source, ("a", 1, 1))
+        rows = [("a", 1, NOON + second * SECOND) for second in (5, 12, 20, 29)]
+        driver.send_many(source, rows)
+        driver.end_input()
+        assert [(row.key.end_ms - NOON, row.value) for row in driver.rows(out)] == [(29_000, 5)]
+
+
+def test_what_closes_in_a_batch_makes_room_in_it() -> None:
+    driver, source, out = windows(TUMBLING, PER_MINUTE, sf.OnClose(max_records=2))
+    rows = [("a", 1, 1), ("b", 2, 2), ("a", 4, 3), ("c", 8, 80), ("d", 16, 81)]
+    driver.send_many(source, [(key, value, NOON + second * SECOND) for key, value, second in rows])
+    driver.end_input()
+    assert starts(driver, out) == [(0, 5), (0, 2), (60, 8), (60, 16)]
+
+
 def held(driver: TestDriver, key: str) -> Any:
     return driver.state("sum-held", key=key)
 
