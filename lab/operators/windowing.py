@@ -1,11 +1,11 @@
-"""Windows of every kind, told when they close and when they change, and what is late for them."""
+"""Windows of every kind, told when they close, when they change, and between; and what is late for them."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import stateflow as sf
@@ -16,14 +16,19 @@ _SIZE_MS, _ADVANCE_MS, _GRACE_MS, _GAP_MS = 10 * SECOND_MS, 4 * SECOND_MS, 2 * S
 _OFFSET_MS = 3 * SECOND_MS
 _ZONE = "Europe/Berlin"
 _LATE_MS = 8 * SECOND_MS
-Emit = Literal["on_close", "on_update"]
+_EMISSIONS: dict[str, Any] = {
+    "on close": "on_close",
+    "on update": "on_update",
+    "at intervals": sf.Every(timedelta(milliseconds=1_500)),
+    "after a time": sf.TimeLimit(timedelta(milliseconds=900), max_records=4),
+    "on close within bounds": sf.OnClose(max_records=10_000),
+}
 Spans = Iterator[tuple[str, int, int, list[int]]]
 """Key, start, end and values of each window."""
 
 
 def window_verbs() -> list[Verb]:
     """All of them."""
-    emits: tuple[Emit, ...] = ("on_close", "on_update")
     kinds: list[tuple[str, Any, Any, Callable[[Sequence[Row]], Spans]]] = [
         (
             "tumbling",
@@ -46,10 +51,11 @@ def window_verbs() -> list[Verb]:
             _days,
         ),
     ]
-    found = [_verb(*kind, emit) for kind in kinds for emit in emits]
+    found = [_verb(*kind, emit) for kind in kinds for emit in _EMISSIONS]
     late = Verb("late records of windows", _late, _late_results, late_ms=_LATE_MS)
     eventual = Verb("tumbling, eventual changelog", _eventual, _eventual_results, late_ms=_LATE_MS)
-    return [*found, late, eventual, Verb("windows of records", _counted, _counted_results)]
+    counted = Verb("windows of records", _counted, _counted_results)
+    return [*found, late, eventual, counted, Verb("windows of records, at intervals", _ticking, _open_counts)]
 
 
 def _ms(milliseconds: int) -> timedelta:
@@ -60,16 +66,16 @@ def _fixed() -> Any:
     return sf.WindowedKey(sf.String, _SIZE_MS)
 
 
-def _verb(name: str, window: Any, key: Any, spans: Callable[[Sequence[Row]], Spans], emit: Emit) -> Verb:
+def _verb(name: str, window: Any, key: Any, spans: Callable[[Sequence[Row]], Spans], when: str) -> Verb:
     def build(inputs: Inputs) -> tuple[sf.Topic[Any, Any], Rule]:
         topic = output(inputs, sf.Json, key)
-        inputs.stream().window(window, emit=emit).aggregate(sf.sum(), name="sums").to(topic)
-        return topic, "all" if emit == "on_close" else "newest"
+        inputs.stream().window(window, emit=_EMISSIONS[when]).aggregate(sf.sum(), name="sums").to(topic)
+        return topic, "all" if when.startswith("on close") else "newest"
 
     def expected(rows: Sequence[Row]) -> Iterable[tuple[Any, Any]]:
         return [(sf.Windowed(key, start, end), sum(values)) for key, start, end, values in spans(rows)]
 
-    return Verb(f"{name}, {emit.replace('_', ' ')}", build, expected, late_ms=_LATE_MS)
+    return Verb(f"{name}, {when}", build, expected, late_ms=_LATE_MS)
 
 
 def _in_fixed(rows: Sequence[Row], size_ms: int, starts: Callable[[int], Iterable[int]]) -> Spans:
@@ -175,6 +181,23 @@ def _counted(inputs: Inputs) -> tuple[sf.Topic[Any, Any], Rule]:
     topic = output(inputs, sf.Json, sf.CountedKey(sf.String, 4))
     inputs.stream().window(sf.CountWindow(4, 3), emit="on_close").sum(name="sums").to(topic)
     return topic, "all"
+
+
+def _ticking(inputs: Inputs) -> tuple[sf.Topic[Any, Any], Rule]:
+    topic = output(inputs, sf.Json, sf.CountedKey(sf.String, 4))
+    windows = inputs.stream().window(sf.CountWindow(4, 3), emit=_EMISSIONS["at intervals"])
+    windows.sum(name="sums").to(topic)
+    return topic, "newest"
+
+
+def _open_counts(rows: Sequence[Row]) -> Iterable[tuple[Any, Any]]:
+    """Those too that are not full."""
+    values: dict[str, list[int]] = defaultdict(list)
+    for row in rows:
+        values[row.key].append(row.given)
+    for key, of_key in values.items():
+        for first in range(0, len(of_key), 3):
+            yield sf.Counted(key, first, first + 4), sum(of_key[first : first + 4])
 
 
 def _counted_results(rows: Sequence[Row]) -> Iterable[tuple[Any, Any]]:

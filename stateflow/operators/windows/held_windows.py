@@ -47,6 +47,7 @@ class HeldWindowsStep(HoldStep):
 
     def __init__(self, windows: Step, rules: HoldRules, context: StageContext, guard: Guard) -> None:
         super().__init__(rules, context, guard)
+        self.takes_tombstones = windows.takes_tombstones
         self._windows = windows
         windows.children.append(_Results(self._take))
         self._dues_from_ms: dict[int, int] = {}

@@ -109,6 +109,13 @@ def test_what_closes_in_a_batch_makes_room_in_it() -> None:
     assert starts(driver, out) == [(0, 5), (0, 2), (60, 8), (60, 16)]
 
 
+def test_records_without_a_value_are_not_aggregated() -> None:
+    driver, source, out = windows(TUMBLING, PER_MINUTE, sf.Every(TEN))
+    nothing: Any = None
+    send(driver, source, ("a", 1, 1), ("a", nothing, 2), ("a", 2, 3), ("b", 4, 99))
+    assert starts(driver, out) == [(0, 3)]
+
+
 def held(driver: TestDriver, key: str) -> Any:
     return driver.state("sum-held", key=key)
 
