@@ -45,6 +45,7 @@ from stateflow.operators.dsl.table import GroupedTable, Table
 from stateflow.operators.joins.intervals import Within
 from stateflow.operators.patterns.match import Match
 from stateflow.operators.patterns.patterns import Pattern, PatternSteps, SkipTo, pattern
+from stateflow.operators.stateful.limits import OnClose, TimeLimit
 from stateflow.operators.steps.error_policy import DeadLetter, Fail, Retry, Skip
 from stateflow.operators.steps.record_steps import StreamRecord
 from stateflow.operators.topics.lookup_tables import GlobalTable, StaticTable
@@ -105,6 +106,7 @@ __all__ = [
     "Match",
     "MsgPack",
     "MsgPackOf",
+    "OnClose",
     "Operator",
     "OrderedFloat",
     "OrderedInteger",
@@ -126,6 +128,7 @@ __all__ = [
     "StreamRecord",
     "String",
     "Table",
+    "TimeLimit",
     "Topic",
     "Tumbling",
     "Value",

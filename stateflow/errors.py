@@ -223,6 +223,12 @@ class GlobalTableTooLarge(StateflowError):
     exit_code = 37
 
 
+class BufferFull(StateflowError):
+    """More is held back in one task than its application allows. ``fields``: store, records, bytes."""
+
+    exit_code = 38
+
+
 # --- catalog and generations: 40 … 49 ---------------------------------------------------------------
 
 

@@ -21,6 +21,8 @@ def timing_verbs() -> list[Verb]:
         Verb("timers with payloads", _reminders, _reminders_results),
         Verb("rounds", _rounds, _rounds_results),
         Verb("suppress", _suppressed, _suppressed_results),
+        Verb("suppress until a time limit", _limited, _limited_results),
+        Verb("suppress within bounds", _bounded, _newest_results),
     ]
 
 
@@ -120,6 +122,38 @@ def _suppressed(inputs: Inputs) -> tuple[sf.Topic[Any, Any], Rule]:
 def _suppressed_results(rows: Sequence[Row]) -> Results:
     newest = {(row.key, row.timestamp_ms // _TICK_MS): row.given for row in _by_time(rows)}
     return [(key, value) for (key, _), value in newest.items()]
+
+
+def _limited(inputs: Inputs) -> tuple[sf.Topic[Any, Any], Rule]:
+    topic = output(inputs)
+    ordered = inputs.stream().in_order(name="sorted")
+    ordered.suppress(sf.TimeLimit(timedelta(milliseconds=_TICK_MS)), name="newest").to(topic)
+    return topic, "all"
+
+
+def _limited_results(rows: Sequence[Row]) -> Results:
+    """Held from a key's first record on; what comes when it is due is held from then on."""
+    first_ms: dict[str, int] = {}
+    newest: dict[str, int] = {}
+    for row in _by_time(rows):
+        if row.key in newest and row.timestamp_ms >= first_ms[row.key] + _TICK_MS:
+            yield row.key, newest.pop(row.key)
+        if row.key not in newest:
+            first_ms[row.key] = row.timestamp_ms
+        newest[row.key] = row.given
+    yield from newest.items()
+
+
+def _bounded(inputs: Inputs) -> tuple[sf.Topic[Any, Any], Rule]:
+    topic = output(inputs)
+    ordered = inputs.stream().in_order(name="sorted")
+    limit = sf.TimeLimit(timedelta(milliseconds=_TICK_MS), max_records=2)
+    ordered.suppress(limit, name="newest").to(topic)
+    return topic, "newest"
+
+
+def _newest_results(rows: Sequence[Row]) -> Results:
+    return {row.key: row.given for row in _by_time(rows)}.items()
 
 
 def _by_time(rows: Sequence[Row]) -> list[Row]:

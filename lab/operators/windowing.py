@@ -1,4 +1,4 @@
-"""Windows of every kind, told when they close and when they change, and what is late for them."""
+"""Windows of every kind, told when they close, when they change, and between; and what is late for them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial, reduce
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 import stateflow as sf
@@ -20,20 +20,27 @@ _ZONE = "Europe/Berlin"
 _PACES: dict[CalendarUnit, int] = {"day": 3_600, "week": 20_000, "month": 60_000}
 """How far the records of a log must be apart so that it has some of them in it."""
 _LATE_MS = 8 * SECOND_MS
-Emit = Literal["on_close", "on_update"]
+_EMISSIONS: dict[str, Any] = {
+    "on close": "on_close",
+    "on update": "on_update",
+    "at intervals": sf.Every(timedelta(milliseconds=1_500)),
+    "after a time": sf.TimeLimit(timedelta(milliseconds=900), max_records=4),
+    "on close within bounds": sf.OnClose(max_records=10_000),
+}
+_PLAIN = ("on close", "on update")
 Spans = Iterator[tuple[str, int, int, list[int]]]
 """Key, start, end and values of each window."""
 
 
 def window_verbs() -> list[Verb]:
     """All of them."""
-    emits: tuple[Emit, ...] = ("on_close", "on_update")
-    found = [_verb(kind, emit) for kind in _kinds() for emit in emits]
-    found += [_verb(kind, emit, "max") for kind in _kinds()[:4] for emit in emits]
-    found += [_verb(kind, emit, "fold") for kind in _kinds()[:2] for emit in emits]
+    found = [_verb(kind, when) for kind in _kinds() for when in _EMISSIONS]
+    found += [_verb(kind, when, "max") for kind in _kinds()[:4] for when in _PLAIN]
+    found += [_verb(kind, when, "fold") for kind in _kinds()[:2] for when in _PLAIN]
     late = Verb("late records of windows", _late, _late_results, late_ms=_LATE_MS)
     eventual = Verb("tumbling, eventual changelog", _eventual, _eventual_results, late_ms=_LATE_MS)
-    return [*found, late, eventual, *map(_counted, emits)]
+    counted = map(_counted, ("on close", "on update", "at intervals"))
+    return [*found, late, eventual, *counted]
 
 
 class _Kind(NamedTuple):
@@ -88,19 +95,23 @@ _AGGREGATES: dict[str, tuple[Callable[[], Any], Callable[[list[int]], int]]] = {
 """One that can be taken back, one that cannot, and one in which the order shows."""
 
 
-def _verb(kind: _Kind, emit: Emit, aggregate: str = "sum") -> Verb:
+def _verb(kind: _Kind, when: str, aggregate: str = "sum") -> Verb:
     make, of = _AGGREGATES[aggregate]
 
     def build(inputs: Inputs) -> tuple[sf.Topic[Any, Any], Rule]:
         topic = output(inputs, sf.Json, kind.key)
-        inputs.stream().window(kind.window, emit=emit).aggregate(make(), name="kept").to(topic)
-        return topic, "all" if emit == "on_close" else "newest"
+        inputs.stream().window(kind.window, emit=_EMISSIONS[when]).aggregate(make(), name="kept").to(topic)
+        return topic, _rule(when)
 
     def expected(rows: Sequence[Row]) -> Iterable[tuple[Any, Any]]:
         return [(sf.Windowed(key, start, end), of(values)) for key, start, end, values in kind.spans(rows)]
 
-    name = f"{kind.name}, {emit.replace('_', ' ')}" + (f", {aggregate}" if aggregate != "sum" else "")
+    name = f"{kind.name}, {when}" + (f", {aggregate}" if aggregate != "sum" else "")
     return Verb(name, build, expected, late_ms=kind.pace * _LATE_MS, pace=kind.pace)
+
+
+def _rule(when: str) -> Rule:
+    return "all" if when.startswith("on close") else "newest"
 
 
 def _in_fixed(rows: Sequence[Row], size_ms: int, starts: Callable[[int], Iterable[int]]) -> Spans:
@@ -212,19 +223,19 @@ def _eventual_results(rows: Sequence[Row]) -> Iterable[tuple[Any, Any]]:
     return [(sf.Windowed(key, start, end), sum(values)) for key, start, end, values in _tumbling(rows)]
 
 
-def _counted(emit: Emit) -> Verb:
+def _counted(when: str) -> Verb:
     def build(inputs: Inputs) -> tuple[sf.Topic[Any, Any], Rule]:
         topic = output(inputs, sf.Json, sf.CountedKey(sf.String, 4))
-        inputs.stream().window(sf.CountWindow(4, 3), emit=emit).sum(name="sums").to(topic)
-        return topic, "all" if emit == "on_close" else "newest"
+        inputs.stream().window(sf.CountWindow(4, 3), emit=_EMISSIONS[when]).sum(name="sums").to(topic)
+        return topic, _rule(when)
 
     def expected(rows: Sequence[Row]) -> Iterable[tuple[Any, Any]]:
         values: dict[str, list[int]] = defaultdict(list)
         for row in rows:
             values[row.key].append(row.given)
         for key, of_key in values.items():
-            last = len(of_key) - 3 if emit == "on_close" else len(of_key)
+            last = len(of_key) - 3 if when == "on close" else len(of_key)
             for first in range(0, last, 3):
                 yield sf.Counted(key, first, first + 4), sum(of_key[first : first + 4])
 
-    return Verb(f"windows of records, {emit.replace('_', ' ')}", build, expected)
+    return Verb(f"windows of records, {when}", build, expected)

@@ -33,11 +33,14 @@ class Computation(NamedTuple):
     advance_ms: int = 0
     """Of a hopping window."""
     offset_ms: int = 0
+    every_ms: int = 0
+    """Told at such intervals and on close, in the place of every update: Kafka Streams is asked for these."""
 
     @property
     def name(self) -> str:
         """What it is, in a few words."""
-        kind = ("on_close" if self.on_close else "on_update") if self.size_ms else "no_window"
+        emits = "on_close" if self.on_close else "at_intervals" if self.every_ms else "on_update"
+        kind = emits if self.size_ms else "no_window"
         windows = f" {self.kind}" if self.size_ms and self.kind != "tumbling" else ""
         offset = " offset" if self.offset_ms else ""
         return f"{self.operator}{windows}{offset} {kind}" + (" rekeyed" if self.groups else "")
@@ -95,7 +98,7 @@ def aggregated(rows: Sequence[Row], wanted: Computation) -> tuple[Sequences, Seq
     """All results of an aggregate, record by record, and the values that were late, by key.
 
     On close there is one result per window, the last. The last window of all, in which the rows that end each
-    partition are, is never closed.
+    partition are, is never closed; at intervals it is not told, either.
     """
     found, late = Sequences(), Sequences()
     take = _TAKERS[wanted.kind if wanted.size_ms else "none"](wanted, found)
@@ -105,14 +108,16 @@ def aggregated(rows: Sequence[Row], wanted: Computation) -> tuple[Sequences, Seq
         key = group_of(row.value, wanted.groups) if wanted.groups else row.key
         if not take(key, row.timestamp_ms, row.value, mark_ms):
             late.setdefault(Place(key), []).append(row.value)
+    if wanted.on_close or wanted.every_ms:
+        found = {place: results for place, results in found.items() if is_closed(rows, wanted, place)}
     if wanted.on_close:
-        closes_ms = min({row.partition: mark for row, mark in marked(rows)}.values())
-        found = {
-            place: results[-1:]
-            for place, results in found.items()
-            if results[-1] is not None and closed_from_ms(place, wanted) <= closes_ms
-        }
+        found = {place: results[-1:] for place, results in found.items() if results[-1] is not None}
     return found, late
+
+
+def is_closed(rows: Sequence[Row], wanted: Computation, place: Place) -> bool:
+    """Whether a window is closed when all of a log has been read."""
+    return closed_from_ms(place, wanted) <= min({row.partition: mark for row, mark in marked(rows)}.values())
 
 
 def closed_from_ms(place: Place, wanted: Computation) -> int:

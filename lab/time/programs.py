@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any, Literal, NamedTuple, Protocol
 
 import stateflow as sf
@@ -15,11 +16,13 @@ from stateflow.lab.time.oracle import (
     MERGES,
     Computation,
     Kind,
+    Place,
     Sequences,
     aggregated,
     chained,
     fold_step,
     group_of,
+    is_closed,
     with_ttl,
 )
 from stateflow.lab.time.timed import (
@@ -60,6 +63,8 @@ class Expected(NamedTuple):
     late: int = 0
     asked: Computation | None = None
     """What Kafka Streams can be asked for to compare with."""
+    is_judged: Callable[[Place], bool] = lambda _: True
+    """Which places are compared: a window that is open at the end may have told something at an interval, or not."""
 
 
 class Program(Protocol):
@@ -148,7 +153,10 @@ class Aggregating:
             sequences, late = aggregated(rows, wanted)
             asked = wanted if self.shape.partitions == 1 else None
             name = wanted.name + ("" if asked else ", partitions") + (" eventual" if self.changelog else "")
-            found.append(Expected(name, sequences, rule, sum(map(len, late.values())), asked))
+            part = Expected(name, sequences, rule, sum(map(len, late.values())), asked)
+            found.append(
+                part._replace(is_judged=partial(is_closed, rows, wanted)) if wanted.every_ms else part
+            )
             if self.tells_late and wanted.size_ms:
                 is_in_order = self.shape.partitions == 1 or not wanted.groups
                 found.append(Expected("late", late, "each" if is_in_order else "bag"))
@@ -188,6 +196,8 @@ def _windowed(
     stream: sf.Stream[Any, Any], wanted: Computation, changelog: sf.Eventual | None = None
 ) -> WindowedStream[Any, Any]:
     emit: Any = "on_close" if wanted.on_close else "on_update"
+    if wanted.every_ms:
+        emit = sf.Every(timedelta(milliseconds=wanted.every_ms))
     return stream.window(_window_of(wanted), emit=emit, changelog=changelog)
 
 
@@ -301,7 +311,8 @@ def _random_chain(rng: random.Random) -> Program:
     inner_close, groups = rng.random() < 0.5, rng.choice((0, 2))
     sizes_ms = rng.choice(((UNIT_MS // 4, UNIT_MS), (UNIT_MS, UNIT_MS), (UNIT_MS, 3 * UNIT_MS)))
     graces_ms = (0, UNIT_MS // 2, 2 * UNIT_MS)
-    inner = Computation("count", sizes_ms[0], rng.choice(graces_ms), inner_close, groups)
+    every_ms = 0 if inner_close else rng.choice((0, UNIT_MS // 8))
+    inner = Computation("count", sizes_ms[0], rng.choice(graces_ms), inner_close, groups, every_ms=every_ms)
     outer = Computation("max", sizes_ms[1], rng.choice(graces_ms), on_close=True)
     by_key = not groups or rng.random() < 0.5
     return Chained(random_shape(rng, partitions=rng.choice((1, 3)), by_key=by_key), inner, outer)
@@ -323,8 +334,10 @@ def _computations(
         operators = [operator for operator in operators if operator != "fold"]
     found = []
     for operator in rng.sample(operators, 3):
-        speaks = rng.choice(("update", "update", "close", "close", "plain"))
+        speaks = rng.choice(("update", "update", "close", "close", "ticks", "plain"))
         windowed = (size_ms, grace_ms, speaks == "close") if speaks != "plain" else (0, 0, False)
         own = groups if rng.random() < part else 0
-        found.append(Computation(operator, *windowed, own, kind, *(spans_ms if windowed[0] else (0, 0))))
+        every_ms = rng.choice((UNIT_MS // 8, UNIT_MS)) if speaks == "ticks" else 0
+        spans = spans_ms if windowed[0] else (0, 0)
+        found.append(Computation(operator, *windowed, own, kind, *spans, every_ms))
     return tuple(found)

@@ -101,6 +101,7 @@ def _play(case: Case, play: Play, expected: Sequence[Expected], report: TimeRepo
 
 def _note(case: Case, who: str, expected: Expected, found: Sequences, report: TimeReport) -> None:
     report.cases[expected.operator] += 1
+    found = {place: results for place, results in found.items() if expected.is_judged(place)}
     places = different_places(expected, found)
     if places:
         report.wrong[expected.operator] += 1

@@ -8,6 +8,7 @@ from typing import Any
 from stateflow.codec.avro import AvroCodec
 from stateflow.codec.base import Codec
 from stateflow.codec.counted import CountedValueCodec
+from stateflow.codec.held import ShownHeldCodec
 from stateflow.codec.offset_stamped import OffsetStampedCodec
 from stateflow.codec.optional import NothingCodec, OptionalCodec
 from stateflow.codec.ordered import OrderedFloat, OrderedInteger
@@ -35,6 +36,7 @@ _BUILDERS: dict[str, Callable[[Mapping[str, Any]], Codec[Any]]] = {
     "expiring": lambda described: ExpiringCodec(from_description(described["value"])),
     "timestamped": lambda described: TimedCodec(from_description(described["value"])),
     "covered": lambda described: OffsetStampedCodec(from_description(described["value"])),
+    "held": lambda described: ShownHeldCodec(from_description(described["value"])),
     "windowed": lambda described: WindowedCodec(from_description(described["key"]), described["size_ms"]),
     "windowed-calendar": lambda described: CalendarCodec(
         from_description(described["key"]), described["unit"], described["zone"]

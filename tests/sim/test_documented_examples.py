@@ -17,14 +17,14 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
     [
         ("state.md", 9),
         ("event-time.md", 7),
-        ("windows.md", 6),
+        ("windows.md", 7),
         ("joins.md", 8),
         ("order.md", 5),
         ("records.md", 6),
         ("patterns.md", 6),
         ("graphs.md", 4),
         ("enrichment.md", 3),
-        ("timers.md", 3),
+        ("timers.md", 4),
     ],
 )
 def test_every_example_runs(name: str, examples_min: int) -> None:

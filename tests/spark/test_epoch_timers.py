@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import stateflow as sf
 from stateflow.clock import ManualClock
 from stateflow.log.base import TopicSpec
 from stateflow.log.memory import MemoryCluster
@@ -26,8 +27,8 @@ from tests.sim.test_timer_crashes import sessions
 class Query:
     """Plans micro-batches and runs each row, as Spark does."""
 
-    def __init__(self, folder: Path) -> None:
-        app, _, _ = sessions()
+    def __init__(self, folder: Path, app: sf.App | None = None) -> None:
+        app = app or sessions()[0]
         self.topology = app.topology()
         self.clock = ManualClock(1_000_000)
         self.cluster = MemoryCluster(clock=self.clock)

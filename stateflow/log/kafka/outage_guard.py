@@ -2,8 +2,7 @@
 
 Kafka 4.1 to 4.3 may have left out a marker of such a commit (KAFKA-20734). The next commit would make up for it; an
 abort, by whomever, would abort what was committed. So nothing more is sent: the transaction that comes next fails, and
-its owner opens the task again, which ends what was left open
-(``runtime.opening.hanging_transactions``).
+its owner opens the task again, which ends what was left open (``runtime.opening.hanging_transactions``).
 """
 
 from __future__ import annotations

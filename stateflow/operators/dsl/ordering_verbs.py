@@ -14,6 +14,7 @@ from stateflow.operators.classes.every import Every
 from stateflow.operators.order.dedup import dedup_node
 from stateflow.operators.order.in_order import OrderRules, in_order_node
 from stateflow.operators.order.inputs_in_order import inputs_in_order
+from stateflow.operators.stateful.limits import TimeLimit
 from stateflow.operators.stateful.suppress_step import suppress_node
 from stateflow.operators.stateful.top_step import TopRules, top_node
 from stateflow.operators.steps.error_policy import Fail, LatePolicy, Policy, Skip
@@ -80,14 +81,15 @@ class OrderingVerbs(Generic[K, V]):
             identity = pick, codec_or_none(result_type(pick), "msgpack") or MsgPack
         return self._stream_of(dedup_node(self._graph, self._node, name, identity, within, on_error))
 
-    def suppress(self, every: Every, *, name: str, on_error: Policy = FAIL) -> Stream[K, V]:
-        """The newest record of each key at each tick of an interval, where there was one since the last.
+    def suppress(self, until: Every | TimeLimit, *, name: str, on_error: Policy = FAIL) -> Stream[K, V]:
+        """The newest record of each key at each tick of an interval, or so long after the first that was held back.
 
         For results that change faster than anybody needs them: ``stream.count(name=…).suppress(sf.Every(…), name=…)``.
-        A row's time is its tick; by the clock, event time as far as it had come. What is held is kept in the store
-        ``<name>-held``. A deletion is told in its turn. The stream must be keyed; windows have ``emit="on_close"``.
+        With ``sf.Every`` a row's time is its tick; by the clock, event time as far as it had come. With
+        ``sf.TimeLimit``, which may be bounded, it is the record's own. What is held is kept in the store
+        ``<name>-held``. A deletion is told in its turn. The stream must be keyed; windows have ``emit=…`` for this.
         """
-        return self._stream_of(suppress_node(self._graph, self._node, name, every, on_error))
+        return self._stream_of(suppress_node(self._graph, self._node, name, until, on_error))
 
     def top(
         self, n: int, *, name: str, by: Pick, item: Pick, on_error: Policy = FAIL

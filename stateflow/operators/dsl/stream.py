@@ -35,7 +35,7 @@ from stateflow.operators.steps.stateless import (
 from stateflow.operators.steps.step import Step
 from stateflow.operators.topology.graph import Graph, Node
 from stateflow.operators.topology.verbs import rekey_nodes, verb_node
-from stateflow.operators.windows.windows import CountWindow, Emit, Window, check_window
+from stateflow.operators.windows.windows import CountWindow, Emission, Window, check_window
 
 if TYPE_CHECKING:
     from stateflow.operators.dsl.windowed_stream import CountedStream, WindowedStream
@@ -298,25 +298,26 @@ class Stream(
         self,
         window: Window,
         *,
-        emit: Emit = "on_update",
+        emit: Emission = "on_update",
         late: LatePolicy = SKIP,
         changelog: Eventual | None = None,
     ) -> WindowedStream[K, V]: ...
     @overload
-    def window(self, window: CountWindow, *, emit: Emit = "on_update") -> CountedStream[K, V]: ...
+    def window(self, window: CountWindow, *, emit: Emission = "on_update") -> CountedStream[K, V]: ...
     def window(
         self,
         window: Window | CountWindow,
         *,
-        emit: Emit = "on_update",
+        emit: Emission = "on_update",
         late: LatePolicy = SKIP,
         changelog: Eventual | None = None,
     ) -> WindowedStream[K, V] | CountedStream[K, V]:
         """Aggregate per key and window.
 
-        ``on_update`` passes on each changed window once per batch; ``on_close`` each window once, when
-        event time has passed its end and grace. ``late`` says what happens to records of closed windows,
-        which are always counted (``late_records_total``).
+        ``on_update`` passes on each changed window once per batch; ``on_close`` each window once, when event time has
+        passed its end and grace; ``sf.Every(…)`` what has changed at each tick and when it closes, ``sf.TimeLimit(…)``
+        so long after the change; ``sf.OnClose(…)`` is bounded. ``late`` says what happens to records of closed
+        windows, which are always counted (``late_records_total``).
 
         Each commit logs every window that it changed. ``sf.Eventual(intensity=…)`` logs a few of them, and a
         restore computes the others again from the input: for stages behind a ``key_by`` that keep nothing else.

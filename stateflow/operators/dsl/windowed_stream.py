@@ -13,7 +13,7 @@ from stateflow.operators.steps.error_policy import LatePolicy
 from stateflow.operators.topology.graph import Graph, Node
 from stateflow.operators.windows.late_step import late_node
 from stateflow.operators.windows.window_nodes import count_window_node, window_aggregate_node
-from stateflow.operators.windows.windows import CountWindow, Emit, TimeWindow
+from stateflow.operators.windows.windows import CountWindow, Emission, TimeWindow
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -27,7 +27,7 @@ class WindowedStream(Aggregations[Windowed[K], V], Generic[K, V]):
         graph: Graph,
         node: Node,
         window: TimeWindow,
-        emit: Emit,
+        emit: Emission,
         late: LatePolicy,
         changelog: Eventual | None,
     ) -> None:
@@ -54,11 +54,11 @@ class WindowedStream(Aggregations[Windowed[K], V], Generic[K, V]):
 class CountedStream(Aggregations[Counted[K], V], Generic[K, V]):
     """A keyed stream in windows of so many records each."""
 
-    def __init__(self, graph: Graph, node: Node, window: CountWindow, emit: Emit) -> None:
+    def __init__(self, graph: Graph, node: Node, window: CountWindow, emit: Emission) -> None:
         self._graph = graph
         self._node = node
         self._window = window
-        self._emit: Emit = emit
+        self._emit: Emission = emit
 
     def _aggregated(self, spec: Stateful) -> Stream[Counted[K], Any]:
         node = count_window_node(self._graph, self._node, spec, self._window, self._emit)
@@ -72,7 +72,7 @@ def in_windows(
     graph: Graph,
     node: Node,
     window: TimeWindow | CountWindow,
-    emit: Emit,
+    emit: Emission,
     late: LatePolicy,
     changelog: Eventual | None,
 ) -> WindowedStream[Any, Any] | CountedStream[Any, Any]:

@@ -18,10 +18,19 @@ from stateflow.operators.steps.error_policy import LatePolicy, dead_letter_topic
 from stateflow.operators.steps.step import Environment, Step
 from stateflow.operators.topology.graph import Graph, Node
 from stateflow.operators.windows.count_step import CountedAccumulators, CountStep, counted_codec
+from stateflow.operators.windows.held_windows import held_windows_node
 from stateflow.operators.windows.session_step import SessionRules, SessionStep
 from stateflow.operators.windows.sliding_step import SlidingRules, SlidingStep
 from stateflow.operators.windows.window_step import WindowAggregateStep, WindowRules
-from stateflow.operators.windows.windows import CountWindow, Emit, FixedWindow, Session, Sliding, TimeWindow
+from stateflow.operators.windows.windows import (
+    CountWindow,
+    Delayed,
+    Emission,
+    FixedWindow,
+    Session,
+    Sliding,
+    TimeWindow,
+)
 from stateflow.state.due_order import WindowsByStamp, WindowsByStart
 
 
@@ -30,11 +39,14 @@ def window_aggregate_node(
     parent: Node,
     spec: Stateful,
     window: TimeWindow,
-    emit: Emit,
+    emit: Emission,
     late: LatePolicy,
     changelog: Eventual | None = None,
 ) -> Node:
     """One accumulator per key and window; every change is logged unless ``changelog`` says otherwise."""
+    if isinstance(emit, Delayed):
+        node = window_aggregate_node(graph, parent, spec, window, "on_update", late, changelog)
+        return held_windows_node(graph, node, window, emit, spec.on_error)
     require_routing_key(parent, spec.name)
     graph.claim("store", spec.name)
     ttl_ms = checked_ttl(spec)
@@ -93,8 +105,13 @@ def _fixed_node(parent: Node, spec: Stateful, rules: WindowRules, changelog: Eve
     return store_node(parent, spec, make, entry, key, outputs, {spec.name: WindowsByStart})
 
 
-def count_window_node(graph: Graph, parent: Node, spec: Stateful, window: CountWindow, emit: Emit) -> Node:
+def count_window_node(
+    graph: Graph, parent: Node, spec: Stateful, window: CountWindow, emit: Emission
+) -> Node:
     """One accumulator per key and window of records."""
+    if isinstance(emit, Delayed):
+        node = count_window_node(graph, parent, spec, window, "on_update")
+        return held_windows_node(graph, node, window, emit, spec.on_error)
     require_routing_key(parent, spec.name)
     graph.claim("store", spec.name)
     if spec.ttl is not None:

@@ -14,9 +14,15 @@ from stateflow.codec.base import Codec
 from stateflow.codec.windowed import CalendarCodec, WindowedCodec, WindowKeyCodec
 from stateflow.duration import declared_ms
 from stateflow.errors import GraphError
+from stateflow.operators.classes.every import Every
+from stateflow.operators.stateful.limits import OnClose, TimeLimit
 from stateflow.operators.steps.error_policy import Skip, check_late_policy
 
 Emit = Literal["on_update", "on_close"]
+"""When windows tell by themselves."""
+Delayed = Every | TimeLimit | OnClose
+"""When what they tell on update is passed on."""
+Emission = Emit | Delayed
 _EMITS: tuple[Emit, ...] = get_args(Emit)
 
 ZERO = timedelta(0)
@@ -321,13 +327,21 @@ def check_window(window: object, emit: object, late: object, changelog: object) 
     if not isinstance(window, TimeWindow | CountWindow):
         kinds = "sf.Hopping, sf.Calendar, sf.Session, sf.Sliding or sf.CountWindow"
         raise GraphError(f"{window!r} is no window.", action=f"Give sf.Tumbling(size, grace=…), {kinds}.")
-    if emit not in _EMITS:
-        raise GraphError(f"A window was given emit={emit!r}.", action="Give emit='on_update' or 'on_close'.")
+    if not isinstance(emit, Delayed) and emit not in _EMITS:
+        raise GraphError(
+            f"A window was given emit={emit!r}.",
+            action="Give emit='on_update' or 'on_close', or sf.Every(…), sf.TimeLimit(…) or sf.OnClose(…).",
+        )
     check_late_policy("A window", late)
     if changelog is not None and not isinstance(changelog, Eventual):
         raise GraphError(
             f"A window was given changelog={changelog!r}.",
             action="Give sf.Eventual(intensity=…), or leave it out to have every change logged.",
+        )
+    if changelog is not None and isinstance(emit, Delayed):
+        raise GraphError(
+            f"A window was given changelog={changelog!r} and emit={emit!r}.",
+            action="Leave one of them out: what is held back cannot be computed again from the input.",
         )
     if isinstance(window, CountWindow) and (late != Skip() or changelog is not None):
         raise GraphError(

@@ -12,13 +12,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.checkout import test_types_of_calls, test_types_of_joins, test_types_of_records
+from tests.unit.checkout import (
+    test_types_of_calls,
+    test_types_of_joins,
+    test_types_of_records,
+    test_types_of_windows,
+)
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = {
     "calls": test_types_of_calls,
     "joins": test_types_of_joins,
     "records": test_types_of_records,
+    "windows": test_types_of_windows,
 }
 
 pytestmark = pytest.mark.slow
