@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from stateflow.changelog.eventual import Eventual
 from stateflow.codec.base import Codec
 from stateflow.codec.infer import codec_for, codec_or_none, item_type, result_type
 from stateflow.errors import GraphError
-from stateflow.operators.aggregates import aggregates
-from stateflow.operators.aggregates.aggregates import Aggregate
 from stateflow.operators.classes.functional import operator_of
 from stateflow.operators.classes.operator import Operator, OperatorClass
+from stateflow.operators.dsl.aggregations import Aggregations
 from stateflow.operators.dsl.keyed_verbs import KeyedVerbs
 from stateflow.operators.dsl.ordering_verbs import Order, OrderingVerbs, order_before
 from stateflow.operators.dsl.pattern_verbs import PatternVerbs
 from stateflow.operators.dsl.record_verbs import RecordVerbs
 from stateflow.operators.stateful.stateful import Stateful, aggregate_node, operator_node
 from stateflow.operators.steps.error_policy import Fail, LatePolicy, Policy, Skip
-from stateflow.operators.steps.fields import Pick
 from stateflow.operators.steps.stateless import (
     ArmStep,
     BranchStep,
@@ -44,120 +40,10 @@ K = TypeVar("K")
 V = TypeVar("V")
 K2 = TypeVar("K2")
 V2 = TypeVar("V2")
-A = TypeVar("A")
 R = TypeVar("R")
-N = TypeVar("N", int, float)
 
 FAIL = Fail()
 SKIP = Skip()
-
-
-class Aggregations(ABC, Generic[K, V]):
-    """The aggregating verbs; K is the key of their results.
-
-    ``name`` names the store and its changelog, and is part of the application's data: renaming loses the
-    state. ``ttl`` is in event time: without a window a key is forgotten so long after its last record; a
-    window's state is kept so long after its end. A record that an aggregate fails on follows ``on_error``
-    and leaves no trace in the state. Results are passed on once per key and batch, newest first
-    contributing record deciding their time.
-    """
-
-    @abstractmethod
-    def _aggregated(self, spec: Stateful) -> Stream[K, Any]: ...
-
-    @abstractmethod
-    def _value_codec(self) -> Codec[Any] | None: ...
-
-    def count(self, *, name: str, ttl: timedelta | None = None, on_error: Policy = FAIL) -> Stream[K, int]:
-        """Number of records."""
-        return self._run("count", aggregates.count(), name, ttl, on_error)
-
-    @overload
-    def sum(
-        self: Aggregations[K, N], *, name: str, ttl: timedelta | None = None, on_error: Policy = FAIL
-    ) -> Stream[K, N]: ...
-    @overload
-    def sum(
-        self, of: Callable[[V], N], *, name: str, ttl: timedelta | None = None, on_error: Policy = FAIL
-    ) -> Stream[K, N]: ...
-    @overload
-    def sum(
-        self, of: str | None = None, *, name: str, ttl: timedelta | None = None, on_error: Policy = FAIL
-    ) -> Stream[K, Any]: ...
-    def sum(
-        self, of: Pick | None = None, *, name: str, ttl: timedelta | None = None, on_error: Policy = FAIL
-    ) -> Stream[K, Any]:
-        """Sum of the values, or of the picked part of each."""
-        return self._run("sum", aggregates.sum(of), name, ttl, on_error)
-
-    def min(
-        self, of: Pick | None = None, *, name: str, ttl: timedelta | None = None, on_error: Policy = FAIL
-    ) -> Stream[K, Any]:
-        """Smallest value, or picked part."""
-        kind = self._kept_type() if of is None else Any
-        return self._run("min", aggregates.min(of, type=kind), name, ttl, on_error)
-
-    def max(
-        self, of: Pick | None = None, *, name: str, ttl: timedelta | None = None, on_error: Policy = FAIL
-    ) -> Stream[K, Any]:
-        """Largest value, or picked part."""
-        kind = self._kept_type() if of is None else Any
-        return self._run("max", aggregates.max(of, type=kind), name, ttl, on_error)
-
-    def mean(
-        self, of: Pick | None = None, *, name: str, ttl: timedelta | None = None, on_error: Policy = FAIL
-    ) -> Stream[K, float | None]:
-        """Arithmetic mean of the values, or of the picked part of each."""
-        return self._run("mean", aggregates.mean(of), name, ttl, on_error)
-
-    def reduce(
-        self,
-        function: Callable[[V, V], V],
-        *,
-        name: str,
-        ttl: timedelta | None = None,
-        on_error: Policy = FAIL,
-    ) -> Stream[K, V]:
-        """Values combined two by two by an associative function."""
-        combined = aggregates.reduce(function, type=self._kept_type())
-        return self._run("reduce", combined, name, ttl, on_error)
-
-    def aggregate(
-        self,
-        one: Aggregate[Any, Any, R] | None = None,
-        /,
-        *,
-        name: str,
-        ttl: timedelta | None = None,
-        on_error: Policy = FAIL,
-        **several: Aggregate[Any, Any, Any],
-    ) -> Stream[K, R]:
-        """One aggregate (``sf.fold`` makes your own), or several whose results come as one dict.
-
-        ``.aggregate(name="by-shop", orders=sf.count(), cents=sf.sum("cents"))``
-        """
-        if (one is None) == (not several):
-            raise GraphError(
-                f"The aggregate {name!r} names {'both one and several' if several else 'no'} aggregates.",
-                action="Pass one aggregate, or several by name.",
-            )
-        return self._run("aggregate", one or aggregates.combined(several), name, ttl, on_error)
-
-    def _kept_type(self) -> Any:
-        """What min, max and reduce keep: values as they come, by their codec where that is known."""
-        return self._value_codec() or Any
-
-    def _run(
-        self,
-        kind: str,
-        aggregate: Aggregate[Any, Any, Any],
-        name: str,
-        ttl: timedelta | None,
-        on_error: Policy,
-    ) -> Stream[K, Any]:
-        return self._aggregated(
-            Stateful(kind=kind, name=name, aggregate=aggregate, ttl=ttl, on_error=on_error)
-        )
 
 
 class Stream(

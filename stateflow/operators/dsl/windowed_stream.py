@@ -7,7 +7,8 @@ from typing import Any, Generic, TypeVar
 from stateflow.changelog.eventual import Eventual
 from stateflow.codec.base import Codec
 from stateflow.codec.windowed import Counted, Windowed
-from stateflow.operators.dsl.stream import Aggregations, Stream
+from stateflow.operators.dsl.aggregations import Aggregations
+from stateflow.operators.dsl.stream import Stream
 from stateflow.operators.stateful.stateful import Stateful
 from stateflow.operators.steps.error_policy import LatePolicy
 from stateflow.operators.topology.graph import Graph, Node
