@@ -190,41 +190,45 @@ class HoldStep(Step):
         """Fails before it does anything."""
         if row.timestamp_ms < 0:
             raise ValueError("the record has no event time, and it is to be held until a time")
-        store_key, rules = self._store_key(row.key), self._rules
+        store_key = self._store_key(row.key)
         data = self._store.get(store_key)
-        before = None if data is None else rules.codec.decode(data)
-        is_waiting = is_due = was_told = False
-        if before is not None:
-            is_due = before.holds and before.due_ms <= row.before_ms
-            is_waiting = before.holds and not is_due
-            was_told = before.value is not None if is_due else before.was_told
-        suffix = split_prefixed(store_key)[1]
-        held = Held(
-            before.due_ms
-            if before is not None and is_waiting
-            else rules.due_ms(suffix, row.timestamp_ms, row.event_ms),
-            row.timestamp_ms,
-            row.mark_ms,
-            row.value,
-            packed(row.headers),
-            was_told=rules.withdrawn_until_ms is not None and was_told,
-        )
-        is_needless = rules.withdrawn_until_ms is not None and row.value is None and not was_told
-        after = None if is_needless else rules.codec.encode(held)
-        if is_due and before is not None:
-            self._tell(store_key, before)
+        before = None if data is None else self._rules.codec.decode(data)
+        is_due = before is not None and before.holds and before.due_ms <= row.before_ms
+        held = self._following(row, split_prefixed(store_key)[1], before, is_due=is_due)
+        after = None if held is None else self._rules.codec.encode(held)
+        is_ordered = False
         if before is not None and data is not None:
-            self._order.remove([(before.due_ms, store_key)])
+            if is_due:
+                self._tell(store_key, before)
+            is_ordered = held is not None and held.due_ms == before.due_ms
+            if not is_ordered:
+                self._order.remove([(before.due_ms, store_key)])
             self._count(store_key, data, -1)
-        self._write(store_key, held, after)
+        if held is not None and not is_ordered:
+            self._order.add([(held.due_ms, store_key)])
+        self._write(store_key, after)
 
-    def _write(self, store_key: bytes, held: Held, data: bytes | None) -> None:
+    def _following(self, row: _Row, suffix: bytes, before: Held | None, *, is_due: bool) -> Held | None:
+        """What is held after a row; None where it deletes what was never told."""
+        rules, was_told, due_ms = self._rules, False, None
+        if before is not None:
+            was_told = before.value is not None if is_due else before.was_told
+            due_ms = before.due_ms if before.holds and not is_due else None
+        if rules.withdrawn_until_ms is None:
+            was_told = False  # nobody asks
+        elif row.value is None and not was_told:
+            return None
+        if due_ms is None:
+            due_ms = rules.due_ms(suffix, row.timestamp_ms, row.event_ms)
+        headers = packed(row.headers)
+        return Held(due_ms, row.timestamp_ms, row.mark_ms, row.value, headers, was_told=was_told)
+
+    def _write(self, store_key: bytes, data: bytes | None) -> None:
         if data is None:
             self._store.delete(store_key)
-            return
-        self._store.put(store_key, data)
-        self._order.add([(held.due_ms, store_key)])
-        self._count(store_key, data, 1)
+        else:
+            self._store.put(store_key, data)
+            self._count(store_key, data, 1)
 
     def _release(self, due: Sequence[Due]) -> None:
         """Tell what was taken out of the order, and remember of it what may be withdrawn."""
@@ -236,7 +240,9 @@ class HoldStep(Step):
             if held.holds:
                 self._tell(store_key, held)
             told = self._told_before(store_key, held)
-            self._write(store_key, told or held, None if told is None else self._rules.codec.encode(told))
+            if told is not None:
+                self._order.add([(told.due_ms, store_key)])
+            self._write(store_key, None if told is None else self._rules.codec.encode(told))
 
     def _told_before(self, store_key: bytes, held: Held) -> Held | None:
         """That a key was told, where that may have to be withdrawn yet."""
