@@ -20,6 +20,7 @@ from stateflow.lab.faults.matrix.run import LANES, run_matrix
 from stateflow.lab.faults.planted.bugs import BUGS, Catch, hunt_all
 from stateflow.lab.faults.report import StudyReport
 from stateflow.lab.faults.simulation.simulate import SimulationReport, simulate
+from stateflow.lab.faults.simulation.verbs import verbs_by_name
 
 BROKER_SETTINGS = {
     # So many processes on few cores may keep a broker from its heartbeats; there is no other that could take over.
@@ -27,6 +28,10 @@ BROKER_SETTINGS = {
 }
 QUICK_SEEDS = 600
 FULL_SEEDS = 5_000
+VERBS_FROM = 500_000
+"""Histories of verbs have the seeds from here on."""
+_SEEDS_PER_VERB = 250
+"""For so many histories of the other applications each verb has one."""
 _PROCESSES = 2
 _LINE_SECONDS = 2.0
 _CASES_PER_BROKER = 100
@@ -105,7 +110,16 @@ def _simulation(seed: int, seeds: int, clock: Clock) -> SimulationReport:
         progress.at(report.seeds, sum(map(len, report.failures.values())))
 
     first = seed * 1_000_000  # so that neighbouring seeds of the study share no history
-    return simulate(range(first, first + seeds), processes=_PROCESSES, on_progress=on_progress)
+    report = simulate(range(first, first + seeds), processes=_PROCESSES, on_progress=on_progress)
+    first += VERBS_FROM
+    count = max(1, seeds // _SEEDS_PER_VERB) * len(verbs_by_name())
+    progress = Progress("simulation of verbs", count, clock)
+    verbs = simulate(
+        range(first, first + count), processes=_PROCESSES, profile="verbs", on_progress=on_progress
+    )
+    report.merge(verbs)
+    report.seconds += verbs.seconds
+    return report
 
 
 def _hunt(clock: Clock) -> list[Catch]:

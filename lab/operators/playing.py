@@ -8,15 +8,14 @@ with kills between them.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any, Literal
 
 import stateflow as sf
-from stateflow.failpoints import handled
 from stateflow.lab.operators.logs import SIDES, Row, Side
 from stateflow.lab.operators.verb import Inputs, Verb, pairs
-from stateflow.lab.time.plays import KILL_POINTS, Killed, killed_at
+from stateflow.lab.time.plays import KILL_POINTS, killed_anywhere, killed_at
 from stateflow.testing.driver import TestDriver
 
 Mode = Literal["straight", "kills", "repartition"]
@@ -81,8 +80,12 @@ class Playing:
                 yield batch
 
     def _send(self, batch: Sequence[Row]) -> None:
-        for side in self._topics:
+        for side in self._sides():
             self._send_side(side, [row for row in batch if row.side == side])
+
+    def _sides(self) -> Sequence[Side]:
+        """Either may come first, where it does not matter."""
+        return SIDES if self._rng.random() < 0.5 else SIDES[::-1]
 
     def _send_side(self, side: Side, rows: Sequence[Row]) -> None:
         if rows:
@@ -91,7 +94,7 @@ class Playing:
 
     def _send_killed(self, batch: Sequence[Row]) -> None:
         """Die while the records of one side are processed; those of the other come to the successor."""
-        for side in self._topics:
+        for side in self._sides():
             self._send_side_killed(side, [row for row in batch if row.side == side])
 
     def _send_side_killed(self, side: Side, rows: Sequence[Row]) -> None:
@@ -101,7 +104,7 @@ class Playing:
                 self._rng.choice(KILL_POINTS), self._rng.randint(1, 4), lambda: self._send_side(side, rows)
             )
         else:
-            _killed_anywhere(self._rng.randint(1, _REACHED_MAX), lambda: self._send_side(side, rows))
+            killed_anywhere(self._rng.randint(1, _REACHED_MAX), lambda: self._send_side(side, rows))
         self._restart()
 
     def _restart(self) -> None:
@@ -111,7 +114,7 @@ class Playing:
             disk = self._rng.choice(("lost", "kept", "behind"))
             self._driver.crash(disk_lost=disk == "lost", disk=self._kept if disk == "behind" else None)
             places = self._rng.randint(1, 3 * _REACHED_MAX) if self._rng.random() < 0.5 else _NEVER
-            if not _killed_anywhere(places, self._driver.restore):
+            if not killed_anywhere(places, self._driver.restore):
                 return
         self._driver.crash()
         self._driver.restore()
@@ -121,21 +124,3 @@ class Playing:
         self._partitions = self._up_and_down.pop(0) if self._up_and_down else self._rng.choice(others)
         self._driver.repartition(self._partitions)
         self.disturbed += 1
-
-
-def _killed_anywhere(count: int, work: Callable[[], None]) -> bool:
-    """Do some work, and die at the so-many-th failpoint that is reached; False where there are fewer."""
-    left = count
-
-    def strike(_name: str) -> None:
-        nonlocal left
-        left -= 1
-        if left <= 0:  # and at every further point of what has died
-            raise Killed
-
-    with handled(strike):
-        try:
-            work()
-        except Killed:
-            return True
-    return False

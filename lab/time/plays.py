@@ -187,3 +187,21 @@ def killed_at(point: str, hit: int, work: Callable[[], None]) -> bool:
     except Killed:
         return True
     return False
+
+
+def killed_anywhere(count: int, work: Callable[[], None]) -> bool:
+    """Do some work, and die at the so-many-th failpoint that is reached; False where there are fewer."""
+    left = count
+
+    def strike(_name: str) -> None:
+        nonlocal left
+        left -= 1
+        if left <= 0:  # and at every further point of what has died
+            raise Killed
+
+    with handled(strike):
+        try:
+            work()
+        except Killed:
+            return True
+    return False

@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from stateflow.lab.time.plays import killed_anywhere
 from stateflow.testing.driver import TestDriver
 from tests.sim.every_state import STATES, VERBS, Command, Model, every_state_app, send_in_order
 
@@ -41,6 +42,7 @@ class EveryState(RuleBasedStateMachine):
         self.driver = TestDriver(app, partitions=3)
         self.model = Model()
         self.touched: set[str] = set()
+        self.disk = self.driver.copy_of_disk()
 
     @rule(commands=st.lists(COMMANDS, min_size=1, max_size=12))
     def change(self, commands: list[Command]) -> None:
@@ -48,6 +50,28 @@ class EveryState(RuleBasedStateMachine):
         for command in commands:
             self.model.change(command)
             self.touched.add(command.key)
+
+    @rule(commands=st.lists(COMMANDS, min_size=1, max_size=6), places=st.integers(1, 150))
+    def change_and_be_killed(self, commands: list[Command], places: int) -> None:
+        """The worker dies at the so-many-th failpoint that it comes by, or behind all of them."""
+        for command in commands:
+            killed_anywhere(places, lambda: send_in_order(self.driver, self.commands, [command]))  # noqa: B023 - called at once
+            self.model.change(command)
+            self.touched.add(command.key)
+            self.driver.crash()
+            self.driver.restore()
+
+    @rule()
+    def keep_the_disk(self) -> None:
+        self.disk = self.driver.copy_of_disk()
+
+    @rule(places=st.integers(1, 150))
+    def crash_and_find_an_old_disk(self, places: int) -> None:
+        """And the successor may die before it has caught up."""
+        self.driver.crash(disk=self.disk)
+        if killed_anywhere(places, self.driver.restore):
+            self.driver.crash()
+            self.driver.restore()
 
     @rule(disk_lost=st.booleans())
     def crash_and_restore(self, disk_lost: bool) -> None:

@@ -17,24 +17,27 @@ from stateflow.lab.faults.simulation.drifting import DriftingProducers
 from stateflow.lab.faults.simulation.history import Step
 from stateflow.lab.faults.simulation.processes import Process, Strike
 from stateflow.lab.faults.simulation.tearing import LATE_END_TXN, Tear
+from stateflow.lab.faults.simulation.verbs import VerbProducers
 from stateflow.lab.faults.simulation.world import Machine, World, has_begun
 from stateflow.log.memory import MemoryCluster
 from stateflow.record import TopicPartition
 from stateflow.runtime.task.task import Task
 from stateflow.runtime.task.wiring import TaskWiring
-from stateflow.runtime.worker.lag import is_drained
+from stateflow.runtime.worker.lag import is_drained, source_ends
 from stateflow.scale.generation import abort
 from stateflow.store.memory import MemoryTaskStores
 
 PROMISED = 1
 """Images that a restore may begin with, see ``stateflow.checkpoint.trimming``."""
 _ROUNDS_MAX = 400
+_ROUNDS_OF_VERBS = 60
 _PLACES_AT_REST = 10_000
 _QUIET_MS = 30_000
 _IDLE_ROUNDS_MAX = 40
 _IDLE_ROUND_MS = 5_000
 _ENDING_MACHINES = 2
 """So many workers bring the input to its end."""
+_CLOCKED_ROUNDS = 10
 _SCALE_ATTEMPTS_MAX = 6
 _UNDONE_AFTER = (CommitTorn, OldGenerationWritten)
 """Errors of a repartition after which it is undone, as they tell an operator to do."""
@@ -46,7 +49,7 @@ def act(world: World, step: Step) -> None:
     machine = world.machines[step.worker % len(world.machines)]
     match step.verb:
         case "send":
-            world.notes.add("  " + world.producers.send(step.worker, step.amount, step.detail))
+            _send(world, step)
         case "turn":
             world.turn(machine, step.amount)
         case "strike":
@@ -78,6 +81,19 @@ def act(world: World, step: Step) -> None:
             _IMAGE_VERBS[step.verb](world, machine)
         case _:
             _disk(world, machine, step.verb)
+
+
+def _send(world: World, step: Step) -> None:
+    producers = world.producers
+    if isinstance(producers, VerbProducers):
+        producers.settle = lambda: _settle(world)
+    world.notes.add("  " + producers.send(step.worker, step.amount, step.detail))
+
+
+def _settle(world: World) -> None:
+    """Everything so far is processed, whoever has to be waited for; faults that are armed may still strike."""
+    _finish_scaling(world)
+    _drain(world)
 
 
 def _armed(world: World, machine: Machine) -> Process:
@@ -243,8 +259,40 @@ def come_to_rest(world: World) -> None:
     _drain(world)
     world.producers.finish()
     _drain(world)
-    if world.history.application == "traffic":
+    if world.played is not None:
+        _end_input(world, is_clocked=world.played.verb.is_clocked)
+    elif world.history.application == "traffic":
         _complete_event_time(world)
+
+
+def _end_input(world: World, *, is_clocked: bool) -> None:
+    """Declare that the input is complete to those who bring it to its end; then let the clock run, where it matters."""
+    for machine in world.machines[_ENDING_MACHINES:]:
+        world.stop(machine)
+    _drain(world)
+    if world.problems:
+        return
+    ends = source_ends(world.cluster, world.wiring().catalog)
+    workers = [machine.worker for machine in world.machines if machine.worker is not None]
+    for worker in workers:
+        worker.end_input(ends)
+    for _ in range(_ROUNDS_MAX):
+        _turn_each(world)
+        _drain(world)
+        if all(worker.is_quiet for worker in workers):
+            break
+    else:
+        world.problems.append("the end of the input is not reached")
+    for _ in range(_CLOCKED_ROUNDS if is_clocked else 0):
+        world.clock.advance(ms=_QUIET_MS)
+        _turn_each(world)
+        _drain(world)
+
+
+def _turn_each(world: World) -> None:
+    """Let each of those that bring the input to its end hear of what has changed, though all seems to be at rest."""
+    for machine in world.machines[:_ENDING_MACHINES]:
+        world.turn(machine)
 
 
 def _finish_scaling(world: World) -> None:
@@ -277,8 +325,10 @@ def _abort_scaling(world: World) -> None:
 def _drain(world: World) -> None:
     catalog: Catalog | None = None
     tasks: list[TaskWiring] = []
-    for round_number in range(_ROUNDS_MAX + 4 * len(world.producers.accepted)):
+    per_operation = 4 if world.played is None else _ROUNDS_OF_VERBS  # which have more stages, and loops
+    for round_number in range(_ROUNDS_MAX + per_operation * len(world.producers.accepted)):
         machine = world.machines[round_number % _ENDING_MACHINES]
+        world.thaw(machine)
         world.turn(machine)
         if catalog is None and world.is_prepared():
             wiring = world.wiring()

@@ -81,6 +81,8 @@ class History:
     writers: tuple[int, ...]
     """Writers that the tasks of a worker share, 0 for one per task; of one life of a worker after the other."""
     steps: tuple[Step, ...]
+    verb: str = ""
+    """The verb of the study of operators that it happens to, in the place of ``application``."""
 
     def only(self, steps: Sequence[Step]) -> History:
         """The same with other steps."""

@@ -321,7 +321,8 @@ def _read_aside(world: World, machine: Machine, task: TaskWiring) -> dict[str, d
         rows[name] = {}
         for found in local.scan(name, [task.partition]):
             row = found.row
-            part = next((p for p in (row.window_start_ms, row.index, row.map_key) if p is not None), None)
+            parts = (row.window_start_ms, row.index, row.map_key, row.version_ms)
+            part = next((each for each in parts if each is not None), None)
             rows[name][row.key, part] = row.value
     return rows
 

@@ -16,6 +16,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Literal
 
 from stateflow import failpoints
 from stateflow.errors import StateCorrupt
@@ -24,11 +25,14 @@ from stateflow.lab.faults.simulation.history import History, Profile, Step, gene
 from stateflow.lab.faults.simulation.oracle import Finding, examine, group_ahead
 from stateflow.lab.faults.simulation.recreating import recreated
 from stateflow.lab.faults.simulation.traffic_checks import examine_traffic
+from stateflow.lab.faults.simulation.verb_checks import examine_verb
+from stateflow.lab.faults.simulation.verbs import verb_history
 from stateflow.lab.faults.simulation.window_checks import examine_minutes
 from stateflow.lab.faults.simulation.world import World
 from stateflow.operators.steps import timers as timing
 from stateflow.scale.processes import end_with_parent
 
+Kind = Profile | Literal["verbs"]
 _CHUNK_SEEDS = 50
 _DAMAGED_MAX = 4
 _EXAMINE = {"minutes": examine_minutes, "traffic": examine_traffic}
@@ -59,7 +63,7 @@ class Ended:
         """The seed, what it is, what happened and what was found."""
         what = self.history
         head = (
-            f"seed {what.seed}: {what.profile}, {what.application}, {what.guarantee}"
+            f"seed {what.seed}: {what.profile}, {what.verb or what.application}, {what.guarantee}"
             f"{', paranoid' if what.paranoid else ''}{', opens slowly' if what.opens_slowly else ''}"
         )
         found = [f"⇒ {finding.kind} ({finding.check}): {finding.message}" for finding in self.findings]
@@ -109,7 +113,7 @@ class SimulationReport:
         self.injected.update(ended.injected)
         self.reached.update(ended.reached)
         self.errors.update(ended.errors)
-        self.profiles[ended.history.profile] += 1
+        self.profiles["verbs" if ended.history.verb else ended.history.profile] += 1
         self.batchings += ended.batchings
         self.judged.update(ended.judged)
         for kind in sorted({finding.kind for finding in ended.findings}):
@@ -149,6 +153,7 @@ class SimulationReport:
             "batchings": self.batchings,
             "late": self.judged["late"],
             "windows": self.judged["windows"],
+            "results": self.judged["results"],
             "injected": by_fault,
             "failpoints_reached": len(self.reached),
             "failpoints_missed": self.failpoints_missed,
@@ -161,12 +166,13 @@ def simulate(
     seeds: Iterable[int],
     *,
     processes: int = 1,
-    profile: Profile | None = None,
+    profile: Kind | None = None,
     on_progress: Callable[[SimulationReport], None] | None = None,
 ) -> SimulationReport:
     """Run the histories of many seeds. Nothing is raised for a broken promise: the report has it.
 
-    ``profile`` makes all of them about one thing. ``on_progress`` is told now and then how far it is.
+    ``profile`` makes all of them about one thing, or has them happen to the verbs of the study of operators, one after
+    the other. ``on_progress`` is told now and then how far it is.
     """
     started = time.monotonic()
     report = SimulationReport()
@@ -178,7 +184,7 @@ def simulate(
     return report
 
 
-def _parts(seeds: list[int], processes: int, profile: Profile | None) -> Iterator[SimulationReport]:
+def _parts(seeds: list[int], processes: int, profile: Kind | None) -> Iterator[SimulationReport]:
     chunks = [seeds[first : first + _CHUNK_SEEDS] for first in range(0, len(seeds), _CHUNK_SEEDS)]
     work = partial(_simulate_chunk, profile=profile)
     if processes == 1:
@@ -194,12 +200,12 @@ def process_pool(processes: int) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(processes, context, initializer=end_with_parent)
 
 
-def _simulate_chunk(seeds: Sequence[int], profile: Profile | None) -> SimulationReport:
+def _simulate_chunk(seeds: Sequence[int], profile: Kind | None) -> SimulationReport:
     report = SimulationReport()
     started = time.process_time()
     with quiet():
         for seed in seeds:
-            report.add(run(generate(seed, profile)))
+            report.add(run(history_of(seed, profile)))
     report.cpu_seconds = time.process_time() - started
     return report
 
@@ -251,7 +257,8 @@ def _findings(world: World) -> list[Finding]:
     for _ in range(_DAMAGED_MAX):
         come_to_rest(world)
         try:
-            return _EXAMINE.get(world.history.application, examine)(world)
+            check = _EXAMINE.get(world.history.application, examine) if world.played is None else examine_verb
+            return check(world)
         except StateCorrupt:  # found by looking, as a reader would; whoever has the store open starts again
             world.notes.struck("corrupt", "found", "a damaged store was found")
             for machine in world.machines:
@@ -260,10 +267,15 @@ def _findings(world: World) -> list[Finding]:
     return [Finding("silent", "progress", f"stores are still damaged after {_DAMAGED_MAX} restarts")]
 
 
-def replay(seed: int, profile: Profile | None = None, *, shortest: bool = True) -> Ended:
+def history_of(seed: int, profile: Kind | None = None) -> History:
+    """The history of a seed."""
+    return verb_history(seed) if profile == "verbs" else generate(seed, profile)
+
+
+def replay(seed: int, profile: Kind | None = None, *, shortest: bool = True) -> Ended:
     """Run one seed again. A history that fails is made as short as it still fails in the same way."""
     with quiet():
-        ended = run(generate(seed, profile))
+        ended = run(history_of(seed, profile))
         return shortened(ended) if shortest and ended.findings else ended
 
 

@@ -25,6 +25,7 @@ from stateflow.lab.faults.simulation.rocks_disk import RocksDisk
 from stateflow.lab.faults.simulation.sending import Producers
 from stateflow.lab.faults.simulation.tearing import torn
 from stateflow.lab.faults.simulation.traffic import GRACE_MS
+from stateflow.lab.faults.simulation.verbs import PlayedVerb, VerbProducers
 from stateflow.lab.faults.simulation.waking import NO_CAP_MS, Waking
 from stateflow.log.base import TopicSpec
 from stateflow.log.memory import DelayedWriter, MemoryCluster
@@ -81,8 +82,13 @@ class World:
         """How far tasks that open slowly get in one turn."""
         self.clock = ManualClock(_START_MS)
         self.cluster = MemoryCluster(clock=self.clock, delays_seed=history.seed if history.delays else None)
-        self.names = NAMES[self.history.application]
-        self.topology = topology_of(self.history.application, lambda: self.clock.advance(ms=history.pace_ms))
+        self.played = PlayedVerb.of(history.verb) if history.verb else None
+        """What runs in a history of a verb."""
+        if self.played is None:
+            self.names = NAMES[history.application]
+            self.topology = topology_of(history.application, lambda: self.clock.advance(ms=history.pace_ms))
+        else:
+            self.names, self.topology = self.played.names, self.played.topology
         self.inputs = [
             TopicPartition(topic, n) for topic in self.names.sources for n in range(history.sources)
         ]
@@ -112,6 +118,8 @@ class World:
 
     def _producers(self) -> Producers:
         history = self.history
+        if self.played is not None:
+            return VerbProducers(self.cluster, self.inputs, self.waking, self.played.verb, history.seed)
         if history.application == "traffic":
             silent = range(history.sources, len(self.inputs)) if history.is_silent else ()
             return DriftingProducers(
