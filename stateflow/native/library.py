@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from stateflow.native.newest import Row
 
-ABI = 1
+ABI = 2
 
 PYTHON_FUNCTIONS = (
     "PyBytes_AsStringAndSize",
@@ -25,6 +25,7 @@ PYTHON_FUNCTIONS = (
     "PyList_SetItem",
     "PyTuple_New",
     "PyTuple_SetItem",
+    "PyTuple_GetItem",
     "Py_IncRef",
     "Py_DecRef",
     "PyErr_NoMemory",
@@ -110,14 +111,14 @@ class Core:
         """What is on disk of the unknown keys; False when one of them is no number of 8 bytes."""
         return bool(self._tally_learn(added, values) == 0)
 
-    def tally_rows(self, added: int) -> list[Row]:
-        """Keys and totals of a sorted table of which all is known."""
-        found: list[Row] = self._tally_rows(added)
+    def tally_rows(self, added: int) -> tuple[list[bytes], list[bytes]]:
+        """Keys and totals of a sorted table of which all is known, in order."""
+        found: tuple[list[bytes], list[bytes]] = self._tally_rows(added)
         return found
 
-    def tally_times(self, added: int) -> list[tuple[bytes, int]]:
-        """How often each key was named, in the order in which they came first."""
-        found: list[tuple[bytes, int]] = self._tally_times(added)
+    def tally_times(self, added: int) -> tuple[list[bytes], list[int]]:
+        """Keys and how often each was named, in the order in which they came first."""
+        found: tuple[list[bytes], list[int]] = self._tally_times(added)
         return found
 
     def tally_remember(self, added: int, totals: int, bytes_max: int) -> bool:

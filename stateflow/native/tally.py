@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from stateflow.native.library import Core
-    from stateflow.native.newest import Row
 
 _GENERATION_PART = 4
 """What a generation may take of the room: growing, its table may come to take twice as much."""
@@ -46,8 +45,10 @@ class Tally:
         """One more for each of the keys; how many were not named before in this epoch, and the bytes of all."""
         return self._core.tally_add(self._added, keys)
 
-    def rows(self, stored: Callable[[list[bytes]], list[bytes | None]]) -> list[Row] | None:
-        """The keys of this epoch in order, with their totals; ``stored`` is asked for those that are not remembered.
+    def columns(
+        self, stored: Callable[[list[bytes]], list[bytes | None]]
+    ) -> tuple[list[bytes], list[bytes]] | None:
+        """The keys of this epoch in order, and their totals; ``stored`` is asked for those that are not remembered.
 
         None where a number on disk, or a total, is none of 64 bits: nothing has changed then.
         """
@@ -58,7 +59,7 @@ class Tally:
         return None if self._core.tally_too_large(self._added) else self._core.tally_rows(self._added)
 
     def committed(self) -> None:
-        """What ``rows`` gave last is on disk, and nothing was added since: the totals are remembered."""
+        """What ``columns`` gave last is on disk, and nothing was added since: the totals are remembered."""
         room = self._bytes_max // _GENERATION_PART
         if room < _GENERATION_BYTES_MIN:
             self.clear()
@@ -74,8 +75,8 @@ class Tally:
             )  # an earlier total of what has found no room must not come back
         self._core.newest_clear(self._added)
 
-    def take(self) -> list[tuple[bytes, int]]:
-        """How often each key was named in this epoch, in the order in which they came; forgets all, totals too."""
+    def take(self) -> tuple[list[bytes], list[int]]:
+        """Keys, and how often each was named in this epoch, as they came first; forgets all, totals too."""
         times = self._core.tally_times(self._added)
         self.clear()
         return times

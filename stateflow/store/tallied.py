@@ -14,7 +14,7 @@ from stateflow.codec.base import Codec
 from stateflow.codec.scalar import Integer
 from stateflow.memory import ENTRY_BYTES
 from stateflow.native.tally import Tally
-from stateflow.store.base import Change, StoreReader
+from stateflow.store.base import Change, ChangeColumns, StoreReader
 from stateflow.store.decoded import VALUE_BYTES, DecodedStore
 from stateflow.store.dirty import DirtyStore
 
@@ -72,7 +72,7 @@ class TalliedStore(DecodedStore):
 
     def _decide(self) -> None:
         if self._is_tallying:
-            self._added.update(dict(self._tally.take()))
+            self._added.update(dict(zip(*self._tally.take(), strict=True)))
             self._undecided_bytes += self._tally_bytes
             self._tally_bytes, self._is_tallying, self._gave_tally = 0, False, False
         super()._decide()
@@ -97,13 +97,13 @@ class TalliedStore(DecodedStore):
         super().limit_cache(bytes_max)
         self._tally.limit(bytes_max)
 
-    def changes(self) -> list[Change]:
+    def changes(self) -> Sequence[Change]:
         """The epoch so far: every changed key once, sorted, with its whole new value."""
         if self._tally_bytes:
-            rows = self._tally.rows(self._reader.get_many)
-            if rows is not None:
+            columns = self._tally.columns(self._reader.get_many)
+            if columns is not None:
                 self._gave_tally = True
-                return rows
+                return ChangeColumns(*columns)
         return super().changes()
 
     def committed(self) -> None:

@@ -155,10 +155,18 @@ sf_entry *sf_newest_find(const sf_newest *newest, const void *key, uint32_t key_
     return found_from(newest, &slot, hash, key, key_length);
 }
 
+uint32_t sf_newest_hash(const sf_newest *newest, const void *key, uint32_t key_length) {
+    return hash_of(newest->seed, key, key_length);
+}
+
 sf_entry *sf_newest_entry(sf_newest *newest, const void *key, uint32_t key_length, uint32_t room) {
+    return sf_newest_hashed(newest, hash_of(newest->seed, key, key_length), key, key_length, room);
+}
+
+sf_entry *sf_newest_hashed(sf_newest *newest, uint32_t hash, const void *key, uint32_t key_length, uint32_t room) {
     if (newest->count >= newest->slots_count / 4 * 3 && grow_slots(newest) != 0)
         return NULL;
-    uint32_t hash = hash_of(newest->seed, key, key_length), slot = hash & (newest->slots_count - 1);
+    uint32_t slot = hash & (newest->slots_count - 1);
     sf_entry *own = found_from(newest, &slot, hash, key, key_length);
     if (own != NULL)
         return own->room >= room || give_room(newest, own, key, key_length, room) == 0 ? own : NULL;

@@ -48,6 +48,10 @@ sf_entry *sf_newest_find(const sf_newest *newest, const void *key, uint32_t key_
  * is used up. Entries move when others are made: use it before the next one. */
 sf_entry *sf_newest_entry(sf_newest *newest, const void *key, uint32_t key_length, uint32_t room);
 
+/* The same in two steps, for many keys whose memory is fetched beforehand. */
+uint32_t sf_newest_hash(const sf_newest *newest, const void *key, uint32_t key_length);
+sf_entry *sf_newest_hashed(sf_newest *newest, uint32_t hash, const void *key, uint32_t key_length, uint32_t room);
+
 /* Memory that is taken, with what sorting will take. */
 SF_API int64_t sf_newest_bytes(const sf_newest *newest);
 

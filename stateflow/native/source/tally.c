@@ -26,29 +26,68 @@ static const sf_entry *in_order(const sf_newest *added, uint32_t row) {
     return &added->entries[added->order[row].index];
 }
 
+#define AHEAD 16
+
+typedef struct {
+    char *data;
+    ptrdiff_t length;
+    uint32_t hash;
+} named;
+
+/* Have what these keys will be looked for in come from memory meanwhile: a table is larger than the caches near by. */
+static void fetch_ahead(const sf_newest *added, const named *keys, ptrdiff_t count) {
+    if (added->slots_count == 0)
+        return;
+    uint32_t mask = added->slots_count - 1;
+    for (ptrdiff_t at = 0; at < count; at++)
+        __builtin_prefetch(&added->slots[keys[at].hash & mask]);
+    for (ptrdiff_t at = 0; at < count; at++) {
+        uint32_t entry = added->slots[keys[at].hash & mask];
+        if (entry)
+            __builtin_prefetch(&added->entries[entry - 1]);
+    }
+    for (ptrdiff_t at = 0; at < count; at++) {
+        uint32_t entry = added->slots[keys[at].hash & mask];
+        if (entry)
+            __builtin_prefetch(added->entries[entry - 1].key, 1);
+    }
+}
+
+static int add_one(sf_newest *added, const named *key) {
+    sf_entry *own = sf_newest_hashed(added, key->hash, key->data, (uint32_t)key->length, sizeof(tallied));
+    if (own == NULL) {
+        sf_py.no_memory();
+        return -1;
+    }
+    tallied now = {0, 0, 0};
+    if (own->value_length == SF_NO_VALUE)
+        own->value_length = sizeof now;
+    else
+        now = tallied_of(own);
+    now.times++;
+    keep(own, &now);
+    return 0;
+}
+
 /* One more for each key of a list. Told: how many of them are new, and the bytes of all. 0, or -1 with an error set. */
 SF_API int64_t sf_py_tally_add(sf_newest *added, py_object *keys, int64_t told[2]) {
     ptrdiff_t rows = sf_py.list_size(keys);
     uint32_t before = added->count;
+    named some[AHEAD];
     told[0] = told[1] = 0;
-    for (ptrdiff_t row = 0; row < rows; row++) {
-        char *key;
-        ptrdiff_t length;
-        if (sf_py.bytes_view(sf_py.list_item(keys, row), &key, &length) != 0)
-            return -1;
-        sf_entry *own = sf_newest_entry(added, key, (uint32_t)length, sizeof(tallied));
-        if (own == NULL) {
-            sf_py.no_memory();
-            return -1;
+    for (ptrdiff_t first = 0; first < rows; first += AHEAD) {
+        ptrdiff_t count = rows - first < AHEAD ? rows - first : AHEAD;
+        for (ptrdiff_t at = 0; at < count; at++) {
+            named *key = &some[at];
+            if (sf_py.bytes_view(sf_py.list_item(keys, first + at), &key->data, &key->length) != 0)
+                return -1;
+            key->hash = sf_newest_hash(added, key->data, (uint32_t)key->length);
+            told[1] += key->length;
         }
-        tallied now = {0, 0, 0};
-        if (own->value_length == SF_NO_VALUE)
-            own->value_length = sizeof now;
-        else
-            now = tallied_of(own);
-        now.times++;
-        keep(own, &now);
-        told[1] += length;
+        fetch_ahead(added, some, count);
+        for (ptrdiff_t at = 0; at < count; at++)
+            if (add_one(added, &some[at]) != 0)
+                return -1;
     }
     told[0] = added->count - before;
     return rows < 0 ? -1 : 0;
@@ -138,51 +177,58 @@ SF_API int64_t sf_tally_too_large(const sf_newest *added) {
     return found;
 }
 
-static py_object *pair_of(const sf_entry *of, py_object *second) {
-    py_object *pair = second == NULL ? NULL : sf_py.tuple_new(2);
-    py_object *key = pair == NULL ? NULL : sf_py.bytes_new((const char *)of->key, of->key_length);
-    if (key == NULL) {
-        if (second != NULL)
-            sf_py.drop(second);
-        if (pair != NULL)
-            sf_py.drop(pair);
-        return NULL;
+static py_object *two_lists(uint32_t rows) {
+    py_object *lists = sf_py.tuple_new(2);
+    for (int at = 0; lists != NULL && at < 2; at++) {
+        py_object *list = sf_py.list_new((ptrdiff_t)rows);
+        if (list == NULL || sf_py.tuple_set(lists, at, list) != 0) {
+            sf_py.drop(lists);
+            return NULL;
+        }
     }
-    sf_py.tuple_set(pair, 0, key);
-    sf_py.tuple_set(pair, 1, second);
-    return pair;
+    return lists;
 }
 
-/* A new list of (key, total in 8 bytes), in order; after sf_newest_sort, when all totals are known. */
+/* Put a key and what is to be beside it into two lists; -1 when memory is used up. */
+static int set_row(py_object *lists[2], uint32_t row, const sf_entry *of, py_object *beside) {
+    if (beside == NULL || sf_py.list_set(lists[1], row, beside) != 0)
+        return -1;
+    py_object *key = sf_py.bytes_new((const char *)of->key, of->key_length);
+    return key == NULL ? -1 : sf_py.list_set(lists[0], row, key);
+}
+
+/* A new tuple of two lists, keys and totals in 8 bytes, in order; after sf_newest_sort, when all totals are known. */
 SF_API py_object *sf_py_tally_rows(const sf_newest *added) {
-    py_object *rows = sf_py.list_new((ptrdiff_t)added->count);
-    for (uint32_t row = 0; rows != NULL && row < added->count; row++) {
+    py_object *columns = two_lists(added->count);
+    if (columns == NULL)
+        return NULL;
+    py_object *lists[2] = {sf_py.tuple_item(columns, 0), sf_py.tuple_item(columns, 1)};
+    for (uint32_t row = 0; row < added->count; row++) {
         const sf_entry *own = in_order(added, row);
         tallied now = tallied_of(own);
         uint64_t total = big_endian((uint64_t)(now.base + now.times));
-        py_object *pair = pair_of(own, sf_py.bytes_new((const char *)&total, sizeof total));
-        if (pair == NULL) {
-            sf_py.drop(rows);
+        if (set_row(lists, row, own, sf_py.bytes_new((const char *)&total, sizeof total)) != 0) {
+            sf_py.drop(columns);
             return NULL;
         }
-        sf_py.list_set(rows, row, pair);
     }
-    return rows;
+    return columns;
 }
 
-/* A new list of (key, how often it was named), in the order in which keys came. */
+/* A new tuple of two lists, keys and how often each was named, in the order in which keys came. */
 SF_API py_object *sf_py_tally_times(const sf_newest *added) {
-    py_object *rows = sf_py.list_new((ptrdiff_t)added->count);
-    for (uint32_t row = 0; rows != NULL && row < added->count; row++) {
+    py_object *columns = two_lists(added->count);
+    if (columns == NULL)
+        return NULL;
+    py_object *lists[2] = {sf_py.tuple_item(columns, 0), sf_py.tuple_item(columns, 1)};
+    for (uint32_t row = 0; row < added->count; row++) {
         const sf_entry *own = &added->entries[row];
-        py_object *pair = pair_of(own, sf_py.integer_new(tallied_of(own).times));
-        if (pair == NULL) {
-            sf_py.drop(rows);
+        if (set_row(lists, row, own, sf_py.integer_new(tallied_of(own).times)) != 0) {
+            sf_py.drop(columns);
             return NULL;
         }
-        sf_py.list_set(rows, row, pair);
     }
-    return rows;
+    return columns;
 }
 
 /* Remember the totals, which are on disk now, until the table takes `bytes_max`; how many found no room, or -1. */

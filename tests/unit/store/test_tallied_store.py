@@ -40,8 +40,8 @@ class Counted:
         self.store = kind(self.reader, sf.Integer, room_bytes)
 
     def commit(self) -> list[tuple[bytes, bytes | None]]:
-        changes = self.store.changes()
-        assert changes == self.store.changes(), "asked twice it says the same"
+        changes = list(self.store.changes())
+        assert changes == list(self.store.changes()), "asked twice it says the same"
         self.reader.change(changes)
         self.store.committed()
         return changes
@@ -113,7 +113,7 @@ def test_totals_keep_to_their_room() -> None:
         tally = Tally(used, room_bytes)
         for number in range(60):
             tally.add([b"%d-%d" % (number, row) for row in range(200)])
-            tally.rows(lambda keys: [None] * len(keys))
+            tally.columns(lambda keys: [None] * len(keys))
             tally.committed()
             assert tally.remembered_bytes <= room_bytes
         assert room_bytes == 0 or tally.remembered_bytes > 0
