@@ -25,6 +25,7 @@ from stateflow.store.base import StorePosition
 from stateflow.store.decoded import DecodedStore
 from stateflow.store.dirty import DirtyStore
 from stateflow.store.memory import MemoryTaskStores
+from stateflow.store.tallied import counted_in_place_of
 
 
 class Sent(NamedTuple):
@@ -88,9 +89,10 @@ class MemoryContext:
         """The stage's own store; KeyError for another."""
         return self.stores[name]
 
-    def decoded_store(self, name: str, codec: Codec[Any]) -> DecodedStore:
+    def decoded_store(self, name: str, codec: Codec[Any], *, is_counted: bool = False) -> DecodedStore:
         """The stage's own store, from now on one that keeps values decoded until the commit."""
-        self.stores[name] = decoded = DecodedStore.in_place_of(self.stores[name], codec)
+        in_place_of = counted_in_place_of if is_counted else DecodedStore.in_place_of
+        self.stores[name] = decoded = in_place_of(self.stores[name], codec)
         return decoded
 
     def eventual(self, store: str, policy: Eventual) -> EventualChangelog:

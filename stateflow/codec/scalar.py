@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from itertools import repeat
+from types import NoneType
 from typing import Any, Literal
 
 from stateflow.codec.base import Codec
@@ -33,6 +35,14 @@ class BytesCodec(Codec[bytes]):
 
     def _decode(self, data: bytes) -> bytes:
         return data
+
+    def _encode_all(self, values: Sequence[bytes | None]) -> list[bytes | None]:
+        if not all(map(isinstance, values, repeat((bytes, NoneType)))):
+            raise TypeError("not bytes")
+        return list(values)
+
+    def _decode_all(self, rows: Sequence[bytes | None]) -> list[bytes | None]:
+        return list(rows)
 
     def describe(self) -> dict[str, Any]:
         """``{"codec": "bytes"}``."""

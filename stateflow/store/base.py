@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import lt
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, SupportsIndex, overload
 
 from stateflow.native.newest import OrderedRows
 
@@ -125,8 +125,40 @@ class StateStore(StoreReader, Protocol):
         ...
 
 
+class ChangeColumns(Sequence[Change]):
+    """Changes whose keys and values are two lists: no pair is made where nobody asks for one."""
+
+    def __init__(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
+        assert len(keys) == len(values), "a value for each key"
+        self.keys = keys
+        self.values = values
+
+    @classmethod
+    def of(cls, changes: Sequence[Change]) -> ChangeColumns:
+        """Any changes as columns; those that are some already as they are."""
+        if isinstance(changes, ChangeColumns):
+            return changes
+        return cls([key for key, _ in changes], [value for _, value in changes])
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def __iter__(self) -> Iterator[Change]:
+        return zip(self.keys, self.values, strict=True)
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> Change: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Change]: ...
+    def __getitem__(self, index: SupportsIndex | slice) -> Change | list[Change]:
+        if isinstance(index, slice):
+            return list(zip(self.keys[index], self.values[index], strict=True))
+        at = int(index)
+        return self.keys[at], self.values[at]
+
+
 def assert_sorted(changes: Sequence[Change]) -> None:
     """An epoch is sorted by key, each key once; anything else is a bug of the caller."""
     if __debug__ and not isinstance(changes, OrderedRows):
-        keys = [key for key, _ in changes]
+        keys = ChangeColumns.of(changes).keys
         assert all(map(lt, keys, keys[1:])), "an epoch must be sorted by key, without repetition"

@@ -217,7 +217,7 @@ class DecodedStore(DirtyStore):
         self._encode()
         return super().mark()
 
-    def changes(self) -> list[Change]:
+    def changes(self) -> Sequence[Change]:
         """The epoch so far: every changed key once, sorted, with its whole new value."""
         self._encode()
         return super().changes()

@@ -179,7 +179,7 @@ class DirtyStore:
 
     # --- commit -----------------------------------------------------------------------------------------
 
-    def changes(self) -> list[Change]:
+    def changes(self) -> Sequence[Change]:
         """The epoch so far: every changed key once, sorted, with its whole new value."""
         dirty = self._dirty
         return [(key, dirty[key]) for key in sorted(dirty)]

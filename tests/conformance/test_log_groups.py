@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 
 import pytest
@@ -284,6 +285,39 @@ def test_stopped_partitions_are_read_again_from_where_one_says(world: World) -> 
     member.consumer.start({place: 2})
     world.until(lambda: len(member.records) == 3 + 9, member.poll)
     assert [record.offset for record in member.records] == [7, 8, 9, *range(2, 11)]
+    member.consumer.close()
+
+
+def test_partitions_stopped_and_started_amid_the_records_of_others_miss_none(world: World) -> None:
+    """The client works off a stop some time after it was told: what it has fetched comes neither late nor twice."""
+    draw, topic = random.Random(6), world.topic(partitions=3)
+    places = [TopicPartition(topic, partition) for partition in range(3)]
+    for place in places:
+        world.produce(topic, *[(b"k", b"%d" % n) for n in range(3_000)], partition=place.partition)
+    member = Member(world, world.name("group"), [topic])
+    settle(world, topic, 3, member)
+    wanted = dict.fromkeys(places, 0)
+    member.consumer.start(wanted)
+
+    def read() -> None:
+        for batch in member.consumer.poll(draw.choice([1, 50, 300]), STEP_SECONDS):
+            first = wanted[batch.source]
+            assert batch.offsets == list(range(first, first + len(batch)))
+            wanted[batch.source] += len(batch)
+
+    def read_and_start_again() -> None:
+        read()
+        place = draw.choice(places[:2])
+        wanted[place] = max(0, wanted[place] - draw.choice([0, 0, 1, 400]))
+        member.consumer.stop([place])
+        if draw.random() < 0.3:
+            read()
+        member.consumer.start({place: wanted[place]})
+
+    for _ in range(30):
+        read_and_start_again()
+    world.until(lambda: all(offset == 3_000 for offset in wanted.values()), read)
+    assert all(member.consumer.position(place) == 3_000 for place in places)
     member.consumer.close()
 
 

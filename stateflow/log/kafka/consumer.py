@@ -18,10 +18,11 @@ from stateflow.log.base import Committed, GroupListener, GroupMetadata
 from stateflow.log.kafka.admin import Admin
 from stateflow.log.kafka.client_log import client_log
 from stateflow.log.kafka.failures import error_of, is_membership, is_passing, typed
-from stateflow.log.kafka.fetching import ClientStuck, Fetching, started
+from stateflow.log.kafka.fetching import CONSUME_MAX, ClientStuck, Fetching, started
 from stateflow.log.kafka.leaving import close_in_time, hear_out, leave, part
 from stateflow.log.kafka.offsets import Offsets, client_offsets
 from stateflow.log.kafka.settings import Settings
+from stateflow.log.kafka.streams import Arrived, Stream, made_consumer
 from stateflow.log.kafka.unowned_partitions import UnownedPartitionMonitor
 from stateflow.record import RecordBatch, TopicPartition
 
@@ -62,13 +63,13 @@ class KafkaGroupConsumer:
         self._unknown_member = ""
         """What this member is called, if the group did not know it when it was asked last."""
         self._settings: Settings = {**settings, "error_cb": self._fetching.broker_event}
-        self._consumer = self._joined()
+        self._stream, self._consumer = self._joined()
         is_static = "group.instance.id" in settings
         self._orphans = UnownedPartitionMonitor(admin, settings, topics) if is_static else None
 
-    def _joined(self) -> Consumer:
-        """A client that becomes a member. One that was replaced is not listened to any more."""
-        consumer = Consumer(self._settings, logger=client_log)
+    def _joined(self) -> tuple[Stream | None, Consumer]:
+        """A client that becomes a member, and the stream of its records. One that was replaced is not listened to."""
+        stream, consumer = made_consumer(self._settings, CONSUME_MAX)
         dealt = self._dealt = set()
 
         def assigned(_: Consumer, partitions: list[ClientPartition]) -> None:
@@ -93,7 +94,7 @@ class KafkaGroupConsumer:
             on_revoke=lambda _, partitions: released(self._listener.on_revoked, partitions),
             on_lost=lambda _, partitions: released(self._listener.on_lost, partitions),
         )
-        return consumer
+        return stream, consumer
 
     def _rejoin(self) -> None:
         """Become a member by another client. Whatever was dealt to this one is lost: its session is long over."""
@@ -101,13 +102,14 @@ class KafkaGroupConsumer:
             "The client of group %s does not find back to it: another takes its place.", self._group
         )
         stuck, dealt = self._consumer, self._dealt
+        self._let_go_of_stream()
         lost = sorted(dealt - self._untold)
         self._untold.clear()
         self._tell(self._listener.on_lost, lost)
         if not self._independent:
             self._fetching.positions.clear()
-        self._consumer = self._joined()
-        self._consumer.incremental_assign(started(self._fetching.positions))
+        self._stream, self._consumer = self._joined()
+        self._read_from(self._fetching.positions)
         stuck.incremental_unassign(stuck.assignment())
         is_static = self._orphans is not None  # such a member keeps its place in the group
         give_up = partial(leave, stuck, lambda: bool(dealt), self._admin.clock)
@@ -120,7 +122,7 @@ class KafkaGroupConsumer:
             kept, self._kept = self._kept, []
             return kept
         try:
-            batches = self._fetching.consume(self._consumer, max_records, timeout_seconds)
+            batches = self._read(max_records, timeout_seconds)
         except ClientStuck:
             self._rejoin()
             return []
@@ -128,6 +130,33 @@ class KafkaGroupConsumer:
             self._kept = batches
             self._raise_listener_error()
         return batches
+
+    def _read(self, max_records: int, timeout_seconds: float) -> list[RecordBatch]:
+        if self._stream is None:
+            return self._fetching.consume(self._consumer, max_records, timeout_seconds)
+        batches: list[RecordBatch] = []
+
+        def take(came: Arrived | RecordBatch) -> None:
+            batches.append(came.batch() if isinstance(came, Arrived) else came)
+
+        self._fetching.consume_stream(self._consumer, self._stream, max_records, timeout_seconds, take)
+        return batches
+
+    def _read_from(self, offsets: Mapping[TopicPartition, int]) -> None:
+        if self._stream is not None:
+            self._stream.follow_more(offsets)
+        self._consumer.incremental_assign(started(offsets))
+
+    def _read_no_more(self, partitions: Iterable[TopicPartition]) -> None:
+        gone = list(partitions)
+        if self._stream is not None:
+            self._stream.forget(gone)
+        self._consumer.incremental_unassign([ClientPartition(*partition) for partition in gone])
+
+    def _let_go_of_stream(self) -> None:
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.close()
 
     def start(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Begin reading at these offsets."""
@@ -138,7 +167,7 @@ class KafkaGroupConsumer:
             self.stop(again)
         self._fetching.positions.update(offsets)
         if not self._in_callback:
-            self._consumer.incremental_assign(started(offsets))
+            self._read_from(offsets)
 
     def stop(self, partitions: Iterable[TopicPartition]) -> None:
         """Stop reading; unknown partitions are ignored."""
@@ -147,7 +176,7 @@ class KafkaGroupConsumer:
         ]
         self._kept = [batch for batch in self._kept if batch.source not in gone]
         if gone and not self._in_callback:
-            self._consumer.incremental_unassign([ClientPartition(*partition) for partition in gone])
+            self._read_no_more(gone)
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Hold back started partitions without losing their place."""
@@ -215,6 +244,7 @@ class KafkaGroupConsumer:
             hear_out(self._consumer, self._admin.clock)
         else:
             leave(self._consumer, lambda: bool(self._dealt), self._admin.clock)
+        self._let_go_of_stream()
         close_in_time(self._consumer, self._group)  # nothing is held any more by now
         self._raise_listener_error()
 
@@ -226,7 +256,7 @@ class KafkaGroupConsumer:
         before = dict(self._fetching.positions)
         self._tell(self._listener.on_assigned, partitions)
         added = {p: offset for p, offset in self._fetching.positions.items() if p not in before}
-        self._consumer.incremental_assign(started(added))
+        self._read_from(added)
 
     def _released(
         self, partitions: list[TopicPartition], tell: Callable[[Sequence[TopicPartition]], None]
@@ -236,7 +266,7 @@ class KafkaGroupConsumer:
         for partition in [] if self._independent else partitions:
             self._fetching.positions.pop(partition, None)
         gone = before - set(self._fetching.positions)
-        self._consumer.incremental_unassign([ClientPartition(*partition) for partition in gone])
+        self._read_no_more(gone)
 
     def _tell(
         self, tell: Callable[[Sequence[TopicPartition]], None], partitions: list[TopicPartition]

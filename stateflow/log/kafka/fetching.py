@@ -21,6 +21,8 @@ from stateflow.record import RecordBatch, TopicPartition
 CONSUME_MAX = 10_000  # larger calls are no faster and hold more memory
 _LOOK_SECONDS = 15.0
 """Between two looks at whether a client that has lost all brokers is the only one that has: each may take seconds."""
+_SERVE_SECONDS = 0.05
+"""While a stream is waited for, whatever the group or the connection has to tell is heard so often."""
 _NO_HEADERS: tuple[tuple[str, bytes], ...] = ()
 
 
@@ -100,20 +102,18 @@ class Fetching:
         A batch is given for records that did not come in order. Should ``take`` raise, the reader is of no more use.
         """
         self.raise_failure()
-        self._ends.clear()
-        try:
-            # Serves callbacks, and brings what concerns no partition.
-            beside = consumer.consume(CONSUME_MAX, 0)
-        except KafkaException as raised:  # fatal errors come out this way
-            self._note(error_of(raised), None, -1)
-            self.raise_failure()
-            return
-        if self._sort_out(beside):
-            raise ClientStuck  # records that the stream was to have: only a new client's order is certain
-        if not stream.fetch(timeout_seconds, min(max_records, CONSUME_MAX)):
-            self._settle_ends()
-            self._check_outage(consumer)
-            return
+        left_seconds = timeout_seconds
+        while True:
+            if not self._serve(consumer):
+                return
+            wait_seconds = min(left_seconds, _SERVE_SECONDS)
+            if stream.fetch(wait_seconds, min(max_records, CONSUME_MAX)):
+                break
+            left_seconds -= wait_seconds
+            if left_seconds <= 0:
+                self._settle_ends()
+                self._check_outage(consumer)
+                return
         self._down_since = None
         has_records = False
         try:
@@ -126,6 +126,18 @@ class Fetching:
         self._settle_ends()
         if not has_records:
             self.raise_failure()
+
+    def _serve(self, consumer: Consumer) -> bool:
+        """Serve callbacks, and take what concerns no partition; False when the client has failed, which was noted."""
+        try:
+            beside = consumer.consume(CONSUME_MAX, 0)
+        except KafkaException as raised:  # fatal errors come out this way
+            self._note(error_of(raised), None, -1)
+            self.raise_failure()
+            return False
+        if self._sort_out(beside):
+            raise ClientStuck  # records that the stream was to have: only a new client's order is certain
+        return True
 
     def _pass_on(self, arrived: Arrived, take: Callable[[Arrived | RecordBatch], None]) -> bool:
         position = self.positions.get(arrived.source)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import time
 from collections.abc import Iterable, Iterator
 from ctypes import c_char_p, c_int32, c_int64, c_void_p, py_object
 from dataclasses import dataclass
@@ -48,8 +49,11 @@ _PLUGINS = "plugin.library.paths"
 _VERSIONS = range(0x02000000, 0x03000000)
 """librdkafka 2: within a major version its public functions and ``rd_kafka_message_t`` stay as they are."""
 _FIRST_WAIT_MS, _WAIT_MS_MAX = 4, 64
-"""Between two waits partitions are forwarded again: librdkafka forgets it when it stops an earlier assignment of one,
-some time after ``assign`` has returned. What comes until then waits in the partition's own queue."""
+_FRESH_SECONDS, _UNSETTLED_SECONDS_MAX = 5.0, 60.0
+"""A partition is forwarded again before each fetch, and between two waits: librdkafka forgets it when it stops an
+earlier assignment of one, some time after ``assign`` has returned. What comes until then waits in the partition's own
+queue, and nowhere else: what was forwarded once never goes to the client's queue by itself. While an assignment is
+fresh waits are short; then it is done until something has come of the partition: the stop is behind it by then."""
 _NO_HEADERS: tuple[tuple[str, bytes], ...] = ()
 
 
@@ -160,36 +164,54 @@ class Stream:
     def __init__(self, used: ClientCore, client: int, rows_max: int) -> None:
         self._used = used
         self._followed: set[TopicPartition] = set()
+        self._unsettled: dict[TopicPartition, float] = {}
+        """Those whose forwarding may be forgotten yet, and when they were to be assigned."""
         self._address = allocated(used.open(client, rows_max))
         self._told = (c_int64 * 5)()
 
     def follow(self, partitions: Iterable[TopicPartition]) -> None:
         """Have the records of these, and of no others, come here; to be called before each assignment of theirs."""
         wanted = set(partitions)
-        for partition in self._followed | wanted:
-            self._forward(partition, follows=partition in wanted)
-        self._followed = wanted
+        for partition in self._followed - wanted:
+            self._forward(partition, follows=False)
+        self.forget(self._followed - wanted)
+        self.follow_more(wanted)
+
+    def follow_more(self, partitions: Iterable[TopicPartition]) -> None:
+        """Have the records of these come here, too; to be called before each assignment of theirs."""
+        now_seconds = time.monotonic()  # of the clock that the client's threads go by
+        for partition in partitions:
+            self._forward(partition, follows=True)
+            self._followed.add(partition)
+            self._unsettled[partition] = now_seconds
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """These are assigned no more; others are ignored."""
+        for partition in list(partitions):
+            self._followed.discard(partition)
+            self._unsettled.pop(partition, None)
 
     def fetch(self, timeout_seconds: float, max_records: int) -> int:
         """Bring what is there, waiting only while there is nothing; how much that was, errors included."""
         wait_ms, left_ms = _FIRST_WAIT_MS, int(timeout_seconds * 1000)
-        while not (found := int(self._used.fetch(self._address, min(wait_ms, left_ms), max_records))):
-            for partition in self._followed:
-                self._forward(partition, follows=True)
+        while True:
+            if not self._forward_again():
+                wait_ms = left_ms
+            found = int(self._used.fetch(self._address, min(wait_ms, left_ms), max_records))
             left_ms -= wait_ms
-            if left_ms <= 0:
-                break
+            if found or left_ms <= 0:
+                return found
             wait_ms = min(2 * wait_ms, _WAIT_MS_MAX)
-        return found
 
     def troubles(self) -> Iterator[Trouble]:
         """What is no record."""
         row = 0
         while (told := self._used.error(self._address, row)) is not None:
-            row, code, text, topic, partition, offset = told
-            yield Trouble(
-                KafkaError(code, text), None if topic is None else TopicPartition(topic, partition), offset
-            )
+            row, code, text, topic, number, offset = told
+            partition = None if topic is None else TopicPartition(topic, number)
+            if partition in self._unsettled:
+                self._heard(partition)
+            yield Trouble(KafkaError(code, text), partition, offset)
             row += 1
 
     def arrived(self) -> Iterator[Arrived]:
@@ -198,6 +220,8 @@ class Stream:
             topic = self._used.group(self._address, index, self._told)
             partition, rows, first, last, in_order = self._told
             source = TopicPartition(topic.decode(), partition)
+            if source in self._unsettled:
+                self._heard(source)
             yield Arrived(self, index, source, rows, first, last, bool(in_order))
 
     def batch(self, index: int, source: TopicPartition) -> RecordBatch:
@@ -224,6 +248,22 @@ class Stream:
             self._address = None
 
     __del__ = close
+
+    def _forward_again(self) -> bool:
+        """Forward what may have been forgotten; True while an assignment is fresh."""
+        if not self._unsettled:
+            return False
+        now_seconds, is_fresh = time.monotonic(), False
+        for partition, since_seconds in list(self._unsettled.items()):
+            self._forward(partition, follows=True)
+            is_fresh |= now_seconds < since_seconds + _FRESH_SECONDS
+            if now_seconds >= since_seconds + _UNSETTLED_SECONDS_MAX:
+                del self._unsettled[partition]
+        return is_fresh
+
+    def _heard(self, partition: TopicPartition) -> None:
+        if time.monotonic() >= self._unsettled[partition] + _FRESH_SECONDS:
+            del self._unsettled[partition]
 
     def _forward(self, partition: TopicPartition, *, follows: bool) -> None:
         done(self._used.follow(self._address, partition.topic.encode(), partition.partition, follows))

@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SF_ABI 1
+#define SF_ABI 2
 
 #define SF_API __attribute__((visibility("default")))
 
@@ -29,6 +29,7 @@ typedef struct {
     int (*list_set)(py_object *, ptrdiff_t, py_object *);
     py_object *(*tuple_new)(ptrdiff_t);
     int (*tuple_set)(py_object *, ptrdiff_t, py_object *);
+    py_object *(*tuple_item)(py_object *, ptrdiff_t);
     void (*take)(py_object *);
     void (*drop)(py_object *);
     py_object *(*no_memory)(void);

@@ -7,47 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core.h"
+#include "newest.h"
 
 #define BLOCK_BYTES_MIN ((size_t)1 << 12)
 #define BLOCK_BYTES_MAX ((size_t)1 << 20)
 #define FIRST_SLOTS 128u
-#define PREFIX_MAX 16
-
-typedef struct block {
-    struct block *before;
-    size_t size;
-    uint8_t bytes[];
-} block;
-
-typedef struct {
-    uint8_t *key; /* its value follows */
-    uint32_t key_length;
-    uint32_t room; /* for the value */
-    int64_t value_length;
-    uint32_t hash;
-    uint32_t unused;
-} entry;
-
-typedef struct {
-    uint64_t head; /* the bytes behind what all keys begin with, big-endian, so that numbers compare as bytes do */
-    uint32_t index;
-    uint32_t unused;
-} item;
-
-struct sf_newest {
-    uint64_t seed;
-    uint8_t ignored[PREFIX_MAX]; /* keys that begin with this are the log's own */
-    uint32_t ignored_length;
-    block *blocks;
-    size_t block_used;
-    size_t blocks_bytes;
-    entry *entries;
-    uint32_t count, entries_max;
-    uint32_t *slots; /* an entry's number + 1, or 0 */
-    uint32_t slots_count;
-    item *order;
-};
 
 static uint64_t mixed(uint64_t a, uint64_t b) {
     __uint128_t product = (__uint128_t)a * b;
@@ -83,7 +47,7 @@ SF_API sf_newest *sf_newest_new(uint64_t seed, const uint8_t *ignored, int64_t i
 /* Forget all entries, and give their memory back. */
 SF_API void sf_newest_clear(sf_newest *newest) {
     while (newest->blocks != NULL) {
-        block *before = newest->blocks->before;
+        sf_block *before = newest->blocks->before;
         free(newest->blocks);
         newest->blocks = before;
     }
@@ -104,19 +68,18 @@ SF_API void sf_newest_free(sf_newest *newest) {
 
 SF_API int64_t sf_newest_count(const sf_newest *newest) { return newest->count; }
 
-/* Memory that is taken, with what sorting will take. */
 SF_API int64_t sf_newest_bytes(const sf_newest *newest) {
-    return (int64_t)(newest->blocks_bytes + newest->entries_max * sizeof(entry) + newest->slots_count * sizeof(uint32_t) +
-                     2 * newest->count * sizeof(item));
+    return (int64_t)(newest->blocks_bytes + newest->entries_max * sizeof(sf_entry) + newest->slots_count * sizeof(uint32_t) +
+                     2 * newest->count * sizeof(sf_item));
 }
 
 static uint8_t *place(sf_newest *newest, size_t size) {
-    block *last = newest->blocks;
+    sf_block *last = newest->blocks;
     if (last == NULL || last->size - newest->block_used < size) {
         size_t usual = newest->blocks_bytes < BLOCK_BYTES_MIN ? BLOCK_BYTES_MIN : newest->blocks_bytes;
         usual = usual > BLOCK_BYTES_MAX ? BLOCK_BYTES_MAX : usual;
         size_t whole = size > usual / 4 ? size : usual;
-        block *fresh = malloc(sizeof *fresh + whole);
+        sf_block *fresh = malloc(sizeof *fresh + whole);
         if (fresh == NULL)
             return NULL;
         fresh->size = whole;
@@ -152,10 +115,10 @@ static int grow_slots(sf_newest *newest) {
     return 0;
 }
 
-static entry *new_entry(sf_newest *newest) {
+static sf_entry *new_entry(sf_newest *newest) {
     if (newest->count == newest->entries_max) {
         uint32_t wanted = newest->entries_max ? newest->entries_max + newest->entries_max / 2 : FIRST_SLOTS / 2;
-        entry *entries = realloc(newest->entries, wanted * sizeof *entries);
+        sf_entry *entries = realloc(newest->entries, wanted * sizeof *entries);
         if (entries == NULL)
             return NULL;
         newest->entries = entries;
@@ -164,7 +127,7 @@ static entry *new_entry(sf_newest *newest) {
     return &newest->entries[newest->count];
 }
 
-static int give_room(sf_newest *newest, entry *of, const void *key, uint32_t key_length, uint32_t room) {
+static int give_room(sf_newest *newest, sf_entry *of, const void *key, uint32_t key_length, uint32_t room) {
     uint8_t *at = place(newest, (size_t)key_length + room);
     if (at == NULL)
         return -1;
@@ -175,32 +138,58 @@ static int give_room(sf_newest *newest, entry *of, const void *key, uint32_t key
     return 0;
 }
 
+static sf_entry *found_from(const sf_newest *newest, uint32_t *slot, uint32_t hash, const void *key, uint32_t key_length) {
+    uint32_t mask = newest->slots_count - 1;
+    for (; newest->slots[*slot]; *slot = (*slot + 1) & mask) {
+        sf_entry *other = &newest->entries[newest->slots[*slot] - 1];
+        if (other->hash == hash && other->key_length == key_length && memcmp(other->key, key, key_length) == 0)
+            return other;
+    }
+    return NULL;
+}
+
+sf_entry *sf_newest_find(const sf_newest *newest, const void *key, uint32_t key_length) {
+    if (newest->count == 0)
+        return NULL;
+    uint32_t hash = hash_of(newest->seed, key, key_length), slot = hash & (newest->slots_count - 1);
+    return found_from(newest, &slot, hash, key, key_length);
+}
+
+uint32_t sf_newest_hash(const sf_newest *newest, const void *key, uint32_t key_length) {
+    return hash_of(newest->seed, key, key_length);
+}
+
+sf_entry *sf_newest_entry(sf_newest *newest, const void *key, uint32_t key_length, uint32_t room) {
+    return sf_newest_hashed(newest, hash_of(newest->seed, key, key_length), key, key_length, room);
+}
+
+sf_entry *sf_newest_hashed(sf_newest *newest, uint32_t hash, const void *key, uint32_t key_length, uint32_t room) {
+    if (newest->count >= newest->slots_count / 4 * 3 && grow_slots(newest) != 0)
+        return NULL;
+    uint32_t slot = hash & (newest->slots_count - 1);
+    sf_entry *own = found_from(newest, &slot, hash, key, key_length);
+    if (own != NULL)
+        return own->room >= room || give_room(newest, own, key, key_length, room) == 0 ? own : NULL;
+    free(newest->order); /* without the one that comes */
+    newest->order = NULL;
+    own = new_entry(newest);
+    if (own == NULL || give_room(newest, own, key, key_length, room) != 0)
+        return NULL;
+    own->hash = hash;
+    own->value_length = SF_NO_VALUE;
+    newest->slots[slot] = ++newest->count;
+    return own;
+}
+
 /* Keep a key's value, SF_NO_VALUE for a deletion, in the place of the one before; -1 when memory is used up. */
 int sf_newest_put(sf_newest *newest, const void *key, uint32_t key_length, const void *value, int64_t value_length) {
     if (newest->ignored_length && key_length >= newest->ignored_length &&
         memcmp(key, newest->ignored, newest->ignored_length) == 0)
         return 0;
-    if (newest->count >= newest->slots_count / 4 * 3 && grow_slots(newest) != 0)
-        return -1;
-    uint32_t hash = hash_of(newest->seed, key, key_length), mask = newest->slots_count - 1, slot = hash & mask;
     uint32_t room = value_length < 0 ? 0 : (uint32_t)value_length;
-    entry *own = NULL;
-    for (; newest->slots[slot]; slot = (slot + 1) & mask) {
-        entry *other = &newest->entries[newest->slots[slot] - 1];
-        if (other->hash == hash && other->key_length == key_length && memcmp(other->key, key, key_length) == 0) {
-            own = other;
-            break;
-        }
-    }
-    if (own == NULL) {
-        own = new_entry(newest);
-        if (own == NULL || give_room(newest, own, key, key_length, room) != 0)
-            return -1;
-        own->hash = hash;
-        newest->slots[slot] = ++newest->count;
-    } else if (own->room < room && give_room(newest, own, key, key_length, room) != 0) {
+    sf_entry *own = sf_newest_entry(newest, key, key_length, room);
+    if (own == NULL)
         return -1;
-    }
     own->value_length = value_length;
     if (room)
         memcpy(own->key + key_length, value, room);
@@ -236,10 +225,10 @@ SF_API int64_t sf_py_newest_add(sf_newest *newest, py_object *keys, py_object *v
 /* --- in order ------------------------------------------------------------------------------------------------- */
 
 static uint32_t common_length(const sf_newest *newest) {
-    const entry *first = newest->entries;
+    const sf_entry *first = newest->entries;
     uint32_t length = first->key_length;
     for (uint32_t index = 1; index < newest->count && length; index++) {
-        const entry *other = &newest->entries[index];
+        const sf_entry *other = &newest->entries[index];
         uint32_t same = 0, most = length < other->key_length ? length : other->key_length;
         while (same < most && first->key[same] == other->key[same])
             same++;
@@ -248,7 +237,7 @@ static uint32_t common_length(const sf_newest *newest) {
     return length;
 }
 
-static uint64_t head_of(const entry *of, uint32_t skipped) {
+static uint64_t head_of(const sf_entry *of, uint32_t skipped) {
     uint32_t length = of->key_length - skipped;
     uint64_t head = 0;
     for (uint32_t index = 0; index < 8; index++)
@@ -256,22 +245,22 @@ static uint64_t head_of(const entry *of, uint32_t skipped) {
     return head;
 }
 
-static int is_before(const entry *entries, const item *a, const item *b) {
+static int is_before(const sf_entry *entries, const sf_item *a, const sf_item *b) {
     if (a->head != b->head)
         return a->head < b->head;
-    const entry *x = &entries[a->index], *y = &entries[b->index];
+    const sf_entry *x = &entries[a->index], *y = &entries[b->index];
     int order = memcmp(x->key, y->key, x->key_length < y->key_length ? x->key_length : y->key_length);
     return order ? order < 0 : x->key_length < y->key_length;
 }
 
-/* Order the entries by their keys; 0, or -1 when memory is used up. Until sf_newest_clear nothing may be added. */
+/* Order the entries by their keys; 0, or -1 when memory is used up. Another entry undoes it. */
 SF_API int64_t sf_newest_sort(sf_newest *newest) {
     size_t count = newest->count;
     free(newest->order);
     newest->order = NULL;
     if (count == 0)
         return 0;
-    item *from = malloc(count * sizeof *from), *into = malloc(count * sizeof *into);
+    sf_item *from = malloc(count * sizeof *from), *into = malloc(count * sizeof *into);
     if (from == NULL || into == NULL) {
         free(from);
         free(into);
@@ -279,7 +268,7 @@ SF_API int64_t sf_newest_sort(sf_newest *newest) {
     }
     uint32_t skipped = common_length(newest);
     for (size_t index = 0; index < count; index++)
-        from[index] = (item){head_of(&newest->entries[index], skipped), (uint32_t)index, 0};
+        from[index] = (sf_item){head_of(&newest->entries[index], skipped), (uint32_t)index, 0};
     for (size_t width = 1; width < count; width *= 2) { /* a merge sort, from below */
         for (size_t low = 0; low < count; low += 2 * width) {
             size_t middle = low + width < count ? low + width : count;
@@ -291,7 +280,7 @@ SF_API int64_t sf_newest_sort(sf_newest *newest) {
                 into[at] = takes_right ? from[right++] : from[left++];
             }
         }
-        item *swapped = from;
+        sf_item *swapped = from;
         from = into;
         into = swapped;
     }
@@ -304,7 +293,7 @@ SF_API int64_t sf_newest_sort(sf_newest *newest) {
 SF_API py_object *sf_py_newest_rows(const sf_newest *newest, int64_t first, int64_t count) {
     py_object *rows = sf_py.list_new((ptrdiff_t)count);
     for (int64_t row = 0; rows != NULL && row < count; row++) {
-        const entry *own = &newest->entries[newest->order[first + row].index];
+        const sf_entry *own = &newest->entries[newest->order[first + row].index];
         py_object *pair = sf_py.tuple_new(2);
         py_object *key = pair == NULL ? NULL : sf_py.bytes_new((const char *)own->key, own->key_length);
         py_object *value = key == NULL ? NULL : sf_bytes_or_none(own->key + own->key_length, own->value_length);

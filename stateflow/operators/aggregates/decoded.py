@@ -19,12 +19,23 @@ from stateflow.store.decoded import DecodedStore
 
 
 def accumulators_of(
-    aggregate: Aggregate[Any, Any, Any], codec: Codec[Any], context: StageContext, store: str, guard: Guard
+    aggregate: Aggregate[Any, Any, Any],
+    codec: Codec[Any],
+    context: StageContext,
+    store: str,
+    guard: Guard,
+    *,
+    is_running: bool = False,
 ) -> Accumulators:
-    """Those of a store that no other step writes: kept decoded where the aggregate allows it."""
+    """Those of a store that no other step writes: kept decoded where the aggregate allows it.
+
+    Running ones are read by nobody but the step that folds, others at their end as well.
+    """
     if aggregate.may_wait is None:
         return Accumulators(aggregate, codec, context.store(store), guard)
-    return DecodedAccumulators(aggregate, codec, context.decoded_store(store, codec), guard)
+    is_counted = is_running and aggregate.only_counts
+    store_of_values = context.decoded_store(store, codec, is_counted=is_counted)
+    return DecodedAccumulators(aggregate, codec, store_of_values, guard)
 
 
 class DecodedAccumulators(Accumulators):

@@ -70,7 +70,10 @@ def aggregate_node(graph: Graph, parent: Node, spec: Stateful) -> Node:
     def make(env: Environment) -> Step:
         guard = env.guard(spec.name, spec.on_error)
         if ttl_ms is None:
-            return AggregateStep(accumulators_of(spec.aggregate, codec, env.context, spec.name, guard), guard)
+            accumulators = accumulators_of(
+                spec.aggregate, codec, env.context, spec.name, guard, is_running=True
+            )
+            return AggregateStep(accumulators, guard)
         store, reached_ms = env.context.store(spec.name), env.context.watermark_ms
         forgetful = ExpiringAccumulators(spec.aggregate, codec, store, guard, ttl_ms, reached_ms)
         return AggregateStep(forgetful, guard)

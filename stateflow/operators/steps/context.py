@@ -86,8 +86,11 @@ class StageContext(Protocol):
         """The stage's own store of that name."""
         ...
 
-    def decoded_store(self, name: str, codec: Codec[Any]) -> DecodedStore:
-        """The same, for one whose step keeps values decoded until the commit; asked once, while it is built."""
+    def decoded_store(self, name: str, codec: Codec[Any], *, is_counted: bool = False) -> DecodedStore:
+        """The same, for one whose step keeps values decoded until the commit; asked once, while it is built.
+
+        ``is_counted`` says that mostly ones are added, and nobody reads them before the commit.
+        """
         ...
 
     def eventual(self, store: str, policy: Eventual) -> EventualChangelog:

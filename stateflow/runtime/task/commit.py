@@ -37,7 +37,7 @@ from stateflow.runtime.opening.takeover import (
 )
 from stateflow.runtime.task.context import TaskContext
 from stateflow.runtime.task.wiring import TaskWiring
-from stateflow.store.base import Change, TaskStores
+from stateflow.store.base import Change, ChangeColumns, TaskStores
 
 
 class InputGroup(Protocol):
@@ -263,9 +263,5 @@ def commit_offsets(wiring: TaskWiring, group: InputGroup, position: InputPositio
 def _log_changes(wiring: TaskWiring, writer: Writer, logged: Mapping[str, Sequence[Change]]) -> None:
     for name, changes in logged.items():
         changelog = wiring.changelogs[name]
-        writer.send_many(
-            changelog.topic,
-            [key for key, _ in changes],
-            [value for _, value in changes],
-            partitions=changelog.partition,
-        )
+        columns = ChangeColumns.of(changes)
+        writer.send_many(changelog.topic, columns.keys, columns.values, partitions=changelog.partition)

@@ -26,6 +26,7 @@ from stateflow.runtime.task.undo import UndoScope
 from stateflow.runtime.task.wiring import TaskWiring
 from stateflow.store.decoded import DecodedStore
 from stateflow.store.dirty import DirtyStore
+from stateflow.store.tallied import counted_in_place_of
 
 _DEFAULT_PARTITIONER = -1
 
@@ -119,9 +120,10 @@ class TaskContext:
         """The stage's own store; KeyError is a bug in the graph."""
         return self.stores[name]
 
-    def decoded_store(self, name: str, codec: Codec[Any]) -> DecodedStore:
+    def decoded_store(self, name: str, codec: Codec[Any], *, is_counted: bool = False) -> DecodedStore:
         """The stage's own store, from now on one that keeps values decoded until the commit."""
-        self.stores[name] = decoded = DecodedStore.in_place_of(self.stores[name], codec)
+        in_place_of = counted_in_place_of if is_counted else DecodedStore.in_place_of
+        self.stores[name] = decoded = in_place_of(self.stores[name], codec)
         return decoded
 
     def global_entries(self, topic: str, bytes_max: int) -> TopicEntries:

@@ -150,6 +150,8 @@ class _Queue:
 
     def __init__(self) -> None:
         self._batches: deque[RecordBatch] = deque()
+        self._sizes: deque[int] = deque()
+        """Of each batch, which is looked through for it once."""
         self._taken = 0
         """Rows of the first batch that are gone."""
         self._records = 0
@@ -167,8 +169,9 @@ class _Queue:
     def append(self, batch: RecordBatch) -> None:
         """Behind what is there."""
         self._batches.append(batch)
+        self._sizes.append(_size(batch))
         self._records += len(batch)
-        self.size_bytes += _size(batch)
+        self.size_bytes += self._sizes[-1]
 
     def take(self, records_max: int) -> RecordBatch:
         """The next records, at most those that were read together."""
@@ -177,7 +180,8 @@ class _Queue:
         self._records -= after - first
         self._taken = after
         if after == len(batch):
-            self.size_bytes -= _size(self._batches.popleft())
+            self._batches.popleft()
+            self.size_bytes -= self._sizes.popleft()
             self._taken = 0
         return batch if after - first == len(batch) else batch.rows(first, after)
 
@@ -188,7 +192,8 @@ class _Queue:
             self._taken -= len(batch)
         else:
             self._batches.appendleft(batch)
-            self.size_bytes += _size(batch)
+            self._sizes.appendleft(_size(batch))
+            self.size_bytes += self._sizes[0]
 
     def keep(self, records_max: int, read_next: int) -> int:
         """Drop all but the first records; where to read on, ``read_next`` if nothing was dropped."""
@@ -201,7 +206,8 @@ class _Queue:
             if dropped < len(batch) - first:
                 self._batches.append(batch.rows(first, len(batch) - dropped))
                 self._taken = 0 if len(self._batches) == 1 else self._taken
-        self.size_bytes = sum(map(_size, self._batches))
+        self._sizes = deque(map(_size, self._batches))
+        self.size_bytes = sum(self._sizes)
         return read_next
 
 

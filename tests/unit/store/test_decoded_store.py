@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 import stateflow as sf
 from stateflow.errors import DecodeError
 from stateflow.memory import ENTRY_BYTES
+from stateflow.native.loading import core
 from stateflow.store.decoded import DecodedStore
 from stateflow.store.dirty import DirtyStore
 from stateflow.store.generations import MISSING, Generations, bytes_of
 from stateflow.store.memory import MemoryReader
+from stateflow.store.tallied import TalliedStore
 
 ROOM_FOR_THREE = 3 * (ENTRY_BYTES + 40)
 Key = st.sampled_from([b"a", b"b", b"c", b"d", b"e", b"f"])
@@ -38,9 +40,9 @@ Steps = st.lists(
 class Checked:
     """The store and a dictionary that does the same."""
 
-    def __init__(self, room_bytes: int) -> None:
+    def __init__(self, room_bytes: int, kind: type[DecodedStore]) -> None:
         self.reader = MemoryReader()
-        self.store = DecodedStore(self.reader, sf.Integer, room_bytes)
+        self.store = kind(self.reader, sf.Integer, room_bytes)
         self.model: dict[bytes, int] = {}
 
     def set(self, keys: list[bytes], value: int | None) -> None:
@@ -106,12 +108,16 @@ class Checked:
                 self.model[key] = value
 
 
+KINDS = (DecodedStore, *([] if core() is None else [TalliedStore]))
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=200, deadline=None)
-@given(st.sampled_from([0, ROOM_FOR_THREE, 1 << 20]), Steps)
+@given(room_bytes=st.sampled_from([0, ROOM_FOR_THREE, 1 << 20]), steps=Steps)
 def test_like_a_dictionary_whoever_reads_and_writes_it(
-    room_bytes: int, steps: list[tuple[str, list[bytes], int | None]]
+    kind: type[DecodedStore], room_bytes: int, steps: list[tuple[str, list[bytes], int | None]]
 ) -> None:
-    checked = Checked(room_bytes)
+    checked = Checked(room_bytes, kind)
     for verb, keys, value in steps:
         getattr(checked, verb)(keys, value)
     checked.get([b"a", b"b", b"c", b"d", b"e", b"f"], None)
@@ -132,9 +138,10 @@ def test_a_key_that_changes_often_is_encoded_once_and_read_once() -> None:
     assert counting.reads == 1
 
 
-def test_what_is_not_encoded_yet_counts_as_held() -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_not_encoded_yet_counts_as_held(kind: type[DecodedStore]) -> None:
     """Else a task would never be found full before its commit."""
-    store = DecodedStore(MemoryReader(), sf.Integer, 0)
+    store = kind(MemoryReader(), sf.Integer, 0)
     store.add_ones([b"%04d" % number for number in range(100)] * 2)
     assert store.is_dirty
     assert store.dirty_bytes >= 100 * 4
