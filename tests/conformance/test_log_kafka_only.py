@@ -15,7 +15,7 @@ import pytest
 
 from stateflow.errors import BrokerUnreachable
 from stateflow.log.base import TopicSpec
-from stateflow.log.kafka import KafkaCluster, KafkaOptions, connect
+from stateflow.log.kafka import KafkaCluster, KafkaOptions, connect, streams
 from stateflow.log.reading import read_ranges
 from stateflow.record import TopicPartition
 from stateflow.testing.broker import TestBroker
@@ -175,3 +175,25 @@ def test_a_topic_whose_limit_cannot_be_told_leaves_batches_as_they_are(
 ) -> None:
     kafka.cluster.fit_batches(["no-such-topic"])
     assert "no-such-topic" in caplog.text
+
+
+def test_records_come_though_the_client_has_forgotten_to_whom(
+    kafka: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when it stops an earlier assignment late: what comes waits in the partition's own queue."""
+    monkeypatch.setattr(streams, "_FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(streams, "_AGAIN_SECONDS", 0.3)
+    place = TopicPartition(kafka.topic(), 0)
+    member = Member(kafka, kafka.name("group"), [place.topic])
+    kafka.until(lambda: member.listener.owned == {place}, member.poll)
+    stream = member.consumer._stream  # type: ignore[attr-defined]
+    if stream is None:
+        pytest.skip("without the native core there is no stream")
+    member.start_all()
+    kafka.produce(place.topic, (b"k", b"one"))
+    kafka.until(lambda: len(member.records) == 1, member.poll)
+    stream._forward(place, follows=False)
+    kafka.produce(place.topic, (b"k", b"two"))
+    kafka.until(lambda: len(member.records) == 2, member.poll)
+    assert [record.value for record in member.records] == [b"one", b"two"]
+    member.consumer.close()

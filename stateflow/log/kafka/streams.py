@@ -49,11 +49,12 @@ _PLUGINS = "plugin.library.paths"
 _VERSIONS = range(0x02000000, 0x03000000)
 """librdkafka 2: within a major version its public functions and ``rd_kafka_message_t`` stay as they are."""
 _FIRST_WAIT_MS, _WAIT_MS_MAX = 4, 64
-_FRESH_SECONDS, _UNSETTLED_SECONDS_MAX = 5.0, 60.0
+_FRESH_SECONDS, _UNSETTLED_SECONDS_MAX, _AGAIN_SECONDS = 5.0, 60.0, 10.0
 """A partition is forwarded again before each fetch, and between two waits: librdkafka forgets it when it stops an
 earlier assignment of one, some time after ``assign`` has returned. What comes until then waits in the partition's own
 queue, and nowhere else: what was forwarded once never goes to the client's queue by itself. While an assignment is
-fresh waits are short; then it is done until something has come of the partition: the stop is behind it by then."""
+fresh waits are short; then it is done until something has come of the partition: the stop is behind it by then. And
+all are forwarded again now and then, however long a client without brokers may take to stop something."""
 _NO_HEADERS: tuple[tuple[str, bytes], ...] = ()
 
 
@@ -166,6 +167,8 @@ class Stream:
         self._followed: set[TopicPartition] = set()
         self._unsettled: dict[TopicPartition, float] = {}
         """Those whose forwarding may be forgotten yet, and when they were to be assigned."""
+        self._again_seconds = time.monotonic() + _AGAIN_SECONDS
+        """When all are forwarded again."""
         self._address = allocated(used.open(client, rows_max))
         self._told = (c_int64 * 5)()
 
@@ -251,9 +254,11 @@ class Stream:
 
     def _forward_again(self) -> bool:
         """Forward what may have been forgotten; True while an assignment is fresh."""
-        if not self._unsettled:
-            return False
         now_seconds, is_fresh = time.monotonic(), False
+        if now_seconds >= self._again_seconds:
+            self._again_seconds = now_seconds + _AGAIN_SECONDS
+            for partition in self._followed - self._unsettled.keys():
+                self._forward(partition, follows=True)
         for partition, since_seconds in list(self._unsettled.items()):
             self._forward(partition, follows=True)
             is_fresh |= now_seconds < since_seconds + _FRESH_SECONDS
