@@ -26,16 +26,15 @@ from stateflow.operators.aggregates.aggregates import (
     count,
     first,
     fold,
-    histogram,
     last,
     max,
     mean,
     min,
-    quantile,
     reduce,
     sum,
     top_k,
 )
+from stateflow.operators.aggregates.histograms import histogram, quantile
 from stateflow.operators.calls.async_step import Cache
 from stateflow.operators.classes.every import Every
 from stateflow.operators.classes.operator import Context, Operator, PendingTimer

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -31,7 +32,7 @@ SHORT_LIVED_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 """For Spark's Java processes, which serve a few small jobs each: without it, half of their CPU time goes into
 compiling what then runs for seconds. The embedded broker has the same options of its own.
 """
-WRITING_SECONDS_MAX = 180.0
+WRITING_SECONDS_MAX = 120.0
 """Four to fifteen on a quiet machine. Where it takes longer than this, tests go without."""
 _ROOT = Path(__file__).parent.parent
 
@@ -124,11 +125,17 @@ def _run_broker(argument: str) -> None:
 
 def _run_spark(argument: str) -> None:
     """The JVM outlives the program that asked for it, but holds its output until it has written."""
-    subprocess.run(
+    process = subprocess.Popen(
         [sys.executable, "-m", "tests.spark_work"],
         cwd=_ROOT,
         env={**os.environ, "SPARK_SUBMIT_OPTS": f"{SHORT_LIVED_JVM} {argument}"},
-        capture_output=True,
-        timeout=WRITING_SECONDS_MAX,
-        check=False,  # whether it made an archive is looked at
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
     )
+    try:
+        process.communicate(timeout=WRITING_SECONDS_MAX)
+    except subprocess.TimeoutExpired:  # what there is of an archive is looked at, and of no use
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()

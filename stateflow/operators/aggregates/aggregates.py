@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, overload
 
 from stateflow.codec.base import Codec
 from stateflow.codec.infer import codec_for
@@ -55,7 +55,8 @@ class Aggregate(Generic[V, A, R]):
         return codec_for(self.type, "msgpack")
 
 
-def _same(accumulator: A) -> A:
+def same(accumulator: A) -> A:
+    """The accumulator as the result."""
     return accumulator
 
 
@@ -68,7 +69,7 @@ def _each(add: Callable[[A, V], A]) -> Callable[[A, Iterable[V]], A]:
     return add_many
 
 
-def _picked(
+def picked(
     of: Pick | None, add_many: Callable[[Any, Sequence[Any]], Any]
 ) -> Callable[[Any, Sequence[Any]], Any]:
     """``add_many`` over what ``of`` picks, None left out."""
@@ -84,9 +85,9 @@ def count(of: Pick | None = None) -> Aggregate[Any, int, int]:
     """Number of records, or of those whose ``of`` is not None. Merge: the sum."""
     return Aggregate(
         initial=int,
-        add_many=_picked(of, lambda total, values: total + len(values)),
+        add_many=picked(of, lambda total, values: total + len(values)),
         merge=lambda one, two: one + two,
-        result=_same,
+        result=same,
         type=int,
         result_type=int,
         only_counts=of is None,
@@ -100,9 +101,9 @@ def sum(of: Pick | None = None) -> Aggregate[Any, int | float, int | float]:
     """Sum of the values, or of what ``of`` picks. Integers stay exact (64 bits). Merge: the sum."""
     return Aggregate(
         initial=int,
-        add_many=_picked(of, added),
+        add_many=picked(of, added),
         merge=lambda one, two: one + two,
-        result=_same,
+        result=same,
         type=int | float,
         result_type=int | float,
         subtract=_difference,
@@ -111,11 +112,19 @@ def sum(of: Pick | None = None) -> Aggregate[Any, int | float, int | float]:
     )
 
 
+@overload
+def min(of: Pick | None = None, *, type: type[N]) -> Aggregate[Any, N | None, N | None]: ...
+@overload
+def min(of: Pick | None = None, *, type: Any = Any) -> Aggregate[Any, Any, Any]: ...
 def min(of: Pick | None = None, *, type: Any = Any) -> Aggregate[Any, Any, Any]:
     """Smallest value, None before the first. ``type`` says what it is where it is no plain JSON value."""
     return _extreme(of, type, lambda one, two: one if one <= two else two)
 
 
+@overload
+def max(of: Pick | None = None, *, type: type[N]) -> Aggregate[Any, N | None, N | None]: ...
+@overload
+def max(of: Pick | None = None, *, type: Any = Any) -> Aggregate[Any, Any, Any]: ...
 def max(of: Pick | None = None, *, type: Any = Any) -> Aggregate[Any, Any, Any]:
     """Largest value, None before the first. ``type`` says what it is where it is no plain JSON value."""
     return _extreme(of, type, lambda one, two: one if one >= two else two)
@@ -135,9 +144,9 @@ def _extreme(of: Pick | None, type_: Any, choose: Callable[[Any, Any], Any]) -> 
     optional = type_ if isinstance(type_, Codec) or type_ is Any else type_ | None
     return Aggregate(
         initial=lambda: None,
-        add_many=_picked(of, _each(either)),
+        add_many=picked(of, _each(either)),
         merge=either,
-        result=_same,
+        result=same,
         type=optional,
         result_type=optional,
     )
@@ -151,7 +160,7 @@ def mean(of: Pick | None = None) -> Aggregate[Any, tuple[int, int | float], floa
 
     return Aggregate(
         initial=lambda: (0, 0),
-        add_many=_picked(of, add_many),
+        add_many=picked(of, add_many),
         merge=lambda one, two: (one[0] + two[0], one[1] + two[1]),
         result=lambda pair: pair[1] / pair[0] if pair[0] else None,
         type=tuple[int, int | float],
@@ -159,56 +168,6 @@ def mean(of: Pick | None = None) -> Aggregate[Any, tuple[int, int | float], floa
         subtract=_pair_difference,
         may_wait=lambda pairs: are_numbers([total for _, total in pairs]),
     )
-
-
-def histogram(of: Pick | None = None) -> Aggregate[Any, dict[int, int], dict[int, int]]:
-    """How often each integer value occurred; one entry per distinct value. Merge: counts added."""
-    return Aggregate(
-        initial=dict,
-        add_many=_picked(of, _tally),
-        merge=_merge_counts,
-        result=_same,
-        type=dict[int, int],
-        result_type=dict[int, int],
-        subtract=_subtract_counts,
-    )
-
-
-def quantile(q: float, of: Pick | None = None) -> Aggregate[Any, dict[int, int], float | None]:
-    """Exact quantile of integers by linear interpolation, as numpy and pandas do it; None without values.
-
-    Kept as a histogram, so its size is the number of distinct values: round what is finer than you need.
-    Raises ``GraphError`` for ``q`` outside 0 … 1.
-    """
-    if not 0 <= q <= 1:
-        raise GraphError(f"A quantile of {q} does not exist.", action="Ask for one from 0 to 1: 0.95.")
-    return Aggregate(
-        initial=dict,
-        add_many=_picked(of, _tally),
-        merge=_merge_counts,
-        result=lambda counts: _quantile(counts, q),
-        type=dict[int, int],
-        result_type=float | None,
-        subtract=_subtract_counts,
-    )
-
-
-def _tally(counts: dict[int, int], values: Iterable[Any]) -> dict[int, int]:
-    for value in values:
-        whole = int(value)
-        if whole != value:
-            raise ValueError(f"{value!r} is not a whole number: round it to what you need")
-        counts[whole] = counts.get(whole, 0) + 1
-    return counts
-
-
-def _merge_counts(one: dict[int, int], two: dict[int, int]) -> dict[int, int]:
-    return {value: one.get(value, 0) + two.get(value, 0) for value in one.keys() | two.keys()}
-
-
-def _subtract_counts(whole: dict[int, int], part: dict[int, int]) -> dict[int, int]:
-    left = {value: count - part.get(value, 0) for value, count in whole.items()}
-    return {value: count for value, count in left.items() if count}
 
 
 def _difference(whole: int | float, part: int | float) -> Any:
@@ -220,42 +179,37 @@ def _pair_difference(whole: tuple[int, int | float], part: tuple[int, int | floa
     return None if total is None else (whole[0] - part[0], total)
 
 
-def _quantile(counts: Mapping[int, int], q: float) -> float | None:
-    import builtins
-
-    total = builtins.sum(counts.values())
-    if not total:
-        return None
-    rank = q * (total - 1)
-    below = int(rank)
-    wanted = (below, builtins.min(below + 1, total - 1))
-    ordered = sorted(counts)
-    found: list[int] = []
-    seen = 0
-    for value in ordered:
-        seen += counts[value]
-        while len(found) < 2 and wanted[len(found)] < seen:
-            found.append(value)
-    return found[0] + (found[1] - found[0]) * (rank - below)
-
-
+@overload
+def first(of: Pick | None = None, *, type: type[N]) -> Aggregate[Any, N | None, N | None]: ...
+@overload
+def first(of: Pick | None = None, *, type: Any = Any) -> Aggregate[Any, Any, Any]: ...
 def first(of: Pick | None = None, *, type: Any = Any) -> Aggregate[Any, Any, Any]:
     """The value that came first. Merge: the first of the two parts, in their order."""
     return _extreme(of, type, lambda one, _two: one)
 
 
+@overload
+def last(of: Pick | None = None, *, type: type[N]) -> Aggregate[Any, N | None, N | None]: ...
+@overload
+def last(of: Pick | None = None, *, type: Any = Any) -> Aggregate[Any, Any, Any]: ...
 def last(of: Pick | None = None, *, type: Any = Any) -> Aggregate[Any, Any, Any]:
     """The value that came last. Merge: the last of the two parts, in their order."""
     return _extreme(of, type, lambda _one, two: two)
 
 
+@overload
+def collect(of: Pick | None = None, *, limit: int, type: type[N]) -> Aggregate[Any, list[N], list[N]]: ...
+@overload
+def collect(
+    of: Pick | None = None, *, limit: int, type: Any = Any
+) -> Aggregate[Any, list[Any], list[Any]]: ...
 def collect(of: Pick | None = None, *, limit: int, type: Any = Any) -> Aggregate[Any, list[Any], list[Any]]:
     """The first ``limit`` values, in order. Merge: appended, then cut to the limit."""
     return Aggregate(
         initial=list,
-        add_many=_picked(of, lambda kept, values: [*kept, *values][:limit]),
+        add_many=picked(of, lambda kept, values: [*kept, *values][:limit]),
         merge=lambda one, two: [*one, *two][:limit],
-        result=_same,
+        result=same,
         type=list[type],
         result_type=list[type],
     )
@@ -298,6 +252,25 @@ def _largest(scores: Mapping[Any, float], k: int) -> list[tuple[float, Any]]:
     ]
 
 
+@overload
+def fold(
+    initial: Callable[[], A] | A,
+    add: Callable[[A, V], A],
+    *,
+    merge: Callable[[A, A], A] | None = None,
+    subtract: Callable[[A, A], A | None] | None = None,
+    type: Any = Any,
+) -> Aggregate[V, A, A]: ...
+@overload
+def fold(
+    initial: Callable[[], A] | A,
+    add: Callable[[A, V], A],
+    *,
+    merge: Callable[[A, A], A] | None = None,
+    subtract: Callable[[A, A], A | None] | None = None,
+    result: Callable[[A], R],
+    type: Any = Any,
+) -> Aggregate[V, A, R]: ...
 def fold(
     initial: Callable[[], A] | A,
     add: Callable[[A, V], A],
@@ -319,7 +292,7 @@ def fold(
         add_many=_each(add),
         merge=merge,
         subtract=subtract,
-        result=result or _same,
+        result=result or same,
         type=type,
         result_type=None if result else type,
     )

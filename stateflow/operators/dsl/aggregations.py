@@ -65,6 +65,16 @@ class Aggregations(ABC, Generic[K, V]):
         """Sum of the values, or of the picked part of each."""
         return self._run("sum", aggregates.sum(of), name, ttl, on_error)
 
+    @overload
+    def min(self, *, name: str, ttl: timedelta | None = None, on_error: Policy = FAIL) -> Stream[K, V]: ...
+    @overload
+    def min(
+        self, of: Callable[[V], R], *, name: str, ttl: timedelta | None = None, on_error: Policy = FAIL
+    ) -> Stream[K, R]: ...
+    @overload
+    def min(
+        self, of: str, *, name: str, ttl: timedelta | None = None, on_error: Policy = FAIL
+    ) -> Stream[K, Any]: ...
     def min(
         self, of: Pick | None = None, *, name: str, ttl: timedelta | None = None, on_error: Policy = FAIL
     ) -> Stream[K, Any]:
@@ -72,6 +82,16 @@ class Aggregations(ABC, Generic[K, V]):
         kind = self._kept_type() if of is None else Any
         return self._run("min", aggregates.min(of, type=kind), name, ttl, on_error)
 
+    @overload
+    def max(self, *, name: str, ttl: timedelta | None = None, on_error: Policy = FAIL) -> Stream[K, V]: ...
+    @overload
+    def max(
+        self, of: Callable[[V], R], *, name: str, ttl: timedelta | None = None, on_error: Policy = FAIL
+    ) -> Stream[K, R]: ...
+    @overload
+    def max(
+        self, of: str, *, name: str, ttl: timedelta | None = None, on_error: Policy = FAIL
+    ) -> Stream[K, Any]: ...
     def max(
         self, of: Pick | None = None, *, name: str, ttl: timedelta | None = None, on_error: Policy = FAIL
     ) -> Stream[K, Any]:
@@ -97,26 +117,44 @@ class Aggregations(ABC, Generic[K, V]):
         combined = aggregates.reduce(function, type=self._kept_type())
         return self._run("reduce", combined, name, ttl, on_error)
 
+    @overload
     def aggregate(
         self,
-        one: Aggregate[Any, Any, R] | None = None,
+        one: Aggregate[V, A, R],
         /,
         *,
         name: str,
         ttl: timedelta | None = None,
         on_error: Policy = FAIL,
+    ) -> Stream[K, R]: ...
+    @overload
+    def aggregate(
+        self,
+        *,
+        name: str,
+        ttl: timedelta | None = None,
+        on_error: Policy = FAIL,
         **several: Aggregate[Any, Any, Any],
-    ) -> Stream[K, R]:
+    ) -> Stream[K, dict[str, Any]]: ...
+    def aggregate(
+        self,
+        *one: Aggregate[Any, Any, Any],
+        name: str,
+        ttl: timedelta | None = None,
+        on_error: Policy = FAIL,
+        **several: Aggregate[Any, Any, Any],
+    ) -> Stream[K, Any]:
         """One aggregate (``sf.fold`` makes your own), or several whose results come as one dict.
 
         ``.aggregate(name="by-shop", orders=sf.count(), cents=sf.sum("cents"))``
         """
-        if (one is None) == (not several):
+        if len(one) + bool(several) != 1:
             raise GraphError(
-                f"The aggregate {name!r} names {'both one and several' if several else 'no'} aggregates.",
+                f"The aggregate {name!r} names {'both one and several' if several else len(one) or 'no'} aggregates.",
                 action="Pass one aggregate, or several by name.",
             )
-        return self._run("aggregate", one or aggregates.combined(several), name, ttl, on_error)
+        kind = one[0] if one else aggregates.combined(several)
+        return self._run("aggregate", kind, name, ttl, on_error)
 
     def _kept_type(self) -> Any:
         """What min, max and reduce keep: values as they come, by their codec where that is known."""

@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
-
-from tests.unit.checkout.typed_script import check_script
-
 SCRIPT = """
 from dataclasses import dataclass
 from datetime import timedelta
@@ -56,14 +50,8 @@ STREAM = "stateflow.operators.dsl.stream.Stream"
 REVEALED = (
     f"{STREAM}[str, float]",
     f"{STREAM}[str, int]",
-    f"{STREAM}[str, tuple[script.Order, bytes]]",
+    f"{STREAM}[str, tuple[calls.Order, bytes]]",
     f"{STREAM}[str, int]",
     f"{STREAM}[str, int]",
 )
 MISUSES = 7
-
-pytestmark = pytest.mark.slow
-
-
-def test_types_are_inferred_and_misuse_is_an_error(tmp_path: Path) -> None:
-    check_script(tmp_path, SCRIPT, REVEALED, MISUSES)

@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
-
-from tests.unit.checkout.typed_script import check_script
-
 SCRIPT = """
 from datetime import timedelta
 
@@ -45,9 +39,3 @@ REVEALED = (
     f"{STREAM}[str, int]",
 )
 MISUSES = 6
-
-pytestmark = pytest.mark.slow
-
-
-def test_types_are_inferred_and_misuse_is_an_error(tmp_path: Path) -> None:
-    check_script(tmp_path, SCRIPT, REVEALED, MISUSES)

@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
-
-from tests.unit.checkout.typed_script import check_script
-
 SCRIPT = """
 from dataclasses import dataclass
 from datetime import timedelta
@@ -129,7 +123,7 @@ REVEALED = (
     f"{TABLE}[str, str]",
     f"{STREAM}[str, tuple[str | None, str | None, fallback=stateflow.codec.change.Change[str]]]",
     f"{STREAM}[str, int]",
-    "stateflow.operators.dsl.table.GroupedTable[int, script.Order]",
+    "stateflow.operators.dsl.table.GroupedTable[int, joins.Order]",
     f"{TABLE}[str, int]",
     f"{TABLE}[str, int]",
     f"{STREAM}[str, tuple[str, int]]",
@@ -144,25 +138,19 @@ REVEALED = (
     "stateflow.operators.topics.lookup_tables.StaticTable[int, str]",
     f"{STREAM}[str, tuple[str, int]]",
     f"{STREAM}[str, int]",
-    f"{STREAM}[str, script.Order]",
-    f"{STREAM}[str, script.Order]",
+    f"{STREAM}[str, joins.Order]",
+    f"{STREAM}[str, joins.Order]",
     f"{STREAM}[str, float]",
     f"{STREAM}[str, float]",
     f"{STREAM}[str, float]",
-    f"{STREAM}[str, script.Order]",
+    f"{STREAM}[str, joins.Order]",
     f"{STREAM}[str, list[list[Any]]]",
     f"{STREAM}[str, float]",
     f"{STREAM}[str, int]",
-    "stateflow.operators.patterns.patterns.Pattern[script.Order]",
+    "stateflow.operators.patterns.patterns.Pattern[joins.Order]",
     "stateflow.graphs.edge_graph.EdgeGraph",
     f"{STREAM}[str, int]",
     f"{STREAM}[str, str]",
     f"{STREAM}[str, dict[str, int]]",
 )
 MISUSES = 26
-
-pytestmark = pytest.mark.slow
-
-
-def test_types_are_inferred_and_misuse_is_an_error(tmp_path: Path) -> None:
-    check_script(tmp_path, SCRIPT, REVEALED, MISUSES)

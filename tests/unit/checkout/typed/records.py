@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
-
-from tests.unit.checkout.typed_script import check_script
-
 SCRIPT = """
 from dataclasses import dataclass
 
@@ -73,20 +67,14 @@ REVEALED = (
     "bytes | None",
     "tuple[tuple[str, bytes], ...]",
     "Any",
-    f"{STREAM}[str, script.Order]",
+    f"{STREAM}[str, records.Order]",
     f"{STREAM}[str, int]",
     f"{STREAM}[str, int]",
-    f"{STREAM}[str, script.Order]",
-    f"{STREAM}[int, script.Order]",
+    f"{STREAM}[str, records.Order]",
+    f"{STREAM}[int, records.Order]",
     f"{STREAM}[int, str]",
     f"{STREAM}[int, int]",
     f"{STREAM}[int, float]",
     f"{STREAM}[int, Any]",
 )
 MISUSES = 10
-
-pytestmark = pytest.mark.slow
-
-
-def test_types_are_inferred_and_misuse_is_an_error(tmp_path: Path) -> None:
-    check_script(tmp_path, SCRIPT, REVEALED, MISUSES)
