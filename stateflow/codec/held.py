@@ -38,6 +38,10 @@ class HeldCodec(Codec[Held]):
     def __init__(self, value: Codec[Any]) -> None:
         self._value = value
 
+    def encode(self, value: Held) -> bytes:
+        """The bytes of a row; raises ``EncodeError`` of the value's codec."""
+        return self._encode(value)
+
     def _encode(self, value: Held) -> bytes:
         flags = _HOLDS * value.holds | _HAS_VALUE * (value.value is not None) | _TOLD * value.was_told
         head = _HEAD.pack(value.due_ms, value.timestamp_ms, value.mark_ms, flags, len(value.headers))

@@ -12,14 +12,15 @@ from dataclasses import replace
 
 from stateflow.changelog.event_time import UNKNOWN_MS
 from stateflow.codec.held import HeldCodec
+from stateflow.codec.infer import codec_or_none, result_type
 from stateflow.codec.structured import Plain
 from stateflow.codec.windowed import WindowKeyCodec
 from stateflow.errors import GraphError
 from stateflow.operators.classes.every import Every
 from stateflow.operators.stateful.hold_step import DueOf, HoldRules, HoldStep, held_entry
 from stateflow.operators.stateful.limits import OnClose, TimeLimit, bounds_of
+from stateflow.operators.stateful.stateful import Stateful
 from stateflow.operators.steps.context import StageContext
-from stateflow.operators.steps.error_policy import Policy
 from stateflow.operators.steps.guard import Guard
 from stateflow.operators.steps.marks import marks_of
 from stateflow.operators.steps.step import Environment, Step
@@ -104,7 +105,7 @@ class _Results(Step):
 
 
 def held_windows_node(
-    graph: Graph, node: Node, window: TimeWindow | CountWindow, emit: Delayed, on_error: Policy
+    graph: Graph, node: Node, window: TimeWindow | CountWindow, emit: Delayed, spec: Stateful
 ) -> Node:
     """The node of windows that tell on update, with what they tell held back as ``emit`` says."""
     closes_ms = None if isinstance(window, CountWindow) else _closes_of(window)
@@ -115,7 +116,7 @@ def held_windows_node(
     is_session = isinstance(window, Session)
     rules = HoldRules(
         store=store,
-        codec=HeldCodec(node.value or Plain),
+        codec=HeldCodec(node.value or codec_or_none(result_type(spec.aggregate.result), "msgpack") or Plain),
         due_ms=_due_of(emit, closes_ms),
         bounds=bounds_of(emit),
         suffix_bytes=node.key.suffix_bytes,
@@ -124,7 +125,7 @@ def held_windows_node(
     )
 
     def make(env: Environment) -> Step:
-        return HeldWindowsStep(node.make(env), rules, env.context, env.guard(node.name, on_error))
+        return HeldWindowsStep(node.make(env), rules, env.context, env.guard(node.name, spec.on_error))
 
     # A result of windows in event time is told when they close at the latest, which they account for themselves.
     held = held_entry(rules, windows.key_codec, 0 if closes_ms is not None else _longest_ms(emit))

@@ -46,7 +46,7 @@ def window_aggregate_node(
     """One accumulator per key and window; every change is logged unless ``changelog`` says otherwise."""
     if isinstance(emit, Delayed):
         node = window_aggregate_node(graph, parent, spec, window, "on_update", late, changelog)
-        return held_windows_node(graph, node, window, emit, spec.on_error)
+        return held_windows_node(graph, node, window, emit, spec)
     require_routing_key(parent, spec.name)
     graph.claim("store", spec.name)
     ttl_ms = checked_ttl(spec)
@@ -111,7 +111,7 @@ def count_window_node(
     """One accumulator per key and window of records."""
     if isinstance(emit, Delayed):
         node = count_window_node(graph, parent, spec, window, "on_update")
-        return held_windows_node(graph, node, window, emit, spec.on_error)
+        return held_windows_node(graph, node, window, emit, spec)
     require_routing_key(parent, spec.name)
     graph.claim("store", spec.name)
     if spec.ttl is not None:

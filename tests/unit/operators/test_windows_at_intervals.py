@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 import stateflow as sf
-from stateflow.errors import BufferFull, GraphError
+from stateflow.errors import BufferFull, EncodeError, GraphError
 from stateflow.testing import TestDriver
 
 SECOND, NOON = 1_000, 1_700_049_600_000
@@ -206,3 +207,50 @@ def test_what_is_refused(window: Any, emit: Any, options: Any, reason: str) -> N
 def test_what_cannot_be_declared(declare: Any) -> None:
     with pytest.raises(GraphError):
         declare()
+
+
+@dataclass
+class Span:
+    """What a fold gives, of a type that is known by an annotation alone."""
+
+    least: int
+    most: int
+
+
+def span_of(values: list[int]) -> Span:
+    return Span(min(values), max(values))
+
+
+def test_results_of_a_type_of_their_own_come_back_as_such() -> None:
+    app = sf.App("x")
+    source, out = app.topic("in", key=str, value=int), app.topic("out", key=PER_MINUTE, value=int)
+    spans: Any = sf.fold(list, lambda all_, value: [*all_, value], result=span_of, type=list[int])
+    windows = app.stream(source, co_partitioned=True).window(TUMBLING, emit=sf.Every(TEN))
+    windows.aggregate(spans, name="spans").map(lambda span: span.most - span.least, value=int).to(out)
+    driver = TestDriver(app, partitions=1)
+    send(driver, source, ("a", 1, 1), ("a", 7, 2))
+    driver.crash(disk_lost=True)
+    driver.restore()
+    send(driver, source, ("b", 1, 30))
+    assert starts(driver, out) == [(0, 6)]
+
+
+@pytest.mark.parametrize("is_skipped", [False, True])
+def test_a_result_that_cannot_be_written_follows_the_policy(is_skipped: bool) -> None:
+    app = sf.App("x")
+    source, out = app.topic("in", key=str, value=int), app.topic("out", key=PER_MINUTE, value=int)
+    odd: Any = sf.fold(
+        0, lambda total, value: total + value, result=lambda total: total if total < 5 else object(), type=int
+    )
+    windows = app.stream(source, co_partitioned=True).window(TUMBLING, emit=sf.Every(TEN))
+    windows.aggregate(odd, name="odd", on_error=sf.Skip() if is_skipped else sf.Fail()).map(
+        int, value=int
+    ).to(out)
+    driver = TestDriver(app, partitions=1)
+    send(driver, source, ("a", 1, 1))
+    if not is_skipped:
+        with pytest.raises(EncodeError, match="'odd'"):
+            send(driver, source, ("a", 7, 2))
+        return
+    send(driver, source, ("a", 7, 2), ("b", 1, 30))
+    assert starts(driver, out) == [(0, 1)]
