@@ -20,6 +20,7 @@ from pathlib import Path
 from stateflow.errors import ConfigError
 from stateflow.native.building import library_path
 from stateflow.native.library import ABI, Core, Unusable
+from stateflow.native.tally import Tally
 
 VARIABLE = "STATEFLOW_NATIVE"
 _CHOICES = ("auto", "0", "1")
@@ -99,3 +100,8 @@ def _check(made: Core) -> None:
         made.newest_free(table)
     if (size_bytes, rows) != (11, [(b"a", b"2"), (b"ab", b""), (b"b", None)]):
         raise Unusable("it does not find the newest values")
+    tally = Tally(made, 1 << 20)
+    tally.add([b"b", b"a", b"b"])
+    columns = tally.columns(lambda keys: [bytes(7) + b"\x05" if key == b"b" else None for key in keys])
+    if columns != ([b"a", b"b"], [bytes(7) + b"\x01", bytes(7) + b"\x07"]):
+        raise Unusable("it does not count as Python does")

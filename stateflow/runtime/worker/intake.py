@@ -111,9 +111,9 @@ class Intake:
     def end_turn(self) -> None:
         """Let another input be the first in the next turn, and give back what would wait for long.
 
-        The client library tells of a rebalance only behind all the records that it has fetched ahead, which at 20 ms
-        each may be hours. An input that takes long is therefore not read on until what is kept of it is processed:
-        that drops what was fetched, and makes room for the inputs of other tasks.
+        In plain Python the client tells of a rebalance only behind all the records that it has fetched ahead, which at
+        20 ms each may be hours. An input that takes long is therefore not read on until what is kept of it is
+        processed: that drops what was fetched, and makes room for the inputs of other tasks.
         """
         put_off, self._put_off = self._put_off & self._waiting.keys(), set()
         if not self._waiting:
