@@ -20,6 +20,7 @@ def clocked_verbs() -> list[Verb]:
         Verb("timers by the clock", _later, _each_once, is_clocked=True),
         Verb("functions with timers", _functions, _each_once, is_clocked=True),
         Verb("rounds by the clock", _rounds, _each_once, is_clocked=True),
+        Verb("rounds as long as there is state", _lasting, _lasting_results, is_clocked=True),
         Verb("suppress by the clock", _suppressed, _newest, is_clocked=True),
     ]
 
@@ -96,6 +97,38 @@ def _rounds(inputs: Inputs) -> tuple[sf.Topic[Any, Any], Rule]:
     topic = output(inputs)
     inputs.stream().process(Rounds, name="rounds").to(topic)
     return topic, "all"
+
+
+class Lasting(sf.Operator[str, int, int]):
+    """Tells one at each tick for each odd value that has come, and keeps no state when it has told all."""
+
+    every = sf.Every(_PERIOD, "processing")
+    left: sf.Value[int | None] = sf.state()
+
+    def on_record(self, value: int, ctx: sf.Context[int]) -> None:  # noqa: ARG002 - told at the ticks
+        """Owe one more."""
+        if value % 2:
+            self.left.set((self.left.get() or 0) + 1)
+
+    def on_every(self, ctx: sf.Context[int]) -> None:
+        """Tell one."""
+        left = self.left.get()
+        assert left, "without state a key takes no part"
+        ctx.emit(1)
+        if left > 1:
+            self.left.set(left - 1)
+        else:
+            self.left.clear()
+
+
+def _lasting(inputs: Inputs) -> tuple[sf.Topic[Any, Any], Rule]:
+    topic = output(inputs)
+    inputs.stream().process(Lasting, name="lasting").to(topic)
+    return topic, "all"
+
+
+def _lasting_results(rows: Sequence[Row]) -> Results:
+    return [(row.key, 1) for row in rows if row.given % 2]
 
 
 def _suppressed(inputs: Inputs) -> tuple[sf.Topic[Any, Any], Rule]:

@@ -27,7 +27,7 @@ _RESTARTS_MAX = 3
 _REACHED_MAX = 60
 """A worker dies at one of so many failpoints that it comes by."""
 _NEVER = 1 << 30
-_TICK_SECONDS, _END_SECONDS = 1.0, 3_600.0
+_TICK_SECONDS, _END_SECONDS = 1.0, 5.0
 
 
 class Playing:
@@ -65,7 +65,7 @@ class Playing:
             if self._verb.is_clocked:
                 self._driver.advance(seconds=_TICK_SECONDS)
         self._driver.end_input()
-        if self._verb.is_clocked:
+        for _ in range(len(rows) if self._verb.is_clocked else 0):  # ticks that are missed are one call
             self._driver.advance(seconds=_END_SECONDS)
         return pairs(self._driver.rows(self._output))
 

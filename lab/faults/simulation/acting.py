@@ -37,7 +37,8 @@ _IDLE_ROUNDS_MAX = 40
 _IDLE_ROUND_MS = 5_000
 _ENDING_MACHINES = 2
 """So many workers bring the input to its end."""
-_CLOCKED_ROUNDS = 10
+_CLOCKED_ROUNDS = 80
+"""Ticks of the clock that are waited for in the end: more than a log has records."""
 _SCALE_ATTEMPTS_MAX = 6
 _UNDONE_AFTER = (CommitTorn, OldGenerationWritten)
 """Errors of a repartition after which it is undone, as they tell an operator to do."""
