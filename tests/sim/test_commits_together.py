@@ -13,9 +13,9 @@ from stateflow.record import TopicPartition
 from stateflow.runtime.worker.worker import Worker
 from stateflow.store.memory import MemoryTaskStores
 from tests.sim.test_worker_crashes import WORDS, World, assert_exactly_once
+from tests.waiting import wait_until
 
 TIMEOUT_SECONDS = 30.0
-STEPS_MAX = 2_000
 FIRST_STAGE_TASKS = 2
 
 
@@ -55,11 +55,10 @@ class Threaded(World):
         return Worker(self, self.wiring, open_stores, self.settings, self.clock)
 
     def until(self, worker: Worker, condition: Callable[[], bool]) -> None:
-        for _ in range(STEPS_MAX):
-            worker.step()
-            if condition():
-                return
-        raise AssertionError("this never came true")
+        """Turn the loop; what it waits for is done by threads, however many turns that takes."""
+        wait_until(
+            condition, "the worker's threads", worker.step, seconds=TIMEOUT_SECONDS, every_seconds=0.001
+        )
 
 
 def finish(world: Threaded, worker: Worker) -> None:
