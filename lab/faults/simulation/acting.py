@@ -93,8 +93,13 @@ def _send(world: World, step: Step) -> None:
 
 def _settle(world: World) -> None:
     """Everything so far is processed, whoever has to be waited for; faults that are armed may still strike."""
+    before, world.places_per_turn = (
+        world.places_per_turn,
+        _PLACES_AT_REST,
+    )  # or none opens before the next rebalance
     _finish_scaling(world)
     _drain(world)
+    world.places_per_turn = before
 
 
 def _armed(world: World, machine: Machine) -> Process:
