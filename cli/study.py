@@ -14,7 +14,7 @@ STUDIES: dict[str, str] = {
     "endurance": "Slow code, hot keys, many windows and tasks, an absent broker: do workers stay?",
     "joins": "Random logs through joins and tables, compared with Kafka Streams.",
     "linear-road": "Tolls of crowded expressways: the load that is answered within 5 seconds.",
-    "recovery": "Lost state rebuilt by several jobs over parts of a changelog: how much faster, and is it the same?",
+    "recovery": "A worker and its disk are lost: how long each way of coming back takes, and is it the same?",
     "spark-faults": "Drivers, executors and Python workers of Spark killed amid jobs and a running application.",
     "faults": "Crashes, hangs, exceptions and a spoilt network: is anything lost, or counted twice?",
 }

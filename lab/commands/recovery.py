@@ -1,4 +1,4 @@
-"""`stateflow study recovery`: how much faster lost state is rebuilt by several jobs, and whether it is the same."""
+"""`stateflow study recovery`: how lost state comes back, how long each way takes, and whether it is the same."""
 
 from __future__ import annotations
 
@@ -11,19 +11,25 @@ import click
 
 from stateflow.cli.options import json_option
 from stateflow.cli.output import emit_json, emit_table
-from stateflow.lab.recovery.measure import RecoveryOptions, measure_recovery
+from stateflow.lab.recovery.measure import RecoveryOptions, RecoveryStudy, measure_recovery
+from stateflow.lab.recovery.page import recovery_page
+from stateflow.lab.recovery.study import full_plan, quick_plan, run_recovery
 from stateflow.testing.broker import open_test_broker
 
 _QUICK_RECORDS = 500_000
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="Fewer records: about a minute.")
+@click.option("--quick", is_flag=True, help="Fewer records, intervals and loads: about five minutes.")
 @click.option("--brokers", help="A broker to use; one of its own is started otherwise.")
 @click.option("--records", type=click.IntRange(min=50_000), help="Records of the changelog.")
 @click.option("--partitions", type=click.IntRange(min=1), default=1, show_default=True)
 @click.option("--degree", type=click.IntRange(1, 64), multiple=True, help="Jobs at a time; may be repeated.")
 @click.option("--spark", is_flag=True, help="As Spark tasks; processes of this machine otherwise.")
+@click.option("--parallel-only", is_flag=True, help="Several jobs at one partition, and nothing else.")
+@click.option(
+    "--page", type=click.Path(path_type=Path, dir_okay=False), help="Write what was found there, as HTML."
+)
 @json_option
 def command(
     quick: bool,
@@ -32,12 +38,21 @@ def command(
     partitions: int,
     degree: tuple[int, ...],
     spark: bool,
+    parallel_only: bool,
+    page: Path | None,
     as_json: bool,
 ) -> None:
-    """Rebuild the state of a changelog in order and by sub-ranges of its offsets, and compare every byte.
+    """Lose state, and measure how it comes back.
 
-    Exit code 1 when a recovered database differs.
+    One partition's changelog is rebuilt in order and by several jobs over sub-ranges of its offsets, and every byte
+    compared. Then a windowed word count loses its worker and its disk while the feed goes on: it comes back from images
+    and the tail behind them, from the changelog, from the words between its stages, and from the source; with several
+    intervals between images at several loads. What keeping state costs is measured by counting a backlog.
+
+    Exit code 1 when a recovered database or a count differs.
     """
+    if parallel_only and page is not None:
+        raise click.UsageError("--page shows the whole study, which --parallel-only leaves out.")
     options = RecoveryOptions(partitions=partitions, spark=spark)
     options = replace(
         options,
@@ -48,15 +63,27 @@ def command(
         open_test_broker(brokers) as broker,
         tempfile.TemporaryDirectory(prefix="stateflow-recovery-") as folder,
     ):
-        study = measure_recovery(broker.bootstrap, options, Path(folder), _tell)
+        if parallel_only:
+            study = measure_recovery(broker.bootstrap, options, Path(folder), _tell)
+            body, is_right = study.summary(), study.equal
+        else:
+            plan = quick_plan(options) if quick else full_plan(options)
+            found = run_recovery(broker.bootstrap, plan, Path(folder), _tell)
+            study, body, is_right = found.parallel, found.summary(), found.is_right
+            if page is not None:
+                page.write_text(recovery_page(found), encoding="utf-8")
     if as_json:
-        emit_json(study.summary())
+        emit_json(body)
     else:
-        rows = [[f"{degree} at a time", seconds] for degree, seconds in study.seconds_by_degree.items()]
-        emit_table(("how", "seconds"), [["in order", study.seconds_in_order], *rows])
-        click.echo("Every byte is equal." if study.equal else "THE RESULTS DIFFER.")
-    if not study.equal:
+        _show(study, is_right=is_right)
+    if not is_right:
         sys.exit(1)
+
+
+def _show(study: RecoveryStudy, *, is_right: bool) -> None:
+    rows = [[f"{degree} at a time", seconds] for degree, seconds in study.seconds_by_degree.items()]
+    emit_table(("how", "seconds"), [["in order", study.seconds_in_order], *rows])
+    click.echo("Everything is equal." if is_right else "THE RESULTS DIFFER.")
 
 
 def _tell(line: str) -> None:
