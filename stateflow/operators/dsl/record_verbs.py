@@ -40,29 +40,32 @@ FAIL = Fail()
 class RecordVerbs(CallingVerbs[K, V]):
     """The part of ``Stream`` whose functions are given more than the value, and its way out to topics."""
 
-    def filter_pairs(self, predicate: Callable[[K, V], object], *, on_error: Policy = FAIL) -> Stream[K, V]:
+    def filter_pairs(
+        self, predicate: Callable[[K, V], object], *, name: str | None = None, on_error: Policy = FAIL
+    ) -> Stream[K, V]:
         """The records for whose key and value the predicate is true."""
         make = partial(FilterPairsStep, predicate, self._node.key)
-        return self._with_step("filter_pairs", make, self._node.value, on_error)
+        return self._with_step("filter_pairs", make, self._node.value, on_error, name)
 
     def flat_map_pairs(
         self,
         function: Callable[[K, V], Iterable[V2]],
         *,
         value: Codec[V2] | type[V2] | None = None,
+        name: str | None = None,
         on_error: Policy = FAIL,
     ) -> Stream[K, V2]:
         """Each value replaced by all that the function gives for key and value, in order; the key stays."""
         make = partial(FlatMapPairsStep, function, self._node.key)
-        return self._with_step(
-            "flat_map_pairs", make, _declared_or(value, item_type(result_type(function))), on_error
-        )
+        codec = _declared_or(value, item_type(result_type(function)))
+        return self._with_step("flat_map_pairs", make, codec, on_error, name)
 
     def map_records(
         self,
         function: Callable[[StreamRecord[K, V]], V2],
         *,
         value: Codec[V2] | type[V2] | None = None,
+        name: str | None = None,
         on_error: Policy = FAIL,
     ) -> Stream[K, V2]:
         """Each value replaced by the function's result for the whole record.
@@ -70,16 +73,23 @@ class RecordVerbs(CallingVerbs[K, V]):
         That is its key, value, event time, headers, and topic, partition and offset that it was read from.
         """
         make = partial(MapRecordsStep, function, self._node.key)
-        return self._with_step("map_records", make, _declared_or(value, result_type(function)), on_error)
+        return self._with_step(
+            "map_records", make, _declared_or(value, result_type(function)), on_error, name
+        )
 
     def map_headers(
-        self, function: Callable[[Headers, V], HeadersLike], *, on_error: Policy = FAIL
+        self,
+        function: Callable[[Headers, V], HeadersLike],
+        *,
+        name: str | None = None,
+        on_error: Policy = FAIL,
     ) -> Stream[K, V]:
         """Each record's headers replaced by what the function gives for them and the value.
 
         That may be a mapping of names to bytes or text, or pairs, as a name may come twice.
         """
-        return self._with_step("map_headers", partial(MapHeadersStep, function), self._node.value, on_error)
+        make = partial(MapHeadersStep, function)
+        return self._with_step("map_headers", make, self._node.value, on_error, name)
 
     @overload
     def key_by_pairs(
@@ -144,9 +154,14 @@ class RecordVerbs(CallingVerbs[K, V]):
             sink_node(self._graph, self._node, (topic,), on_error)
 
     def _with_step(
-        self, kind: str, make: Callable[[Guard], Step], value: Codec[Any] | None, on_error: Policy
+        self,
+        kind: str,
+        make: Callable[[Guard], Step],
+        value: Codec[Any] | None,
+        on_error: Policy,
+        name: str | None,
     ) -> Stream[K, Any]:
-        return self._next(verb_node(self._graph, (self._node,), kind, make, value, on_error))
+        return self._next(verb_node(self._graph, (self._node,), kind, make, value, on_error, name=name))
 
     def _next(self, node: Node) -> Stream[Any, Any]:
         from stateflow.operators.dsl.stream import Stream  # which is this, and more

@@ -53,7 +53,8 @@ class Stream(
 
     Functions given to the verbs should be pure: a record may be processed again after a crash. ``on_error``
     says what happens to a record on which one raises; the default stops the task with an error that names
-    the record.
+    the record. ``name`` is what errors, dead letters and `describe` call a step; those without state are
+    numbered where none is given, and may be renamed at any time.
     """
 
     def __init__(self, graph: Graph, node: Node) -> None:
@@ -72,6 +73,7 @@ class Stream(
         function: Callable[[V], V2],
         *,
         value: Codec[V2] | type[V2] | None = None,
+        name: str | None = None,
         on_error: Policy = FAIL,
     ) -> Stream[K, V2]:
         """Each value replaced by the function's result.
@@ -79,45 +81,53 @@ class Stream(
         ``value`` is the result's codec or type, needed only where a re-key step follows and the function is
         not annotated.
         """
-        return self._verb(
-            "map", partial(MapStep, function), _codec_of(value, result_type(function)), on_error
-        )
+        codec = _codec_of(value, result_type(function))
+        return self._verb("map", partial(MapStep, function), codec, on_error, name)
 
     def map_pairs(
         self,
         function: Callable[[K, V], V2],
         *,
         value: Codec[V2] | type[V2] | None = None,
+        name: str | None = None,
         on_error: Policy = FAIL,
     ) -> Stream[K, V2]:
         """Each value replaced by the function's result for key and value; the key stays."""
         make = partial(MapPairsStep, function, self._node.key)
-        return self._verb("map_pairs", make, _codec_of(value, result_type(function)), on_error)
+        return self._verb("map_pairs", make, _codec_of(value, result_type(function)), on_error, name)
 
     def flat_map(
         self,
         function: Callable[[V], Iterable[V2]],
         *,
         value: Codec[V2] | type[V2] | None = None,
+        name: str | None = None,
         on_error: Policy = FAIL,
     ) -> Stream[K, V2]:
         """Each value replaced by all that the function gives for it, in order."""
         codec = _codec_of(value, item_type(result_type(function)))
-        return self._verb("flat_map", partial(FlatMapStep, function), codec, on_error)
+        return self._verb("flat_map", partial(FlatMapStep, function), codec, on_error, name)
 
-    def filter(self, predicate: Callable[[V], object], *, on_error: Policy = FAIL) -> Stream[K, V]:
+    def filter(
+        self, predicate: Callable[[V], object], *, name: str | None = None, on_error: Policy = FAIL
+    ) -> Stream[K, V]:
         """The records for which the predicate is true."""
-        return self._verb("filter", partial(FilterStep, predicate), self._node.value, on_error)
+        return self._verb("filter", partial(FilterStep, predicate), self._node.value, on_error, name)
 
-    def peek(self, function: Callable[[V], object], *, on_error: Policy = FAIL) -> Stream[K, V]:
+    def peek(
+        self, function: Callable[[V], object], *, name: str | None = None, on_error: Policy = FAIL
+    ) -> Stream[K, V]:
         """Show each value to a function; the stream stays as it is."""
-        return self._verb("peek", partial(PeekStep, function), self._node.value, on_error, has_effect=True)
+        make = partial(PeekStep, function)
+        return self._verb("peek", make, self._node.value, on_error, name, has_effect=True)
 
-    def branch(self, *predicates: Callable[[V], object], on_error: Policy = FAIL) -> tuple[Stream[K, V], ...]:
+    def branch(
+        self, *predicates: Callable[[V], object], name: str | None = None, on_error: Policy = FAIL
+    ) -> tuple[Stream[K, V], ...]:
         """A stream per predicate, of the records for which it is the first true one, and one of the rest."""
         if not predicates:
             raise GraphError("A branch has no predicates.", action="Give one or more.")
-        node = self._verb("branch", partial(BranchStep, predicates), self._node.value, on_error)._node
+        node = self._verb("branch", partial(BranchStep, predicates), self._node.value, on_error, name)._node
         arms = [
             verb_node(self._graph, (node,), "arm", partial(_arm, index), node.value, FAIL)
             for index in range(len(predicates) + 1)
@@ -269,9 +279,17 @@ class Stream(
         return self._node.value
 
     def _verb(
-        self, kind: str, make: Any, value: Codec[Any] | None, on_error: Policy, *, has_effect: bool = False
+        self,
+        kind: str,
+        make: Any,
+        value: Codec[Any] | None,
+        on_error: Policy,
+        name: str | None,
+        *,
+        has_effect: bool = False,
     ) -> Stream[K, Any]:
-        node = verb_node(self._graph, (self._node,), kind, make, value, on_error, has_effect=has_effect)
+        parents = (self._node,)
+        node = verb_node(self._graph, parents, kind, make, value, on_error, name=name, has_effect=has_effect)
         return Stream(self._graph, node)
 
 

@@ -83,12 +83,12 @@ class Graph:
         return node
 
     def claim(self, what: str, name: str) -> str:
-        """Take a name for a stateful or re-key step; raises ``GraphError`` when it is invalid or taken."""
+        """Take a name for a step; raises ``GraphError`` when it is invalid or taken."""
         check_name(what, name)
         if (what, name) in self._names:
             raise GraphError(
                 f"The name {name!r} is used by two {what}s.",
-                action="Give each stateful and re-key step its own name: their topics are named after it.",
+                action="Give each step its own name: topics of stateful and re-key steps are named after them.",
             )
         self._names.add((what, name))
         return name
@@ -107,8 +107,11 @@ class Graph:
             )
 
     def numbered(self, kind: str) -> str:
-        """A name for a step that needs none: ``map-3``."""
-        return f"{kind}-{len(self.nodes)}"
+        """A name for a step that was given none: ``map-3``."""
+        number = len(self.nodes)
+        while ("step", f"{kind}-{number}") in self._names:
+            number += 1
+        return f"{kind}-{number}"
 
 
 def check_name(what: str, name: object) -> str:

@@ -88,17 +88,18 @@ def verb_node(
     value: Codec[Any] | None,
     on_error: Policy,
     *,
+    name: str | None = None,
     has_effect: bool = False,
 ) -> Node:
-    """A step that keeps keys as they are."""
-    name = graph.numbered(kind)
+    """A step that keeps keys as they are; without a name it is numbered."""
+    called = graph.claim("step", graph.numbered(kind) if name is None else name)
     parent = parents[0]
     return graph.add(
         Node(
             kind=kind,
-            name=name,
+            name=called,
             parents=parents,
-            make=lambda env: make(env.guard(name, on_error)),
+            make=lambda env: make(env.guard(called, on_error)),
             key=parent.key,
             value=value,
             keyed=parent.keyed,

@@ -343,3 +343,41 @@ def test_a_topic_with_another_key_codec_gets_its_keys_rewritten() -> None:
     stage = StageBench(app.topology().stages[0])
     stage.feed((sf.Integer.encode(12), sf.Integer.encode(1), 0), (None, sf.Integer.encode(2), 0))
     assert [sent.key for sent in stage.context.sent["out"]] == [b"12", None]
+
+
+NAMED: dict[str, Callable[[Any, str], Any]] = {
+    "map": lambda stream, name: stream.map(lambda value: value, name=name),
+    "map_pairs": lambda stream, name: stream.map_pairs(lambda _key, value: value, name=name),
+    "flat_map": lambda stream, name: stream.flat_map(lambda value: [value], name=name),
+    "flat_map_pairs": lambda stream, name: stream.flat_map_pairs(lambda _key, value: [value], name=name),
+    "filter": lambda stream, name: stream.filter(lambda _value: True, name=name),
+    "filter_pairs": lambda stream, name: stream.filter_pairs(lambda _key, _value: True, name=name),
+    "peek": lambda stream, name: stream.peek(lambda _value: None, name=name),
+    "branch": lambda stream, name: stream.branch(lambda _value: True, name=name)[0],
+    "map_records": lambda stream, name: stream.map_records(lambda record: record.value, name=name),
+    "map_headers": lambda stream, name: stream.map_headers(lambda headers, _value: headers, name=name),
+}
+
+
+@pytest.mark.parametrize("verb", NAMED)
+def test_a_step_is_called_what_it_is_named(verb: str) -> None:
+    app = sf.App("test")
+    stream, out = app.stream(app.topic("in", value=sf.Integer)), app.topic("out", value=sf.Json)
+    NAMED[verb](stream, "in-cents").to(out)
+    assert f"{verb} in-cents" in app.describe_text()
+    with pytest.raises(GraphError, match="'in-cents' is used by two steps"):
+        stream.map(lambda value: value, name="in-cents")
+    with pytest.raises(GraphError, match="cannot be the name of a step"):
+        stream.map(lambda value: value, name="in cents")
+
+
+def test_a_failure_names_the_step_and_numbers_go_round_names() -> None:
+    def build(stream: Any, out: Any) -> None:
+        doubled = stream.map(lambda value: 1 // value, name="filter-2", on_error=sf.DeadLetter("dead"))
+        doubled.filter(lambda _value: True).to(out)
+
+    stage = bench(build)
+    stage.feed(*rows(0, 1))
+    (dead,) = stage.context.sent["dead"]
+    assert headers_of(dead)["sf-step"] == "filter-2"
+    assert values_of(stage) == [1]
