@@ -21,6 +21,8 @@ from stateflow.record import TopicPartition
 from stateflow.testing.broker import TestBroker
 from tests.conformance.log_world import SESSION_MS, Member, World, kafka_world
 
+pytestmark = pytest.mark.slow
+
 CANARY = "canary-secret-41c7"
 
 

@@ -15,6 +15,8 @@ from stateflow.clock import SystemClock
 from stateflow.runtime.worker.supervisor import Supervisor, WorkerFailed
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.slow
+
 CHILD = """
 import sys, threading
 from pathlib import Path

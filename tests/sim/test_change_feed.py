@@ -16,6 +16,8 @@ from stateflow.query.feed import Feed, FeedPlace, checked_start
 from stateflow.scale.generation import finalize
 from stateflow.testing import TestDriver
 
+pytestmark = pytest.mark.slow
+
 PARTITIONS = 3
 
 

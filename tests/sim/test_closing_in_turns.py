@@ -25,6 +25,8 @@ from stateflow.testing import TestDriver
 from tests.sim.crashing import Crash, CrashPlan
 from tests.sim.one_machine import OneMachine
 
+pytestmark = pytest.mark.slow
+
 MINUTE_MS = 60_000
 T0 = 1_704_067_200_000
 WINDOW = sf.Tumbling(timedelta(minutes=1), grace=timedelta(seconds=10))

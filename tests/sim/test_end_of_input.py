@@ -13,6 +13,8 @@ from stateflow.operators.steps.timers import TIMERS_PER_TURN
 from stateflow.runtime.worker.lag import source_ends
 from stateflow.testing import TestDriver
 
+pytestmark = pytest.mark.slow
+
 T0 = 1_704_067_200_000
 MINUTE = 60_000
 

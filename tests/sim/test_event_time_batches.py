@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 import stateflow as sf
 from stateflow.testing import TestDriver
 
+pytestmark = pytest.mark.slow
+
 T0, MINUTE_MS = 1_700_000_040_000, 60_000
 MINUTE = timedelta(minutes=1)
 

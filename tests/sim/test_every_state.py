@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -11,6 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from stateflow.lab.time.plays import killed_anywhere
 from stateflow.testing.driver import TestDriver
 from tests.sim.every_state import STATES, VERBS, Command, Model, every_state_app, send_in_order
+
+pytestmark = pytest.mark.slow
 
 KEYS = ["a", "b", "", "a\0"]
 NUMBERS = st.integers(-3, 3)

@@ -16,6 +16,8 @@ from stateflow.errors import GraphError, ProcessingError
 from stateflow.graphs.neighbourhoods import Found, answer_operator
 from stateflow.testing import TestDriver
 
+pytestmark = pytest.mark.slow
+
 T0 = 1_704_067_200_000
 WITHIN_MS = 4_000
 VERTICES = [f"v{number:02d}" for number in range(12)]

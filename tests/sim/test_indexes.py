@@ -31,6 +31,8 @@ from stateflow.store.memory import MemoryTaskStores
 from stateflow.store.rocks import RocksResources, RocksTaskStores
 from stateflow.testing.driver import TestDriver
 
+pytestmark = pytest.mark.slow
+
 
 @dataclass
 class User:

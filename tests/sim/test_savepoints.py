@@ -16,6 +16,8 @@ from stateflow.failpoints import handled
 from stateflow.savepoint import lookup as kept
 from tests.sim.savepoint_world import PARTITIONS, World
 
+pytestmark = pytest.mark.slow
+
 WORDS = b"to be or not to be that is the question whether tis nobler in the mind to suffer".split()
 
 

@@ -24,6 +24,8 @@ from stateflow.runtime.worker.worker import Worker
 from tests.sim.crashing import Crash, CrashPlan
 from tests.sim.one_machine import OneMachine
 
+pytestmark = pytest.mark.slow
+
 COMMIT_SECONDS = 1.0
 TURN_SECONDS = 0.1
 LOOP_MS = 5

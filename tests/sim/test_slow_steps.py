@@ -22,6 +22,8 @@ from tests.sim.counting import APP, OUTPUT, SOURCE, Rekey, number_of, topology
 from tests.sim.crashing import Crash, CrashPlan
 from tests.sim.one_machine import OneMachine
 
+pytestmark = pytest.mark.slow
+
 COMMIT_SECONDS = 1.0
 TURN_SECONDS = 0.1 + 0.01
 WORDS = [b"word-%d" % (index % 7) for index in range(2_000)]

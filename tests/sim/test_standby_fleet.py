@@ -14,6 +14,8 @@ from stateflow.record import Record
 from tests.sim.counting import OUTPUT, STORE, number_of
 from tests.sim.fleet import SESSION_MS, STEP_MS, Fleet, Node
 
+pytestmark = pytest.mark.slow
+
 WORDS = [b"word-%d" % (n * n % 61) for n in range(600)]
 STATEFUL = {f"number-{partition}" for partition in range(4)}
 

@@ -13,6 +13,8 @@ import stateflow as sf
 from stateflow.errors import GraphError, ProcessingError
 from stateflow.testing import TestDriver
 
+pytestmark = pytest.mark.slow
+
 T0 = 1_704_067_200_000
 
 

@@ -16,6 +16,8 @@ from stateflow.runtime.worker.worker import Worker
 from tests.sim.crashing import Crash, CrashPlan
 from tests.sim.one_machine import OneMachine
 
+pytestmark = pytest.mark.slow
+
 SECOND_MS = 1_000
 LATER_MS = 100_000
 TIMERS = 40

@@ -29,6 +29,8 @@ from tests.sim.crashing import Crash
 from tests.sim.imaged import Machine
 from tests.sim.test_worker_trim import CHANGELOGS, MORE, logs, trimmed
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:

@@ -17,6 +17,8 @@ from tests.sim.crashing import Crash, CrashPlan
 from tests.sim.one_machine import OneMachine
 from tests.sim.test_every_window import KIND, WINDOWS, app_of, newest, rows_of, straight
 
+pytestmark = pytest.mark.slow
+
 T0 = 1_704_067_200_000
 TICK_MS = 300
 TICK = timedelta(milliseconds=TICK_MS)

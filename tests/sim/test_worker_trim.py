@@ -27,6 +27,8 @@ from tests.sim.counting import APP, STORE
 from tests.sim.crashing import Crash
 from tests.sim.imaged import TASKS, WORDS, Machine
 
+pytestmark = pytest.mark.slow
+
 TOPIC = f"{APP}-{STORE}-changelog"
 CHANGELOGS = [TopicPartition(TOPIC, number) for number in range(2)]
 MORE = b"whether tis nobler in the mind to suffer".split()

@@ -25,6 +25,8 @@ from stateflow.spark.epoch import EpochRange, EpochResult, run_epoch
 from stateflow.spark.ranges import RangeOptions, RangePlanner, TaskInputs
 from stateflow.store.rocks import RocksResources
 
+pytestmark = pytest.mark.slow
+
 PARTITIONS = 3
 TOPOLOGY = topology("words")
 

@@ -20,6 +20,8 @@ from stateflow.spark.epoch import EpochRange, EpochResult, run_epoch
 from stateflow.store.rocks import RocksResources
 from tests.spark.test_epoch import TOPOLOGY, Killed, Query
 
+pytestmark = pytest.mark.slow
+
 EACH_MS = 20
 COMMIT_SECONDS = 1.0
 LINES = 400

@@ -27,6 +27,8 @@ from stateflow.log.base import TopicSpec
 from stateflow.log.memory import MemoryCluster
 from stateflow.record import TopicPartition
 
+pytestmark = pytest.mark.slow
+
 STORES = ("a", "b")
 CHANGELOGS = {store: TopicPartition(f"app-{store}-changelog", 0) for store in STORES}
 CONFIG = {"cleanup.policy": "compact,delete"}

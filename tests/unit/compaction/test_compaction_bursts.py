@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from stateflow.compaction.advice.objective import Objective
 from stateflow.compaction.advice.recommend import recommend
 from stateflow.compaction.model.workload import Bursts, RestoreRate
 from stateflow.compaction.sensing.bursts import LogSpan, find_bursts
 from stateflow.compaction.sensing.measurement import Measurement
 from stateflow.compaction.settings.topic_settings import CleanerSettings, Policy
+
+pytestmark = pytest.mark.slow
 
 MINUTE_MS = 60_000
 WINDOWS = [at for minute in range(5) for at in [minute * MINUTE_MS] * 3000]

@@ -30,6 +30,8 @@ from stateflow.store.base import StorePosition
 from stateflow.store.resources import RocksResources
 from stateflow.store.rocks import RocksTaskStores
 
+pytestmark = pytest.mark.slow
+
 CLOCK = SystemClock()
 SMALL = RecoverSettings(slots_min=50, bytes_max=20_000)
 Content = dict[str, tuple[StorePosition | None, list[tuple[bytes, bytes]]]]

@@ -19,6 +19,8 @@ from stateflow.store.dirty import DirtyStore
 from stateflow.store.memory import MemoryReader
 from stateflow.store.tallied import TalliedStore, counted_in_place_of
 
+pytestmark = pytest.mark.slow
+
 native = pytest.mark.skipif(core() is None, reason="the native core is not in use")
 
 KEYS = st.one_of(
