@@ -77,8 +77,21 @@ def _ask(
     case: Case, expected: Expected, asked: Computation, streams: KafkaStreams, report: TimeReport
 ) -> None:
     found = streams.results(asked, taken(case.rows, asked))
+    if asked.kind == "sliding":
+        # Where a window begins just after one record and ends with another, it is told as that of both.
+        found, expected = (
+            _without_repeats(found),
+            expected._replace(sequences=_without_repeats(expected.sequences)),
+        )
     # Kafka Streams passes on every update, as the oracle does; so the sequences must be the same in full.
     _note(case, "Kafka Streams", expected._replace(rule="each"), found, report)
+
+
+def _without_repeats(sequences: Sequences) -> Sequences:
+    return {
+        place: [result for at, result in enumerate(results) if at == 0 or result != results[at - 1]]
+        for place, results in sequences.items()
+    }
 
 
 def _play(case: Case, play: Play, expected: Sequence[Expected], report: TimeReport) -> None:

@@ -106,6 +106,14 @@ def test_a_session_takes_what_comes_exactly_a_gap_later_and_is_as_far_behind_as_
     assert told(sf.Session(span(10), grace=span(6)), rows, key=sf.SessionKey(sf.String)) == sessions
 
 
+def test_a_sliding_window_that_begins_after_one_record_and_ends_with_another_is_one() -> None:
+    """The early record comes last: the window just after it, from 1 to 11, is there already, and holds all three."""
+    rows = [("a", 1, 2), ("a", 2, 9), ("a", 4, 11), ("a", 8, 0)]
+    found = told(sf.Sliding(span(10), grace=span(100)), rows, emit="on_update")
+    assert [value for _, start_ms, _, value in found if start_ms == 1] == [7]
+    assert ("a", -10, 0, 8) in found
+
+
 def test_a_sliding_window_is_there_for_each_set_of_records() -> None:
     rows = [("a", 1, 0), ("a", 2, 6), ("a", 4, 11)]
     assert told(sf.Sliding(span(10)), rows) == [
