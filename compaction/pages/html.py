@@ -5,6 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
+from stateflow.compaction.pages.style import STYLE
+
+
+def page(title: str, body: str) -> str:
+    """A whole page, its style in it."""
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)}</title><style>{STYLE}</style></head><body><main>{body}</main></body></html>"
+    )
+
 
 def percent(share: float | None) -> str:
     """A share of a core, or a dash."""

@@ -8,9 +8,8 @@ from html import escape
 
 from stateflow.compaction.advice.recommendation import Outcome, Recommendation
 from stateflow.compaction.pages.charts import Axis, Mark, Series, line_chart, scatter, span
-from stateflow.compaction.pages.html import figure, table
+from stateflow.compaction.pages.html import figure, page, table
 from stateflow.compaction.pages.saw_tooth import saw_tooth_chart
-from stateflow.compaction.pages.style import STYLE
 from stateflow.compaction.sensing.effect import cautions
 from stateflow.compaction.sensing.measurement import Measurement
 from stateflow.compaction.settings.units import cores, duration, size, with_unit
@@ -21,11 +20,7 @@ _MB = 1e6
 def topic_page(topics: Iterable[tuple[Measurement, Recommendation]]) -> str:
     """The page: a section per topic."""
     body = "".join(_section(measurement, found) for measurement, found in topics)
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>Compaction</title><style>{STYLE}</style></head><body><main>{body}</main></body></html>"
-    )
+    return page("Compaction", body)
 
 
 def _section(measurement: Measurement, found: Recommendation) -> str:

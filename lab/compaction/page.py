@@ -8,8 +8,7 @@ from html import escape
 from stateflow.compaction.model.closed_form import predict
 from stateflow.compaction.model.workload import Workload
 from stateflow.compaction.pages.charts import Axis, Mark, Series, line_chart, scatter, span
-from stateflow.compaction.pages.html import figure, percent, table
-from stateflow.compaction.pages.style import STYLE
+from stateflow.compaction.pages.html import figure, page, percent, table
 from stateflow.compaction.settings.topic_settings import Policy
 from stateflow.lab.compaction.result import CellFigures, LoopFigures, Study, mean_abs
 from stateflow.lab.compaction.stock_page import stock_section
@@ -32,12 +31,7 @@ def study_page(study: Study) -> str:
             _method(study),
         ]
     )
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        "<title>Restore time against log compaction</title>"
-        f"<style>{STYLE}</style></head><body><main>{body}</main></body></html>"
-    )
+    return page("Restore time against log compaction", body)
 
 
 def _headline(study: Study) -> str:

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 
-from stateflow.errors import StateflowError
+from stateflow.lab.following import TopicFollower
 from stateflow.lab.linear_road.oracle import BALANCE, Answer
 from stateflow.log.base import Cluster
-from stateflow.record import TopicPartition
+from stateflow.record import RecordBatch
 
 OLDER_BALANCE = 5
 _EMIT_FIELD = {0: 3}
 _EMIT_FIELD_OTHERS = 2
 _TIME_FIELD = {0: 2}
-_POLL_SECONDS, _POLL_RECORDS = 0.05, 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,36 +74,18 @@ def _question(answer: Answer) -> tuple[int, int]:
     return answer[1], answer[3]
 
 
-class Collector(threading.Thread):
+class Collector(TopicFollower):
     """Reads committed answers as they come, each with the moment at which it was there. ``close`` ends it."""
 
     def __init__(self, cluster: Cluster, topic: str, partitions: int) -> None:
-        super().__init__(name="answers", daemon=True)
-        self._cluster = cluster
-        self._from = {TopicPartition(topic, number): 0 for number in range(partitions)}
-        self._done = threading.Event()
-        self._failure: StateflowError | None = None
+        super().__init__(cluster, topic, partitions)
         self.answers: list[tuple[float, Answer]] = []
         """Moment on the monotonic clock and answer, in the order of arrival."""
 
-    def run(self) -> None:
-        """Read until it is closed."""
-        try:
-            with closing(self._cluster.reader()) as reader:
-                reader.assign(self._from)
-                while not self._done.is_set():
-                    for batch in reader.read(_POLL_RECORDS, _POLL_SECONDS):
-                        now = time.monotonic()
-                        self.answers += [(now, parsed((value or b"").decode())) for value in batch.values]
-        except StateflowError as failure:
-            self._failure = failure
-
-    def close(self) -> None:
-        """Stop reading; raises what reading failed with."""
-        self._done.set()
-        self.join()
-        if self._failure is not None:
-            raise self._failure
+    def take(self, batch: RecordBatch) -> None:
+        """Parse and keep them."""
+        now = time.monotonic()
+        self.answers += [(now, parsed((value or b"").decode())) for value in batch.values]
 
 
 def percentile(values: Sequence[float], percent: float) -> float:

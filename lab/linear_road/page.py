@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from html import escape
 
 from stateflow.compaction.pages.charts import Axis, Series, line_chart, span
-from stateflow.compaction.pages.html import figure, percent, table
-from stateflow.compaction.pages.style import STYLE
+from stateflow.compaction.pages.html import figure, page, percent, table
 from stateflow.lab.linear_road.study import LATENCY_SECONDS_MAX, DriveResult, rated
 
 _SHOWN = ((50, "half of the answers within"), (95, "95 % within"), (99, "99 % within"), (100, "all within"))
@@ -19,11 +18,7 @@ def road_page(results: Sequence[DriveResult]) -> str:
     rating = f"Rating: {held.drive.expressways:g}." if held else "No load was answered in time."
     told = f"<p>{rating} All answers right, the slowest within {LATENCY_SECONDS_MAX:g} s, counts.</p>"
     body = "<h1>Linear Road</h1>" + told + _runs(results) + "".join(map(_chart, results))
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>Linear Road</title><style>{STYLE}</style></head><body><main>{body}</main></body></html>"
-    )
+    return page("Linear Road", body)
 
 
 def _runs(results: Sequence[DriveResult]) -> str:

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from html import escape
 
 from stateflow.compaction.pages.charts import Axis, Series, line_chart, span
-from stateflow.compaction.pages.html import figure, table
-from stateflow.compaction.pages.style import STYLE
+from stateflow.compaction.pages.html import figure, page, table
 from stateflow.lab.recovery.failures import FailureResult
 from stateflow.lab.recovery.study import RecoveryFindings
 
@@ -32,11 +31,7 @@ def recovery_page(found: RecoveryFindings) -> str:
         "<h2>What keeping state costs while nothing fails</h2>",
         _overhead(found),
     ]
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>Recovery</title><style>{STYLE}</style></head><body><main>{''.join(parts)}</main></body></html>"
-    )
+    return page("Recovery", "".join(parts))
 
 
 def _failures(results: Sequence[FailureResult]) -> str:

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stateflow.catalog.control import ControlTopic
-from stateflow.errors import StateflowError
 from stateflow.lab.endurance.watching import family
+from stateflow.lab.following import TopicFollower
 from stateflow.lab.linear_road.site import cpu_seconds
 from stateflow.lab.recovery.word_count import (
     APP_VARIABLE,
@@ -29,7 +29,7 @@ from stateflow.lab.recovery.word_count import (
     counts_topic,
 )
 from stateflow.log.base import Cluster, TopicSpec, Writer
-from stateflow.record import RecordBatch, TopicPartition
+from stateflow.record import RecordBatch
 from stateflow.runtime.worker.lag import application_lag
 
 PARTITIONS = 2
@@ -39,7 +39,6 @@ _TARGET = "stateflow.lab.recovery.word_count:app"
 _RUNNING = "is running from"
 _START_SECONDS_MAX, _STOP_SECONDS = 120.0, 60.0
 _TICK_SECONDS = 0.05
-_POLL_RECORDS, _POLL_SECONDS = 50_000, 0.05
 
 Counts = Counter[tuple[str, int]]
 """Word and start of the window, ms → how often."""
@@ -222,15 +221,11 @@ def count_words(counts: Counts, lines: list[str], at_ms: int) -> None:
     counts.update((word, start_ms) for line in lines for word in line.split())
 
 
-class Told(threading.Thread):
+class Told(TopicFollower):
     """Reads the committed counts as they come: the newest of each window, and how far they are behind the feed."""
 
     def __init__(self, cluster: Cluster, app: str, sent: Callable[[], int]) -> None:
-        super().__init__(name="told", daemon=True)
-        self._cluster = cluster
-        self._from = {TopicPartition(counts_topic(app), number): 0 for number in range(PARTITIONS)}
-        self._done = threading.Event()
-        self._failure: StateflowError | None = None
+        super().__init__(cluster, counts_topic(app), PARTITIONS)
         self._sent = sent
         """How many words the application was given so far."""
         self._newest: Counts = Counter()
@@ -240,34 +235,17 @@ class Told(threading.Thread):
         self.behind: list[tuple[float, int]] = []
         """Of each read: the moment on the monotonic clock, and how many words were sent that are not counted yet."""
 
-    def run(self) -> None:
-        """Read until it is closed."""
-        try:
-            with closing(self._cluster.reader()) as reader:
-                reader.assign(self._from)
-                while not self._done.is_set():
-                    for batch in reader.read(_POLL_RECORDS, _POLL_SECONDS):
-                        self._take(batch)
-                        self.behind.append((time.monotonic(), self._sent() - self._words))
-        except StateflowError as failure:
-            self._failure = failure
-
-    def _take(self, batch: RecordBatch) -> None:
+    def take(self, batch: RecordBatch) -> None:
+        """Keep the newest of each window, and note how far they are behind."""
         with self._lock:
             for key, value in zip(batch.keys, batch.values, strict=True):
                 told, count = counts_key().decode(key or b""), int.from_bytes(value or b"", "big")
                 self._words += count - self._newest[told.key, told.start_ms]
                 self._newest[told.key, told.start_ms] = count
+        self.behind.append((time.monotonic(), self._sent() - self._words))
 
     def wrong(self, expected: Counts) -> int:
         """How many windows have another count than they should have so far."""
         with self._lock:
             keys = self._newest.keys() | expected.keys()
             return sum(self._newest[key] != expected[key] for key in keys)
-
-    def close(self) -> None:
-        """Stop reading; raises what reading failed with."""
-        self._done.set()
-        self.join()
-        if self._failure is not None:
-            raise self._failure
