@@ -17,7 +17,7 @@ from pathlib import Path
 from stateflow.catalog.control import ControlTopic
 from stateflow.connectors.broker import EmbeddedKafka
 from stateflow.errors import StillRunning
-from stateflow.lab.endurance.watching import family
+from stateflow.lab.endurance.watching import cpu_seconds, family
 from stateflow.lab.linear_road.generator import Record
 from stateflow.log.base import Cluster, TopicSpec, Writer
 from stateflow.log.kafka import connect
@@ -204,15 +204,6 @@ def _send_unanswered(writer: Writer, second: int) -> None:
     for partition in range(PARTITIONS):
         writer.send(INPUT, None, line, partition=partition, timestamp_ms=int(time.time() * 1_000))
     writer.flush()
-
-
-def cpu_seconds(pid: int) -> float:
-    """CPU of a process and its ended children (Linux); 0 for one that is gone."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return 0.0
-    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager

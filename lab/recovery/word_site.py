@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stateflow.catalog.control import ControlTopic
-from stateflow.lab.endurance.watching import family
+from stateflow.lab.endurance.watching import cpu_seconds, family
 from stateflow.lab.following import TopicFollower
-from stateflow.lab.linear_road.site import cpu_seconds
 from stateflow.lab.recovery.word_count import (
     APP_VARIABLE,
     LINES_VARIABLE,

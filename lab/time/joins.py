@@ -12,7 +12,6 @@ grace).
 
 from __future__ import annotations
 
-import logging
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import stateflow as sf
+from stateflow.lab.quiet import quiet
 from stateflow.lab.time.logs import END_KEY, UNIT_MS
 from stateflow.lab.time.report import TimeReport
 from stateflow.lab.time.streams import KafkaStreams
@@ -144,14 +144,10 @@ def _random_records(rng: random.Random, sides: Sides) -> tuple[Sent, ...]:
 def run_joins(seed: int, numbers: Sequence[int], streams: KafkaStreams | None) -> TimeReport:
     """The cases of these numbers, asked and played; none without Kafka Streams, which alone knows the answers."""
     report = TimeReport()
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)  # thousands of restarts, and late records without number
-    try:
+    with quiet():
         for number in numbers:
             if streams is not None:
                 _compare(join_case(seed, number), number, streams, report)
-    finally:
-        logging.disable(before)
     return report
 
 

@@ -6,11 +6,11 @@ so that all three agree where nothing differs.
 
 from __future__ import annotations
 
-import logging
 import random
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from stateflow.lab.quiet import quiet
 from stateflow.lab.time.logs import Row, random_log
 from stateflow.lab.time.oracle import Computation, Place, Sequences, taken
 from stateflow.lab.time.plays import Play, Player, random_play
@@ -47,13 +47,9 @@ def case_of(seed: int, number: int) -> Case:
 def run_cases(seed: int, numbers: Sequence[int], streams: KafkaStreams | None) -> TimeReport:
     """Let these cases happen; without ``streams`` they are compared with the oracle alone."""
     report = TimeReport()
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)  # thousands of restarts, and late records without number
-    try:
+    with quiet():
         for number in numbers:
             run_case(case_of(seed, number), streams, report)
-    finally:
-        logging.disable(before)
     return report
 
 

@@ -16,7 +16,8 @@ from stateflow.catalog.model import FORMAT_SHARED_WRITERS, Guarantee
 from stateflow.checkpoint.tails import read_tails
 from stateflow.errors import BrokerRefused, ProducerFenced, StateflowError, TransactionAborted
 from stateflow.lab.faults.simulation.history import generate
-from stateflow.lab.faults.simulation.simulate import quiet, run
+from stateflow.lab.faults.simulation.simulate import run
+from stateflow.lab.quiet import quiet
 from stateflow.log.base import Appended, GroupMetadata
 from stateflow.log.forwarding import ForwardingWriter
 from stateflow.log.memory import MemoryWriter

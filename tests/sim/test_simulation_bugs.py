@@ -7,7 +7,8 @@ import pytest
 from stateflow.checkpoint import planner
 from stateflow.lab.faults.planted.bugs import BUGS, PlantedBug, bug_named, hunt, planted
 from stateflow.lab.faults.simulation.history import generate
-from stateflow.lab.faults.simulation.simulate import quiet, replay, run
+from stateflow.lab.faults.simulation.simulate import replay, run
+from stateflow.lab.quiet import quiet
 
 pytestmark = pytest.mark.slow
 

@@ -17,7 +17,8 @@ from typing import Any
 from stateflow.catalog.model import Guarantee
 from stateflow.lab.faults.planted import planting, planting_time, planting_writers
 from stateflow.lab.faults.simulation.history import History, Profile, generate
-from stateflow.lab.faults.simulation.simulate import process_pool, quiet, run
+from stateflow.lab.faults.simulation.simulate import process_pool, run
+from stateflow.lab.quiet import quiet
 
 SEEDS_MAX = 400
 """A bug that so many seeds do not find was missed."""

@@ -7,7 +7,6 @@ what failed as small as it can be.
 from __future__ import annotations
 
 import hashlib
-import logging
 import multiprocessing
 import time
 from collections import Counter
@@ -29,6 +28,7 @@ from stateflow.lab.faults.simulation.verb_checks import examine_verb
 from stateflow.lab.faults.simulation.verbs import verb_history
 from stateflow.lab.faults.simulation.window_checks import examine_minutes
 from stateflow.lab.faults.simulation.world import World
+from stateflow.lab.quiet import quiet
 from stateflow.operators.steps import timers as timing
 from stateflow.scale.processes import end_with_parent
 
@@ -294,14 +294,3 @@ def shortened(ended: Ended) -> Ended:
 
 def _without(steps: Sequence[Step], index: int) -> tuple[Step, ...]:
     return (*steps[:index], *steps[index + 1 :])
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Thousands of restarts would fill any log; what happened is in the history's lines."""
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logging.disable(before)
