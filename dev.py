@@ -142,16 +142,22 @@ def ensure_environment() -> int:
     installer = _installer()
     if installer is None:
         return _fail("neither pip nor uv was found", "install pip for this Python (Debian: python3-pip)")
-    for arguments in (
-        ["--require-hashes", "-r", str(LOCK)],
-        ["--no-deps", "--no-build-isolation", *EDITABLE, "-e", str(ROOT)],  # its build backend is in the lock
-    ):
-        if code := _call([*installer, *arguments]):
-            return _fail("the packages could not be installed", "read the installer's message above", code)
+    core = threading.Thread(target=ensure_core, name="native core")  # beside the packages: it needs none of them
+    core.start()
+    code = _install(installer)
+    core.join()
+    if code:
+        return _fail("the packages could not be installed", "read the installer's message above", code)
     STAMP.write_text(wanted)
-    ensure_core()
     print(f"dev.py: .venv is ready after {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
     return 0
+
+
+def _install(installer: list[str]) -> int:
+    """Install what the lock says, then the checkout itself; returns 0, or the installer's exit code."""
+    packages = ["--require-hashes", "-r", str(LOCK)]
+    checkout = ["--no-deps", "--no-build-isolation", *EDITABLE, "-e", str(ROOT)]  # its build backend is in the lock
+    return _call([*installer, *packages]) or _call([*installer, *checkout])
 
 
 def ensure_core() -> None:

@@ -12,10 +12,25 @@ from stateflow.lab.quiet import quiet
 
 pytestmark = pytest.mark.slow
 
+FOUND_BY = {
+    "position_apart": 27561,
+    "iterator_status_ignored": 1941,
+    "flush_before_commit": 3353,
+    "unflushed_records": 6508,
+    "key_misrouted": 7161,
+    "idle_for_ever": 7474,
+    "event_time_forgotten": 1068,
+    "claims_ignored": 3304,
+    "claimed_in_passing": 3304,
+}
+"""Seeds to begin with, for bugs that the first ones do not show: those that the hunt from 0 ended at.
+Where one has lost its effect, because the simulation draws something else now, the hunt goes on behind it.
+"""
+
 
 @pytest.mark.parametrize("bug", BUGS, ids=[bug.name for bug in BUGS])
 def test_a_planted_bug_is_caught(bug: PlantedBug) -> None:
-    catch = hunt(bug)
+    catch = hunt(bug, seed_first=FOUND_BY.get(bug.name, 0))
     assert catch.caught, f"{bug.name} was not found in {catch.seeds_tried} seeds"
     assert catch.seed is not None
     with quiet():

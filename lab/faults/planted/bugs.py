@@ -259,11 +259,11 @@ BUGS: tuple[PlantedBug, ...] = (
 )
 
 
-def hunt(bug: PlantedBug, seeds_max: int = SEEDS_MAX) -> Catch:
-    """Run seeds with the bug in place, from 0 on, until one finds it."""
+def hunt(bug: PlantedBug, seeds_max: int = SEEDS_MAX, *, seed_first: int = 0) -> Catch:
+    """Run seeds with the bug in place, from ``seed_first`` on, until one finds it."""
     started = time.monotonic()
     with planted(bug), quiet():
-        histories = (generate(seed, bug.profile) for seed in itertools.count())
+        histories = (generate(seed, bug.profile) for seed in itertools.count(seed_first))
         fitting = (history for history in histories if bug.fits(history))
         for tried, history in enumerate(itertools.islice(fitting, seeds_max), start=1):
             findings = run(history).findings
