@@ -11,6 +11,7 @@ import time
 import uuid
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,7 @@ class WordCount:
         direct.create([TopicSpec(self.words.name, PARTITIONS), TopicSpec(self.counts.name, PARTITIONS)])
         self.disks: dict[str, MemoryTaskStores] = {}
         self.fed: Counter[str] = Counter()
+        self.workers: list[Worker] = []
         self.wiring = prepare(direct, self.app.topology(), "exactly-once", PARTITIONS, SystemClock())
 
     def feed(self, words: list[str]) -> None:
@@ -87,7 +89,13 @@ class WordCount:
             member="w0",
             commit_mode="paranoid" if self.paranoid else "standard",
         )
-        return Worker(self.cluster, self.wiring, self._stores, settings, SystemClock())
+        self.workers.append(Worker(self.cluster, self.wiring, self._stores, settings, SystemClock()))
+        return self.workers[-1]
+
+    def close(self) -> None:
+        """Let go of the clients of workers that died: those of a dead process would be gone, too."""
+        for worker in self.workers:
+            worker.close()
 
     def _stores(self, wiring: TaskWiring, _cancelled: Callable[[], bool]) -> MemoryTaskStores:
         stores = [store.name for store in wiring.stage.stores]
@@ -220,6 +228,17 @@ def behind(proxy: KafkaProxy) -> Iterator[KafkaCluster]:
     cluster.close()
 
 
+@pytest.fixture
+def word_count(behind: KafkaCluster, direct: KafkaCluster) -> Iterator[Callable[..., WordCount]]:
+    """Makes the application; what its workers hold is let go of at the end."""
+    with ExitStack() as made:
+
+        def make(*, paranoid: bool = False) -> WordCount:
+            return made.enter_context(closing(WordCount(behind, direct, paranoid=paranoid)))
+
+        yield make
+
+
 def test_a_writer_sends_nothing_after_a_retried_end(
     proxy: KafkaProxy, direct: KafkaCluster, behind: KafkaCluster
 ) -> None:
@@ -267,10 +286,10 @@ def test_ordinary_commits_go_through_one_after_another(proxy: KafkaProxy, behind
 
 @pytest.mark.parametrize("action", [Action.HOLD_AND_CUT, Action.LOSE_ANSWER])
 def test_late_ends_of_a_worker_are_harmless(
-    action: Action, proxy: KafkaProxy, direct: KafkaCluster, behind: KafkaCluster
+    action: Action, proxy: KafkaProxy, word_count: Callable[..., WordCount]
 ) -> None:
     """Commit after commit is spoilt, whichever task's it is; each late request arrives between two steps."""
-    count = WordCount(behind, direct)
+    count = word_count()
     armed: list[Caught] = [proxy.arm(Fault(action))]
     delivered: list[int] = []
 
@@ -294,10 +313,10 @@ def test_late_ends_of_a_worker_are_harmless(
 
 @pytest.mark.parametrize("stage", [0, 1], ids=["re-key", "count"])
 def test_a_late_end_never_meets_records_of_the_next_transaction(
-    stage: int, proxy: KafkaProxy, direct: KafkaCluster, behind: KafkaCluster
+    stage: int, proxy: KafkaProxy, word_count: Callable[..., WordCount], behind: KafkaCluster
 ) -> None:
     """The worst moment: outputs and changes are sent, their commit record and offsets are not; and then it dies."""
-    count = WordCount(behind, direct)
+    count = word_count()
     chosen = next(t for t in count.wiring.tasks() if t.stage is count.wiring.topology.stages[stage])
     caught = proxy.arm(Fault(Action.HOLD_AND_CUT, transactional_id=chosen.transactional_id))
     arrived: list[int] = []
@@ -332,12 +351,12 @@ def test_a_commit_torn_by_a_repeated_end_leaves_the_state_right(
     at_flush: int,
     dies: bool,
     proxy: KafkaProxy,
-    direct: KafkaCluster,
+    word_count: Callable[..., WordCount],
     behind: KafkaCluster,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The first defence cannot see who else repeats a request: the commit records keep the state right."""
-    count = WordCount(behind, direct)
+    count = word_count()
     stage = next(iter(count.wiring.catalog.stores.values())).stage
     chosen = next(wiring for wiring in count.wiring.tasks() if wiring.stage.name == stage)
     repeated = proxy.arm(Fault(Action.DUPLICATE, transactional_id=chosen.transactional_id))
@@ -373,10 +392,10 @@ def test_a_commit_torn_by_a_repeated_end_leaves_the_state_right(
 
 @pytest.mark.parametrize("stage", [0, 1], ids=["re-key", "count"])
 def test_paranoid_workers_do_not_mind_repeated_ends(
-    stage: int, proxy: KafkaProxy, direct: KafkaCluster, behind: KafkaCluster
+    stage: int, proxy: KafkaProxy, word_count: Callable[..., WordCount], behind: KafkaCluster
 ) -> None:
     """Outputs too: the repeated request is refused, as its producer epoch is over."""
-    count = WordCount(behind, direct, paranoid=True)
+    count = word_count(paranoid=True)
     chosen = next(t for t in count.wiring.tasks() if t.stage is count.wiring.topology.stages[stage])
     repeated = proxy.arm(Fault(Action.DUPLICATE, transactional_id=chosen.transactional_id))
     answers: list[int] = []

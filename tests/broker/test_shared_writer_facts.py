@@ -18,6 +18,7 @@ from stateflow.log.kafka import KafkaCluster, KafkaOptions
 from stateflow.log.reading import read_range
 from stateflow.record import TopicPartition
 from stateflow.testing.broker import TestBroker
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -73,8 +74,11 @@ def test_a_stale_generation_is_refused_and_a_transaction_without_offsets_is_not(
     put(other, changelog, b"nobody asked")
     other.commit()
     other.close()
-    ends = cluster.ranges([changelog])[changelog]
-    assert ends == cluster.ranges([changelog], stable=False)[changelog]
+
+    def is_decided() -> bool:
+        return cluster.ranges([changelog]) == cluster.ranges([changelog], stable=False)
+
+    wait_until(is_decided, "the marker, which follows the answer")
     assert visible(cluster, changelog) == [b"nobody asked"]
     second.close()
     first.close()
