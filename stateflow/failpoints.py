@@ -117,20 +117,20 @@ POINTS: Mapping[str, str] = {
     # consumed records are dropped from repartition topics
     "purge.before": "records behind the committed offset are about to be dropped",
     "purge.after": "they are dropped",
-    # a task has part in a cut through the application
-    "cut.before_place": "a task knows of a cut, or met a record behind it",
-    "cut.after_place": "its place is committed, the state is not copied",
-    "cut.after_checkpoint": "a checkpoint of the state is on the local disk",
-    "cut.before_part": "its image is published, its part is not",
-    "cut.after_part": "its part is published",
+    # a task has part in a savepoint of the running application
+    "barrier.before_commit": "a task knows of a barrier, or met a record behind it",
+    "barrier.after_commit": "its barrier point is committed, the state is not copied",
+    "barrier.after_checkpoint": "a checkpoint of the state is on the local disk",
+    "barrier.before_part": "its image is published, its part is not",
+    "barrier.after_part": "its part is published",
     # a savepoint is made of the parts
     "savepoint.before_open": "nothing is asked for yet",
-    "savepoint.after_open": "the cut is open",
+    "savepoint.after_open": "the barrier is open",
     "savepoint.after_parts": "all parts are there, input in flight is not collected",
     "savepoint.after_queue": "the records in flight of one partition are stored",
     "savepoint.before_manifest": "everything is there, no manifest names it",
     "savepoint.after_manifest": "the savepoint is whole, and not listed",
-    "savepoint.after_list": "it is listed, the cut is over",
+    "savepoint.after_list": "it is listed, the barrier is complete",
     # an application is restored from a savepoint
     "refill.after_generation": "the generation is being prepared, its topics are not there",
     "refill.after_topics": "its topics are there and empty",

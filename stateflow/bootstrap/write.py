@@ -39,12 +39,12 @@ from stateflow.errors import ConfigError, SavepointFailed
 from stateflow.log.base import Cluster
 from stateflow.log.client_file import BROKERS, client_settings
 from stateflow.memory import memory_shares
-from stateflow.runtime.snapshots.cuts import saved_task
+from stateflow.runtime.snapshots.savepoint_participant import saved_task
 
 _ROWS_PER_BATCH = 10_000
 _GRACE_MS = 3_600_000
 _NUMBER_MIN = 1_000_000_000_000
-"""Runs are numbered by their time, ms; the cuts of a running application count from 0."""
+"""Runs are numbered by their time, ms; the barriers of a running application count from 1."""
 _HELD_BYTES_MAX = memory_shares().restore_bytes_each(1) // 2
 """Of all tasks together, before they write runs."""
 

@@ -26,7 +26,7 @@ from stateflow.log.base import Cluster
 from stateflow.log.reading import read_range
 from stateflow.log.stable_ranges import stable_ranges
 from stateflow.record import OffsetRange, RecordBatch
-from stateflow.runtime.snapshots.cuts import abort_cut
+from stateflow.runtime.snapshots.savepoint_participant import abort_savepoint
 from stateflow.scale.absorb import (
     Absorption,
     MergeJob,
@@ -142,7 +142,7 @@ def start(
         cluster, app
     )  # again: a worker may have joined before it could see the new generation
     fence_tasks(cluster, catalog)
-    abort_cut(ControlTopic(cluster, app), None, "the number of partitions was changed")
+    abort_savepoint(ControlTopic(cluster, app), None, "the number of partitions was changed")
     refuse_torn_commits(cluster, catalog)  # again: now the answer is final
     refuse_pending_replays(cluster, catalog)
 

@@ -101,7 +101,7 @@ def run_epoch(
     cluster.fit_batches(wiring.written_topics)
     opened = Opener(cluster, open_stores, settings, clock).open(wiring, lambda: False)
     task, group = opened.task, MemberlessGroup(cluster, wiring.group)
-    task.leave_cut()  # the query aborted any cut when it began
+    task.leave_barrier()  # the query aborted any savepoint when it began
     try:
         silent = [source for source in todo.idle if opened.starts[source] >= todo.targets[source]]
         for source in silent:  # before the records of the others: they need not wait

@@ -29,7 +29,7 @@ from stateflow.partitioner import partition_of
 from stateflow.record import Record
 from stateflow.runtime.opening.inline import InlineExecutor
 from stateflow.runtime.settings import WorkerSettings
-from stateflow.runtime.snapshots.cuts import Cuts
+from stateflow.runtime.snapshots.savepoint_participant import SavepointParticipant
 from stateflow.runtime.task.task import Task
 from stateflow.runtime.task.wiring import TaskWiring, Wiring
 from stateflow.runtime.worker.lag import is_drained, source_ends
@@ -342,7 +342,7 @@ class TestDriver:
         )
         if self._poll_records is not None:
             settings = replace(settings, poll_records_max=self._poll_records)
-        cuts = Cuts(
+        savepoints = SavepointParticipant(
             self.cluster,
             self._topology.app,
             self.clock,
@@ -351,7 +351,9 @@ class TestDriver:
             poll_seconds=0,
             uploads=InlineExecutor(),
         )
-        return wiring, Worker(self.cluster, wiring, self._open_stores, settings, self.clock, cuts=cuts)
+        return wiring, Worker(
+            self.cluster, wiring, self._open_stores, settings, self.clock, savepoints=savepoints
+        )
 
     def _open_stores(self, wiring: TaskWiring, _cancelled: Callable[[], bool]) -> MemoryTaskStores:
         place = (wiring.generation, wiring.id)

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 from stateflow.catalog.model import StoreEntry
-from stateflow.changelog.cut import mark_header
+from stateflow.changelog.barrier_id import barrier_header
 from stateflow.changelog.event_time import UNKNOWN_MS
 from stateflow.changelog.eventual import Eventual, EventualChangelog
 from stateflow.changelog.position import Moment
@@ -67,8 +67,8 @@ class TaskContext:
         self.is_muted = False
         """While input is replayed to compute state again: its outputs and counts were given before."""
         self.eventual_changelogs: dict[str, EventualChangelog] = {}
-        self.cut_number: int | None = None
-        """The cut behind which everything is that is re-keyed now."""
+        self.barrier_id: int | None = None
+        """The id of the barrier behind which everything is that is re-keyed now."""
         self._wiring = wiring
         self._ports = {
             source.topic: port.name for source, port in zip(wiring.inputs, wiring.ports, strict=True)
@@ -227,8 +227,8 @@ class TaskContext:
     def _all_headers(
         self, timestamps_ms: Sequence[int], marks_ms: Sequence[int] | None, headers: Sequence[Headers]
     ) -> Sequence[Headers]:
-        """The cut that records are behind, how far event time had come with them, and what they bring."""
-        of_all = () if self.cut_number is None else mark_header(self.cut_number)
+        """The barrier that records are behind, how far event time had come with them, and what they bring."""
+        of_all = () if self.barrier_id is None else barrier_header(self.barrier_id)
         if marks_ms is None:
             if headers:
                 return [(*of_all, *brought) for brought in headers] if of_all else headers
