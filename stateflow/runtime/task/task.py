@@ -16,7 +16,7 @@ from stateflow.failpoints import reach
 from stateflow.log.base import GroupMetadata, Writer
 from stateflow.operators.steps.timers import DIRTY_BYTES_PER_TURN, SECONDS_PER_TURN
 from stateflow.record import RecordBatch, TopicPartition
-from stateflow.runtime.event_time.untimely import UntimelyRecords
+from stateflow.runtime.event_time.out_of_bounds import OutOfBoundsRecords
 from stateflow.runtime.event_time.watermarks import Watermarks
 from stateflow.runtime.opening.replay import Replay
 from stateflow.runtime.opening.takeover import CommitSequence
@@ -92,9 +92,9 @@ class Task:
         self.records_total = self.commits_total = 0
 
     @property
-    def untimely(self) -> UntimelyRecords:
+    def out_of_bounds(self) -> OutOfBoundsRecords:
         """What it has met of records that were late or too far ahead."""
-        return self.context.untimely
+        return self.context.out_of_bounds
 
     @property
     def watermark_ms(self) -> int:

@@ -396,5 +396,5 @@ class Worker:
 
     def _tell_news(self, *, is_last: bool = False) -> None:
         if self._news is not None:
-            met = (met for running in self._tasks.values() for met in running.task.untimely.met())
+            met = (met for running in self._tasks.values() for met in running.task.out_of_bounds.met())
             self._news.turn(met, self._starting.waiting(), is_last=is_last)
