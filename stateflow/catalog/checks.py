@@ -58,8 +58,8 @@ def _bad_generation(app: str, entry: GenerationEntry) -> Iterator[str]:
     others = [topic for topic in entry.topic_ids if not is_own_topic(app, topic)]
     if others:
         yield f"it names a topic {others[0]!r}, which is none of {app!r}"
-    if entry.absorbs is not None:
-        yield from _bad_names(entry.absorbs)
+    if entry.merged_app is not None:
+        yield from _bad_names(entry.merged_app)
 
 
 def _bad_savepoint(entry: BarrierEntry | SavepointEntry) -> Iterator[str]:

@@ -179,7 +179,7 @@ class GenerationEntry(msgspec.Struct, frozen=True, kw_only=True):
     topic_ids: dict[str, str] = {}
     """Changelog and repartition topics of this generation → Kafka topic id."""
     audit: tuple[RangeAudit, ...] = ()
-    absorbs: str | None = None
+    merged_app: str | None = msgspec.field(name="absorbs", default=None)
     """The other application whose state was merged into this generation, if one was."""
     created_ms: int = 0
     activated_ms: int | None = None

@@ -38,7 +38,7 @@ from stateflow.runtime.worker.worker import Worker
 from stateflow.savepoint.create import create
 from stateflow.savepoint.lookup import find_listed, open_listed
 from stateflow.savepoint.restore import restore
-from stateflow.scale.absorb import Absorption
+from stateflow.scale.application_merge import ApplicationMerge
 from stateflow.scale.engine import InProcess
 from stateflow.scale.start import start
 from stateflow.state.index import found_keys
@@ -259,18 +259,20 @@ class TestDriver:
         start(self.cluster, self._topology.app, routing, InProcess(self.cluster), self.clock)
         self.restore()
 
-    def absorb(self, other: TestDriver) -> None:
-        """Stop both, take the other application's state into this one as `stateflow scale absorb` does, start again.
+    def merge(self, other: TestDriver) -> None:
+        """Stop both, take the other application's state into this one as `stateflow scale merge` does, start again.
 
         The other driver is at its end with this.
         """
         for driver in (self, other):
             driver.stop()
             self.cluster.end_sessions(driver._topology.app)
-        absorption = Absorption(other._topology.app, self._topology.merges)
+        application_merge = ApplicationMerge(other._topology.app, self._topology.merges)
         routing = self._wiring.catalog.active.routing
         engine = InProcess(self.cluster)
-        start(self.cluster, self._topology.app, routing, engine, self.clock, absorption=absorption)
+        start(
+            self.cluster, self._topology.app, routing, engine, self.clock, application_merge=application_merge
+        )
         self.restore()
 
     def savepoint(self, name: str) -> Savepoint:
