@@ -36,21 +36,21 @@ POINTS: Mapping[str, str] = {
     "open.after_stores": "the local stores are open and locked",
     "open.after_resolve": "the last commit is known, nothing is restored",
     "open.after_restore": "the stores stand for the last commit",
-    "open.before_build": "a torn commit was set right, if there was one",
+    "open.before_build": "a torn commit was repaired, if there was one",
     "open.after_build": "the task is ready, nothing is read from its input",
     # a task is claimed for a writer that others use, too
     "claim.before": "the writer is there, nobody can know that it will write for the task",
     "claim.after": "the claim is in the log, those with earlier ones may still be writing",
     "fence.each": "one of those who claimed the task before is about to be fenced",
     "release.before": "the task is let go of, its claim is still in the log",
-    # what a torn commit left is set right
-    "takeover.before_begin": "void keys, or a group's offset that is wrong, are known",
+    # what a torn commit left is repaired
+    "takeover.before_begin": "orphaned keys, or a group's offset that is wrong, are known",
     "takeover.after_values": "true values are sent, in an open transaction",
     "takeover.before_records": "true values are acknowledged, no commit record is sent",
     "takeover.before_offsets": "commit records are acknowledged, the offsets are not in the transaction",
     "takeover.before_end": "everything is in the transaction, which is open",
     "takeover.after_end": "the transaction is committed, the stores do not know",
-    "takeover.after_apply": "the stores stand behind what was set right",
+    "takeover.after_apply": "the stores stand behind what was repaired",
     # a changelog is read into a store
     "restore.before_clear": "a store that must go is still there",
     "restore.within_clear": "its position is gone from disk, its content is not",

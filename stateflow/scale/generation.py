@@ -134,7 +134,7 @@ def target_routing(
     ``ConfigError``.
     """
     table = RoutingTable.from_entry(catalog.active.routing)
-    if sum(wish is not None for wish in (partitions, split, merge)) != 1:
+    if sum(given is not None for given in (partitions, split, merge)) != 1:
         raise ConfigError(
             "the change is not clear.", action="give one of --partitions M, --split P, or --merge P Q."
         )

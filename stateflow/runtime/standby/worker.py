@@ -43,7 +43,7 @@ class PlacedWorker(Worker):
         news: StatusReports | None = None,
     ) -> None:
         self._placing = placing
-        self._board = membership_partition(wiring.topology.app)
+        self._membership = membership_partition(wiring.topology.app)
         self._leads_members = False
         self._member_id = ""
         self._followed = -1
@@ -68,12 +68,12 @@ class PlacedWorker(Worker):
 
     def on_assigned(self, partitions: Sequence[TopicPartition]) -> None:
         """Whoever is assigned the members' topic leads; other partitions say nothing."""
-        if self._board in partitions:
+        if self._membership in partitions:
             self._leads_members = True
 
     def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
         """Another may lead now; tasks stay."""
-        if self._board in partitions:
+        if self._membership in partitions:
             self._leads_members = False
 
     def on_lost(self, partitions: Sequence[TopicPartition]) -> None:  # noqa: ARG002 - all is lost, not only these
