@@ -17,6 +17,13 @@ LINES_MAX = 400
 MEDIAN_FUNCTION_LINES_MAX = 10
 LONG_FUNCTION_LINES_MAX = 45  # the 95th percentile
 VAGUE_NAMES = {"util", "utils", "helper", "helpers", "common", "manager", "managers", "misc", "base_utils"}
+FORMER_WORDS = set(
+    "absorb absorbs absorption alternating dangling memberless nursery overtaken patient shelf strand strands tend tends"
+    " untimely void wish wishes".split()
+)
+"""Words of ours in names that the field has words for: ``docs/glossary.md``."""
+FORMER_PRODUCT_WORDS = {"cut", "cuts"}
+"""A savepoint's barrier and the stages of a graph were called so. Elsewhere connections and batches are cut."""
 DOCUMENTED_FOLDERS = (*SOURCE_FOLDERS, "tests", "docs", "examples", "tools", "docker", "benchmarks")
 CHECKING_CALL = re.compile(r"^_?(assert|check|expect|verify|require|compare|raises|fail|run_state_machine)")
 
@@ -65,6 +72,31 @@ def test_no_module_is_long() -> None:
 def test_no_module_has_a_vague_name() -> None:
     vague = [path for path in sources() if {path.stem, path.parent.name} & VAGUE_NAMES]
     assert not vague
+
+
+def defined_names(tree: ast.AST) -> Iterator[str]:
+    """Names of classes, functions and parameters."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.arg):
+            yield node.arg
+
+
+def words_of(name: str) -> set[str]:
+    return {word.lower() for word in re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])", name)}
+
+
+def test_nothing_is_named_by_a_word_that_the_field_does_not_know() -> None:
+    named = [(path, {path.stem, *defined_names(parsed(path))}) for path in [*sources(), *suite()]]
+    former = {
+        f"{path.relative_to(ROOT)}: {name}"
+        for path, names in named
+        for name in names
+        for is_product in [path.relative_to(ROOT).parts[0] in ("stateflow", "cli")]
+        if words_of(name) & (FORMER_WORDS | (FORMER_PRODUCT_WORDS if is_product else set()))
+    }
+    assert not former
 
 
 def test_functions_are_short(record_property: Callable[[str, object], None]) -> None:
