@@ -24,6 +24,8 @@ FORMER_WORDS = re.compile(
 """Words of ours in names that the field has words for: ``docs/glossary.md``."""
 FORMER_PRODUCT_WORDS = re.compile(r"cuts?")
 """A savepoint's barrier and the stages of a graph were called so. Elsewhere connections and batches are cut."""
+ROOMY_PACKAGES = {"operators", "runtime"}
+"""Their tests stand in rooms as their modules do."""
 DOCUMENTED_FOLDERS = (*SOURCE_FOLDERS, "tests", "docs", "examples", "tools", "docker", "benchmarks")
 CHECKING_CALL = re.compile(r"^_?(assert|check|expect|verify|require|compare|raises|fail|run_state_machine)")
 
@@ -117,13 +119,18 @@ def test_test_files_have_different_names_and_no_package() -> None:
     assert "__init__.py" not in names
 
 
+def subpackages(package: str) -> set[str]:
+    return {path.parent.name for path in (ROOT / "stateflow" / package).glob("*/__init__.py")}
+
+
 def test_folders_of_unit_tests_are_named_for_packages() -> None:
-    """Tests of the modules at the top of the package, and no others, stand at the top."""
+    """Tests of the modules at the top of the package, and no others, stand at the top; those of rooms in rooms."""
     packages = {path.parent.name for path in (ROOT / "stateflow").glob("*/__init__.py")}
     places = {path.parent for path in (ROOT / "tests" / "unit").rglob("test_*.py")}
     folders = {str(place.relative_to(ROOT / "tests" / "unit")) for place in places}
-    assert folders - {"."} <= packages | {"checkout", "examples"}
-    assert packages - {"testing"} <= folders
+    rooms = {f"{package}/{room}" for package in ROOMY_PACKAGES for room in subpackages(package)}
+    assert folders - {"."} <= packages - ROOMY_PACKAGES | rooms | {"checkout", "examples"}
+    assert packages - {"testing"} <= {folder.partition("/")[0] for folder in folders}
 
 
 def test_every_test_tests() -> None:
