@@ -112,16 +112,18 @@ def write_state(
     named = client.pop(BROKERS, None)
     cluster = connect(str(brokers or named or loaded.options.brokers), {**loaded.options.client, **client})
     try:
-        plan = make_plan(
+        return write_rows(
             cluster,
-            loaded.topology(),
-            name=name,
-            location=to,
+            loaded,
+            tables,
+            to=to,
             sources=sources,
-            partitions=partitions or loaded.options.partitions,
             clock=SystemClock(),
+            name=name,
+            partitions=partitions,
+            dry_run=dry_run,
+            writer=_writer_for(app, tables),
         )
-        return write_planned(plan, tables, SystemClock(), _writer_for(app, tables), dry_run=dry_run)
     finally:
         cluster.close()
 
@@ -137,8 +139,9 @@ def write_rows(
     name: str = "bootstrap",
     partitions: int | None = None,
     dry_run: bool = False,
+    writer: TablesWriter | None = None,
 ) -> WrittenState:
-    """``write_state`` on a cluster that is connected, of rows in this process."""
+    """``write_state`` on a cluster that is connected; of rows in this process, unless ``writer`` takes others."""
     plan = make_plan(
         cluster,
         app.topology(),
@@ -148,7 +151,7 @@ def write_rows(
         partitions=partitions or app.options.partitions,
         clock=clock,
     )
-    return write_planned(plan, tables, clock, written_here, dry_run=dry_run)
+    return write_planned(plan, tables, clock, writer or written_here, dry_run=dry_run)
 
 
 def write_planned(
