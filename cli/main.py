@@ -35,7 +35,7 @@ NOUNS: dict[str, str] = {
     "workers": "Show who runs which task, and how warm standby copies are.",
     "restore": "Rebuild local state from the changelog.",
     "checkpoint": "Create, list and verify images of local state.",
-    "savepoint": "Name a cut through a whole application, and start from it.",
+    "savepoint": "Keep a consistent state of a whole application, and start from it.",
     "scale": "Change the number of partitions, keeping all state.",
     "compaction": "Measure changelogs, and tune how Kafka compacts them.",
     "jobs": "List, show and submit the Spark jobs.",

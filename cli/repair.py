@@ -28,7 +28,8 @@ from stateflow.errors import CatalogMissing, Interrupted
     help="Put entries that the application needs, and that cannot be read, back as they stood before.",
 )
 @click.option("--unknown", is_flag=True, help="Remove records that are not of the catalog, too.")
-@click.option("--end-cut", is_flag=True, help="Give up the savepoint that is being made.")
+@click.option("--abort-savepoint", is_flag=True, help="Abort the savepoint that is being made.")
+@click.option("--end-cut", "abort_savepoint", is_flag=True, hidden=True)
 @click.option(
     "--discard",
     multiple=True,
@@ -44,7 +45,7 @@ def command(
     brokers: str | None,
     restore_older: bool,
     unknown: bool,
-    end_cut: bool,
+    abort_savepoint: bool,
     discard: tuple[str, ...],
     yes: bool,
     dry_run: bool,
@@ -57,7 +58,10 @@ def command(
     """
     application = chosen(target, app_id, brokers)
     choices = Choices(
-        restore_older=restore_older, unknown=unknown, end_cut=end_cut, discard=frozenset(discard)
+        restore_older=restore_older,
+        unknown=unknown,
+        abort_savepoint=abort_savepoint,
+        discard=frozenset(discard),
     )
     now_ms = SystemClock().now_ms()
 

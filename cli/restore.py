@@ -12,7 +12,7 @@ import click
 
 from stateflow.catalog.control import ControlTopic
 from stateflow.checkpoint.decisions import Decided, Decision, decide, decisions
-from stateflow.checkpoint.jobs import decided_ends, jobs_of
+from stateflow.checkpoint.jobs import committed_ends, jobs_of
 from stateflow.checkpoint.progress import Progress, ProgressBar
 from stateflow.checkpoint.recovery import Outcome, restore_all
 from stateflow.cli.options import app_id_option, dry_run_option, images_option, json_option
@@ -74,7 +74,7 @@ def command(
                 action=f"its generation {catalog.active.generation} has partitions 0 to"
                 f" {catalog.active.partitions - 1}.",
             )
-        jobs = [replace(job, ends=decided_ends(cluster, job)) for job in jobs]
+        jobs = [replace(job, ends=committed_ends(cluster, job)) for job in jobs]
         decided = [decide(cluster, job, SystemClock()) for job in jobs]
     finally:
         cluster.close()

@@ -1,4 +1,4 @@
-"""`stateflow savepoint`: name a cut through a whole application, and start one from it."""
+"""`stateflow savepoint`: keep a consistent state of a whole application, and start one from it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _CLOCK = SystemClock()
 
 @click.group()
 def command() -> None:
-    """Savepoints: named, consistent cuts through a whole application, to go back to or to start others from."""
+    """Savepoints: named, consistent states of a whole application, to go back to or to start others from."""
 
 
 def _options(*more: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -312,8 +312,8 @@ def restore(
 ) -> None:
     """Start APP (or --app ID, or another one --as ID) from the savepoint NAME.
 
-    APP may have changed since. It must not run; what it did since the cut is given up, and its input is read again
-    from there: outputs of that time are written a second time. Interrupted, it goes on when started again.
+    APP may have changed since. It must not run; what it did since the savepoint is given up, and its input is read
+    again from there: outputs of that time are written a second time. Interrupted, it goes on when started again.
     """
     application, name, target = _named(words, app_id, brokers)
     with connected(application.options) as cluster, _place_errors(location or name):

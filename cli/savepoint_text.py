@@ -93,9 +93,9 @@ def print_savepoint(savepoint: Savepoint, location: str) -> None:
 def print_listed(catalog: Catalog, *, as_json: bool) -> None:
     """The savepoints of an application, oldest first."""
     entries = sorted(catalog.savepoints.values(), key=lambda entry: entry.number)
-    cut = catalog.cut if catalog.cut is not None and catalog.cut.state == "open" else None
+    barrier = catalog.barrier if catalog.barrier is not None and catalog.barrier.state == "open" else None
     if as_json:
-        being_made = None if cut is None else cut.savepoint
+        being_made = None if barrier is None else barrier.savepoint
         rows = [
             {
                 **msgspec.to_builtins(entry),
@@ -125,8 +125,8 @@ def print_listed(catalog: Catalog, *, as_json: bool) -> None:
         _say_repartitioned(catalog, entries)
     else:
         click.echo("No savepoints.")
-    if cut is not None:
-        click.echo(f"{cut.savepoint} is being made since {_time(cut.requested_ms)}.")
+    if barrier is not None:
+        click.echo(f"{barrier.savepoint} is being made since {_time(barrier.requested_ms)}.")
 
 
 def _partitions(catalog: Catalog, entry: SavepointEntry) -> int | None:

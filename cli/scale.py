@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,7 @@ from stateflow.cli.application import brokers_override, connected
 from stateflow.cli.image_generations import ImageGenerations, image_generations
 from stateflow.cli.options import app_id_option, dry_run_option, json_option, yes_option
 from stateflow.cli.output import emit_json
-from stateflow.cli.scale_absorb import absorb
+from stateflow.cli.scale_merge import merge
 from stateflow.cli.scale_text import (
     ProgressBar,
     outcome_data,
@@ -98,7 +99,11 @@ def command() -> None:
     """Change the number of partitions, keeping all state."""
 
 
-command.add_command(absorb)
+command.add_command(merge)
+absorb = copy(merge)
+"""The former name of `scale merge`."""
+absorb.hidden = True
+command.add_command(absorb, "absorb")
 
 
 @command.command()

@@ -13,7 +13,7 @@ from stateflow.cli.options import dry_run_option, json_option
 from stateflow.cli.output import emit_json, emit_table
 from stateflow.clock import SystemClock
 from stateflow.log.base import Cluster, TopicInfo, TopicSpec
-from stateflow.runtime.snapshots.trim_policy import changelogs_of, changes_of, hold_terms
+from stateflow.runtime.snapshots.trim_policy import changelogs_of, changes_of, hold_trim_policy
 
 _CONFIG = {"retention.ms": "-1"}
 
@@ -55,7 +55,7 @@ def apply(target: str, brokers: str | None, dry_run: bool, as_json: bool) -> Non
             control = ControlTopic(cluster, app.id)
             catalog = control.read()
             if catalog is not None:
-                hold_terms(cluster, control, catalog, SystemClock())
+                hold_trim_policy(cluster, control, catalog, SystemClock())
         _show(declared, cluster, app.id, as_json=as_json)
 
 

@@ -14,10 +14,10 @@ from stateflow.cli.options import app_id_option, json_option
 from stateflow.cli.output import emit_json, emit_table
 from stateflow.cli.target import chosen
 from stateflow.log.base import Cluster
+from stateflow.runtime.event_time.out_of_bounds import KINDS, shown_instant, shown_span
 from stateflow.runtime.event_time.slowest_inputs import slowest_inputs
-from stateflow.runtime.event_time.untimely import KINDS, shown_instant, shown_span
 from stateflow.runtime.standby.placement_mode import read_membership
-from stateflow.runtime.standby.records import CopyReport, MemberRecord, UntimelyReport, WaitingReport
+from stateflow.runtime.standby.records import CopyReport, MemberRecord, OutOfBoundsReport, WaitingReport
 from stateflow.runtime.worker.status_reports import WAITING_REPEAT_SECONDS
 
 HELD_HEADER = (
@@ -72,10 +72,10 @@ def command(target: str | None, app_id: str | None, brokers: str | None, as_json
     if facts["slowest_inputs"]:
         click.echo()
         emit_table(HELD_HEADER, [held_row(row) for row in facts["slowest_inputs"]])
-    if facts["untimely"]:
+    if facts["out_of_bounds"]:
         click.echo()
         header = ("task", "step", "what", "records", "newest", "its time", "off by", "s ago")
-        emit_table(header, [_untimely_row(row) for row in facts["untimely"]])
+        emit_table(header, [_out_of_bounds_row(row) for row in facts["out_of_bounds"]])
 
 
 def standby_facts(cluster: Cluster, app: str) -> dict[str, Any]:
@@ -83,8 +83,8 @@ def standby_facts(cluster: Cluster, app: str) -> dict[str, Any]:
 
     `slowest_inputs` is, of each task whose event time waits for one input while others are further, which one.
     `waiting` are tasks that do not run and are tried again, with what the last attempt met.
-    `untimely` is what tasks have met of late records and of those too far ahead; of workers that have ended, too, for
-    as long as the topic keeps it.
+    `out_of_bounds` is what tasks have met of late records and of those too far ahead; of workers that have ended, too,
+    for as long as the topic keeps it.
     """
     membership = read_membership(cluster, app)
     ids = set(cluster.group_members(app))
@@ -111,7 +111,9 @@ def standby_facts(cluster: Cluster, app: str) -> dict[str, Any]:
         ),
         "warming": {} if placement is None else placement.warmup,
         "waiting": [] if membership is None else _waiting_facts(membership.waiting.values(), now_ms),
-        "untimely": [] if membership is None else _untimely_facts(membership.untimely.values(), now_ms),
+        "out_of_bounds": []
+        if membership is None
+        else _out_of_bounds_facts(membership.out_of_bounds.values(), now_ms),
         "slowest_inputs": held_facts(cluster, app),
     }
 
@@ -156,7 +158,7 @@ def _waiting_row(row: dict[str, Any]) -> list[object]:
     return [row[name] for name in ("task", "worker", "waits_seconds", "attempts", "error", "message")]
 
 
-def _untimely_facts(reports: Iterable[UntimelyReport], now_ms: int) -> list[dict[str, Any]]:
+def _out_of_bounds_facts(reports: Iterable[OutOfBoundsReport], now_ms: int) -> list[dict[str, Any]]:
     return [
         {
             **msgspec.structs.asdict(report),
@@ -168,7 +170,7 @@ def _untimely_facts(reports: Iterable[UntimelyReport], now_ms: int) -> list[dict
     ]
 
 
-def _untimely_row(row: dict[str, Any]) -> list[object]:
+def _out_of_bounds_row(row: dict[str, Any]) -> list[object]:
     return [
         row["task"],
         row["step"],

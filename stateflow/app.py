@@ -23,9 +23,9 @@ from stateflow.operators.stateful.ports import several_inputs_node
 from stateflow.operators.steps.error_policy import Fail, LatePolicy, Policy, Skip
 from stateflow.operators.steps.user_traceback import user_traceback
 from stateflow.operators.topics.topic_options import Topic as Topic
-from stateflow.operators.topology.cut import cut
 from stateflow.operators.topology.describe import describe, describe_text
 from stateflow.operators.topology.graph import Graph, Keyed, check_name
+from stateflow.operators.topology.stages import split_into_stages
 from stateflow.operators.topology.topology import Topology
 from stateflow.operators.topology.verbs import source_node
 
@@ -273,8 +273,8 @@ class App(AppVerbs):
         return add if inputs is None else add_inputs
 
     def topology(self) -> Topology:
-        """The graph, checked and cut into stages; raises ``GraphError`` that says what to do."""
-        return cut(self._graph)
+        """The graph, checked and split into stages; raises ``GraphError`` that says what to do."""
+        return split_into_stages(self._graph)
 
     def describe(self) -> dict[str, Any]:
         """The stages with their steps, stores and topics, as JSON-able data."""

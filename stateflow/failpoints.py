@@ -36,21 +36,21 @@ POINTS: Mapping[str, str] = {
     "open.after_stores": "the local stores are open and locked",
     "open.after_resolve": "the last commit is known, nothing is restored",
     "open.after_restore": "the stores stand for the last commit",
-    "open.before_build": "a torn commit was set right, if there was one",
+    "open.before_build": "a torn commit was repaired, if there was one",
     "open.after_build": "the task is ready, nothing is read from its input",
     # a task is claimed for a writer that others use, too
     "claim.before": "the writer is there, nobody can know that it will write for the task",
     "claim.after": "the claim is in the log, those with earlier ones may still be writing",
     "fence.each": "one of those who claimed the task before is about to be fenced",
     "release.before": "the task is let go of, its claim is still in the log",
-    # what a torn commit left is set right
-    "takeover.before_begin": "void keys, or a group's offset that is wrong, are known",
+    # what a torn commit left is repaired
+    "takeover.before_begin": "orphaned keys, or a group's offset that is wrong, are known",
     "takeover.after_values": "true values are sent, in an open transaction",
     "takeover.before_records": "true values are acknowledged, no commit record is sent",
     "takeover.before_offsets": "commit records are acknowledged, the offsets are not in the transaction",
     "takeover.before_end": "everything is in the transaction, which is open",
     "takeover.after_end": "the transaction is committed, the stores do not know",
-    "takeover.after_apply": "the stores stand behind what was set right",
+    "takeover.after_apply": "the stores stand behind what was repaired",
     # a changelog is read into a store
     "restore.before_clear": "a store that must go is still there",
     "restore.within_clear": "its position is gone from disk, its content is not",
@@ -117,20 +117,20 @@ POINTS: Mapping[str, str] = {
     # consumed records are dropped from repartition topics
     "purge.before": "records behind the committed offset are about to be dropped",
     "purge.after": "they are dropped",
-    # a task has part in a cut through the application
-    "cut.before_place": "a task knows of a cut, or met a record behind it",
-    "cut.after_place": "its place is committed, the state is not copied",
-    "cut.after_checkpoint": "a checkpoint of the state is on the local disk",
-    "cut.before_part": "its image is published, its part is not",
-    "cut.after_part": "its part is published",
+    # a task has part in a savepoint of the running application
+    "barrier.before_commit": "a task knows of a barrier, or met a record behind it",
+    "barrier.after_commit": "its barrier point is committed, the state is not copied",
+    "barrier.after_checkpoint": "a checkpoint of the state is on the local disk",
+    "barrier.before_part": "its image is published, its part is not",
+    "barrier.after_part": "its part is published",
     # a savepoint is made of the parts
     "savepoint.before_open": "nothing is asked for yet",
-    "savepoint.after_open": "the cut is open",
+    "savepoint.after_open": "the barrier is open",
     "savepoint.after_parts": "all parts are there, input in flight is not collected",
     "savepoint.after_queue": "the records in flight of one partition are stored",
     "savepoint.before_manifest": "everything is there, no manifest names it",
     "savepoint.after_manifest": "the savepoint is whole, and not listed",
-    "savepoint.after_list": "it is listed, the cut is over",
+    "savepoint.after_list": "it is listed, the barrier is complete",
     # an application is restored from a savepoint
     "refill.after_generation": "the generation is being prepared, its topics are not there",
     "refill.after_topics": "its topics are there and empty",

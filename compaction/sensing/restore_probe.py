@@ -21,7 +21,7 @@ from stateflow.store.resources import RocksResources
 from stateflow.store.rocks import RocksTaskStores
 
 _STORE = "probe"
-_TERMS = ChangelogPolicy(accept_cut=True)
+_TERMS = ChangelogPolicy(accept_trimmed=True)
 """What is read is thrown away: a log that was trimmed is timed as it is."""
 _SPREAD_MIN = 0.1
 """Logs that differ less than this in size tell a rate, but not what part of the time is fixed."""

@@ -60,7 +60,7 @@ class Protocol:
     flush_before_offset: bool = True
     """Wait until the commit records are acknowledged before the group's offset is sent."""
     rewrites: bool = True
-    """At takeover, write the true value of every void key before anything else."""
+    """At takeover, write the true value of every orphaned key before anything else."""
     new_epoch_after_retry: bool = False
     """Fence oneself when the EndTxn of a commit was sent more than once."""
     new_epoch_after_commit: bool = False
@@ -304,7 +304,7 @@ class _Model:
         """Anyone who reads one changelog, at any time, sees the state after some commit: never half of
         one."""
         end = tail(log)
-        rows = [entry for entry in visible(log) if entry.offset < end.decided_next]
+        rows = [entry for entry in visible(log) if entry.offset < end.committed_next]
         if end.last is None:
             return  # before the first commit of all there is nothing to compare with
         position = end.last.position.offsets[SOURCE]
@@ -327,7 +327,7 @@ class _Model:
         newest: dict[bytes, int] = {}
         limit = stable_next(log)
         if not self.faults.cleans_undecided:
-            limit = tail(log).decided_next
+            limit = tail(log).committed_next
         for entry in visible(log):
             if entry.offset < limit:
                 newest[entry.key] = entry.offset

@@ -325,7 +325,7 @@ class SharedModel:
                     raise Broken(f"{task} is at input {position}, but only {shown} were put out")
         for task in () if self.faults.stateless else self.tasks:
             end = tail(world.log(task))
-            rows = [entry for entry in visible(world.log(task)) if entry.offset < end.decided_next]
+            rows = [entry for entry in visible(world.log(task)) if entry.offset < end.committed_next]
             if end.last is not None and folded({}, rows) != _state(end.last.position.offsets[SOURCE]):
                 raise Broken(f"a reader of {task} finds {folded({}, rows)} in the state of a commit")
 

@@ -27,7 +27,7 @@ class Act(NamedTuple):
     """``data``, ``record``, ``repair``, ``offsets`` or ``end``."""
     task: str = ""
     keys: tuple[bytes, ...] = ()
-    """Void keys that a repair writes again."""
+    """Orphaned keys that a repair writes again."""
 
 
 class Running(NamedTuple):

@@ -11,12 +11,12 @@ from tempfile import TemporaryDirectory
 
 from stateflow.bootstrap.plan import TOPIC_ID, BootstrapPlan, TaskOf
 from stateflow.changelog.position import InputPosition
-from stateflow.checkpoint.image_making import CUT_FOLDER, take_checkpoint_in
+from stateflow.checkpoint.image_making import SAVEPOINT_FOLDER, take_checkpoint_in
 from stateflow.checkpoint.savepoints import SavedTask
 from stateflow.clock import Clock
 from stateflow.errors import ConfigError
 from stateflow.memory import ENTRY_BYTES
-from stateflow.runtime.snapshots.cuts import publish_image, saved_task
+from stateflow.runtime.snapshots.savepoint_participant import publish_image, saved_task
 from stateflow.store.base import Change, StorePosition
 from stateflow.store.directory import Identity, TaskDirectory
 from stateflow.store.resources import RocksResources
@@ -71,7 +71,7 @@ class TaskPart:
             for store, rows in self._rows.items():
                 self._check_count(self._stores, store, rows)
             changelogs = self._plan.changelogs(self._task)
-            folder = self._stores.directory.path / CUT_FOLDER
+            folder = self._stores.directory.path / SAVEPOINT_FOLDER
             ids = {changelog.topic: TOPIC_ID for changelog in changelogs.values()}
             taken = take_checkpoint_in(folder, self._stores, changelogs, ids)
             assert taken is not None, "something was written"

@@ -126,7 +126,7 @@ def make_plan(
     numbers = [number for _, number in find_savepoints(open_objects(location), topology.app)]
     return BootstrapPlan(
         name=name,
-        # No two runs have the same, and no cut has so large a number.
+        # No two runs have the same, and no barrier has so large an id.
         number=max(max(numbers, default=-1) + 1, clock.now_ms()),
         location=location if "://" in location else written_down(location),
         topology=topology,

@@ -39,12 +39,12 @@ from stateflow.errors import ConfigError, SavepointFailed
 from stateflow.log.base import Cluster
 from stateflow.log.client_file import BROKERS, client_settings
 from stateflow.memory import memory_shares
-from stateflow.runtime.snapshots.cuts import saved_task
+from stateflow.runtime.snapshots.savepoint_participant import saved_task
 
 _ROWS_PER_BATCH = 10_000
 _GRACE_MS = 3_600_000
 _NUMBER_MIN = 1_000_000_000_000
-"""Runs are numbered by their time, ms; the cuts of a running application count from 0."""
+"""Runs are numbered by their time, ms; the barriers of a running application count from 1."""
 _HELD_BYTES_MAX = memory_shares().restore_bytes_each(1) // 2
 """Of all tasks together, before they write runs."""
 
@@ -112,16 +112,18 @@ def write_state(
     named = client.pop(BROKERS, None)
     cluster = connect(str(brokers or named or loaded.options.brokers), {**loaded.options.client, **client})
     try:
-        plan = make_plan(
+        return write_rows(
             cluster,
-            loaded.topology(),
-            name=name,
-            location=to,
+            loaded,
+            tables,
+            to=to,
             sources=sources,
-            partitions=partitions or loaded.options.partitions,
             clock=SystemClock(),
+            name=name,
+            partitions=partitions,
+            dry_run=dry_run,
+            writer=_writer_for(app, tables),
         )
-        return write_planned(plan, tables, SystemClock(), _writer_for(app, tables), dry_run=dry_run)
     finally:
         cluster.close()
 
@@ -137,8 +139,9 @@ def write_rows(
     name: str = "bootstrap",
     partitions: int | None = None,
     dry_run: bool = False,
+    writer: TablesWriter | None = None,
 ) -> WrittenState:
-    """``write_state`` on a cluster that is connected, of rows in this process."""
+    """``write_state`` on a cluster that is connected; of rows in this process, unless ``writer`` takes others."""
     plan = make_plan(
         cluster,
         app.topology(),
@@ -148,7 +151,7 @@ def write_rows(
         partitions=partitions or app.options.partitions,
         clock=clock,
     )
-    return write_planned(plan, tables, clock, written_here, dry_run=dry_run)
+    return write_planned(plan, tables, clock, writer or written_here, dry_run=dry_run)
 
 
 def write_planned(

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from stateflow.catalog.model import (
     AppEntry,
+    BarrierEntry,
     CatalogEntry,
-    CutEntry,
     GenerationEntry,
     SavepointEntry,
     StageEntry,
@@ -46,7 +46,7 @@ def _problems(app: str, entry: CatalogEntry) -> Iterator[str]:
             yield from _bad_names(entry.name, entry.stage)
         case GenerationEntry():
             yield from _bad_generation(app, entry)
-        case CutEntry() | SavepointEntry():
+        case BarrierEntry() | SavepointEntry():
             yield from _bad_savepoint(entry)
 
 
@@ -58,16 +58,17 @@ def _bad_generation(app: str, entry: GenerationEntry) -> Iterator[str]:
     others = [topic for topic in entry.topic_ids if not is_own_topic(app, topic)]
     if others:
         yield f"it names a topic {others[0]!r}, which is none of {app!r}"
-    if entry.absorbs is not None:
-        yield from _bad_names(entry.absorbs)
+    if entry.merged_app is not None:
+        yield from _bad_names(entry.merged_app)
 
 
-def _bad_savepoint(entry: CutEntry | SavepointEntry) -> Iterator[str]:
-    name = entry.savepoint if isinstance(entry, CutEntry) else entry.name
+def _bad_savepoint(entry: BarrierEntry | SavepointEntry) -> Iterator[str]:
+    name = entry.savepoint if isinstance(entry, BarrierEntry) else entry.name
     if not SAVEPOINT_NAME.fullmatch(name):
         yield f"{name!r} cannot be the name of a savepoint"
-    if not 0 < entry.number <= _NUMBER_MAX:
-        yield f"it has the number {entry.number}"
+    number = entry.barrier_id if isinstance(entry, BarrierEntry) else entry.number
+    if not 0 < number <= _NUMBER_MAX:
+        yield f"it has the number {number}"
     yield from _bad_location(entry.location)
 
 

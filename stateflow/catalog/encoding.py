@@ -9,8 +9,8 @@ import msgspec
 from stateflow.catalog.checks import check_entry
 from stateflow.catalog.model import (
     AppEntry,
+    BarrierEntry,
     CatalogEntry,
-    CutEntry,
     GenerationEntry,
     SavepointEntry,
     StageEntry,
@@ -35,7 +35,8 @@ _APP = b"app"
 _STAGE = b"stage/"
 _STORE = b"store/"
 _GENERATION = b"generation/"
-CUT_KEY = b"cut"
+BARRIER_KEY = b"cut"
+"""The key of the newest savepoint barrier: topics keep the word that the first version had for it."""
 _SAVEPOINT = b"savepoint/"
 
 
@@ -65,7 +66,7 @@ def decode_entry(app: str, key: bytes, value: bytes) -> CatalogEntry | None:
 
 
 def _form_of(key: bytes) -> type[CatalogEntry] | None:
-    exact: dict[bytes, type[CatalogEntry]] = {_APP: AppEntry, CUT_KEY: CutEntry}
+    exact: dict[bytes, type[CatalogEntry]] = {_APP: AppEntry, BARRIER_KEY: BarrierEntry}
     prefixes: dict[bytes, type[CatalogEntry]] = {
         _STAGE: StageEntry,
         _STORE: StoreEntry,
@@ -85,8 +86,8 @@ def _key(entry: CatalogEntry) -> bytes:
             return _STORE + name.encode()
         case GenerationEntry(generation=generation):
             return _GENERATION + str(generation).encode()
-        case CutEntry():
-            return CUT_KEY
+        case BarrierEntry():
+            return BARRIER_KEY
         case SavepointEntry(name=name):
             return _SAVEPOINT + name.encode()
 

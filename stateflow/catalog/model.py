@@ -36,7 +36,7 @@ StoreKind = Literal[
     "timers",
 ]
 GenerationState = Literal["preparing", "active", "retired", "aborted"]
-CutState = Literal["open", "complete", "aborted"]
+BarrierState = Literal["open", "complete", "aborted"]
 
 
 class SchemaEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -179,7 +179,7 @@ class GenerationEntry(msgspec.Struct, frozen=True, kw_only=True):
     topic_ids: dict[str, str] = {}
     """Changelog and repartition topics of this generation → Kafka topic id."""
     audit: tuple[RangeAudit, ...] = ()
-    absorbs: str | None = None
+    merged_app: str | None = msgspec.field(name="absorbs", default=None)
     """The other application whose state was merged into this generation, if one was."""
     created_ms: int = 0
     activated_ms: int | None = None
@@ -194,19 +194,20 @@ class GenerationEntry(msgspec.Struct, frozen=True, kw_only=True):
         return self.routing.partitions
 
 
-class CutEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """The newest cut through the running application; there is one at a time. Numbers only rise.
+class BarrierEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """The newest savepoint barrier of the running application; there is one at a time. Ids only rise.
 
-    While it is ``open`` its tasks take their places in it; whoever ends it, once, says how.
+    While it is ``open`` the tasks commit their barrier points; whoever ends it, once, says how: the savepoint is
+    ``complete``, or ``aborted``. Its key on the topic is ``cut`` (``encoding.BARRIER_KEY``).
     """
 
-    number: int
+    barrier_id: int = msgspec.field(name="number")
     savepoint: str
-    """Name of the savepoint it is for."""
+    """Name of the savepoint that it is for."""
     location: str
     """Where its parts go."""
     generation: int
-    state: CutState
+    state: BarrierState
     requested_ms: int
     deadline_ms: int
     """Wall-clock time after which a worker may abort it: whoever asked for it is gone."""
@@ -226,7 +227,7 @@ class SavepointEntry(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int
 
 
-CatalogEntry = AppEntry | StageEntry | StoreEntry | GenerationEntry | CutEntry | SavepointEntry
+CatalogEntry = AppEntry | StageEntry | StoreEntry | GenerationEntry | BarrierEntry | SavepointEntry
 
 
 class Catalog(msgspec.Struct, frozen=True, kw_only=True):
@@ -236,7 +237,7 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
     stages: dict[str, StageEntry]
     stores: dict[str, StoreEntry]
     generations: dict[int, GenerationEntry]
-    cut: CutEntry | None = None
+    barrier: BarrierEntry | None = None
     savepoints: dict[str, SavepointEntry] = {}
 
     @property

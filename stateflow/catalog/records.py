@@ -13,13 +13,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from stateflow.catalog.encoding import decode_entry
+from stateflow.catalog.encoding import BARRIER_KEY, decode_entry
 from stateflow.catalog.model import (
     FORMAT_NEWEST,
     AppEntry,
+    BarrierEntry,
     Catalog,
     CatalogEntry,
-    CutEntry,
     GenerationEntry,
     SavepointEntry,
     StageEntry,
@@ -199,7 +199,7 @@ def _is_needed(app: str, key: bytes, entries: Mapping[bytes, CatalogEntry]) -> b
     ):
         return False  # no entry of ours has such a key
     generations = [entry for entry in entries.values() if isinstance(entry, GenerationEntry)]
-    if kind in ("cut", "savepoint"):
+    if key == BARRIER_KEY or kind == "savepoint":
         return False
     if kind == "store":  # needed where it has, or may have, a changelog
         topics = {topic for entry in generations for topic in entry.topic_ids}
@@ -231,12 +231,12 @@ def _catalog(entries: Mapping[bytes, CatalogEntry]) -> Catalog | None:
     if not isinstance(found, AppEntry):
         return None
     values = list(entries.values())
-    cut = entries.get(b"cut")
+    barrier = entries.get(BARRIER_KEY)
     return Catalog(
         app=found,
         stages={entry.name: entry for entry in values if isinstance(entry, StageEntry)},
         stores={entry.name: entry for entry in values if isinstance(entry, StoreEntry)},
         generations={entry.generation: entry for entry in values if isinstance(entry, GenerationEntry)},
-        cut=cut if isinstance(cut, CutEntry) else None,
+        barrier=barrier if isinstance(barrier, BarrierEntry) else None,
         savepoints={entry.name: entry for entry in values if isinstance(entry, SavepointEntry)},
     )

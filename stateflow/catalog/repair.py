@@ -7,11 +7,11 @@ from typing import Literal
 
 import msgspec
 
-from stateflow.catalog.encoding import CUT_KEY, encode_item
-from stateflow.catalog.model import CutEntry
+from stateflow.catalog.encoding import BARRIER_KEY, encode_item
+from stateflow.catalog.model import BarrierEntry
 from stateflow.catalog.records import BadRecord, Found, shown_key
 
-Kind = Literal["bad", "needed", "unknown", "open cut", "unfinished"]
+Kind = Literal["bad", "needed", "unknown", "open savepoint", "unfinished"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +23,7 @@ class Finding:
     """Where it stands in partition 0; None for what is missing, and for what stands there rightly."""
     kind: Kind
     """``bad``: cannot be read, and is passed over. ``needed``: cannot be read, and commands are refused. ``unknown``:
-    not of the catalog. ``open cut``: a savepoint that is being made, or was given up. ``unfinished``: a generation.
+    not of the catalog. ``open savepoint``: one that is being made, or was given up. ``unfinished``: a generation.
     """
     why: str
     what_to_do: str
@@ -44,7 +44,7 @@ class Choices:
     """Put entries that are needed back as they stood before."""
     unknown: bool = False
     """Remove records that are not of the catalog; a newer stateflow, or something else, may need them."""
-    end_cut: bool = False
+    abort_savepoint: bool = False
     """Give up the savepoint that is being made, before its time is over."""
     discard: frozenset[str] = frozenset()
     """Keys of entries that are needed and are to be removed: the application then does not know of them."""
@@ -104,21 +104,21 @@ def _needed(bad: BadRecord, choices: Choices) -> tuple[str, tuple[bytes, bytes |
 def _not_needed(found: Found, bad: BadRecord, now_ms: int) -> tuple[str, tuple[bytes, bytes | None]]:
     if bad.older is not None:
         return f"put back what stood at offset {bad.older.offset}", (bad.key, bad.older.value)
-    if bad.key == CUT_KEY:
-        return "write a cut that is over, with a number above all before", _cut_above(found, now_ms)
+    if bad.key == BARRIER_KEY:
+        return "write a barrier that is over, with an id above all before", _barrier_above(found, now_ms)
     return "remove it", (bad.key, None)
 
 
-def _cut_above(found: Found, now_ms: int) -> tuple[bytes, bytes | None]:
-    """A cut that is over and numbered above all that there were: tasks take no part in one with a lower number.
+def _barrier_above(found: Found, now_ms: int) -> tuple[bytes, bytes | None]:
+    """A barrier that is over, with an id above all that there were: tasks take no part in one with a lower id.
 
     They are counted from 1, and those of which nothing is known any more cannot be as many as seconds have passed.
     """
     savepoints = [] if found.catalog is None else found.catalog.savepoints.values()
-    number = max([now_ms // 1000, *(saved.number for saved in savepoints)]) + 1
+    barrier_id = max([now_ms // 1000, *(saved.number for saved in savepoints)]) + 1
     return encode_item(
-        CutEntry(
-            number=number,
+        BarrierEntry(
+            barrier_id=barrier_id,
             savepoint="repaired",
             location="-",
             generation=0,
@@ -135,8 +135,8 @@ def _of_catalog(found: Found, now_ms: int, choices: Choices) -> list[Finding]:
     if catalog is None:
         return []
     listed = []
-    if catalog.cut is not None and catalog.cut.state == "open":
-        listed.append(_open_cut(catalog.cut, now_ms, choices))
+    if catalog.barrier is not None and catalog.barrier.state == "open":
+        listed.append(_open_barrier(catalog.barrier, now_ms, choices))
     for entry in catalog.generations.values():
         if entry.state != "preparing":
             continue
@@ -155,19 +155,19 @@ def _of_catalog(found: Found, now_ms: int, choices: Choices) -> list[Finding]:
     return listed
 
 
-def _open_cut(cut: CutEntry, now_ms: int, choices: Choices) -> Finding:
-    seconds = (cut.deadline_ms - now_ms) // 1000
-    record, what_to_do = None, "wait for it, or give it up with --end-cut"
-    if choices.end_cut or seconds < 0:
+def _open_barrier(barrier: BarrierEntry, now_ms: int, choices: Choices) -> Finding:
+    seconds = (barrier.deadline_ms - now_ms) // 1000
+    record, what_to_do = None, "wait for it, or give it up with --abort-savepoint"
+    if choices.abort_savepoint or seconds < 0:
         reason = "it was given up by a repair"
-        ended = msgspec.structs.replace(cut, state="aborted", reason=reason)
+        ended = msgspec.structs.replace(barrier, state="aborted", reason=reason)
         record, what_to_do = encode_item(ended), "give it up"
     late = f"whoever asked for it is {-seconds} s late" if seconds < 0 else f"it has {seconds} s left"
     return Finding(
-        key=CUT_KEY,
+        key=BARRIER_KEY,
         offset=None,
-        kind="open cut",
-        why=f"the savepoint {cut.savepoint!r} is being made; {late}",
+        kind="open savepoint",
+        why=f"the savepoint {barrier.savepoint!r} is being made; {late}",
         what_to_do=what_to_do,
         record=record,
     )

@@ -1,6 +1,6 @@
 """The commit record: the last record of each commit in each changelog partition of the task.
 
-It says that everything before it in its partition is decided, and for which input position the state then stands. It
+It says that everything before it in its partition is committed, and for which input position the state then stands. It
 is written under both guarantees, and by whoever moves state. All commit records of a partition share one reserved key,
 so compaction keeps the newest. The bytes of the value, big-endian, are described in ``docs/formats.md``::
 

@@ -17,8 +17,9 @@ MARK_HEADER = "sf-mark"
 ORIGIN_HEADER = "sf-origin"
 """Header of a re-keyed record that a later stage may send to a dead-letter topic: ``operators/steps/origin.py``."""
 
-CUT_HEADER = "sf-cut"
-"""Header of everything that a task sends to a repartition topic after its place in a cut: see ``runtime/cuts.py``."""
+BARRIER_HEADER = "sf-cut"
+"""Header of everything that a task sends to a repartition topic behind its barrier point, with the barrier's id: see
+``changelog/barrier_id.py``. Topics keep the word that the first version had for it."""
 
 
 def is_reserved(key: bytes | None) -> bool:

@@ -22,8 +22,8 @@ from stateflow.errors import StateCorrupt
 from stateflow.record import TopicPartition
 
 _FORMAT = 1
-_HAS_REPLAY, _HAS_CUT, _IS_LAST, _HAS_ENDING, _IS_CLOSING = 1, 2, 4, 8, 16
-_FLAGS = _HAS_REPLAY | _HAS_CUT | _IS_LAST | _HAS_ENDING | _IS_CLOSING
+_HAS_REPLAY, _HAS_BARRIER, _IS_LAST, _HAS_ENDING, _IS_CLOSING = 1, 2, 4, 8, 16
+_FLAGS = _HAS_REPLAY | _HAS_BARRIER | _IS_LAST | _HAS_ENDING | _IS_CLOSING
 _METADATA_PREFIX = "sf2:"
 _METADATA_BYTES_MAX = 4_000
 """Kafka's own limit is 4,096 (``offset.metadata.max.bytes``)."""
@@ -39,12 +39,16 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
-class CutPlace:
-    """A task's place in the newest snapshot cut that it has part in."""
+class BarrierPoint:
+    """A task's point in the newest savepoint barrier that it has part in: a commit."""
 
-    number: int
+    barrier_id: int
     is_last_commit: bool
-    """True while nothing has been committed since: the state is still that of the cut."""
+    """True while nothing has been committed since: the state is still that of the savepoint."""
+
+    def followed(self) -> BarrierPoint:
+        """The same with a commit behind it."""
+        return replace(self, is_last_commit=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +59,7 @@ class InputPosition:
     event_time: EventTime = NO_EVENT_TIME
     replay_from: Moment | None = None
     """Where input must be read again to compute what an eventual changelog has left out."""
-    cut: CutPlace | None = None
+    barrier_point: BarrierPoint | None = None
     ending_ms: tuple[int, ...] = ()
     """Where the input was declared to be at its end: how far event time was carried in the stage's steps that wait for
     it, upstream first, as many as it was carried in yet. Nothing has come since."""
@@ -65,8 +69,8 @@ class InputPosition:
 
     def encode(self) -> bytes:
         """The bytes. Offsets are written in the order of their names, so equal positions are equal bytes."""
-        flags = (_HAS_REPLAY if self.replay_from else 0) | (_HAS_CUT if self.cut else 0)
-        flags |= _IS_LAST if self.cut and self.cut.is_last_commit else 0
+        flags = (_HAS_REPLAY if self.replay_from else 0) | (_HAS_BARRIER if self.barrier_point else 0)
+        flags |= _IS_LAST if self.barrier_point and self.barrier_point.is_last_commit else 0
         flags |= (_HAS_ENDING if self.ending_ms else 0) | (_IS_CLOSING if self.is_closing else 0)
         parts = [struct.pack(">BBH", _FORMAT, flags, len(self.offsets))]
         for (topic, partition), offset_next in sorted(self.offsets.items()):
@@ -74,8 +78,8 @@ class InputPosition:
         parts.append(self.event_time.encode())
         if self.replay_from is not None:
             parts += [struct.pack(">q", self.replay_from.offset_next), self.replay_from.event_time.encode()]
-        if self.cut is not None:
-            parts.append(struct.pack(">q", self.cut.number))
+        if self.barrier_point is not None:
+            parts.append(struct.pack(">q", self.barrier_point.barrier_id))
         if self.ending_ms:
             parts.append(struct.pack(f">H{len(self.ending_ms)}q", len(self.ending_ms), *self.ending_ms))
         return b"".join(parts)
@@ -103,19 +107,19 @@ class InputPosition:
             partition, offset_next = fields.unpack(">iq")
             offsets[TopicPartition(topic, partition)] = offset_next
         event_time = EventTime.read(fields)
-        replay_from = cut = None
+        replay_from = barrier_point = None
         if flags & _HAS_REPLAY:
             (offset_next,) = fields.unpack(">q")
             replay_from = Moment(offset_next, EventTime.read(fields))
-        if flags & _HAS_CUT:
-            (number,) = fields.unpack(">q")
-            cut = CutPlace(number, bool(flags & _IS_LAST))
+        if flags & _HAS_BARRIER:
+            (barrier_id,) = fields.unpack(">q")
+            barrier_point = BarrierPoint(barrier_id, bool(flags & _IS_LAST))
         ending_ms: tuple[int, ...] = ()
         if flags & _HAS_ENDING:
             (count,) = fields.unpack(">H")
             ending_ms = fields.unpack(f">{count}q")
         fields.end()
-        return cls(offsets, event_time, replay_from, cut, ending_ms, bool(flags & _IS_CLOSING))
+        return cls(offsets, event_time, replay_from, barrier_point, ending_ms, bool(flags & _IS_CLOSING))
 
     def needed_next(self) -> dict[TopicPartition, int]:
         """The first offset of each input partition that a restore may still read."""
@@ -124,9 +128,9 @@ class InputPosition:
         floor = self.replay_from.offset_next  # a stage with an eventual changelog reads one log
         return {source: min(floor, offset_next) for source, offset_next in self.offsets.items()}
 
-    def without_cut(self) -> InputPosition:
-        """The same position for whoever knows nothing of this cut."""
-        return replace(self, cut=None)
+    def without_barrier_point(self) -> InputPosition:
+        """The same position for whoever knows nothing of this barrier."""
+        return replace(self, barrier_point=None)
 
 
 NO_POSITION = InputPosition()
@@ -179,13 +183,13 @@ def from_metadata(metadata: str) -> InputPosition:
 
 
 def _of_version_0_1(fields: dict[str, Any]) -> InputPosition:
-    replay, cut = fields.get("replay"), fields.get("cut")
+    replay, point = fields.get("replay"), fields.get("cut")
     return InputPosition(
         event_time=_event_time_0_1(fields),
         replay_from=None
         if replay is None
         else Moment(int(replay[0]), _event_time_0_1(json.loads(str(replay[1])))),
-        cut=None if cut is None else CutPlace(int(cut[0]), bool(cut[1])),
+        barrier_point=None if point is None else BarrierPoint(int(point[0]), bool(point[1])),
     )
 
 

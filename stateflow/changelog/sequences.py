@@ -1,4 +1,4 @@
-"""Which records of a changelog are decided: everything up to the newest commit record, and nothing behind it.
+"""Which records of a changelog are committed: everything up to the newest commit record, and nothing behind it.
 
 A *sequence* is what one commit wrote to a changelog partition: its changes, then a commit record. Only the
 fenced owner of a task appends to its changelogs, one sequence after the other, so a record belongs to the
@@ -31,7 +31,7 @@ class Tail:
     """The end of one changelog partition: its newest commit record, and what stands behind it."""
 
     last: CommitRecord | None
-    decided_next: int
+    committed_next: int
     """First offset behind the newest commit record; the end of the range when there is none."""
     offset_next: int
     """The end of the range that was looked at."""
@@ -42,8 +42,8 @@ class Tail:
 def find_tail(log: OffsetRange, read: Callable[[OffsetRange], Rows]) -> Tail:
     """Look for the newest commit record from the end of ``log`` backwards, in growing steps.
 
-    ``read`` returns the committed records of a range. A healthy log is decided by one short read of its end.
-    One without any commit record is read once; one that ends in much that is not decided, from its newest commit
+    ``read`` returns the committed records of a range. A healthy log takes one short read of its end.
+    One without any commit record is read once; one that ends in a long uncommitted suffix, from its newest commit
     record on once more.
     """
     slots, after = _FIRST_LOOK_SLOTS, log.offset_next
@@ -51,34 +51,34 @@ def find_tail(log: OffsetRange, read: Callable[[OffsetRange], Rows]) -> Tail:
         first = max(log.offset_first, log.offset_next - slots)
         tail = tail_of(read(OffsetRange(first, after)), after)
         if tail.last is not None and after < log.offset_next:
-            return tail_of(read(OffsetRange(tail.decided_next - 1, log.offset_next)), log.offset_next)
+            return tail_of(read(OffsetRange(tail.committed_next - 1, log.offset_next)), log.offset_next)
         if tail.last is not None or first <= log.offset_first:
-            return replace(tail, offset_next=log.offset_next, decided_next=_decided(tail, log))
+            return replace(tail, offset_next=log.offset_next, committed_next=_committed_next(tail, log))
         slots, after = slots * _LOOK_GROWTH, first
 
 
-def _decided(tail: Tail, log: OffsetRange) -> int:
-    return log.offset_next if tail.last is None else tail.decided_next
+def _committed_next(tail: Tail, log: OffsetRange) -> int:
+    return log.offset_next if tail.last is None else tail.committed_next
 
 
 def tail_of(rows: Rows, offset_next: int) -> Tail:
     """The tail of records that end at ``offset_next``."""
     last: bytes | None = None
-    decided_next = offset_next
+    committed_next = offset_next
     keys: set[bytes] = set()
     for offset, key, value in rows:
         if key == COMMIT_KEY:
-            last, decided_next = value or b"", offset + 1
+            last, committed_next = value or b"", offset + 1
             keys.clear()
         elif last is not None and key is not None and not is_reserved(key):
             keys.add(key)
     record = None if last is None else CommitRecord.decode(last)
-    return Tail(record, decided_next, offset_next, frozenset(keys))
+    return Tail(record, committed_next, offset_next, frozenset(keys))
 
 
 @dataclass(frozen=True, slots=True)
 class CommittedEnd:
-    """What a new owner of a task finds decided in its changelogs, and what it has to set right.
+    """What a new owner of a task finds committed in its changelogs, and what it has to repair.
 
     ``restore_next``: per changelog, the offset up to which records count. ``orphaned_keys``: per changelog, keys
     whose newest visible records do not count; their true values must be written again before anything else.
@@ -119,51 +119,51 @@ def resolve(tails: Mapping[str, Tail]) -> CommittedEnd:
     is_torn = False
     for name, tail in tails.items():
         is_behind = tail.last is not None and last is not None and tail.last.sequence < last.sequence
-        # Where nothing is void the end is the end, so that stores which have read on past the marker fit.
-        is_void = bool(tail.keys) and not is_behind
-        restore_next[name] = tail.decided_next if is_void else tail.offset_next
-        if is_void:
+        # Where no key is orphaned the end is the end, so that stores which have read on past the marker fit.
+        has_orphans = bool(tail.keys) and not is_behind
+        restore_next[name] = tail.committed_next if has_orphans else tail.offset_next
+        if has_orphans:
             orphaned_keys[name] = tail.keys
         is_torn = is_torn or is_behind or bool(tail.keys)
     return CommittedEnd(last, restore_next, orphaned_keys, is_torn)
 
 
 class SequenceFilter:
-    """Turns a changelog, read as it grows, into decided changes; for whoever follows one without owning it.
+    """Turns a changelog, read as it grows, into committed changes; for whoever follows one without owning it.
 
     Changes are held back until their commit record arrives. They are bounded by one commit, except in a log
-    that starts without commit records: give ``decided_next`` (of ``find_tail``) to let what stands before it
+    that starts without commit records: give ``committed_next`` (of ``find_tail``) to let what stands before it
     pass.
     """
 
-    def __init__(self, decided_next: int) -> None:
-        self._decided_next = decided_next
+    def __init__(self, committed_next: int) -> None:
+        self._committed_next = committed_next
         self._held: list[Change] = []
 
     @property
     def held(self) -> Sequence[Change]:
-        """Changes read and not decided yet."""
+        """Changes read and not committed yet."""
         return self._held
 
     @property
     def offset_next(self) -> int:
-        """Everything before this offset is decided and has been handed out: the position of a store fed
+        """Everything before this offset is committed and has been handed out: the position of a store fed
         so."""
-        return self._decided_next
+        return self._committed_next
 
     def feed(self, rows: Rows) -> list[Change]:
-        """The changes that are decided now, in the order of the log; newest last for a key that comes
+        """The changes that are committed now, in the order of the log; newest last for a key that comes
         twice."""
-        decided: list[Change] = []
+        committed: list[Change] = []
         for offset, key, value in rows:
             if key == COMMIT_KEY:
-                decided += self._held
+                committed += self._held
                 self._held = []
-                self._decided_next = max(self._decided_next, offset + 1)
+                self._committed_next = max(self._committed_next, offset + 1)
             elif key is None or is_reserved(key):
                 continue
-            elif offset < self._decided_next:
-                decided.append((key, value))
+            elif offset < self._committed_next:
+                committed.append((key, value))
             else:
                 self._held.append((key, value))
-        return decided
+        return committed

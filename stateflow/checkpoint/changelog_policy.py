@@ -18,7 +18,7 @@ class ChangelogPolicy:
 
     trim: TrimEntry | None = None
     """Set once the application deletes its changelogs before safe images."""
-    accept_cut: bool = False
+    accept_trimmed: bool = False
     """Take what a log still has for all there is: for measuring how long reading takes, never for state."""
 
     @classmethod

@@ -19,7 +19,8 @@ from stateflow.store.base import StorePosition, TaskStores
 from stateflow.store.rocks import RocksTaskStores
 
 CHECKPOINT_FOLDER = "checkpoint"
-CUT_FOLDER = "cut"
+SAVEPOINT_FOLDER = "cut"
+"""Where the checkpoint for a savepoint is made: one name for all versions, so that each removes what another left."""
 
 
 @dataclass(frozen=True, slots=True)

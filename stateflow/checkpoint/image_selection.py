@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from stateflow.checkpoint.images import Cancelled, TaskImages
-from stateflow.checkpoint.jobs import RestoreJob, decided_ends, plan_job, plan_of
+from stateflow.checkpoint.jobs import RestoreJob, committed_ends, plan_job, plan_of
 from stateflow.checkpoint.locations import open_objects
 from stateflow.checkpoint.manifest import Manifest
 from stateflow.checkpoint.objects import ObjectStore
@@ -67,7 +67,7 @@ def image_candidates(
 
     Raises ``TopicMissing`` and ``TopicRecreated`` as any restore of this task does.
     """
-    ends = decided_ends(cluster, job, clock)
+    ends = committed_ends(cluster, job, clock)
     for name in images.names():
         try:
             manifest = images.load(name)

@@ -39,7 +39,7 @@ class RestoreJob:
     """What the catalog says about the changelogs."""
     """Whether commit records decide up to where the changelogs count, and not Kafka's marker alone."""
     ends: Mapping[str, int] | None = None
-    """What ``decided_ends`` said when it was asked before: a log without any commit record is read whole for it."""
+    """What ``committed_ends`` said when it was asked before: a log without any commit record is read whole for it."""
 
 
 def jobs_of(
@@ -95,8 +95,8 @@ def plan_of(
     held: str = "the local state",
     ends: Mapping[str, int] | None = None,
 ) -> TaskPlan:
-    """What restoring this task onto ``stores`` would do now; see ``plan_task``. ``ends`` is what ``decided_ends`` said,
-    for whoever asks several times.
+    """What restoring this task onto ``stores`` would do now; see ``plan_task``. ``ends`` is what ``committed_ends``
+    said, for whoever asks several times.
     """
     return plan_task(
         cluster,
@@ -105,13 +105,13 @@ def plan_of(
         job.topic_ids,
         stores,
         clock,
-        ends=decided_ends(cluster, job, clock) if ends is None else ends,
+        ends=committed_ends(cluster, job, clock) if ends is None else ends,
         held=held,
         log_policy=job.log_policy,
     )
 
 
-def decided_ends(cluster: Cluster, job: RestoreJob, clock: Clock | None = None) -> Mapping[str, int]:
+def committed_ends(cluster: Cluster, job: RestoreJob, clock: Clock | None = None) -> Mapping[str, int]:
     """Up to where each changelog counts, by the commit records of all of them."""
     if job.ends is not None:
         return job.ends

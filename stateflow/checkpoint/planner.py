@@ -44,7 +44,7 @@ class StoreFacts:
     tombstones_since_ms: int = 0
     """From when on deletions are kept for ``tombstones_kept_ms``; before, it was ``tombstones_before_ms``."""
     tombstones_before_ms: int = _DELETE_RETENTION_MS_DEFAULT
-    accept_cut: bool = False
+    accept_trimmed: bool = False
     """See ``ChangelogPolicy``."""
 
 
@@ -63,7 +63,7 @@ class StorePlan:
     content_ms: int
     """When the content that is built upon was all that the log said; ``planned_ms`` for an empty one."""
     tombstones_kept_ms: int
-    accept_cut: bool = False
+    accept_trimmed: bool = False
     """See ``ChangelogPolicy``."""
 
     @property
@@ -138,7 +138,7 @@ def plan_task(
                 tombstones_before_ms=_DELETE_RETENTION_MS_DEFAULT
                 if trim is None
                 else trim.tombstones_before_ms,
-                accept_cut=log_policy.accept_cut,
+                accept_trimmed=log_policy.accept_trimmed,
             )
         )
     return TaskPlan(task, plan_stores(facts))
@@ -227,7 +227,7 @@ def _checked_topic_id(facts: StoreFacts) -> str:
 
 
 def _plan(facts: StoreFacts, topic_id: str, action: Action, offsets: OffsetRange, reason: str) -> StorePlan:
-    if action == "replay" and offsets.offset_first > 0 and not facts.accept_cut:
+    if action == "replay" and offsets.offset_first > 0 and not facts.accept_trimmed:
         raise trimmed(facts.store, facts.changelog, offsets, reason)
     content_ms = facts.position.applied_ms if action == "tail" and facts.position else facts.now_ms
     return StorePlan(
@@ -240,5 +240,5 @@ def _plan(facts: StoreFacts, topic_id: str, action: Action, offsets: OffsetRange
         planned_ms=facts.now_ms,
         content_ms=content_ms,
         tombstones_kept_ms=facts.tombstones_kept_ms,
-        accept_cut=facts.accept_cut,
+        accept_trimmed=facts.accept_trimmed,
     )

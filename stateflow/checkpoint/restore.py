@@ -8,8 +8,8 @@
 5. When all are done everything is flushed.
 
 If the log's beginning moves past us while we read, what it said before is gone: ``ChangelogTrimmed``, on which the
-caller plans anew, from an image. (Who only measures, and accepts a cut log, reads on from the new beginning; that is
-not repeated for ever.)
+caller plans anew, from an image. (Who only measures, and accepts a trimmed log, reads on from the new beginning; that
+is not repeated for ever.)
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ class Restoration:
     def _start_over(self, part: _StoreRestore, why: str) -> None:
         changelog = part.plan.changelog
         log = self._cluster.ranges([changelog])[changelog]
-        if log.offset_first > 0 and not part.plan.accept_cut:
+        if log.offset_first > 0 and not part.plan.accept_trimmed:
             raise trimmed(part.plan.store, changelog, log, why)
         _LOG.warning(
             "Store %s is replayed from offset %d of %s: %s.",

@@ -36,7 +36,7 @@ _Form = TypeVar("_Form", bound="Part | Savepoint")
 
 
 class SavedInput(msgspec.Struct, frozen=True, kw_only=True):
-    """Where one input partition of a task is cut."""
+    """How far one input partition of a task was processed."""
 
     topic: str
     partition: int
@@ -51,7 +51,7 @@ class SavedImage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SavedTask(msgspec.Struct, frozen=True, kw_only=True):
-    """One task in the cut."""
+    """One task of a savepoint: its barrier point, and the state there."""
 
     task: str
     stage: str
@@ -63,7 +63,7 @@ class SavedTask(msgspec.Struct, frozen=True, kw_only=True):
     """What the task's input position said besides the offsets, as in an offset's metadata."""
 
     def position(self) -> InputPosition:
-        """The cut in this task's input. Raises ``StateCorrupt``."""
+        """Where it stood in its input. Raises ``StateCorrupt``."""
         offsets = {TopicPartition(at.topic, at.partition): at.offset_next for at in self.inputs}
         return replace(from_metadata(self.event_time), offsets=offsets)
 
@@ -72,13 +72,14 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     """What one task of a running application contributes."""
 
     number: int
+    """The barrier's id."""
     generation: int
     task: SavedTask
     format: int = FORMAT_VERSION
 
 
 class SavedQueue(msgspec.Struct, frozen=True, kw_only=True):
-    """Records between two stages that are in the cut: sent before it, and not yet processed at it."""
+    """Records in flight between two stages: sent before the barrier, not processed at the reader's barrier point."""
 
     step: str
     partition: int
@@ -88,7 +89,7 @@ class SavedQueue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Savepoint(msgspec.Struct, frozen=True, kw_only=True):
-    """The manifest: one consistent cut through a whole application."""
+    """The manifest: one consistent cut (Chandy and Lamport's word) through a whole application."""
 
     app: str
     name: str
@@ -167,7 +168,7 @@ class SavepointObjects:
         name = f"{self._folder}/parts/{task}.json"
         part = _decoded(self._read(name), Part, name)
         if part.task.task != task or savepoint_id(self.id.rpartition(".")[0], part.number) != self.id:
-            raise _refused(name, f"it is the part of {part.task.task} in cut {part.number}")
+            raise _refused(name, f"it is the part of {part.task.task} behind barrier {part.number}")
         return part
 
     # --- records in flight ----------------------------------------------------------------------------

@@ -41,7 +41,7 @@ def commit_record_before(
     watch = clock or SystemClock()
     with closing(cluster.reader()) as reader:
         tail = find_tail(log, lambda wanted: _rows(reader, changelog, wanted, watch))
-    return None if tail.last is None else tail.decided_next - 1
+    return None if tail.last is None else tail.committed_next - 1
 
 
 def _read_tail(cluster: Cluster, reader: Reader, changelog: TopicPartition, clock: Clock) -> Tail:

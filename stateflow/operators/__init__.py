@@ -1,1 +1,1 @@
-"""What an application computes: verbs, windows, aggregates, typed operators, and the graph cut into stages."""
+"""What an application computes: verbs, windows, aggregates, typed operators, and the graph split into stages."""

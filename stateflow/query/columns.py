@@ -208,7 +208,7 @@ def table_batches(
         offsets,
         keys_max=keys_max,
         base=base,
-        accept_cut=True,
+        accept_trimmed=True,
         is_wanted=None if routing_keys is None else is_wanted,
     ):
         entries = [entry for entry in state.items() if decoder.is_row(entry[0])]

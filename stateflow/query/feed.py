@@ -1,7 +1,7 @@
 """The change feed of a store: how far it has come, and what is to be read next. Free of Spark.
 
 A feed goes through the changelog of one generation after the other. It ends, for now, behind the newest commit record
-of each partition: what stands behind that is not decided yet, visible or not (``changelog.sequences``).
+of each partition: what stands behind that is not committed yet, visible or not (``changelog.sequences``).
 
 After a repartition it reads the old generation to its end, then the new one from its beginning: the state that was
 moved comes as rows once more, each with its present value, then what was changed since. So nothing is missing, and a
@@ -191,7 +191,7 @@ class Feed:
         """Behind the newest commit record of each partition; the end of one that has none."""
         topic_id, sources = self._described(generation)
         tails = read_tails(self._cluster, {str(source.partition): source for source in sources})
-        return FeedPlace(generation, topic_id, {int(n): tail.decided_next for n, tail in tails.items()})
+        return FeedPlace(generation, topic_id, {int(n): tail.committed_next for n, tail in tails.items()})
 
     def _is_at(self, start: FeedPlace, end: FeedPlace) -> bool:
         return all(start.offsets.get(partition, 0) >= offset for partition, offset in end.offsets.items())
@@ -208,7 +208,7 @@ class Feed:
         return FeedPlace(end.generation, end.topic_id, offsets)
 
     def _bounded_offset(self, source: TopicPartition, left: OffsetRange, slots_max: int | None) -> int:
-        """Never before the beginning: what looked decided by an end without commit records stays read."""
+        """Never before the beginning: what looked committed by an end without commit records stays read."""
         if slots_max is None or left.slots <= slots_max:
             return max(left.offset_first, left.offset_next)
         aim = left.offset_first + max(1, slots_max)

@@ -62,7 +62,7 @@ def read_state(
     """One store of an application as an Arrow table, by its catalog alone; ``.to_pandas()`` makes a data frame of it.
 
     The columns are those of ``spark.read.format("stateflow")`` (``docs/spark.md``). Rows come partition by partition,
-    each partition consistent with itself. ``as_of`` names a savepoint, where all partitions are of one cut;
+    each partition consistent with itself. ``as_of`` names a savepoint, where all partitions are of one consistent cut;
     ``location`` is where it is kept, if the application's list does not name a place that the settings here allow.
     ``keys`` reads only these, from the partitions that have them. ``client_file`` has settings of the Kafka client;
     they and ``brokers`` are otherwise as ``stateflow.toml`` and the environment say.

@@ -124,9 +124,9 @@ def store_snapshot(cluster: Cluster, catalog: Catalog, store: str) -> Snapshot:
     bases: dict[int, Base] = {}
     for partition, log in whole.ranges.items():
         source = TopicPartition(whole.topic, partition)
-        decided = committed_end_of(cluster, catalog, entry.stage, partition).restore_next
+        committed = committed_end_of(cluster, catalog, entry.stage, partition).restore_next
         base = find_base(cluster, catalog, store, source, log, SystemClock())
-        ranges[partition] = with_base_slot(log.until(decided.get(store, log.offset_next)), base)
+        ranges[partition] = with_base_slot(log.until(committed.get(store, log.offset_next)), base)
         if base is not None:
             bases[partition] = base
     routing = catalog.active.routing if catalog.is_rekeyed(entry.stage) else None

@@ -1,1 +1,1 @@
-"""Savepoints: a cut through a whole application, made while it runs or stands; listed, verified, and restored from."""
+"""Savepoints: consistent states of an application, made while it runs or stands; listed, verified, restored from."""

@@ -1,13 +1,15 @@
-"""Making a savepoint: ask for a cut, wait for every task's part, collect input in flight, publish the whole.
+"""Making a savepoint: open a barrier, wait for every task's part, collect input in flight, publish the whole.
 
-1. Open a cut on the control topic. Tasks take their places in it and publish their parts (``runtime/cuts.py``); of an
+1. Open a barrier on the control topic. Tasks commit their barrier points and publish their parts
+   (``runtime/snapshots/savepoint_participant.py``); of an
    application that stands still the parts are made here (``stopped.py``).
 2. When all parts are there, fix the ends of the repartition topics and collect what is in flight.
-3. Make sure that the cut is still open: then no task had left it when the ends were fixed, so what was read is exact.
+3. Make sure that the barrier is still open: then no task had left it when the ends were fixed, so what was read is
+   exact.
 4. Publish the manifest. From here on there is a savepoint.
-5. In one transaction on the control topic, list it and end the cut.
+5. In one transaction on the control topic, list it and end the barrier.
 
-Whatever fails before step 4 aborts the cut and removes the parts; a process that is killed leaves parts that are no
+Whatever fails before step 4 aborts it and removes the parts; a process that is killed leaves parts that are no
 savepoint, and the next one removes them.
 """
 
@@ -23,7 +25,7 @@ import msgspec
 
 from stateflow.catalog.control import ControlTopic, refuse_unfinished
 from stateflow.catalog.encoding import CatalogItem
-from stateflow.catalog.model import Catalog, CutEntry, SavepointEntry
+from stateflow.catalog.model import BarrierEntry, Catalog, SavepointEntry
 from stateflow.catalog.names import SAVEPOINT_NAME, task_id
 from stateflow.checkpoint.locations import NO_LOCATIONS, AllowedLocations, open_objects, written_down
 from stateflow.checkpoint.savepoints import SavedQueue, SavedTask, Savepoint, SavepointObjects
@@ -31,7 +33,7 @@ from stateflow.clock import Clock
 from stateflow.errors import ConfigError, SavepointFailed, StateCorrupt, StateflowError, StillRunning
 from stateflow.failpoints import reach
 from stateflow.log.base import Cluster
-from stateflow.runtime.snapshots.cuts import abort_cut
+from stateflow.runtime.snapshots.savepoint_participant import abort_savepoint
 from stateflow.savepoint.inflight import collect_queues
 from stateflow.savepoint.stopped import stopped_parts
 from stateflow.scale.generation import load_catalog, refuse_beside_query
@@ -77,17 +79,17 @@ def create(
     settings = settings or CreateSettings()
     catalog = check_creatable(cluster, app, name)
     control = ControlTopic(cluster, app)
-    entry = _open_cut(control, catalog, name, location, clock, settings)
-    saved = SavepointObjects(open_objects(location), app, name, entry.number, clock)
+    entry = _open_barrier(control, catalog, name, location, clock, settings)
+    saved = SavepointObjects(open_objects(location), app, name, entry.barrier_id, clock)
     try:
         tasks = None
         if cluster.group_members(app):
             tasks = _await_parts(cluster, control, catalog, entry, saved, clock, report, pause)
-        number = None if tasks is None else entry.number
+        barrier_id = None if tasks is None else entry.barrier_id
         if tasks is None:
             tasks = stopped_parts(cluster, catalog, saved, settings.state_dir, clock, report)
         reach("savepoint.after_parts")
-        queues = tuple(collect_queues(cluster, catalog, number, saved, tasks, pause))
+        queues = tuple(collect_queues(cluster, catalog, barrier_id, saved, tasks, pause))
         savepoint = _whole(cluster, catalog, entry, tasks, queues, clock)
         _check_open(control, entry)
         _check_files(saved, savepoint)
@@ -138,23 +140,23 @@ def _refuse_taken(catalog: Catalog, name: str) -> None:
         )
 
 
-def _open_cut(
+def _open_barrier(
     control: ControlTopic,
     catalog: Catalog,
     name: str,
     location: str,
     clock: Clock,
     settings: CreateSettings,
-) -> CutEntry:
-    """Open the next cut, and remove what the one before left when it came to nothing."""
-    before = catalog.cut
+) -> BarrierEntry:
+    """Open the next barrier, and remove what the one before left when it came to nothing."""
+    before = catalog.barrier
     now_ms = clock.now_ms()
 
     def decide(current: Catalog | None) -> list[CatalogItem]:
         assert current is not None, "it was there a moment ago, and catalogs stay"
         refuse_unfinished(current)
         _refuse_taken(current, name)
-        last = current.cut
+        last = current.barrier
         if last is not None and last.state == "open" and now_ms <= last.deadline_ms:
             raise StillRunning(
                 f"the savepoint {last.savepoint!r} of {current.app.app!r} is being made.",
@@ -162,8 +164,8 @@ def _open_cut(
                 savepoint=last.savepoint,
             )
         return [
-            CutEntry(
-                number=1 if last is None else last.number + 1,
+            BarrierEntry(
+                barrier_id=1 if last is None else last.barrier_id + 1,
                 savepoint=name,
                 location=written_down(location),
                 generation=current.active.generation,
@@ -175,28 +177,32 @@ def _open_cut(
 
     if before is not None and not _is_listed(catalog, before):
         if before.state == "open" and now_ms > before.deadline_ms:
-            abort_cut(control, before.number, "whoever asked for it has not ended it in time")
+            abort_savepoint(control, before.barrier_id, "whoever asked for it has not ended it in time")
         if before.state != "open" or now_ms > before.deadline_ms:
             _remove_leftovers(catalog, before, settings.allowed.and_also(location), clock)
     reach("savepoint.before_open")
-    opened = control.change(decide).cut
-    assert opened is not None, "the cut was written a moment ago"
+    opened = control.change(decide).barrier
+    assert opened is not None, "the barrier was written a moment ago"
     reach("savepoint.after_open")
     return opened
 
 
-def _is_listed(catalog: Catalog, cut: CutEntry) -> bool:
-    listed = catalog.savepoints.get(cut.savepoint)
-    return listed is not None and listed.number == cut.number
+def _is_listed(catalog: Catalog, barrier: BarrierEntry) -> bool:
+    listed = catalog.savepoints.get(barrier.savepoint)
+    return listed is not None and listed.number == barrier.barrier_id
 
 
-def _remove_leftovers(catalog: Catalog, cut: CutEntry, allowed: AllowedLocations, clock: Clock) -> None:
+def _remove_leftovers(
+    catalog: Catalog, barrier: BarrierEntry, allowed: AllowedLocations, clock: Clock
+) -> None:
     try:
-        place = allowed.resolve(cut.location)
+        place = allowed.resolve(barrier.location)
     except ConfigError as error:
-        _LOG.warning("What may be left of the savepoint %r is not removed: %s", cut.savepoint, error)
+        _LOG.warning("What may be left of the savepoint %r is not removed: %s", barrier.savepoint, error)
         return
-    saved = SavepointObjects(open_objects(place), catalog.app.app, cut.savepoint, cut.number, clock)
+    saved = SavepointObjects(
+        open_objects(place), catalog.app.app, barrier.savepoint, barrier.barrier_id, clock
+    )
     try:
         saved.delete(saved.image_tasks(), grace_ms=_GRACE_MS)
     except OSError as error:
@@ -207,7 +213,7 @@ def _await_parts(
     cluster: Cluster,
     control: ControlTopic,
     catalog: Catalog,
-    entry: CutEntry,
+    entry: BarrierEntry,
     saved: SavepointObjects,
     clock: Clock,
     report: Report | None,
@@ -237,7 +243,7 @@ def _await_parts(
     return [_part_of(saved, entry, task) for task in wanted]
 
 
-def _part_of(saved: SavepointObjects, entry: CutEntry, task: str) -> SavedTask:
+def _part_of(saved: SavepointObjects, entry: BarrierEntry, task: str) -> SavedTask:
     part = saved.load_part(task)
     if part.generation != entry.generation:
         raise StateCorrupt(
@@ -251,7 +257,7 @@ def _part_of(saved: SavepointObjects, entry: CutEntry, task: str) -> SavedTask:
 def _whole(
     cluster: Cluster,
     catalog: Catalog,
-    entry: CutEntry,
+    entry: BarrierEntry,
     tasks: list[SavedTask],
     queues: tuple[SavedQueue, ...],
     clock: Clock,
@@ -259,7 +265,7 @@ def _whole(
     return Savepoint(
         app=catalog.app.app,
         name=entry.savepoint,
-        number=entry.number,
+        number=entry.barrier_id,
         cluster_id=cluster.cluster_id,
         generation=entry.generation,
         created_ms=clock.now_ms(),
@@ -278,11 +284,15 @@ def _source_ids(cluster: Cluster, catalog: Catalog) -> dict[str, str]:
     return {name: info.topic_id for name, info in sorted(cluster.describe(sources).items())}
 
 
-def _check_open(control: ControlTopic, entry: CutEntry) -> None:
+def _check_open(control: ControlTopic, entry: BarrierEntry) -> None:
     catalog = control.load()
-    cut = catalog.cut
-    if cut is None or (cut.number, cut.state) != (entry.number, "open"):
-        why = cut.reason if cut is not None and cut.number == entry.number else "another one was begun"
+    barrier = catalog.barrier
+    if barrier is None or (barrier.barrier_id, barrier.state) != (entry.barrier_id, "open"):
+        why = (
+            barrier.reason
+            if barrier is not None and barrier.barrier_id == entry.barrier_id
+            else "another one was begun"
+        )
         raise SavepointFailed(
             f"the savepoint {entry.savepoint!r} was given up: {why}.",
             action="cure the cause and make it again.",
@@ -312,7 +322,7 @@ def _check_files(saved: SavepointObjects, savepoint: Savepoint) -> None:
             )
 
 
-def _list(control: ControlTopic, entry: CutEntry, savepoint: Savepoint, location: str) -> None:
+def _list(control: ControlTopic, entry: BarrierEntry, savepoint: Savepoint, location: str) -> None:
     listed = SavepointEntry(
         name=savepoint.name,
         number=savepoint.number,
@@ -325,19 +335,21 @@ def _list(control: ControlTopic, entry: CutEntry, savepoint: Savepoint, location
 
     def decide(current: Catalog | None) -> list[CatalogItem]:
         assert current is not None, "it was there a moment ago, and catalogs stay"
-        cut = current.cut
+        barrier = current.barrier
         ended: list[CatalogItem] = []
-        if cut is not None and (cut.number, cut.state) == (entry.number, "open"):
-            ended = [msgspec.structs.replace(cut, state="complete")]
+        if barrier is not None and (barrier.barrier_id, barrier.state) == (entry.barrier_id, "open"):
+            ended = [msgspec.structs.replace(barrier, state="complete")]
         return [listed, *ended]
 
     control.change(decide)
 
 
-def _give_up(control: ControlTopic, entry: CutEntry, saved: SavepointObjects, error: BaseException) -> None:
-    """End the cut first, so that no task goes on, then remove the parts; the error that is told is the first."""
+def _give_up(
+    control: ControlTopic, entry: BarrierEntry, saved: SavepointObjects, error: BaseException
+) -> None:
+    """Abort it first, so that no task goes on, then remove the parts; the error that is told is the first."""
     try:
-        abort_cut(control, entry.number, str(error) or type(error).__name__)
+        abort_savepoint(control, entry.barrier_id, str(error) or type(error).__name__)
         saved.delete(saved.image_tasks(), grace_ms=_GRACE_MS)
     except (StateflowError, OSError) as second:
         _LOG.warning("The parts of %s could not be removed, the next savepoint does it: %s", saved.id, second)

@@ -1,9 +1,9 @@
-"""Input in flight: what was sent between two stages before a cut, and not yet processed at it.
+"""Input in flight: what was sent between two stages before a barrier, and not yet processed at the barrier point.
 
-A task's place in the cut is an offset of its repartition topic. Behind it stand records of both kinds: those that the
-stage before sent before its own places, which belong to the cut, and those that it sent afterwards, which carry the
-cut's number. The ends are fixed when every task has taken its place: what is appended later is behind the cut
-without exception, marked or not.
+A task's barrier point is an offset of its repartition topic. Behind it stand records of both kinds: those that the
+stage before sent before its own points, which belong to the savepoint, and those that it sent afterwards, which carry
+the barrier's id. The ends are fixed when every task has committed its point: what is appended later is behind the
+barrier without exception, whether or not it carries the id.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 
 from stateflow.catalog.model import Catalog
 from stateflow.catalog.names import repartition_topic
-from stateflow.changelog.cut import number_in, unmarked
+from stateflow.changelog.barrier_id import barrier_id_in, without_barrier_id
 from stateflow.checkpoint.queues import write_records
 from stateflow.checkpoint.savepoints import SavedQueue, SavedTask, SavepointObjects
 from stateflow.errors import OffsetsPending
@@ -32,20 +32,20 @@ _PAUSE_SECONDS = 0.05
 def collect_queues(
     cluster: Cluster,
     catalog: Catalog,
-    number: int | None,
+    barrier_id: int | None,
     saved: SavepointObjects,
     tasks: Sequence[SavedTask],
     pause: Callable[[float], None],
 ) -> Iterator[SavedQueue]:
     """Store the records in flight of every repartition topic's partition.
 
-    Every task must have its place in the cut ``number``, or, when it is None, stand still at its last commit: then all
-    that was not processed is in flight, whatever its marks say.
+    Every task must have committed its point of this barrier, or, when it is None, stand still at its last commit: then
+    all that was not processed is in flight, whatever ids it carries.
 
     Waits for transactions that are open over these partitions now; raises ``OffsetsPending`` when one does not end.
     """
     steps = {step.name: stage.name for stage in catalog.stages.values() for step in stage.rekeys}
-    places = {at: offset_next for task in tasks for at, offset_next in task.position().offsets.items()}
+    points = {at: offset_next for task in tasks for at, offset_next in task.position().offsets.items()}
     sources = {
         (step, partition): TopicPartition(
             repartition_topic(catalog.app.app, step, catalog.active.generation), partition
@@ -58,9 +58,11 @@ def collect_queues(
     with TemporaryDirectory(prefix="stateflow-") as scratch:
         for (step, partition), source in sources.items():
             log = ends[source]
-            after = OffsetRange(places.get(source, log.offset_first), log.offset_next)
+            after = OffsetRange(points.get(source, log.offset_first), log.offset_next)
             file = Path(scratch) / f"{step}-{partition}"
-            records, size_bytes, sha256 = write_records(file, _before_cut(cluster, source, after, number))
+            records, size_bytes, sha256 = write_records(
+                file, _before_barrier(cluster, source, after, barrier_id)
+            )
             saved.put_queue(step, partition, file)
             file.unlink()
             reach("savepoint.after_queue")
@@ -88,11 +90,11 @@ def _await_stable(
         pause(_PAUSE_SECONDS)
 
 
-def _before_cut(
-    cluster: Cluster, source: TopicPartition, offsets: OffsetRange, number: int | None
+def _before_barrier(
+    cluster: Cluster, source: TopicPartition, offsets: OffsetRange, barrier_id: int | None
 ) -> Iterator[Record]:
-    """Records that tasks sent before their places, without watermarks: tasks announce anew when they start."""
+    """Records that tasks sent before their barrier points, without watermarks: tasks announce anew when they start."""
     for batch in read_range(cluster, source, offsets):
         for record in batch.records():
-            if record.key is not None and (number is None or number_in(record.headers) != number):
-                yield record._replace(headers=unmarked(record.headers))
+            if record.key is not None and (barrier_id is None or barrier_id_in(record.headers) != barrier_id):
+                yield record._replace(headers=without_barrier_id(record.headers))

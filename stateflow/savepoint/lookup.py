@@ -106,11 +106,15 @@ def delete(
     control = ControlTopic(cluster, app)
     catalog = control.load()
     entry = find_listed(catalog, name)
-    if catalog.cut is not None and catalog.cut.state == "open" and clock.now_ms() <= catalog.cut.deadline_ms:
+    if (
+        catalog.barrier is not None
+        and catalog.barrier.state == "open"
+        and clock.now_ms() <= catalog.barrier.deadline_ms
+    ):
         raise StillRunning(
-            f"the savepoint {catalog.cut.savepoint!r} of {app!r} is being made.",
+            f"the savepoint {catalog.barrier.savepoint!r} of {app!r} is being made.",
             action="wait for it, then delete.",
-            savepoint=catalog.cut.savepoint,
+            savepoint=catalog.barrier.savepoint,
         )
     saved = open_listed(entry, app, clock, allowed)
     saved.delete(_tasks_of(saved), grace_ms=grace_ms)

@@ -152,5 +152,5 @@ def _topic_positions(
                 partition=at.partition,
                 offset=offset_next,
             )
-    # A partition that was added since: all of it is behind the cut.
+    # A partition that was added since: all of it is behind the barrier.
     return {at: saved.get(at, found.offset_first) for at, found in log.items()}

@@ -32,7 +32,7 @@ from stateflow.errors import GenerationUnfinished
 from stateflow.failpoints import reach
 from stateflow.log.base import Cluster
 from stateflow.record import TopicPartition
-from stateflow.runtime.snapshots.cuts import abort_cut
+from stateflow.runtime.snapshots.savepoint_participant import abort_savepoint
 from stateflow.runtime.worker.lag import stage_changelogs
 from stateflow.runtime.worker.prepare import own_topics
 from stateflow.savepoint.fill import FillTarget, fill_queue, fill_task, total_audit
@@ -131,7 +131,7 @@ def restore(
     )  # again: a worker may have joined before it could see the new generation
     if any(found.state == "active" for found in catalog.generations.values()):
         fence_tasks(cluster, catalog)
-        abort_cut(ControlTopic(cluster, app), None, "the application was restored from a savepoint")
+        abort_savepoint(ControlTopic(cluster, app), None, "the application was restored from a savepoint")
     reach("refill.after_topics")
 
     planned = planned_catalog(expected, savepoint, entry.generation)
@@ -252,7 +252,7 @@ def _first_commits(
     entry: GenerationEntry,
     positions: Mapping[TopicPartition, int],
 ) -> list[FirstCommit]:
-    """Tasks begin where the savepoint was cut, at the event time that they had reached there.
+    """Tasks begin where the savepoint was made, at the event time that they had reached there.
 
     Those behind re-key steps begin with the records in flight. Of a source read from elsewhere nothing is known.
     """

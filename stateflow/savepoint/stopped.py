@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from stateflow.catalog.model import Catalog
 from stateflow.catalog.names import task_id
 from stateflow.changelog.position import InputPosition
-from stateflow.checkpoint.image_making import CUT_FOLDER, take_checkpoint_in
+from stateflow.checkpoint.image_making import SAVEPOINT_FOLDER, take_checkpoint_in
 from stateflow.checkpoint.jobs import RestoreJob, has_database, jobs_of
 from stateflow.checkpoint.recovery import run_job
 from stateflow.checkpoint.savepoints import SavedImage, SavedTask, SavepointObjects
@@ -19,7 +19,7 @@ from stateflow.errors import SavepointFailed
 from stateflow.log.base import Cluster
 from stateflow.log.stable_ranges import stable_ranges
 from stateflow.record import OffsetRange, TopicPartition
-from stateflow.runtime.snapshots.cuts import publish_image, saved_task
+from stateflow.runtime.snapshots.savepoint_participant import publish_image, saved_task
 from stateflow.scale.generation import fence_tasks, refuse_while_running
 from stateflow.scale.last_commits import last_positions, refuse_pending_replays, refuse_torn_commits
 from stateflow.store.directory import TaskDirectory
@@ -107,7 +107,7 @@ def _restored_image(
     run_job(cluster, job, resources, lambda _: None, lambda: False, clock)
     stores = RocksTaskStores.open(job.directory, job.changelogs, resources, clock)
     try:
-        folder = job.directory.path / CUT_FOLDER
+        folder = job.directory.path / SAVEPOINT_FOLDER
         taken = take_checkpoint_in(folder, stores, job.changelogs, job.topic_ids)
     finally:
         stores.close()

@@ -12,7 +12,7 @@ from stateflow.errors import AuditFailed
 from stateflow.log.base import Cluster
 from stateflow.log.stable_ranges import stable_ranges
 from stateflow.runtime.task.wiring import routing_of
-from stateflow.scale.absorb import MergeJob, expected_tally
+from stateflow.scale.application_merge import MergeJob, expected_tally
 from stateflow.scale.audit import AuditJob, AuditResult, audit_partition, compare
 from stateflow.scale.audit_slices import AuditedChangelog, audit_changelogs
 from stateflow.scale.engine import Engine

@@ -134,7 +134,7 @@ def target_routing(
     ``ConfigError``.
     """
     table = RoutingTable.from_entry(catalog.active.routing)
-    if sum(wish is not None for wish in (partitions, split, merge)) != 1:
+    if sum(given is not None for given in (partitions, split, merge)) != 1:
         raise ConfigError(
             "the change is not clear.", action="give one of --partitions M, --split P, or --merge P Q."
         )
@@ -148,11 +148,11 @@ def target_routing(
 
 
 def check_change(
-    catalog: Catalog, routing: RoutingEntry, absorbs: str | None = None
+    catalog: Catalog, routing: RoutingEntry, merged_app: str | None = None
 ) -> GenerationEntry | None:
     """Whether a change to ``routing`` may begin; returns the unfinished one that it would resume, if any.
 
-    ``absorbs`` names an application whose state is taken in on the way. Raises ``GenerationUnfinished`` when the
+    ``merged_app`` names an application whose state is merged in on the way. Raises ``GenerationUnfinished`` when the
     unfinished one is another change, ``ConfigError`` when nothing would change, ``GraphError`` when the
     application has nothing to repartition.
     """
@@ -160,8 +160,8 @@ def check_change(
     entry = preparing(catalog)
     if entry is not None and entry.savepoint is not None:
         refuse_unfinished(catalog)
-    if entry is not None and entry.absorbs != absorbs:
-        other = f"absorbing {entry.absorbs!r}" if entry.absorbs else "a change of the partitions"
+    if entry is not None and entry.merged_app != merged_app:
+        other = f"merging {entry.merged_app!r}" if entry.merged_app else "a change of the partitions"
         raise GenerationUnfinished(
             f"{other} (generation {entry.generation}) was begun and not finished.",
             action="finish it with the command that began it, or undo it with `stateflow scale abort`.",
@@ -176,7 +176,7 @@ def check_change(
             generation=entry.generation,
             partitions=entry.partitions,
         )
-    if entry is None and absorbs is None and routing == catalog.active.routing:
+    if entry is None and merged_app is None and routing == catalog.active.routing:
         raise ConfigError(
             f"the application already has {routing.partitions} partitions.",
             action="name another number.",
@@ -186,7 +186,7 @@ def check_change(
 
 
 def begin(
-    cluster: Cluster, catalog: Catalog, routing: RoutingEntry, clock: Clock, absorbs: str | None = None
+    cluster: Cluster, catalog: Catalog, routing: RoutingEntry, clock: Clock, merged_app: str | None = None
 ) -> tuple[Catalog, GenerationEntry]:
     """Publish the next generation as *preparing*, or find the one that an earlier attempt left; create its
     topics.
@@ -195,13 +195,13 @@ def begin(
     would change. A crash in here is repaired by calling it again.
     """
     control = ControlTopic(cluster, catalog.app.app)
-    entry = check_change(catalog, routing, absorbs)
+    entry = check_change(catalog, routing, merged_app)
     if entry is None:
         entry = GenerationEntry(
             generation=max(catalog.generations) + 1,
             state="preparing",
             routing=routing,
-            absorbs=absorbs,
+            merged_app=merged_app,
             created_ms=clock.now_ms(),
             source_generation=catalog.active.source_generation,
         )

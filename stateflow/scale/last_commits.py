@@ -2,7 +2,7 @@
 
 The commit record of a changelog says how far a task's input was processed; the group's
 committed offset may be behind it after a torn commit (``docs/exactly-once.md``). And a changelog whose last
-commit is only half there must be set right by its task, which has the state to do it, before anyone copies
+commit is only half there must be repaired by its task, which has the state to do it, before anyone copies
 it.
 """
 

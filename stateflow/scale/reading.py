@@ -28,7 +28,7 @@ def live_state(
     keys_max: int = 2_000_000,
     bytes_max: int = STATE_BYTES_MAX,
     base: Base | None = None,
-    accept_cut: bool = False,
+    accept_trimmed: bool = False,
     is_wanted: Callable[[bytes], bool] | None = None,
 ) -> Iterator[dict[bytes, bytes]]:
     """The live state of one changelog partition, as dicts of disjoint keys with about ``keys_max`` entries at most,
@@ -37,10 +37,10 @@ def live_state(
     Memory stays bounded by reading the partition several times, each time for another slice of the keys'
     hashes. Bookkeeping records and deleted keys are left out. ``base`` is the image that the log begins with, if it
     was trimmed; ``offsets`` then has a slot for it (``with_base_slot``). Without it a log that does not begin at 0 is
-    refused (``ChangelogTrimmed``), unless ``accept_cut`` says that what it still has is what is asked for. With
+    refused (``ChangelogTrimmed``), unless ``accept_trimmed`` says that what it still has is what is asked for. With
     ``is_wanted`` only those keys are kept, and the partition is read once unless they are too many.
     """
-    if base is None and offsets.offset_first > 0 and not accept_cut:
+    if base is None and offsets.offset_first > 0 and not accept_trimmed:
         raise trimmed(source.topic, source, offsets, "no image was named to begin with")
     with ExitStack() as stack:
         opened = None if base is None else stack.enter_context(base.opened())

@@ -28,7 +28,7 @@ from stateflow.runtime.opening.opening import Opener, StoreOpener
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.task.task import Task
 from stateflow.runtime.task.wiring import TaskWiring, Wiring
-from stateflow.runtime.worker.standalone_group import MemberlessGroup
+from stateflow.runtime.worker.standalone_group import StandaloneGroup
 from stateflow.scale.generation import await_stopped
 from stateflow.scale.reading import live_state
 from stateflow.state.evolution import present_number, schema_number_of, without_migrated
@@ -149,7 +149,7 @@ def _rewrite_task(
 ) -> Iterator[tuple[int, int]]:
     """One task, a commit at a time: entries looked at, values written."""
     task = opener.open(wiring, lambda: False).task
-    group = MemberlessGroup(cluster, wiring.group)
+    group = StandaloneGroup(cluster, wiring.group)
     try:
         for name in stores:
             if name in wiring.entries:
@@ -160,7 +160,7 @@ def _rewrite_task(
     task.close()
 
 
-def _rewrite_store(task: Task, group: MemberlessGroup, name: str) -> Iterator[tuple[int, int]]:
+def _rewrite_store(task: Task, group: StandaloneGroup, name: str) -> Iterator[tuple[int, int]]:
     store = task.context.stores[name]
     rewritten = task.wiring.stage.rewriters[name](task.wiring.entries[name])
     first = b""

@@ -26,9 +26,9 @@ from stateflow.log.base import Cluster
 from stateflow.log.reading import read_range
 from stateflow.log.stable_ranges import stable_ranges
 from stateflow.record import OffsetRange, RecordBatch
-from stateflow.runtime.snapshots.cuts import abort_cut
-from stateflow.scale.absorb import (
-    Absorption,
+from stateflow.runtime.snapshots.savepoint_participant import abort_savepoint
+from stateflow.scale.application_merge import (
+    ApplicationMerge,
     MergeJob,
     check_theirs_untouched,
     merge_partition,
@@ -111,13 +111,13 @@ def start(
     *,
     settings: ScaleSettings | None = None,
     on_progress: Callable[[Progress], None] | None = None,
-    absorption: Absorption | None = None,
+    application_merge: ApplicationMerge | None = None,
     past: Sequence[Run] = (),
     seconds_starting: float = 0.0,
 ) -> Outcome:
     """Repartition all of an application's re-keyed state and unread records; resumes an unfinished attempt.
 
-    With ``absorption`` the routing stays, and after step 3 another application's state is merged in. Raises
+    With ``application_merge`` the routing stays, and after step 3 another application's state is merged in. Raises
     ``StillRunning``, ``GenerationUnfinished``, ``GraphError``, ``ConfigError`` before anything is moved, and
     ``MergeUndefined``, ``AuditFailed`` or ``OldGenerationWritten`` after; the old generation is active until this
     returns. ``past`` is what was made on this machine before, ``seconds_starting`` what the engine took to be there.
@@ -125,24 +125,24 @@ def start(
     settings = settings or ScaleSettings()
     started_at = time.monotonic()
     catalog = load_catalog(cluster, app)
-    absorbs = None if absorption is None else absorption.other
-    check_change(catalog, routing, absorbs)
+    merged_app = None if application_merge is None else application_merge.other
+    check_change(catalog, routing, merged_app)
     refuse_while_running(cluster, app)
     refuse_torn_commits(cluster, catalog)
     refuse_pending_replays(cluster, catalog)
-    theirs = None if absorption is None else absorption.check(cluster, catalog)
+    theirs = None if application_merge is None else application_merge.check(cluster, catalog)
     if theirs is not None:
         refuse_trimmed_logs(cluster, catalog)
         refuse_trimmed_logs(cluster, theirs)
     plan = make_plan(
         cluster, catalog, routing, lanes=engine.lanes, engine=engine.name, past=past, clock=clock
     )
-    catalog, entry = begin(cluster, catalog, routing, clock, absorbs)
+    catalog, entry = begin(cluster, catalog, routing, clock, merged_app)
     refuse_while_running(
         cluster, app
     )  # again: a worker may have joined before it could see the new generation
     fence_tasks(cluster, catalog)
-    abort_cut(ControlTopic(cluster, app), None, "the number of partitions was changed")
+    abort_savepoint(ControlTopic(cluster, app), None, "the number of partitions was changed")
     refuse_torn_commits(cluster, catalog)  # again: now the answer is final
     refuse_pending_replays(cluster, catalog)
 
@@ -153,11 +153,11 @@ def start(
         moved = moves.run(cluster, engine, watch)
     merges: list[MergeJob] = []
     merged: list[MoveResult] = []
-    if absorption is not None and theirs is not None:
-        absorption.fence(cluster, theirs)
-        merges = absorption.jobs(cluster, catalog, theirs, entry.generation, moves.ranges)
+    if application_merge is not None and theirs is not None:
+        application_merge.fence(cluster, theirs)
+        merges = application_merge.jobs(cluster, catalog, theirs, entry.generation, moves.ranges)
         merged = engine.run(merge_partition, merges)
-        absorption.commit_sources(cluster, app, theirs)
+        application_merge.commit_sources(cluster, app, theirs)
     auditing_at = time.monotonic()
     _commit_inputs(cluster, catalog, entry)
     audit = audit_repartition(cluster, catalog, entry, moves, merges, engine, on_progress)

@@ -26,7 +26,7 @@ from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.task.task import Task
 from stateflow.runtime.task.wiring import TaskWiring
 from stateflow.runtime.worker.slices import SliceSize, turn_seconds
-from stateflow.runtime.worker.standalone_group import MemberlessGroup
+from stateflow.runtime.worker.standalone_group import StandaloneGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +100,8 @@ def run_epoch(
         return EpochResult(wiring.id, 0, seconds, {}, wiring.is_rekeyed, is_opened=False)
     cluster.fit_batches(wiring.written_topics)
     opened = Opener(cluster, open_stores, settings, clock).open(wiring, lambda: False)
-    task, group = opened.task, MemberlessGroup(cluster, wiring.group)
-    task.leave_cut()  # the query aborted any cut when it began
+    task, group = opened.task, StandaloneGroup(cluster, wiring.group)
+    task.leave_barrier()  # the query aborted any savepoint when it began
     try:
         silent = [source for source in todo.idle if opened.starts[source] >= todo.targets[source]]
         for source in silent:  # before the records of the others: they need not wait
@@ -132,7 +132,7 @@ def run_epoch(
 class _Commits:
     """When a task commits before its targets are reached."""
 
-    def __init__(self, task: Task, group: MemberlessGroup, settings: WorkerSettings, clock: Clock) -> None:
+    def __init__(self, task: Task, group: StandaloneGroup, settings: WorkerSettings, clock: Clock) -> None:
         self.settings = settings
         self.clock = clock
         self._task = task
@@ -148,7 +148,7 @@ class _Commits:
             self._committed_seconds = self.clock.monotonic_seconds()
 
 
-def _commit_with_what_is_due(task: Task, group: MemberlessGroup, commits: _Commits) -> None:
+def _commit_with_what_is_due(task: Task, group: StandaloneGroup, commits: _Commits) -> None:
     """The end of the epoch: timers that its input or the clock made due fire, in slices, and all is committed."""
     task.advance_time()
     while task.has_pending_timers:

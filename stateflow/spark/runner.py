@@ -24,7 +24,7 @@ from stateflow.errors import BrokerUnreachable, JobFailed, StateflowError
 from stateflow.log.base import Cluster
 from stateflow.record import TopicPartition
 from stateflow.runtime.settings import WorkerSettings
-from stateflow.runtime.snapshots.cuts import abort_cut
+from stateflow.runtime.snapshots.savepoint_participant import abort_savepoint
 from stateflow.runtime.task.wiring import TaskWiring, Wiring
 from stateflow.runtime.worker.lag import is_drained, source_ends
 from stateflow.runtime.worker.purge import Purge
@@ -95,7 +95,7 @@ def run_spark(
     try:
         with driving(cluster, pipeline, worker, clock, settings.spark) as driver:
             control = ControlTopic(cluster, pipeline.topology.app)
-            abort_cut(control, None, "a Spark query began to run the application")
+            abort_savepoint(control, None, "a Spark query began to run the application")
             run = _Run(cluster, driver.wiring, pipeline, connection, worker, clock)
             with _checkpoint(settings) as checkpoint:
                 ends = source_ends(cluster, driver.wiring.catalog) if end_of_input else None

@@ -1,7 +1,7 @@
 """Two states of one key become one: what each type of state does where they meet.
 
 Within one application a key has one owner, so states meet only where two applications become one
-(``stateflow scale absorb``). *Ours* is the state of the one that goes on.
+(``stateflow scale merge``). *Ours* is the state of the one that goes on.
 
 =========== ==========================================================================================
 counter     the sum; ``StateBoundExceeded`` beyond 64 bits

@@ -29,7 +29,7 @@ from stateflow.partitioner import partition_of
 from stateflow.record import Record
 from stateflow.runtime.opening.inline import InlineExecutor
 from stateflow.runtime.settings import WorkerSettings
-from stateflow.runtime.snapshots.cuts import Cuts
+from stateflow.runtime.snapshots.savepoint_participant import SavepointParticipant
 from stateflow.runtime.task.task import Task
 from stateflow.runtime.task.wiring import TaskWiring, Wiring
 from stateflow.runtime.worker.lag import is_drained, source_ends
@@ -38,7 +38,7 @@ from stateflow.runtime.worker.worker import Worker
 from stateflow.savepoint.create import create
 from stateflow.savepoint.lookup import find_listed, open_listed
 from stateflow.savepoint.restore import restore
-from stateflow.scale.absorb import Absorption
+from stateflow.scale.application_merge import ApplicationMerge
 from stateflow.scale.engine import InProcess
 from stateflow.scale.start import start
 from stateflow.state.index import found_keys
@@ -259,18 +259,20 @@ class TestDriver:
         start(self.cluster, self._topology.app, routing, InProcess(self.cluster), self.clock)
         self.restore()
 
-    def absorb(self, other: TestDriver) -> None:
-        """Stop both, take the other application's state into this one as `stateflow scale absorb` does, start again.
+    def merge(self, other: TestDriver) -> None:
+        """Stop both, take the other application's state into this one as `stateflow scale merge` does, start again.
 
         The other driver is at its end with this.
         """
         for driver in (self, other):
             driver.stop()
             self.cluster.end_sessions(driver._topology.app)
-        absorption = Absorption(other._topology.app, self._topology.merges)
+        application_merge = ApplicationMerge(other._topology.app, self._topology.merges)
         routing = self._wiring.catalog.active.routing
         engine = InProcess(self.cluster)
-        start(self.cluster, self._topology.app, routing, engine, self.clock, absorption=absorption)
+        start(
+            self.cluster, self._topology.app, routing, engine, self.clock, application_merge=application_merge
+        )
         self.restore()
 
     def savepoint(self, name: str) -> Savepoint:
@@ -342,7 +344,7 @@ class TestDriver:
         )
         if self._poll_records is not None:
             settings = replace(settings, poll_records_max=self._poll_records)
-        cuts = Cuts(
+        savepoints = SavepointParticipant(
             self.cluster,
             self._topology.app,
             self.clock,
@@ -351,7 +353,9 @@ class TestDriver:
             poll_seconds=0,
             uploads=InlineExecutor(),
         )
-        return wiring, Worker(self.cluster, wiring, self._open_stores, settings, self.clock, cuts=cuts)
+        return wiring, Worker(
+            self.cluster, wiring, self._open_stores, settings, self.clock, savepoints=savepoints
+        )
 
     def _open_stores(self, wiring: TaskWiring, _cancelled: Callable[[], bool]) -> MemoryTaskStores:
         place = (wiring.generation, wiring.id)

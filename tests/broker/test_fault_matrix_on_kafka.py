@@ -45,7 +45,7 @@ def test_a_sample_of_the_matrix_loses_nothing_and_repeats_nothing(broker: TestBr
     assert not list(tmp_path.iterdir()), "disks and logs were left behind"
 
 
-def test_a_nursery_kills_its_children_when_it_closes_even_stopped_ones(tmp_path: Path) -> None:
+def test_a_fork_server_kills_its_children_when_it_closes_even_stopped_ones(tmp_path: Path) -> None:
     with ForkServer() as fork_server:
         log = tmp_path / "log"
         pids = [fork_server.start(["up", "--help"], {}, tmp_path, log) for _ in range(2)]

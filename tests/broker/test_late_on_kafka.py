@@ -27,7 +27,7 @@ def test_late_records_are_sent_on_and_shown(site: Site) -> None:
     assert [Integer.decode(record.value) for record in site.records("dead")] == [FAR_MS]
     assert sum(Integer.decode(record.value) for record in site.records("out")[-2:]) == 3
 
-    shown = json.loads(site.type("workers", TARGET, "--json").out)["untimely"]
+    shown = json.loads(site.type("workers", TARGET, "--json").out)["out_of_bounds"]
     late, ahead = shown
     source = TopicPartition(f"{site.name}-in", 0)
     assert (late["kind"], late["task"], late["step"]) == ("late", "by-key-0", "per-minute")

@@ -70,7 +70,7 @@ def restored(site: Site, *arguments: str) -> dict[str, object]:
     return found
 
 
-def test_two_workers_under_load_are_cut_and_go_on_elsewhere(site: Site, tmp_path: Path) -> None:
+def test_a_savepoint_of_two_workers_under_load_goes_on_elsewhere(site: Site, tmp_path: Path) -> None:
     place, other = str(tmp_path / "savepoints"), f"{site.name}x"
     site.topic("in", partitions=2)
     site.topic("out")
@@ -83,7 +83,7 @@ def test_two_workers_under_load_are_cut_and_go_on_elsewhere(site: Site, tmp_path
         made = site.type("savepoint", "create", TALLIES, "one", "--to", place, "--json")
         assert made.code == 0, f"{made.out}\n{workers.said}"
         before = load.written
-        wait_until(lambda: load.written > before + 100, "input behind the cut")
+        wait_until(lambda: load.written > before + 100, "input behind the barrier")
         expected = load.end()
         wait_until(lambda: site.counted() == expected, lambda: f"all counts in:\n{workers.said}")
         workers.send(signal.SIGTERM)
@@ -103,12 +103,12 @@ def test_two_workers_under_load_are_cut_and_go_on_elsewhere(site: Site, tmp_path
         for at in task["inputs"]
         if at["topic"] == f"{site.name}-in"
     }
-    assert all(0 < vector[partition] < len(load.fed[partition]) for partition in range(2)), "cut in the midst"
+    assert all(0 < vector[partition] < len(load.fed[partition]) for partition in range(2)), "in the midst"
 
     site.set(TALLIES_APP=other)
     done = restored(site, "--from", place, "--as", other, "--app", site.name, "one")
-    cut = Counter(n % 100 for p in range(2) for n in load.fed[p][: vector[p]])
-    assert (done["generation"], done["keys"]) == (0, len(cut))
+    saved = Counter(n % 100 for p in range(2) for n in load.fed[p][: vector[p]])
+    assert (done["generation"], done["keys"]) == (0, len(saved))
     ended = site.type("run", TALLIES, "--until-drained", "--state-dir", str(tmp_path / "other"))
     assert ended.code == 0, ended.err
     source = TopicPartition(f"{other}-out", 0)

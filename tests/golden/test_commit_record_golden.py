@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stateflow.changelog.commit_record import COMMIT_KEY, CommitRecord
 from stateflow.changelog.event_time import EventTime, PortTime
-from stateflow.changelog.position import CutPlace, InputPosition, Moment
+from stateflow.changelog.position import BarrierPoint, InputPosition, Moment
 from stateflow.record import TopicPartition
 
 KEY = bytes.fromhex("ffff7366 00 636f6d6d6974")
@@ -24,13 +24,13 @@ RECORD = CommitRecord(
         OFFSETS,
         REACHED,
         Moment(336_000, EventTime(900, (PortTime("flights", (900,) * 3),))),
-        CutPlace(5, True),
+        BarrierPoint(5, True),
     ),
 )
 FLIGHTS = "0007 666c6967687473"
 VALUE = bytes.fromhex(
     "02" + HEAD + "01"  # format of the position
-    "07"  # replay, cut, last commit
+    "07"  # replay, barrier, last commit
     "0002"  # inputs
     + FLIGHTS
     + "00000003 0000000000052388"
@@ -42,7 +42,7 @@ VALUE = bytes.fromhex(
     + "0000000000000384 0001"
     + FLIGHTS
     + "00000003 00 0000000000000384"
-    + "0000000000000005"  # cut
+    + "0000000000000005"  # barrier id
 )
 
 VALUE_1 = bytes.fromhex(

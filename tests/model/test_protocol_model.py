@@ -104,7 +104,7 @@ def test_commit_records_do_not_save_other_peoples_view_of_the_outputs() -> None:
     assert outcome.broken == "outputs are visible twice: [0, 1, 1]"
 
 
-def test_void_keys_must_be_written_again() -> None:
+def test_orphaned_keys_must_be_written_again() -> None:
     outcome = explore(Protocol(rewrites=False), Faults(crashes=2), outputs_once=False)
     assert outcome.broken is not None
     assert "a reader finds" in outcome.broken
@@ -123,7 +123,7 @@ def test_the_groups_offset_must_wait_for_the_commit_records() -> None:
 
 
 def test_the_cleaner_must_not_overtake_the_decision() -> None:
-    """A void record that hides a true one from the cleaner cannot be undone: hence the first defence."""
+    """An orphaned record that hides a true one from the cleaner cannot be undone: hence the first defence."""
     outcome = explore(Protocol(), Faults(cleans_undecided=True), outputs_once=False)
     assert outcome.broken is not None
     assert outcome.history[-1].startswith("the cleaner runs")

@@ -147,7 +147,7 @@ class Model:
         boxed = state in ("value", "counter", "reducing")
         return self.states.setdefault((key, state), Box() if boxed else kinds[state])
 
-    def absorb(self, other: Model) -> None:
+    def merge(self, other: Model) -> None:
         """Take in another model's states, key by key."""
         for (key, state), theirs in other.states.items():
             ours = self._of(key, state)
@@ -159,7 +159,7 @@ class Model:
             elif isinstance(ours, set):
                 ours |= theirs
             else:
-                _absorb_map(ours, theirs)
+                _merge_map(ours, theirs)
                 if state == "versioned":
                     for oldest in sorted(ours)[:-MAX_VERSIONS]:
                         del ours[oldest]
@@ -172,10 +172,10 @@ def _both(state: str, ours: int, theirs: int | None) -> int:
     return {"counter": ours + theirs, "reducing": max(ours, theirs)}.get(state, ours - theirs)
 
 
-def _absorb_map(ours: dict[Any, Any], theirs: dict[Any, Any]) -> None:
+def _merge_map(ours: dict[Any, Any], theirs: dict[Any, Any]) -> None:
     for key, value in theirs.items():
         if isinstance(value, dict):
-            _absorb_map(ours.setdefault(key, {}), value)
+            _merge_map(ours.setdefault(key, {}), value)
         elif ours.get(key) is None:  # absent, or cleared at that instant
             ours[key] = value
         elif value is not None:

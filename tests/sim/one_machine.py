@@ -15,6 +15,7 @@ from stateflow.record import Record, TopicPartition
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.task.wiring import TaskWiring
 from stateflow.runtime.worker.lag import is_drained
+from stateflow.runtime.worker.observing import WorkerObserver
 from stateflow.runtime.worker.prepare import prepare
 from stateflow.runtime.worker.worker import Worker
 from stateflow.store.memory import MemoryTaskStores
@@ -60,7 +61,7 @@ class OneMachine:
         writer.commit()
         writer.close()
 
-    def worker(self, plan: CrashPlan) -> Worker:
+    def worker(self, plan: CrashPlan, observer: WorkerObserver | None = None) -> Worker:
         """A worker that dies as planned."""
 
         def open_stores(wiring: TaskWiring, _cancelled: object) -> object:
@@ -69,7 +70,7 @@ class OneMachine:
             return Watched(disk, plan, STORE_CALLS)
 
         cluster = CrashingCluster(self.cluster, plan)
-        return Worker(cluster, self.wiring, open_stores, self.settings, self.clock)  # type: ignore[arg-type]
+        return Worker(cluster, self.wiring, open_stores, self.settings, self.clock, observer)  # type: ignore[arg-type]
 
     def set(self, **settings: float) -> None:
         """Change how its workers behave."""

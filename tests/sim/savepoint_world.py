@@ -29,7 +29,7 @@ from stateflow.operators.topology.topology import Input, Stage, Topology
 from stateflow.record import RecordBatch
 from stateflow.runtime.opening.inline import InlineExecutor
 from stateflow.runtime.settings import WorkerSettings
-from stateflow.runtime.snapshots.cuts import Cuts
+from stateflow.runtime.snapshots.savepoint_participant import SavepointParticipant
 from stateflow.runtime.task.wiring import TaskWiring, Wiring
 from stateflow.runtime.worker.lag import is_drained
 from stateflow.runtime.worker.prepare import expected_catalog, prepare
@@ -129,7 +129,7 @@ class World:
         self.cluster.create([TopicSpec(SOURCE, SOURCE_PARTITIONS), TopicSpec(OUTPUT, 1)])
         self.disks: dict[tuple[str, int, str], MemoryTaskStores] = {}
         self.fed: list[list[bytes]] = [[] for _ in range(SOURCE_PARTITIONS)]
-        self.workers: dict[str, tuple[Worker, Cuts]] = {}
+        self.workers: dict[str, tuple[Worker, SavepointParticipant]] = {}
         self.waiting: list[bytes] = []
 
     # --- input ------------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ class World:
                 idle_seconds=3600,
                 member=name,
             )
-            cuts = Cuts(
+            savepoints = SavepointParticipant(
                 self.cluster,
                 app,
                 self.clock,
@@ -171,8 +171,10 @@ class World:
                 poll_seconds=0.03,
                 uploads=InlineExecutor(),
             )
-            worker = Worker(self.cluster, wiring, self._open_stores, settings, self.clock, cuts=cuts)
-            self.workers[name] = worker, cuts
+            worker = Worker(
+                self.cluster, wiring, self._open_stores, settings, self.clock, savepoints=savepoints
+            )
+            self.workers[name] = worker, savepoints
 
     def _folder(self, name: str) -> Callable[[TaskWiring], Path]:
         return lambda wiring: self.folder / "checkpoints" / name / wiring.id
@@ -192,7 +194,7 @@ class World:
         self.clock.advance(ms=self.random.choice([1, 10, 30]))
 
     def run(self, app: str = APP) -> None:
-        """Until all input is processed, all tasks run and no task is in a cut that is over."""
+        """Until all input is processed, all tasks run and no task is behind a barrier that is over."""
         for _ in range(STEPS_MAX):
             self.turn()
             if self.waiting or any(worker.starting for worker, _ in self.workers.values()):
@@ -204,10 +206,10 @@ class World:
         raise AssertionError("the workers do not come to an end")
 
     def stop(self) -> None:
-        for worker, cuts in self.workers.values():
+        for worker, savepoints in self.workers.values():
             worker.stop()
             worker.run()
-            cuts.__exit__(None, None, None)
+            savepoints.__exit__(None, None, None)
         self.workers.clear()
         for app in (APP, "other"):
             self.cluster.end_sessions(app)

@@ -252,7 +252,7 @@ def test_killed_at_every_write_each_window_closes_once(after: bool, changelog: A
 
 
 @pytest.mark.usefixtures("tiny_turns")
-def test_a_cut_in_the_middle_of_closing_has_the_rest() -> None:
+def test_a_savepoint_in_the_middle_of_closing_has_the_rest() -> None:
     app, clicks, counts, _ = minutes_app()
     driver = TestDriver(app, partitions=1)
     driver.send_many(clicks, [(None, f"k{number}", T0) for number in range(30)])
@@ -265,7 +265,9 @@ def test_a_cut_in_the_middle_of_closing_has_the_rest() -> None:
     driver.restore_savepoint("half")
     again = results(driver, counts) - Counter(whole)
     assert set(again.values()) == {1}
-    assert 0 < len(again) < 30, "those that were closed before the cut stay closed, the others close again"
+    assert 0 < len(again) < 30, (
+        "those that were closed before the savepoint stay closed, the others close again"
+    )
 
 
 def halfway(changelog: sf.Eventual) -> tuple[TestDriver, sf.Topic[Any, Any]]:
@@ -283,7 +285,7 @@ THIRTY = {(f"k{number}", 0, 1): 1 for number in range(30)}
 
 
 @pytest.mark.usefixtures("tiny_turns")
-def test_a_cut_closes_what_is_due_where_the_changelog_is_eventual() -> None:
+def test_a_savepoint_closes_what_is_due_where_the_changelog_is_eventual() -> None:
     """So that it leaves nothing to replay: other generations and applications have other offsets."""
     driver, counts = halfway(sf.Eventual(0.0))
     driver.savepoint("half")

@@ -140,7 +140,7 @@ def test_a_savepoint_takes_typed_state_back_to_where_it_was() -> None:
     for number in range(8):
         assert driver.state("fraud", "total", key=f"c{number}") == 1_200_000, "what came after is read again"
         assert driver.state("fraud", "by_shop", key=f"c{number}") == {"x": 600_000, "y": 600_000}
-    assert len(driver.output(alerts)) == 16, "what was put out after the cut is put out again"
+    assert len(driver.output(alerts)) == 16, "what was put out after the savepoint is put out again"
     driver.repartition(3)
     assert [payment["shop"] for payment in driver.state("fraud", "recent", key="c1")] == ["x", "y"]
 

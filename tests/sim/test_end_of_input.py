@@ -91,7 +91,7 @@ def test_a_later_run_with_newer_records_goes_on() -> None:
         driver.cluster.end_sessions("s")
         driver.restore()
         assert closed(driver, out) == expected
-    assert not any(task.untimely.met() for task in driver._worker.tasks.values()), "none was late"
+    assert not any(task.out_of_bounds.met() for task in driver._worker.tasks.values()), "none was late"
 
 
 def test_a_timer_that_sets_itself_again_ends() -> None:

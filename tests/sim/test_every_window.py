@@ -1,4 +1,4 @@
-"""What holds for windows of every kind: bounded turns, savepoints, repartitions, absorbed applications."""
+"""What holds for windows of every kind: bounded turns, savepoints, repartitions, merged applications."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_windows_of_two_applications_become_one(kind: str) -> None:
     ours.send_many(source, early[::2])
     theirs.send_many(their_source, early[1::2])
     assert min(len(early[::2]), len(early[1::2])) > 1
-    ours.absorb(theirs)
+    ours.merge(theirs)
     ours.send_many(source, [row for row in rows[:20] if row[2] >= T0 + 900])
     ours.send_many(source, rows[20:])
     ours.end_input()

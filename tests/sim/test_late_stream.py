@@ -103,7 +103,7 @@ def test_what_comes_after_a_silence_is_late_where_its_window_was_closed() -> Non
     site.read((2, 1_000), (4, 600_001), partition=1)
     site.driver.advance(seconds=6)
     assert site.late_values() == [2]
-    (met,) = [met for task in site.driver._worker.tasks.values() for met in task.untimely.met()]
+    (met,) = [met for task in site.driver._worker.tasks.values() for met in task.out_of_bounds.met()]
     assert met.off_ms == 599_000, "behind event time as the window was told of it"
     assert site.counted() == 4
 

@@ -44,7 +44,7 @@ class Site:
 
     def met(self) -> list[tuple[str, str, int, str]]:
         (task,) = self.driver._worker.tasks.values()
-        return [(met.kind, met.step, met.records_total, met.place) for met in task.untimely.met()]
+        return [(met.kind, met.step, met.records_total, met.place) for met in task.out_of_bounds.met()]
 
     def count(self, metric: str) -> int:
         (task,) = self.driver._worker.tasks.values()

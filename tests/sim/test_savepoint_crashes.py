@@ -52,7 +52,13 @@ def lose_workers(world: World) -> None:
     world.cluster.end_sessions("chain")
 
 
-PLACES = ("cut.before_place", "cut.after_place", "cut.after_checkpoint", "cut.before_part", "cut.after_part")
+PLACES = (
+    "barrier.before_commit",
+    "barrier.after_commit",
+    "barrier.after_checkpoint",
+    "barrier.before_part",
+    "barrier.after_part",
+)
 COMMITS = ("commit.before_records", "commit.before_end", "commit.after_end", "commit.after_apply")
 
 
@@ -118,7 +124,7 @@ def test_whoever_makes_it_is_killed(quick_path: Path, point: str) -> None:
     assert world.state() == world.expected()
     for _ in range(30):  # past the deadline, in strides that leave no transaction open for too long
         world.clock.advance(seconds=4)
-        for worker, _cuts in world.workers.values():
+        for worker, _savepoints in world.workers.values():
             worker.step()
     world.waiting = words(40, 5)
     savepoint = world.create("next")

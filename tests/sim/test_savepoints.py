@@ -38,7 +38,7 @@ def running(folder: Path, seed: int, guarantee: Guarantee = "exactly-once") -> W
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_a_cut_through_a_running_application_is_exact(quick_path: Path, seed: int) -> None:
+def test_a_savepoint_of_a_running_application_is_exact(quick_path: Path, seed: int) -> None:
     world = running(quick_path, seed)
     savepoint = world.create()
     assert world.contents(savepoint) == world.expected(world.vector(savepoint))
@@ -48,14 +48,14 @@ def test_a_cut_through_a_running_application_is_exact(quick_path: Path, seed: in
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_cut_through_workers_that_have_read_more_than_they_processed(quick_path: Path, seed: int) -> None:
+def test_a_savepoint_of_workers_that_have_read_more_than_they_processed(quick_path: Path, seed: int) -> None:
     """Every slice takes 20 ms, which is more than a turn of these workers may."""
     waited: list[int] = []
 
     def at(point: str) -> None:
         if point == "process.after_operators":
             world.clock.advance(ms=20)
-        elif point == "cut.after_place":
+        elif point == "barrier.after_commit":
             waited.extend(len(worker._intake) for worker, _ in world.workers.values())
 
     world = World(quick_path, seed)
@@ -88,7 +88,7 @@ def test_restored_as_another_application_it_comes_to_the_same_end(quick_path: Pa
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_the_same_application_goes_back_to_the_cut(quick_path: Path, seed: int) -> None:
+def test_the_same_application_goes_back_to_the_savepoint(quick_path: Path, seed: int) -> None:
     world = running(quick_path, seed)
     savepoint = world.create()
     world.run()
@@ -113,12 +113,12 @@ def test_keys_that_no_task_would_look_for_where_they_are_fail_the_audit(quick_pa
     assert world.restore(savepoint, "third").generation == 0, "by its own routing it is in order"
 
 
-def test_a_stopped_application_is_cut_at_its_last_commits(quick_path: Path) -> None:
+def test_a_savepoint_of_a_stopped_application_is_its_last_commits(quick_path: Path) -> None:
     world = running(quick_path, 3)
     world.waiting = []
-    for worker, cuts in world.workers.values():  # killed, not stopped: input is left between the stages
+    for worker, savepoints in world.workers.values():  # killed, not stopped: input is left between the stages
         worker.close()
-        cuts.__exit__(None, None, None)
+        savepoints.__exit__(None, None, None)
     world.workers.clear()
     world.cluster.end_sessions("chain")
     savepoint = world.create()
@@ -167,7 +167,9 @@ def test_a_task_that_cannot_publish_gives_the_savepoint_up_and_nothing_of_it_sta
         world.create()
     world.run()
     assert world.state() == world.expected()
-    assert all(task.place is None for worker, _ in world.workers.values() for task in worker.tasks.values())
+    assert all(
+        task.barrier_point is None for worker, _ in world.workers.values() for task in worker.tasks.values()
+    )
     world.place = quick_path / "savepoints"
     savepoint = world.create()
     assert savepoint.number == 2
@@ -175,7 +177,7 @@ def test_a_task_that_cannot_publish_gives_the_savepoint_up_and_nothing_of_it_sta
     world.stop()
 
 
-def test_a_cut_whose_maker_was_killed_is_dropped_after_its_deadline(quick_path: Path) -> None:
+def test_a_savepoint_whose_maker_was_killed_is_aborted_after_its_deadline(quick_path: Path) -> None:
     world = running(quick_path, 8)
 
     class Killed(BaseException):
@@ -190,15 +192,15 @@ def test_a_cut_whose_maker_was_killed_is_dropped_after_its_deadline(quick_path: 
     with pytest.raises(StillRunning, match="is being made"):
         world.create("two")
     tasks = [task for worker, _ in world.workers.values() for task in worker.tasks.values()]
-    assert any(task.place is not None for task in tasks)
+    assert any(task.barrier_point is not None for task in tasks)
     for _ in range(30):  # in strides that leave no transaction open for too long
         world.clock.advance(seconds=4)
-        for worker, _cuts in world.workers.values():
+        for worker, _savepoints in world.workers.values():
             worker.step()
     world.run()
-    cut = ControlTopic(world.cluster, "chain").load().cut
-    assert cut is not None
-    assert cut.state == "aborted"
+    barrier = ControlTopic(world.cluster, "chain").load().barrier
+    assert barrier is not None
+    assert barrier.state == "aborted"
     world.run()
     assert world.state() == world.expected()
     savepoint = world.create("two")
@@ -207,8 +209,8 @@ def test_a_cut_whose_maker_was_killed_is_dropped_after_its_deadline(quick_path: 
     world.stop()
 
 
-def test_records_marked_in_a_cut_that_is_over_are_ordinary(quick_path: Path) -> None:
-    """Marks stay in the log: a later cut takes what carries an earlier one's for what it is."""
+def test_records_behind_a_barrier_that_is_over_are_ordinary(quick_path: Path) -> None:
+    """Barrier ids stay in the log: a later savepoint takes what carries an earlier one's for what it is."""
     world = running(quick_path, 9)
     world.create("one")
     world.waiting = words(60, 77)
@@ -225,7 +227,7 @@ def test_records_marked_in_a_cut_that_is_over_are_ordinary(quick_path: Path) -> 
     assert world.state("other") == world.expected()
 
 
-def test_at_least_once_is_cut_as_well(quick_path: Path) -> None:
+def test_a_savepoint_under_at_least_once_is_exact_as_well(quick_path: Path) -> None:
     world = running(quick_path, 4, "at-least-once")
     savepoint = world.create()
     assert world.contents(savepoint) == world.expected(world.vector(savepoint))

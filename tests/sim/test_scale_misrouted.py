@@ -16,7 +16,7 @@ from stateflow.lab.applications.written import WrittenApp
 from stateflow.log.memory import MemoryCluster
 from stateflow.routing import RoutingTable
 from stateflow.scale import generation as generations
-from stateflow.scale.absorb import Absorption
+from stateflow.scale.application_merge import ApplicationMerge
 from stateflow.scale.engine import InProcess
 from stateflow.scale.layout import routing_keys
 from stateflow.scale.start import start
@@ -114,7 +114,7 @@ def test_two_applications_become_one_with_every_key_in_its_place(
     written(cluster, "shop", KEYS[:1_500])
     written(cluster, "other", KEYS[1_500:])
     plant(monkeypatch)
-    absorption = Absorption("other")
+    application_merge = ApplicationMerge("other")
     with pytest.raises(AuditFailed, match="differ"):
         start(
             cluster,
@@ -122,7 +122,7 @@ def test_two_applications_become_one_with_every_key_in_its_place(
             RoutingTable.modulo(4).entry(),
             InProcess(cluster),
             ManualClock(),
-            absorption=absorption,
+            application_merge=application_merge,
         )
     assert generations.load_catalog(cluster, "shop").active.generation == 0
 

@@ -84,21 +84,21 @@ def test_state_behind_a_source_topic_is_refused_with_advice(cluster: MemoryClust
 
 
 @pytest.mark.parametrize(
-    ("wish", "message"),
+    ("asked", "message"),
     [
         ({}, "not clear"),
         ({"partitions": 3, "split": 1}, "not clear"),
         ({"split": 1}, "modulo"),
     ],
 )
-def test_unclear_wishes_are_refused(cluster: MemoryCluster, wish: dict[str, int], message: str) -> None:
+def test_unclear_requests_are_refused(cluster: MemoryCluster, asked: dict[str, int], message: str) -> None:
     written(cluster, RoutingTable.modulo(4))
     catalog = generations.load_catalog(cluster, "shop")
     with pytest.raises(ConfigError, match=message):
-        generations.target_routing(catalog, **wish)  # type: ignore[arg-type]
+        generations.target_routing(catalog, **asked)  # type: ignore[arg-type]
 
 
-def test_wishes_become_routing_tables(cluster: MemoryCluster) -> None:
+def test_requests_become_routing_tables(cluster: MemoryCluster) -> None:
     ranges = RoutingTable.even_ranges(4)
     written(cluster, ranges)
     catalog = generations.load_catalog(cluster, "shop")

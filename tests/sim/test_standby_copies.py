@@ -104,7 +104,7 @@ def test_half_a_commit_never_enters_a_copy(site: Site) -> None:
     assert site.held == {"a": "1", "b": "1"}
     assert site.report().lag_slots == 3, "two changes and a marker, none of them decided"
     assert site.to_read()[0] == "tail"
-    site.write(a="1", c=None, d="2")  # the next owner writes the void keys again, and goes on
+    site.write(a="1", c=None, d="2")  # the next owner writes the orphaned keys again, and goes on
     site.turn()
     assert site.held == {"a": "1", "b": "1", "d": "2"}
     assert site.report().lag_slots == 0

@@ -33,7 +33,7 @@ def counting() -> tuple[TestDriver, Any]:
 
 
 def met(driver: TestDriver) -> Any:
-    return [untimely for task in driver._worker.tasks.values() for untimely in task.untimely.met()]
+    return [met for task in driver._worker.tasks.values() for met in task.out_of_bounds.met()]
 
 
 def test_late_records_are_shown_by_workers_of_any_kind() -> None:
@@ -46,7 +46,7 @@ def test_late_records_are_shown_by_workers_of_any_kind() -> None:
     driver.send(orders, 3, 4, key="a", timestamp_ms=T0 + 1)
     driver.advance(seconds=6)
     news.turn(met(driver))
-    (shown,) = standby_facts(driver.cluster, "shop")["untimely"]
+    (shown,) = standby_facts(driver.cluster, "shop")["out_of_bounds"]
     assert (shown["task"], shown["step"], shown["kind"]) == ("orders-0", "per-minute", "late")
     assert (shown["records_total"], shown["place"], shown["off_ms"]) == (2, "orders[0]@3", 299_999)
     assert (shown["timestamp_ms"], shown["worker"]) == (T0 + 1, "w1")
@@ -197,6 +197,6 @@ def test_nobody_connects_to_tell_that_no_broker_answers() -> None:
 def test_a_report_of_another_format_is_passed_over() -> None:
     membership = MembershipTopic()
     membership.take(b"untimely/late/orders-0/per-minute", b'{"task": 5}')
-    assert membership.untimely == {}
+    assert membership.out_of_bounds == {}
     driver, _ = counting()
     assert read_membership(driver.cluster, "shop") is None

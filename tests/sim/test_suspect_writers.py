@@ -12,9 +12,9 @@ from stateflow.errors import TransactionAborted
 from stateflow.log.base import Appended, Writer
 from stateflow.log.forwarding import ForwardingWriter
 from stateflow.record import TopicPartition
-from stateflow.scale import absorb as absorbing
+from stateflow.scale import application_merge
 from stateflow.scale.committed_chunks import ABORTED_CHUNKS_MAX
-from tests.sim.test_absorb import ADDS, absorption, rest, take_in, two_sides
+from tests.sim.test_application_merge import ADDS, merge_of_two, rest, take_in, two_sides
 from tests.sim.test_savepoints import running
 
 
@@ -63,18 +63,18 @@ def test_a_savepoint_is_restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert world.state() == world.expected()
 
 
-def test_an_application_is_absorbed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_application_is_merged(monkeypatch: pytest.MonkeyPatch) -> None:
     one, two = two_sides()
     one.change(*ADDS)
     two.change(*ADDS, *ADDS)
     rest(one, two)
-    monkeypatch.setattr(absorbing, "CHUNK_KEYS", 1)
+    monkeypatch.setattr(application_merge, "CHUNK_KEYS", 1)
     made = suspected(one.driver.cluster, monkeypatch, "-merge-")
-    take_in(one, absorption(one))
+    take_in(one, merge_of_two(one))
     assert len(made) > len(set(made)), "some partition takes more than one chunk"
     monkeypatch.undo()
     one.driver.restore()
-    one.model.absorb(two.model)
+    one.model.merge(two.model)
     one.check()
 
 
@@ -84,5 +84,5 @@ def test_a_broker_that_aborts_for_ever_ends_the_job(monkeypatch: pytest.MonkeyPa
     rest(one, two)
     made = suspected(one.driver.cluster, monkeypatch, "-merge-", commits_max=0)
     with pytest.raises(TransactionAborted):
-        take_in(one, absorption(one))
+        take_in(one, merge_of_two(one))
     assert made.count(made[-1]) == ABORTED_CHUNKS_MAX

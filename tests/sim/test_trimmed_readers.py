@@ -178,7 +178,7 @@ def test_an_audit_reads_the_image_too_and_refuses_to_go_without(machine: Machine
         audit_partition(machine.cluster, replace(job, offsets=log, base=None))
 
 
-def test_absorbing_is_refused(machine: Machine) -> None:
+def test_merging_applications_is_refused(machine: Machine) -> None:
     with pytest.raises(ChangelogTrimmed, match="reads changelogs alone") as caught:
         refuse_trimmed_logs(machine.cluster, ControlTopic(machine.cluster, APP).load())
     assert "scale start" in caught.value.action

@@ -13,6 +13,7 @@ from stateflow.errors import BrokerRefused, BrokerUnreachable, DiskFull, Statefl
 from stateflow.log.forwarding import ForwardingWriter
 from stateflow.record import TopicPartition
 from stateflow.runtime.task.task import Task
+from stateflow.runtime.worker.observing import WorkerObserver
 from stateflow.runtime.worker.purge import RETRY_SECONDS_MAX, RETRY_SECONDS_MIN
 from stateflow.runtime.worker.worker import Worker
 from tests.sim.counting import OUTPUT, STORE
@@ -90,12 +91,12 @@ def test_a_purge_that_keeps_failing_is_tried_less_and_less_often() -> None:
     )
 
 
-def worked_half_way() -> tuple[World, Worker]:
+def worked_half_way(observer: WorkerObserver | None = None) -> tuple[World, Worker]:
     """A worker whose tasks have open transactions."""
     world = World("exactly-once")
     world.feed(WORDS)
     world.set(commit_interval_seconds=1000)
-    worker = world.worker(CrashPlan())
+    worker = world.worker(CrashPlan(), observer)
     for _ in range(6):
         worker.step()
         world.clock.advance(ms=10)
@@ -153,11 +154,41 @@ def test_a_broker_that_is_gone_does_not_keep_a_task_from_being_abandoned(
     assert stores.reader(STORE).get(b"to") is None, "nothing of the open epoch was kept"
 
 
+def full() -> None:
+    raise DiskFull("full", action="free space.", path="d")
+
+
 def test_a_disk_that_is_full_is_still_told() -> None:
     _, worker = worked_half_way()
-
-    def full() -> None:
-        raise DiskFull("full", action="free space.", path="d")
-
     with pytest.raises(DiskFull):
         abandoned(worker, close=full)
+
+
+class Released:
+    """An observer that notes which tasks were let go of."""
+
+    def __init__(self) -> None:
+        self.tasks: list[str] = []
+
+    def on_restore(self, task: str, progress: object) -> None:
+        """Not asked about here."""
+
+    def on_running(self, task: str) -> None:
+        """Not asked about here."""
+
+    def on_released(self, task: str) -> None:
+        self.tasks.append(task)
+
+
+@pytest.mark.parametrize("is_committed", [False, True], ids=["abandoned", "committed"])
+def test_who_watches_is_told_of_all_tasks_where_letting_go_of_one_fails(is_committed: bool) -> None:
+    observer = Released()
+    _, worker = worked_half_way(observer)
+    held = list(worker.tasks.values())
+    lost = [task.wiring.inputs[0] for task in held]
+    held[0]._stores.close = full  # type: ignore[method-assign]
+    let_go = worker.on_revoked if is_committed else worker.on_lost
+    with pytest.raises(DiskFull):
+        let_go(lost)
+    assert sorted(observer.tasks) == sorted(task.wiring.id for task in held)
+    assert worker.tasks == {}

@@ -176,7 +176,7 @@ def test_local_state_that_reaches_so_far_needs_no_image(tmp_path: Path) -> None:
     assert machine.state() == machine.fed
 
 
-class Overtaken:
+class TrimmedMeanwhile:
     """The machine's cluster, whose changelogs are deleted before images while somebody reads them."""
 
     def __init__(self, machine: Machine, trim_to: dict[TopicPartition, int]) -> None:
@@ -194,7 +194,7 @@ class Overtaken:
         return self._real.reader()
 
 
-def test_a_restore_that_is_overtaken_begins_anew_with_an_image(tmp_path: Path) -> None:
+def test_a_restore_whose_log_is_trimmed_meanwhile_begins_anew_with_an_image(tmp_path: Path) -> None:
     machine = Machine(tmp_path, trim=True)
     machine.feed(WORDS)
     machine.run(machine.have_images(1))
@@ -205,11 +205,11 @@ def test_a_restore_that_is_overtaken_begins_anew_with_an_image(tmp_path: Path) -
     machine.clock.advance(seconds=600)
     machine.run(machine.have_images(2))
     newest = {changelog: positions(machine, task)[0] for task, changelog in enumerate(CHANGELOGS)}
-    overtaken = Overtaken(machine, newest)
+    trimmed = TrimmedMeanwhile(machine, newest)
     catalog = ControlTopic(machine.cluster, APP).load()
     for job in jobs_of(catalog, machine.cluster.cluster_id, stale):
         outcome = run_job(
-            overtaken,  # type: ignore[arg-type]  # a memory cluster that trims
+            trimmed,  # type: ignore[arg-type]  # a memory cluster that trims
             job,
             RocksResources(),
             lambda progress: None,
@@ -217,7 +217,7 @@ def test_a_restore_that_is_overtaken_begins_anew_with_an_image(tmp_path: Path) -
             machine.clock,
         )
         assert outcome.image is not None
-    assert overtaken.happened == 1
+    assert trimmed.happened == 1
     machine.settings = replace(machine.settings, state_dir=stale)
     assert machine.state() == machine.fed
 

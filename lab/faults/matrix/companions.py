@@ -13,12 +13,12 @@ _WARM_SECONDS = 8.0
 _CREATE_SECONDS = 10
 
 
-def cutting(site: Site, strike: Strike) -> Struck:
+def snapshotting(site: Site, strike: Strike) -> Struck:
     """A savepoint is made while the worker is at work."""
     worker = site.worker(_FIRST, strike=strike)
     site.feed(20)
     site.drain()
-    site.tool("cut", creation(site, "one"))
+    site.tool("savepoint", creation(site, "one"))
     return struck_while_fed(site, worker)
 
 
@@ -68,7 +68,7 @@ def placing(site: Site, strike: Strike) -> Struck:
 
 
 COMPANIONS: Mapping[Situation, Callable[[Site, Strike], Struck]] = {
-    "cutting": cutting,
+    "snapshotting": snapshotting,
     "saving": saving,
     "refilling": refilling,
     "copying": copying,

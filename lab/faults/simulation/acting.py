@@ -112,7 +112,7 @@ def _armed(world: World, machine: Machine) -> Process:
 def compact(world: World) -> None:
     """The broker's cleaner passes over every compacted topic.
 
-    Not after a late EndTxn: void records hide true values from the cleaner, as ``docs/exactly-once.md`` tells.
+    Not after a late EndTxn: orphaned records hide true values from the cleaner, as ``docs/exactly-once.md`` tells.
     """
     if world.notes.injected[LATE_END_TXN, "commit"]:
         return
@@ -184,14 +184,14 @@ def _has_begun(world: World) -> bool:
 def _image(world: World, machine: Machine) -> None:
     """A worker makes an image of each of its tasks."""
     worker, process = machine.worker, machine.process
-    if worker is None or process is None or machine.is_frozen or world.shelf is None:
+    if worker is None or process is None or machine.is_frozen or world.image_store is None:
         return
     for task in list(worker.tasks.values()):
         stores = machine.disk.found(task.wiring)
-        shelf = world.shelf
+        image_store = world.image_store
         if not isinstance(stores, MemoryTaskStores) or not task.wiring.changelogs:
             continue
-        outcome = world.guard(process, lambda: shelf.publish(process, task.wiring, stores))  # noqa: B023 - called at once
+        outcome = world.guard(process, lambda: image_store.publish(process, task.wiring, stores))  # noqa: B023 - called at once
         world.notes.struck("image", outcome, f"  image of {task.wiring.id}: {outcome}")
         if outcome == "frozen":
             return
@@ -202,12 +202,12 @@ def _image(world: World, machine: Machine) -> None:
 
 def _trim(world: World, _machine: Machine) -> None:
     """Changelogs are deleted before the newest safe image of each task, as a worker with that policy does."""
-    if world.shelf is None or not world.is_prepared():
+    if world.image_store is None or not world.is_prepared():
         return
     for wiring in world.wiring().tasks():
         if not wiring.changelogs:
             continue
-        images, task = world.shelf.images(wiring), trimmable(wiring)
+        images, task = world.image_store.images(wiring), trimmable(wiring)
         confirm_newest(images, PROMISED, lambda: False)
         for point in trim_points(world.cluster, task, images, PROMISED, world.clock):
             if point.slots:
@@ -228,10 +228,10 @@ def trim_to(cluster: MemoryCluster, changelog: TopicPartition, offset_next: int)
 def _collect(world: World, machine: Machine) -> None:
     """A worker removes all images of its tasks but the newest, and those that its changelogs were deleted for."""
     worker, process = machine.worker, machine.process
-    if worker is None or process is None or machine.is_frozen or world.shelf is None:
+    if worker is None or process is None or machine.is_frozen or world.image_store is None:
         return
     for task in list(worker.tasks.values()):
-        images, seen = world.shelf.images(task.wiring, process), world.seen_by(process)
+        images, seen = world.image_store.images(task.wiring, process), world.seen_by(process)
 
         def collect() -> None:
             usable = retained_images(seen, trimmable(task.wiring), images, PROMISED)  # noqa: B023 - called at once

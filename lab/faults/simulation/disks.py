@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from stateflow.clock import Clock
-from stateflow.lab.faults.simulation.memory_images import ImageShelf
+from stateflow.lab.faults.simulation.memory_images import MemoryImageStore
 from stateflow.lab.faults.simulation.processes import STORE_ERRORS, Notes, Process, Watched
 from stateflow.log.base import Cluster
 from stateflow.runtime.task.wiring import TaskWiring
@@ -24,10 +24,10 @@ _AHEAD_SLOTS = 1_000_000
 class MemoryDisk:
     """Stores in memory. What was not flushed may be lost when their process is killed."""
 
-    def __init__(self, clock: Clock, notes: Notes, shelf: ImageShelf | None = None) -> None:
+    def __init__(self, clock: Clock, notes: Notes, image_store: MemoryImageStore | None = None) -> None:
         self._clock = clock
         self._notes = notes
-        self._shelf = shelf
+        self._image_store = image_store
         self._stores: dict[Place, MemoryTaskStores] = {}
         self._backups: dict[Place, MemoryTaskStores] = {}
         self._runs_ahead = False
@@ -42,8 +42,8 @@ class MemoryDisk:
         if self._runs_ahead and names:
             self._runs_ahead = False
             run_ahead(cluster, wiring, stores, self._notes)
-        if self._shelf is not None and wiring.changelogs:
-            stores = self._shelf.begun_with(cluster, process, wiring, stores)
+        if self._image_store is not None and wiring.changelogs:
+            stores = self._image_store.begun_with(cluster, process, wiring, stores)
         self._stores[place] = stores
         return Watched(stores, process, "stores", STORE_ERRORS)
 

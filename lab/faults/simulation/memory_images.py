@@ -58,7 +58,7 @@ class MemoryObjects:
         self._objects.pop(name, None)
 
 
-class ImageShelf:
+class MemoryImageStore:
     """The images of one simulated application."""
 
     def __init__(self, clock: Clock) -> None:

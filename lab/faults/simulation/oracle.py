@@ -283,7 +283,7 @@ def _has(machine: Machine, task: str) -> bool:
 
 def restored_from_log(world: World, task: TaskWiring) -> dict[str, dict[bytes, bytes]]:
     """What a machine that has nothing would restore."""
-    disk = MemoryDisk(world.clock, world.notes, world.shelf)
+    disk = MemoryDisk(world.clock, world.notes, world.image_store)
     disk.open(world.cluster, Process("restorer", world.notes), task, lambda: False)
     stores = disk.found(task)
     assert stores is not None, "it was just opened"
@@ -304,9 +304,9 @@ def restored_from_log(world: World, task: TaskWiring) -> dict[str, dict[bytes, b
 
 def _images(world: World, task: TaskWiring) -> list[Finding]:
     """Every image that was published is whole, whatever happened to whoever published it."""
-    if world.shelf is None:
+    if world.image_store is None:
         return []
-    images = world.shelf.images(task)
+    images = world.image_store.images(task)
     problems = {name: images.verify(images.load(name)) for name in images.names()}
     broken = [f"{name}: {', '.join(wrong)}" for name, wrong in problems.items() if wrong]
     return [Finding("silent", "image", f"{task.id}: {'; '.join(broken)}")] if broken else []

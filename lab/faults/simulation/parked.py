@@ -1,6 +1,6 @@
 """Calls that can be parked half-way: a thread each, of which only one ever runs.
 
-Whoever lets a strand run waits until it is parked or done, so the order of everything is decided by one scheduler and
+Whoever lets a thread run waits until it is parked or done, so the order of everything is decided by one scheduler and
 is the same every time.
 """
 
@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-class Strand:
+class ParkedThread:
     """One call on a thread of its own."""
 
     def __init__(self, call: Callable[[], Any]) -> None:
@@ -43,61 +43,61 @@ class Strand:
 
     @property
     def is_running_here(self) -> bool:
-        """True on the strand's own thread."""
+        """True on the thread's own thread."""
         return threading.current_thread() is self._thread
 
     def park(self) -> None:
-        """Called on the strand itself: give control back until ``run`` is called again."""
-        assert self.is_running_here, "only a strand parks itself"
+        """Called on the thread itself: give control back until ``run`` is called again."""
+        assert self.is_running_here, "only a thread parks itself"
         self._waits.release()
         self._goes.acquire()
 
     def _body(self) -> None:
         try:
             self._call()
-        except BaseException as error:  # noqa: BLE001 - raised again where the strand is run
+        except BaseException as error:  # noqa: BLE001 - raised again where the thread is run
             self._raised = error
         self.done = True
         self._waits.release()
 
 
-class StrandFuture(Future[T]):
+class ParkedFuture(Future[T]):
     """A future that is driven: nobody else would bring it to its end."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.strand: Strand | None = None
+        self.thread: ParkedThread | None = None
 
     def cancel(self) -> bool:
         """Drive the call to its end, which is near once it was told that it is cancelled; never cancels it."""
-        while self.strand is not None and not self.strand.done:
-            self.strand.run()
+        while self.thread is not None and not self.thread.done:
+            self.thread.run()
         return False
 
 
-class StrandExecutor(Executor):
-    """Runs what is submitted in strands, a little at a time, when :meth:`drive` is called."""
+class ParkedExecutor(Executor):
+    """Runs what is submitted in parked threads, a little at a time, when :meth:`drive` is called."""
 
     def __init__(self) -> None:
-        self._open: list[StrandFuture[Any]] = []
-        self.current: Strand | None = None
-        """The strand that runs now."""
+        self._open: list[ParkedFuture[Any]] = []
+        self.current: ParkedThread | None = None
+        """The thread that runs now."""
         self._allowance = 0
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         """A future that is done after enough calls of ``drive``."""
-        future: StrandFuture[T] = StrandFuture()
-        future.strand = Strand(lambda: self._complete(future, fn, args, kwargs))
+        future: ParkedFuture[T] = ParkedFuture()
+        future.thread = ParkedThread(lambda: self._complete(future, fn, args, kwargs))
         self._open.append(future)
         return future
 
     def drive(self, places: int) -> None:
         """Let each call go on for so many places."""
         for future in list(self._open):
-            assert future.strand is not None, "set when it was submitted"
+            assert future.thread is not None, "set when it was submitted"
             self._allowance = places
-            if not future.strand.done:
-                self._run(future.strand)
+            if not future.thread.done:
+                self._run(future.thread)
         self._open = [future for future in self._open if not future.done()]
 
     def finish(self) -> None:
@@ -107,22 +107,22 @@ class StrandExecutor(Executor):
         self._open = []
 
     def reached_place(self) -> None:
-        """A place was reached by the strand that runs: park it when it has had its turn."""
+        """A place was reached by the thread that runs: park it when it has had its turn."""
         if self.current is not None:
             self._allowance -= 1
             if self._allowance <= 0:
                 self.current.park()
 
-    def _run(self, strand: Strand) -> None:
-        before, self.current = self.current, strand
+    def _run(self, thread: ParkedThread) -> None:
+        before, self.current = self.current, thread
         try:
-            strand.run()
+            thread.run()
         finally:
             self.current = before
 
     @staticmethod
     def _complete(
-        future: StrandFuture[Any], call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+        future: ParkedFuture[Any], call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
         try:
             future.set_result(call(*args, **kwargs))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from stateflow.errors import BrokerUnreachable, DiskFull, StateflowError, TransactionAborted
-from stateflow.lab.faults.simulation.parked import Strand, StrandExecutor
+from stateflow.lab.faults.simulation.parked import ParkedExecutor, ParkedThread
 from stateflow.record import RecordBatch, TopicPartition
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Strike:
 class Process:
     """One process of the simulation. ``at`` is called at every place that it reaches."""
 
-    def __init__(self, name: str, notes: Notes, openings: StrandExecutor | None = None) -> None:
+    def __init__(self, name: str, notes: Notes, openings: ParkedExecutor | None = None) -> None:
         self.name = name
         self.notes = notes
         self.openings = openings
@@ -98,8 +98,8 @@ class Process:
         self.tear: Tear | None = None
         self.on_torn: Callable[[], object] = lambda: None
         """Called when a late EndTxn has just ended a transaction of this process."""
-        self.main: Strand | None = None
-        """The turn of its loop that is under way on a strand, where one may have to be frozen."""
+        self.main: ParkedThread | None = None
+        """The turn of its loop that is under way on a thread, where one may have to be frozen."""
 
     def at(self, place: str, error: Callable[[], StateflowError | None] | None = None) -> None:
         """A place is reached. Raises ``Killed``, or the ``error`` that could come up there."""
@@ -137,11 +137,11 @@ class Process:
         self.strike = None
         self.notes.struck(fault, place, f"{self.name}: {fault} at {place}")
 
-    def _freeze(self, strand: Strand, place: str) -> None:
+    def _freeze(self, thread: ParkedThread, place: str) -> None:
         self.frozen = True
         for member in self.members:
             member.freeze()
-        strand.park()
+        thread.park()
         self.frozen = False
         if self.dead:
             raise Killed(place)

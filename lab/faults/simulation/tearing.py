@@ -155,7 +155,7 @@ class _ProcessNetwork:
 
 class _SharedNetwork(_ProcessNetwork):
     """The network of a writer that stages share. A task without state has no commit record to tell by what of its
-    outputs is void, so a request is not late while there are any."""
+    outputs is orphaned, so a request is not late while there are any."""
 
     def before_call(self, writer: MemoryWriter, touched: set[TopicPartition]) -> None:
         """Tear if it is time."""

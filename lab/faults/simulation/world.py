@@ -18,8 +18,8 @@ from stateflow.lab.faults.simulation.applications import NAMES, topology_of
 from stateflow.lab.faults.simulation.disks import MemoryDisk
 from stateflow.lab.faults.simulation.drifting import DriftingProducers
 from stateflow.lab.faults.simulation.history import WORKERS, History
-from stateflow.lab.faults.simulation.memory_images import ImageShelf
-from stateflow.lab.faults.simulation.parked import Strand, StrandExecutor
+from stateflow.lab.faults.simulation.memory_images import MemoryImageStore
+from stateflow.lab.faults.simulation.parked import ParkedExecutor, ParkedThread
 from stateflow.lab.faults.simulation.processes import Killed, Notes, Process, WatchedCluster, struck_at
 from stateflow.lab.faults.simulation.rocks_disk import RocksDisk
 from stateflow.lab.faults.simulation.sending import Producers
@@ -107,7 +107,7 @@ class World:
         """Called when a late EndTxn has just arrived: whatever must hold at every moment must hold now."""
         self._lives_total = 0
         self._durations = random.Random(f"durations-{history.seed}")  # noqa: S311 - it must be repeatable
-        self.shelf = ImageShelf(self.clock) if self.history.profile == "image" else None
+        self.image_store = MemoryImageStore(self.clock) if self.history.profile == "image" else None
         self.machines = [Machine(number, self._disk()) for number in range(WORKERS)]
 
     def _waking(self) -> Waking:
@@ -131,7 +131,7 @@ class World:
     def _disk(self) -> MemoryDisk | RocksDisk:
         if self.history.profile == "disk":
             return RocksDisk(self.clock, self.notes)
-        return MemoryDisk(self.clock, self.notes, self.shelf)
+        return MemoryDisk(self.clock, self.notes, self.image_store)
 
     # --- processes ------------------------------------------------------------------------------------
 
@@ -174,12 +174,12 @@ class World:
             call()
             return "done"
         if process.main is None:
-            process.main = Strand(call)
-        strand = process.main
+            process.main = ParkedThread(call)
+        thread = process.main
         try:
-            is_done = strand.run()
+            is_done = thread.run()
         finally:
-            if strand.done:
+            if thread.done:
                 process.main = None
         return "done" if is_done else "frozen"
 
@@ -212,7 +212,7 @@ class World:
 
     def begin(self, machine: Machine) -> None:
         """Start a worker, as ``stateflow run`` does. A strike that waits on the machine is for it."""
-        openings = StrandExecutor() if self.history.opens_slowly else None
+        openings = ParkedExecutor() if self.history.opens_slowly else None
         process = Process(machine.name, self.notes, openings)
         process.tears = self.history.profile == "torn"
         process.on_torn = lambda: self.on_torn(self)
@@ -230,7 +230,7 @@ class World:
                 self.guarantee,
                 self.history.partitions,
                 self.clock,
-                trim_to=None if self.shelf is None else "memory://images",
+                trim_to=None if self.image_store is None else "memory://images",
             )
             machine.worker = Worker(
                 cluster,
@@ -269,7 +269,7 @@ class World:
         self.may_repeat = self.may_repeat or process.repeats
         process.bury()
         if process.main is not None:
-            self.guard(process, lambda: None)  # the strand wakes up dead, and unwinds
+            self.guard(process, lambda: None)  # the thread wakes up dead, and unwinds
         kept = self.clock.now_ms() % 2 == 0 if keeps_all is None else keeps_all
         machine.disk.crash(keeps_all=kept)
         self._forget(machine)

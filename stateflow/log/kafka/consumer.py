@@ -65,7 +65,7 @@ class KafkaGroupConsumer:
         self._settings: Settings = {**settings, "error_cb": self._fetching.broker_event}
         self._stream, self._consumer = self._joined()
         is_static = "group.instance.id" in settings
-        self._orphans = UnownedPartitionMonitor(admin, settings, topics) if is_static else None
+        self._unowned = UnownedPartitionMonitor(admin, settings, topics) if is_static else None
 
     def _joined(self) -> tuple[Stream | None, Consumer]:
         """A client that becomes a member, and the stream of its records. One that was replaced is not listened to."""
@@ -111,7 +111,7 @@ class KafkaGroupConsumer:
         self._stream, self._consumer = self._joined()
         self._read_from(self._fetching.positions)
         stuck.incremental_unassign(stuck.assignment())
-        is_static = self._orphans is not None  # such a member keeps its place in the group
+        is_static = self._unowned is not None  # such a member keeps its place in the group
         give_up = partial(leave, stuck, lambda: bool(dealt), self._admin.clock)
         part(stuck, self._group, before=None if is_static else give_up)
         self._raise_listener_error()
@@ -239,8 +239,8 @@ class KafkaGroupConsumer:
         if self._closed:
             return
         self._closed = True
-        if self._orphans is not None:  # it is a static member
-            self._orphans.close()
+        if self._unowned is not None:  # it is a static member
+            self._unowned.close()
             hear_out(self._consumer, self._admin.clock)
         else:
             leave(self._consumer, lambda: bool(self._dealt), self._admin.clock)

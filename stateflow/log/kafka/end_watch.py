@@ -74,7 +74,7 @@ class EndWatch:
         """How many requests there are if none was sent twice."""
         self._is_counted = True
         self._is_ending = False
-        self.is_settled = True
+        self.is_outcome_known = True
         """True when it is known how often the last transaction was ended."""
         self.is_suspect = False
         """True for ever once one was ended more than once: this producer must not send anything any more."""
@@ -100,7 +100,7 @@ class EndWatch:
         self._needed_total = self._taken_total + 2
         self._requests_max += 1
         self._is_counted = False
-        self.is_settled = sent_once
+        self.is_outcome_known = sent_once
 
     def _count(self, statistics: str) -> None:
         # Only what is told of brokers, and not decoded: topics come behind, with all their partitions.
@@ -109,4 +109,4 @@ class EndWatch:
         self.is_suspect = self.is_suspect or requests_total > self._requests_max
         self._requests_max = requests_total
         self._is_counted = True
-        self.is_settled = True
+        self.is_outcome_known = True

@@ -23,7 +23,7 @@ from stateflow.log.outgoing import Outgoing
 from stateflow.record import TopicPartition
 
 _SERVE_SECONDS = 0.05
-_SETTLE_SECONDS_MAX = 10.0
+_OUTCOME_SECONDS_MAX = 10.0
 
 
 class EndTxnGuard(ForwardingWriter):
@@ -85,9 +85,9 @@ class EndTxnGuard(ForwardingWriter):
         """Queue records of one topic, in order."""
         with self._turn:
             self._raise_failure()
-            if not self._watch.is_settled:
+            if not self._watch.is_outcome_known:
                 self._client.serve(0)
-            if not self._watch.is_settled or self._watch.is_suspect:
+            if not self._watch.is_outcome_known or self._watch.is_suspect:
                 self._waiting.append(records)
                 return
             self._send_waiting()
@@ -98,20 +98,20 @@ class EndTxnGuard(ForwardingWriter):
     ) -> None:
         """Add input offsets to the transaction."""
         with self._turn:
-            self._settle()
+            self._await_outcome()
             super().send_offsets(offsets, group, member)
             self._has_content = self._has_content or bool(offsets)
 
     def flush(self, timeout_seconds: float = 60.0) -> None:
         """Wait until everything sent so far is acknowledged."""
         with self._turn:
-            self._settle()
+            self._await_outcome()
             super().flush(timeout_seconds)
 
     def commit(self, timeout_seconds: float = 60.0) -> dict[TopicPartition, Appended]:
         """Commit the transaction."""
         with self._turn:
-            self._settle()
+            self._await_outcome()
             sent_once = False
             self._watch.ending()
             try:
@@ -160,14 +160,14 @@ class EndTxnGuard(ForwardingWriter):
         for records in waiting:
             self._send(records)
 
-    def _settle(self) -> None:
+    def _await_outcome(self) -> None:
         self._raise_failure()
-        deadline = self._clock.monotonic_seconds() + _SETTLE_SECONDS_MAX
-        while not self._watch.is_settled and self._clock.monotonic_seconds() < deadline:
+        deadline = self._clock.monotonic_seconds() + _OUTCOME_SECONDS_MAX
+        while not self._watch.is_outcome_known and self._clock.monotonic_seconds() < deadline:
             if not self._watch.has_statistics:
                 break
             self._client.serve(_SERVE_SECONDS)
-        if self._watch.is_settled and not self._watch.is_suspect:
+        if self._watch.is_outcome_known and not self._watch.is_suspect:
             self._send_waiting()
             return
         self.abort()

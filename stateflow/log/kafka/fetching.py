@@ -84,7 +84,7 @@ class Fetching:
         batches = [batch for batch in batches if len(batch)]
         for batch in batches:
             self.positions[batch.source] = batch.offsets[-1] + 1
-        self._settle_ends()
+        self._apply_ends()
         if not batches:
             self.raise_failure()
         return batches
@@ -111,7 +111,7 @@ class Fetching:
                 break
             left_seconds -= wait_seconds
             if left_seconds <= 0:
-                self._settle_ends()
+                self._apply_ends()
                 self._check_outage(consumer)
                 return
         self._down_since = None
@@ -123,7 +123,7 @@ class Fetching:
                 has_records |= self._pass_on(arrived, take)
         finally:
             stream.release()
-        self._settle_ends()
+        self._apply_ends()
         if not has_records:
             self.raise_failure()
 
@@ -208,7 +208,7 @@ class Fetching:
         else:
             self._note(error, partition, offset)
 
-    def _settle_ends(self) -> None:
+    def _apply_ends(self) -> None:
         for partition, offset in self._ends.items():
             if partition in self.positions:
                 self.positions[partition] = max(self.positions[partition], offset)

@@ -46,7 +46,7 @@ class UnownedPartitionMonitor:
         self._topics = sorted(topics)
         self._interval_seconds = int(settings["session.timeout.ms"]) / 1000
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name=f"orphans-{self._group}", daemon=True)
+        self._thread = threading.Thread(target=self._watch, name=f"unowned-{self._group}", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
@@ -99,9 +99,9 @@ class UnownedPartitionMonitor:
         group = future.result()
         return list(group.members) if group.state == ConsumerGroupState.STABLE else []
 
-    def _deal_again(self, orphans: frozenset[TopicPartition]) -> None:
+    def _deal_again(self, unowned: frozenset[TopicPartition]) -> None:
         """Join and leave: each is a rebalance, and the second deals to those who stay."""
-        names = ", ".join(map(str, sorted(orphans)))
+        names = ", ".join(map(str, sorted(unowned)))
         _LOG.warning("Nobody in group %s owns %s: the group deals its partitions again.", self._group, names)
         assigned = threading.Event()
         passer_by = Consumer(self._dynamic, logger=client_log)

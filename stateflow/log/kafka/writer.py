@@ -209,7 +209,7 @@ class KafkaWriter(Sender):
     def abort(self) -> None:
         """Abort the open transaction, if any. Raises ``ProducerFenced``.
 
-        A late EndTxn may have committed it: nothing is left to abort then, and whoever opens the task next sets right
+        A late EndTxn may have committed it: nothing is left to abort then, and whoever opens the task next repairs
         what it made visible. This writer cannot go on afterwards; its next use raises ``TransactionAborted``.
         """
         if not self._in_transaction:

@@ -90,6 +90,13 @@ def _step(name: str, asking: Asking, env: Environment, on_error: Policy) -> Step
     return AsyncStep(asking, calls, env.context, env.guard(name, on_error))
 
 
+class _Questions(NamedTuple):
+    """What is asked for each row; where answers are kept, with the bytes by which equal questions are known."""
+
+    asked: Sequence[Any]
+    identities: Sequence[bytes]
+
+
 class _Done(NamedTuple):
     """A call that is over, and the rows that it was made for."""
 
@@ -123,7 +130,7 @@ class AsyncStep(Step):
         else:
             self._pass_on_as_they_come(batch, questions)
 
-    def _pass_on_in_order(self, batch: RecordBatch, questions: Sequence[Any]) -> None:
+    def _pass_on_in_order(self, batch: RecordBatch, questions: _Questions) -> None:
         found: dict[int, Outcome] = {}
         self._ask(questions, lambda several: self._note(several, found, batch))
         rows = range(len(batch))
@@ -131,7 +138,7 @@ class AsyncStep(Step):
             batch, found, [row for row in rows if self._is_answer(found[row], batch.offsets[row])]
         )
 
-    def _pass_on_as_they_come(self, batch: RecordBatch, questions: Sequence[Any]) -> None:
+    def _pass_on_as_they_come(self, batch: RecordBatch, questions: _Questions) -> None:
         """Pass on rows that are done, as soon as those before them with the same key are."""
         waiting: dict[bytes | None, deque[int]] = defaultdict(deque)
         for row, key in enumerate(batch.keys):
@@ -151,26 +158,27 @@ class AsyncStep(Step):
 
         self._ask(questions, take)
 
-    def _questions(self, batch: RecordBatch) -> tuple[RecordBatch, Sequence[Any]]:
+    def _questions(self, batch: RecordBatch) -> tuple[RecordBatch, _Questions]:
         """The rows that can be asked about, and what is asked for each."""
-        questions: Sequence[Any] = batch.values
+        asked: Sequence[Any] = batch.values
+        identities: Sequence[bytes] = ()
         if self._of is not None:
-            questions, failed = self._guard.map(self._of, batch.values, batch.offsets)
+            asked, failed = self._guard.map(self._of, batch.values, batch.offsets)
             batch = without(batch, failed)
         if self._answers is not None:  # a question without an identity is refused as any other failure
-            _, failed = self._guard.map(MsgPack.encode, questions, batch.offsets)
-            batch, questions = without(batch, failed), left_of(questions, failed)
-        return batch, questions
+            identities, failed = self._guard.map(MsgPack.encode, asked, batch.offsets)
+            batch, asked = without(batch, failed), left_of(asked, failed)
+        return batch, _Questions(asked, identities)
 
-    def _ask(self, questions: Sequence[Any], take: _Take) -> None:
+    def _ask(self, questions: _Questions, take: _Take) -> None:
         """Ask each question and give what came of it to ``take``; those whose answer is known are not asked."""
-        answers = self._answers
+        answers, (asked, identities) = self._answers, questions
         if answers is None:
-            self._call(questions, [[row] for row in range(len(questions))], take)
+            self._call(asked, [[row] for row in range(len(asked))], take)
             return
         rows_by: dict[bytes, list[int]] = defaultdict(list)
-        for row, question in enumerate(questions):
-            rows_by[MsgPack.encode(question)].append(row)
+        for row, identity in enumerate(identities):
+            rows_by[identity].append(row)
         known = {identity: outcome for identity in rows_by if (outcome := answers.find(identity)) is not None}
         if known:
             take([_Done(rows_by[identity], outcome) for identity, outcome in known.items()])
@@ -183,7 +191,7 @@ class AsyncStep(Step):
             take(several)
 
         rows_of = [rows_by[identity] for identity in unknown]
-        self._call([questions[rows[0]] for rows in rows_of], rows_of, keep_and_take)
+        self._call([asked[rows[0]] for rows in rows_of], rows_of, keep_and_take)
 
     def _call(self, questions: Sequence[Any], rows_of: Sequence[Sequence[int]], take: _Take) -> None:
         if not questions:

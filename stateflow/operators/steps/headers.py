@@ -6,10 +6,10 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from stateflow.changelog.format import CUT_HEADER, MARK_HEADER, ORIGIN_HEADER, WATERMARK_HEADER
+from stateflow.changelog.format import BARRIER_HEADER, MARK_HEADER, ORIGIN_HEADER, WATERMARK_HEADER
 from stateflow.record import Headers, RecordBatch
 
-INTERNAL = frozenset({WATERMARK_HEADER, MARK_HEADER, CUT_HEADER, ORIGIN_HEADER})
+INTERNAL = frozenset({WATERMARK_HEADER, MARK_HEADER, BARRIER_HEADER, ORIGIN_HEADER})
 """Names that only stateflow writes, on its own repartition topics. Whatever else comes with such a name is left out."""
 
 _NAME_LENGTH, _CONTENT_LENGTH = struct.Struct(">H"), struct.Struct(">I")

@@ -1,1 +1,1 @@
-"""The graph of an application, cut into stages, each wired as a pipeline of steps."""
+"""The graph of an application, split into stages, each wired as a pipeline of steps."""

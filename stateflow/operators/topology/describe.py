@@ -14,7 +14,7 @@ def describe(topology: Topology) -> dict[str, Any]:
 
 
 def _stage(stage: Stage) -> dict[str, Any]:
-    assert isinstance(stage.build, StagePlan), "stages are cut from graphs"
+    assert isinstance(stage.build, StagePlan), "stages are split from graphs"
     return {
         "name": stage.name,
         "inputs": [{"name": port.name, "upstream": port.upstream} for port in stage.inputs],

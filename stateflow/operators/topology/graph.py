@@ -38,7 +38,7 @@ class Node:
     """Codec of the values it passes on, where it is known."""
     keyed: Keyed
     stores: tuple[StoreEntry, ...] = ()
-    """Its stores; the stage is filled in when the graph is cut."""
+    """Its stores; the stage is filled in when the graph is split into stages."""
     merges: Mapping[str, MergeFor] = field(default_factory=dict)
     """Store name → what makes one value of two, where the application says so."""
     rewriters: Mapping[str, Callable[[StoreEntry], Rewriter]] = field(default_factory=dict)

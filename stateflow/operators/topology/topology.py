@@ -1,4 +1,4 @@
-"""An application's graph cut into stages, ready for any runner."""
+"""An application's graph split into stages, ready for any runner."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from stateflow.changelog.position import InputPosition, from_metadata
 from stateflow.checkpoint.tails import read_tails
 from stateflow.log.base import Cluster
 from stateflow.record import TopicPartition
-from stateflow.runtime.event_time.untimely import shown_instant, shown_span
+from stateflow.runtime.event_time.out_of_bounds import shown_instant, shown_span
 from stateflow.runtime.worker.lag import InputLag, application_lag, stage_inputs, upstream_first
 
 

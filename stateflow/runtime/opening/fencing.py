@@ -136,7 +136,7 @@ class Predecessors:
         self._claim = claim
         self._shared: list[str] = []
         """Shared writers that are fenced."""
-        self._void: list[bytes] = []
+        self._stale_claims: list[bytes] = []
         """Claims that say nothing any more."""
 
     def take_over(self) -> Writer:
@@ -165,9 +165,9 @@ class Predecessors:
 
     def remove_claims(self) -> None:
         """Remove the claims of those who are fenced, once nothing of theirs need be looked for."""
-        if self._void:
+        if self._stale_claims:
             with self._fencing.claims(self._wiring.app) as log:
-                log.remove([*self._void, *log.read().outdated_outcomes(self._void)])
+                log.remove([*self._stale_claims, *log.read().outdated_outcomes(self._stale_claims)])
 
     def _fence(self) -> tuple[Writer, Catalog]:
         """The writer, with which its predecessors can write no more, and the catalog of this moment."""
@@ -189,11 +189,11 @@ class Predecessors:
     def _fence_claims(self) -> None:
         """Fence every shared writer with an earlier claim; of two that open the task now, the later claim wins."""
         own = self._claim
-        self._shared, self._void = [], []
+        self._shared, self._stale_claims = [], []
         with self._fencing.claims(self._wiring.app) as log:
             for claim in log.read().of(self._wiring.id):
                 if own is not None and claim.writer == own.writer:
-                    self._void += [claim.key] if claim.key != own.key else []
+                    self._stale_claims += [claim.key] if claim.key != own.key else []
                     continue
                 if own is not None and claim.offset > own.offset:
                     raise ProducerFenced(
@@ -204,7 +204,7 @@ class Predecessors:
                 last = self._fencing.fence_shared(claim.writer, log)
                 self._left_open.know(claim.writer, last)
                 self._shared.append(claim.writer)
-                self._void.append(claim.key)
+                self._stale_claims.append(claim.key)
 
 
 def _with_two_ids(catalog: Catalog | None) -> list[CatalogItem]:

@@ -114,7 +114,7 @@ class StartingTasks:
         starting = self._starting.pop(primary, None)
         if starting is not None:
             starting.cancelled.set()
-            self._settle(starting)
+            self._await_cancelled(starting)
 
     def cancel_all(self) -> None:
         """Stop opening all tasks; they are told together and waited for together."""
@@ -125,14 +125,14 @@ class StartingTasks:
         for starting in leaving:
             starting.cancelled.set()
         for starting in leaving:
-            self._settle(starting)
+            self._await_cancelled(starting)
 
     def close(self) -> None:
         """End the threads."""
         self.cancel_all()
         self._pool.shutdown(wait=True)
 
-    def _settle(self, starting: _Starting) -> None:
+    def _await_cancelled(self, starting: _Starting) -> None:
         if starting.future is None or starting.future.cancel():
             return
         wait([starting.future], self._revoke_timeout_seconds)

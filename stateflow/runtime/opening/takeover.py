@@ -119,7 +119,7 @@ def repair_torn_commit(
 ) -> bool:
     """Make the changelogs, and the group's offsets, say what is true, in a transaction of their own.
 
-    It writes the restored value of every void key and ends like any commit. As the first transaction of a new
+    It writes the restored value of every orphaned key and ends like any commit. As the first transaction of a new
     producer it is whole or not there at all. Does nothing, costs nothing and is False when all is in order, unless
     commit records ``must_prove`` that. Raises ``ProducerFenced`` or ``TransactionAborted``.
     """
@@ -138,16 +138,16 @@ def repair_torn_commit(
             source,
             committed[source].offset_next if source in committed else "not set",
         )
-    void = {store: sorted(keys) for store, keys in committed_end.orphaned_keys.items()}
+    orphaned = {store: sorted(keys) for store, keys in committed_end.orphaned_keys.items()}
     if committed_end.is_torn:
         _LOG.warning(
             "The last commit of task %s was torn; %d keys are written again with their true values.",
             wiring.id,
-            sum(map(len, void.values())),
+            sum(map(len, orphaned.values())),
         )
     reach("takeover.before_begin")
     writer.begin()
-    for store, keys in void.items():
+    for store, keys in orphaned.items():
         changelog = wiring.changelogs[store]
         values = stores.reader(store).get_many(keys)
         writer.send_many(changelog.topic, keys, values, partitions=changelog.partition)
@@ -155,7 +155,7 @@ def repair_torn_commit(
     writer.flush()
     reach("takeover.before_records")
     send_commit_records(
-        wiring, writer, commit_sequence, position, {store: len(keys) for store, keys in void.items()}
+        wiring, writer, commit_sequence, position, {store: len(keys) for store, keys in orphaned.items()}
     )
     writer.flush()
     reach("takeover.before_offsets")

@@ -61,7 +61,7 @@ def changes_of(cluster: Cluster, topic: str) -> Mapping[str, str]:
     return {name: value for name, value in TRIMMED_CONFIG.items() if not _equal(present.get(name), value)}
 
 
-def hold_terms(cluster: Cluster, control: ControlTopic, catalog: Catalog, clock: Clock) -> Catalog:
+def hold_trim_policy(cluster: Cluster, control: ControlTopic, catalog: Catalog, clock: Clock) -> Catalog:
     """Steps 2 and 3, for a catalog that says the policy; nothing for one that does not.
 
     At every start: a trimmed changelog that somebody has given a retention would lose state by age.

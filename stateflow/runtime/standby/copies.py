@@ -216,7 +216,7 @@ class StandbyCopies(Generic[S]):
             try:
                 read = self._read_once(self._reading(), records_max - records)
             except OffsetOutOfRange as error:
-                self._overtaken(error)
+                self._refill_trimmed(error)
                 return True
             records += read
             if not read or self._clock.monotonic_seconds() >= ends_seconds:
@@ -284,7 +284,7 @@ class StandbyCopies(Generic[S]):
             max(held, key=lambda copy: copy.held_bytes).refill()
             self._read_anew()
 
-    def _overtaken(self, error: OffsetOutOfRange) -> None:
+    def _refill_trimmed(self, error: OffsetOutOfRange) -> None:
         """The beginning of a changelog moved past its copy: it is planned anew."""
         for slot in self._slots.values():
             if slot.copy is not None and any(p.topic == error.fields["topic"] for p in slot.copy.positions):

@@ -1,6 +1,6 @@
 """One copy of one task's state: filled like a restore, then kept up with what the task's owner commits.
 
-Two phases. *Filling* is a restore up to what is decided now, in the restore's large epochs. *Following* applies what
+Two phases. *Filling* is a restore up to what is committed now, in the restore's large epochs. *Following* applies what
 is read from there on, a sequence at a time: changes are held back until their commit record arrives, so the copy is
 always the state after some commit, and never holds half of one. Changelogs of an application with at-least-once have
 no commit records; Kafka's marker decides there, as it does when such a task is restored.
@@ -108,7 +108,7 @@ class StandbyCopy(Generic[S]):
     # --- filling ------------------------------------------------------------------------------------
 
     def fill(self, max_records: int) -> None:
-        """One step of a restore up to what was decided when it began. Raises what a restore raises."""
+        """One step of a restore up to what was committed when it began. Raises what a restore raises."""
         if self._restoration is None:
             self._restoration = self._begin_filling()
         progress = self._restoration.step(max_records)
@@ -123,8 +123,10 @@ class StandbyCopy(Generic[S]):
             self._clock.now_ms()
         )  # what is written while we look is not part of what we know
         tails = read_tails(self._cluster, self.wiring.changelogs, self._clock)
-        # Where nothing is undecided the end is the end: a store that was restored up to there fits.
-        ends = {store: tail.decided_next if tail.keys else tail.offset_next for store, tail in tails.items()}
+        # Where nothing is uncommitted the end is the end: a store that was restored up to there fits.
+        ends = {
+            store: tail.committed_next if tail.keys else tail.offset_next for store, tail in tails.items()
+        }
         self._plan = plan = plan_task(
             self._cluster,
             self.wiring.id,
@@ -253,7 +255,7 @@ class _FollowedStore:
         """The reader has come so far: gaps and markers are behind it."""
         self.slots_total += max(0, read_next - self.read_next)
         self.read_next = max(self.read_next, read_next)
-        if self._seen is not None and self._decided_next() >= self._seen[0]:
+        if self._seen is not None and self._committed_next() >= self._seen[0]:
             self._content_ms, self._seen = max(self._content_ms, self._seen[1]), None
 
     def seen(self, end: int, at_ms: int) -> None:
@@ -277,13 +279,13 @@ class _FollowedStore:
 
     def lag_slots(self, end: int) -> int:
         """Slots from what it stands for to an end of the log."""
-        return max(0, end - self._decided_next())
+        return max(0, end - self._committed_next())
 
     def _position_next(self) -> int:
         """Up to here everything is decided: written down, it must never be more than a commit record says."""
         return self._filter.offset_next
 
-    def _decided_next(self) -> int:
+    def _committed_next(self) -> int:
         """The same, with markers and gaps behind the newest commit record, which say nothing."""
         if not self._filter.held:
             return self.read_next

@@ -1,7 +1,7 @@
 """A worker's part in the placing of tasks: it says what it has, and does what the leader decided.
 
-The worker's poll thread only reads its wish and says what it holds; everything that may wait for the cluster happens
-in turns of a thread beside it. Promises:
+The worker's poll thread only reads what is desired of it and says what it holds; everything that may wait
+for the cluster happens in turns of a thread beside it. Promises:
 
 * A task is opened only under a decision that names this very member, and only after the members that had it before
   have said that they let go and know of the decision, or are gone. The fence of the task's transactional id stays the
@@ -119,7 +119,7 @@ class Placing:
         self._told = Told()
         self._used_before: frozenset[str] = frozenset()
         self._desired = Desired()
-        self._is_doubted = False
+        self._is_suspended = False
         self._failure: BaseException | None = None
         self._said: tuple[object, ...] = ()
         self._record: MemberRecord | None = None
@@ -131,7 +131,7 @@ class Placing:
         """What this worker shall run now. Raises what ended the turns, if something did."""
         if self._failure is not None:
             raise self._failure
-        return Desired(number=self._desired.number) if self._is_doubted else self._desired
+        return Desired(number=self._desired.number) if self._is_suspended else self._desired
 
     def tell(self, told: Told) -> None:
         """What this worker is and holds at this moment."""
@@ -141,7 +141,7 @@ class Placing:
 
     def suspend(self) -> None:
         """This member may have been replaced: want nothing until the group has said otherwise."""
-        self._is_doubted = True
+        self._is_suspended = True
 
     def failed(self, failure: BaseException) -> None:
         """The turns have ended by an error: the worker cannot go on."""
@@ -157,7 +157,7 @@ class Placing:
             if not told.member_id:
                 self._desired = Desired()
                 return
-            self._settle_doubt(told)
+            self._end_suspension(told)
             self._follow(told)
             self._say(told)
             if told.primaries:
@@ -184,11 +184,11 @@ class Placing:
     def _name(self, told: Told) -> str:
         return self._settings.member or told.member_id
 
-    def _settle_doubt(self, told: Told) -> None:
-        if self._is_doubted and told.member_id in self._cluster.group_members(self._app):
+    def _end_suspension(self, told: Told) -> None:
+        if self._is_suspended and told.member_id in self._cluster.group_members(self._app):
             placement = self._membership_log.membership.placement
             if placement is not None and placement.members.get(self._name(told)) == told.member_id:
-                self._is_doubted = False
+                self._is_suspended = False
 
     def _follow(self, told: Told) -> None:
         placement = self._membership_log.membership.placement

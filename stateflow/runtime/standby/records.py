@@ -16,7 +16,7 @@ from stateflow.catalog.names import members_topic
 from stateflow.changelog.format import is_reserved
 from stateflow.log.base import Cluster, TopicSpec
 from stateflow.record import TopicPartition
-from stateflow.runtime.event_time.untimely import Untimely
+from stateflow.runtime.event_time.out_of_bounds import OutOfBounds
 from stateflow.runtime.opening.retries import WaitingTask
 
 MEMBERS_CONFIG = {
@@ -27,7 +27,8 @@ MEMBERS_CONFIG = {
 }
 _MEMBER = b"member/"
 _PLACEMENT = b"placement"
-_UNTIMELY = b"untimely/"
+_OUT_OF_BOUNDS = b"untimely/"
+"""The topic keeps the word that the first version had for it."""
 _WAITING = b"waiting/"
 
 CopyState = Literal["running", "starting", "filling", "following", "failed", "kept"]
@@ -118,7 +119,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
         return frozenset(task for task, member in self.active.items() if member == name)
 
 
-class UntimelyReport(Untimely, frozen=True, kw_only=True):
+class OutOfBoundsReport(OutOfBounds, frozen=True, kw_only=True):
     """What a task has met of late records and the like, as its worker told it."""
 
     worker: str
@@ -132,8 +133,8 @@ class WaitingReport(WaitingTask, frozen=True, kw_only=True):
     written_ms: int
 
 
-_Form = TypeVar("_Form", MemberRecord, Placement, UntimelyReport, WaitingReport)
-_Report = TypeVar("_Report", UntimelyReport, WaitingReport)
+_Form = TypeVar("_Form", MemberRecord, Placement, OutOfBoundsReport, WaitingReport)
+_Report = TypeVar("_Report", OutOfBoundsReport, WaitingReport)
 
 
 class MembershipTopic:
@@ -142,7 +143,7 @@ class MembershipTopic:
     def __init__(self) -> None:
         self.members: dict[str, MemberRecord] = {}
         self.placement: Placement | None = None
-        self.untimely: dict[bytes, UntimelyReport] = {}
+        self.out_of_bounds: dict[bytes, OutOfBoundsReport] = {}
         self.waiting: dict[bytes, WaitingReport] = {}
 
     def take(self, key: bytes | None, value: bytes | None) -> None:
@@ -151,8 +152,8 @@ class MembershipTopic:
             return
         if key == _PLACEMENT:
             self.placement = None if value is None else _decoded(value, Placement)
-        elif key.startswith(_UNTIMELY):
-            _keep(self.untimely, key, None if value is None else _decoded(value, UntimelyReport))
+        elif key.startswith(_OUT_OF_BOUNDS):
+            _keep(self.out_of_bounds, key, None if value is None else _decoded(value, OutOfBoundsReport))
         elif key.startswith(_WAITING):
             _keep(self.waiting, key, None if value is None else _decoded(value, WaitingReport))
         elif key.startswith(_MEMBER):
@@ -179,9 +180,9 @@ def encode_placement(placement: Placement) -> tuple[bytes, bytes]:
     return _PLACEMENT, msgspec.json.encode(placement, order="sorted")
 
 
-def encode_untimely(report: UntimelyReport) -> tuple[bytes, bytes]:
+def encode_out_of_bounds(report: OutOfBoundsReport) -> tuple[bytes, bytes]:
     """Key and value."""
-    key = _UNTIMELY + f"{report.kind}/{report.task}/{report.step}".encode()
+    key = _OUT_OF_BOUNDS + f"{report.kind}/{report.task}/{report.step}".encode()
     return key, msgspec.json.encode(report)
 
 

@@ -16,7 +16,7 @@ from stateflow.log.base import Cluster, GroupConsumer
 from stateflow.record import TopicPartition
 from stateflow.runtime.opening.opening import StoreOpener
 from stateflow.runtime.settings import WorkerSettings
-from stateflow.runtime.snapshots.cuts import Cuts
+from stateflow.runtime.snapshots.savepoint_participant import SavepointParticipant
 from stateflow.runtime.standby.placing import Placing, Told
 from stateflow.runtime.standby.records import membership_partition
 from stateflow.runtime.task.wiring import Wiring
@@ -39,15 +39,17 @@ class PlacedWorker(Worker):
         clock: Clock,
         placing: Placing,
         observer: WorkerObserver | None = None,
-        cuts: Cuts | None = None,
+        savepoints: SavepointParticipant | None = None,
         news: StatusReports | None = None,
     ) -> None:
         self._placing = placing
-        self._board = membership_partition(wiring.topology.app)
+        self._membership = membership_partition(wiring.topology.app)
         self._leads_members = False
         self._member_id = ""
         self._followed = -1
-        super().__init__(cluster, wiring, open_stores, settings, clock, observer, cuts=cuts, news=news)
+        super().__init__(
+            cluster, wiring, open_stores, settings, clock, observer, savepoints=savepoints, news=news
+        )
         self._primaries = {
             task.id: TopicPartition(wiring.lead_topic(task.stage), task.partition) for task in wiring.tasks()
         }
@@ -66,12 +68,12 @@ class PlacedWorker(Worker):
 
     def on_assigned(self, partitions: Sequence[TopicPartition]) -> None:
         """Whoever is assigned the members' topic leads; other partitions say nothing."""
-        if self._board in partitions:
+        if self._membership in partitions:
             self._leads_members = True
 
     def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
         """Another may lead now; tasks stay."""
-        if self._board in partitions:
+        if self._membership in partitions:
             self._leads_members = False
 
     def on_lost(self, partitions: Sequence[TopicPartition]) -> None:  # noqa: ARG002 - all is lost, not only these

@@ -24,7 +24,7 @@ from typing import NamedTuple, Protocol
 
 from stateflow.changelog.event_time import Announced
 from stateflow.changelog.format import WATERMARK_HEADER
-from stateflow.changelog.position import CutPlace, InputPosition, Moment
+from stateflow.changelog.position import BarrierPoint, InputPosition, Moment
 from stateflow.clock import Clock
 from stateflow.failpoints import reach
 from stateflow.log.base import Appended, Committed, GroupMetadata, Writer
@@ -118,7 +118,7 @@ class PreparedCommit:
     """An epoch that is drained: what is left of its commit asks nothing of operators any more."""
 
     position: InputPosition
-    place: CutPlace | None
+    barrier_point: BarrierPoint | None
     chosen: Mapping[str, Sequence[Change]]
     """What goes to eventual changelogs with it."""
 

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 from stateflow.catalog.model import StoreEntry
-from stateflow.changelog.cut import mark_header
+from stateflow.changelog.barrier_id import barrier_header
 from stateflow.changelog.event_time import UNKNOWN_MS
 from stateflow.changelog.eventual import Eventual, EventualChangelog
 from stateflow.changelog.position import Moment
@@ -18,7 +18,7 @@ from stateflow.codec.offset_stamped import log_id
 from stateflow.log.base import Writer
 from stateflow.operators.steps.marks import mark_headers
 from stateflow.record import Headers, TopicPartition
-from stateflow.runtime.event_time.untimely import Kind, UntimelyRecords
+from stateflow.runtime.event_time.out_of_bounds import Kind, OutOfBoundsRecords
 from stateflow.runtime.event_time.watermarks import Watermarks
 from stateflow.runtime.task.global_tables import TaskTables, TopicEntries
 from stateflow.runtime.task.size_limits import SizeLimits
@@ -54,9 +54,9 @@ class TaskContext:
         self.clock = clock
         self.stores = stores
         self.counters: Counter[str] = Counter()
-        self.untimely = UntimelyRecords(wiring.id, clock)
+        self.out_of_bounds = OutOfBoundsRecords(wiring.id, clock)
         self._closing = ExitStack()
-        self.at_close(self.untimely.close)
+        self.at_close(self.out_of_bounds.close)
         self.host_is_stopping: Callable[[], bool] = lambda: False
         """Asked while a step waits for others; the host sets it."""
         self.records_at_once = 1
@@ -67,8 +67,8 @@ class TaskContext:
         self.is_muted = False
         """While input is replayed to compute state again: its outputs and counts were given before."""
         self.eventual_changelogs: dict[str, EventualChangelog] = {}
-        self.cut_number: int | None = None
-        """The cut behind which everything is that is re-keyed now."""
+        self.barrier_id: int | None = None
+        """The id of the barrier behind which everything is that is re-keyed now."""
         self._wiring = wiring
         self._ports = {
             source.topic: port.name for source, port in zip(wiring.inputs, wiring.ports, strict=True)
@@ -227,8 +227,8 @@ class TaskContext:
     def _all_headers(
         self, timestamps_ms: Sequence[int], marks_ms: Sequence[int] | None, headers: Sequence[Headers]
     ) -> Sequence[Headers]:
-        """The cut that records are behind, how far event time had come with them, and what they bring."""
-        of_all = () if self.cut_number is None else mark_header(self.cut_number)
+        """The barrier that records are behind, how far event time had come with them, and what they bring."""
+        of_all = () if self.barrier_id is None else barrier_header(self.barrier_id)
         if marks_ms is None:
             if headers:
                 return [(*of_all, *brought) for brought in headers] if of_all else headers
@@ -247,7 +247,7 @@ class TaskContext:
         """Count a record that came too late for a window of ``step``, and warn of it once in a while."""
         self.count("late_records_total")
         if not self.is_muted:
-            self.untimely.note("late", step, source, offset, timestamp_ms, mark_ms)
+            self.out_of_bounds.note("late", step, source, offset, timestamp_ms, mark_ms)
 
     def ahead(
         self,
@@ -263,7 +263,7 @@ class TaskContext:
         self.count("ahead_records_total" if refused else "time_jumps_total")
         if not self.is_muted:
             kind: Kind = "ahead" if refused else "jump"
-            self.untimely.note(kind, stream, source, offset, timestamp_ms, reference_ms)
+            self.out_of_bounds.note(kind, stream, source, offset, timestamp_ms, reference_ms)
 
     def begin_once(self) -> None:
         """Open the transaction of this epoch with its first write."""

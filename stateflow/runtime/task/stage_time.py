@@ -68,7 +68,7 @@ class StageTime:
 
     def advance(self) -> None:
         """One turn: fire what time has made due, a bounded part of it. Raises what the operators raise."""
-        self._context.untimely.turn()
+        self._context.out_of_bounds.turn()
         self._context.others_ms = self.watermark_ms  # what timers send moves event time no further
         self.has_pending_timers = self._advance()
         if not self.has_pending_timers:

@@ -9,18 +9,18 @@ import logging
 from collections.abc import Iterable, Mapping
 
 from stateflow.changelog.event_time import Announced
-from stateflow.changelog.position import CutPlace, InputPosition, Moment
+from stateflow.changelog.position import BarrierPoint, InputPosition, Moment
 from stateflow.clock import Clock
 from stateflow.errors import StateflowError
 from stateflow.failpoints import reach
 from stateflow.log.base import GroupMetadata, Writer
 from stateflow.operators.steps.timers import DIRTY_BYTES_PER_TURN, SECONDS_PER_TURN
 from stateflow.record import RecordBatch, TopicPartition
-from stateflow.runtime.event_time.untimely import UntimelyRecords
+from stateflow.runtime.event_time.out_of_bounds import OutOfBoundsRecords
 from stateflow.runtime.event_time.watermarks import Watermarks
 from stateflow.runtime.opening.replay import Replay
 from stateflow.runtime.opening.takeover import CommitSequence
-from stateflow.runtime.snapshots.barriers import send_barriers, split_at_marks
+from stateflow.runtime.snapshots.barriers import send_barriers, split_at_watermarks
 from stateflow.runtime.task.commit import (
     EpochCommit,
     EventTimeNews,
@@ -81,8 +81,8 @@ class Task:
         self.context = TaskContext(wiring, writer, dirty, watermarks, clock, size_limits, tables)
         self.context.limit_cache(read_cache_bytes)
         self._own = (wiring, self.context, writer, stores)
-        self._enter(position.cut)
-        self.cut_number_max = self.place.number if self.place else 0
+        self._enter(position.barrier_point)
+        self.barrier_id_max = self.barrier_point.barrier_id if self.barrier_point else 0
         try:
             self._pipeline = wiring.stage.build(self.context)
         except BaseException:
@@ -92,9 +92,9 @@ class Task:
         self.records_total = self.commits_total = 0
 
     @property
-    def untimely(self) -> UntimelyRecords:
+    def out_of_bounds(self) -> OutOfBoundsRecords:
         """What it has met of records that were late or too far ahead."""
-        return self.context.untimely
+        return self.context.out_of_bounds
 
     @property
     def watermark_ms(self) -> int:
@@ -182,7 +182,7 @@ class Task:
     def _process_until_it_waits(self, port: int, batch: RecordBatch) -> int | None:
         """All of it, or what is before the offset that is returned."""
         until_seconds = self._clock.monotonic_seconds() + SECONDS_PER_TURN
-        for part, mark in split_at_marks(batch):
+        for part, mark in split_at_watermarks(batch):
             for rows in self._in_step(port, part):
                 first, has_fired = 0, False
                 while first < len(rows):
@@ -281,8 +281,8 @@ class Task:
         """
         if not self.is_dirty and not (complete and replay_from(self.context) is not None):
             return None
-        place = None if self.place is None else CutPlace(self.place.number, is_last_commit=False)
-        return self._prepare(place, complete=complete)
+        point = None if self.barrier_point is None else self.barrier_point.followed()
+        return self._prepare(point, complete=complete)
 
     def write_commit(self, prepared: PreparedCommit, member: GroupMetadata | None) -> None:
         """The part that waits for brokers and disk. On any thread, as long as no other is within this task."""
@@ -296,26 +296,28 @@ class Task:
         """The end of it, on the host's own thread again."""
         commit_offsets(self.wiring, group, prepared.position)
         self._committed = prepared.position
-        self._enter(prepared.place)
+        self._enter(prepared.barrier_point)
         self.commits_total += 1
         reach("commit.done")
 
-    def take_place(self, number: int, group: InputGroup, starts: Mapping[TopicPartition, int]) -> None:
-        """Commit, whether or not there is anything to commit, as this task's place in a cut.
+    def commit_barrier_point(
+        self, barrier_id: int, group: InputGroup, starts: Mapping[TopicPartition, int]
+    ) -> None:
+        """Commit, whether or not there is anything to commit, as this task's barrier point.
 
-        ``starts`` are the positions of inputs that nothing was read from yet. What is sent to the stages behind is
-        marked from here on, until ``leave_cut``. The state, and the input offsets, are those of the cut until the
-        next commit.
+        ``starts`` are the positions of inputs that nothing was read from yet. What is sent to the stages behind carries
+        the barrier's id from here on, until ``leave_barrier``. The state, and the input offsets, are those of the
+        savepoint until the next commit.
         """
-        assert number > self.cut_number_max, f"{self.wiring.id} has its place in cut {number} already"
+        assert barrier_id > self.barrier_id_max, f"{self.wiring.id} is behind barrier {barrier_id} already"
         for source, offset_next in starts.items():
             self._offsets.setdefault(source, offset_next)
         self.context.begin_once()
-        self._commit(self._prepare(CutPlace(number, is_last_commit=True), complete=True), group)
-        self.cut_number_max = number
+        self._commit(self._prepare(BarrierPoint(barrier_id, is_last_commit=True), complete=True), group)
+        self.barrier_id_max = barrier_id
 
-    def leave_cut(self) -> None:
-        """The cut is over, one way or the other: nothing need be marked any more."""
+    def leave_barrier(self) -> None:
+        """The savepoint is complete or aborted: nothing carries the barrier's id any more."""
         self._enter(None)
 
     @property
@@ -332,24 +334,24 @@ class Task:
         self.write_commit(prepared, group.metadata())
         self.end_commit(prepared, group)
 
-    def _enter(self, place: CutPlace | None) -> None:
-        self.place = place
-        self.context.cut_number = None if place is None else place.number
+    def _enter(self, point: BarrierPoint | None) -> None:
+        self.barrier_point = point
+        self.context.barrier_id = None if point is None else point.barrier_id
 
-    def _prepare(self, place: CutPlace | None, *, complete: bool) -> PreparedCommit:
+    def _prepare(self, point: BarrierPoint | None, *, complete: bool) -> PreparedCommit:
         reach("commit.before_drain")
         if not self.has_pending_timers:  # else the next turns go on: one more would make the epoch longer
             self.advance_time()  # 1: drain
-        while place is not None and place.is_last_commit and self._is_closing:
-            self.advance_time()  # a cut leaves nothing to replay
+        while point is not None and point.is_last_commit and self._is_closing:
+            self.advance_time()  # a savepoint leaves nothing to replay
         reach("commit.after_drain")
         news = self._time.news
         if self._watermark_emitter.is_due(news):
             self.context.begin_once()
             self._watermark_emitter.send(self._writer, news)
-        if place is not None and place.is_last_commit:
+        if point is not None and point.is_last_commit:
             send_barriers(
-                self._writer, self.wiring.rekeys, place.number, max(0, self._time.fired_watermark_ms)
+                self._writer, self.wiring.rekeys, point.barrier_id, max(0, self._time.fired_watermark_ms)
             )
         primary_next = self._offsets.get(self.wiring.inputs[0], 0)
         time, is_closing = self._time, self._is_closing
@@ -358,9 +360,9 @@ class Task:
         )
         replay = Moment(primary_next, time.fired) if is_closing else replay_from(self.context)
         position = InputPosition(
-            dict(self._offsets), time.event_time, replay, place, time.ending_ms, is_closing
+            dict(self._offsets), time.event_time, replay, point, time.ending_ms, is_closing
         )
-        return PreparedCommit(position, place, chosen)
+        return PreparedCommit(position, point, chosen)
 
     @property
     def _is_closing(self) -> bool:

@@ -168,14 +168,16 @@ class Commits:
             future.result()
 
     def abandon_tasks(self, tasks: Iterable[RunningTask]) -> None:
-        """Let go of tasks without committing; then raises what waiting does not cure."""
+        """Let go of tasks without committing; then raises the first of what waiting does not cure."""
+        failure: StateflowError | None = None
         for running, future in self._together({running: running.task.abandon for running in tasks}).items():
             try:
                 future.result()
             except StateflowError as error:
-                if not error.is_retriable:
-                    raise
+                failure = failure or (None if error.is_retriable else error)
                 _LOG.warning("Task %s was let go of with an error: %s", running.task.wiring.id, error)
+        if failure is not None:
+            raise failure
 
     def _together(self, work: Mapping[K, Callable[[], None]]) -> dict[K, Future[None]]:
         """Do it all, each part on a thread of its own if there is more than one; on return all is done."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
-from stateflow.checkpoint.image_making import CUT_FOLDER
+from stateflow.checkpoint.image_making import SAVEPOINT_FOLDER
 from stateflow.checkpoint.image_selection import install_best
 from stateflow.checkpoint.jobs import RestoreJob
 from stateflow.checkpoint.locations import AllowedLocations, open_objects
@@ -19,8 +19,8 @@ from stateflow.log.base import Cluster
 from stateflow.runtime.event_time.draining import Drain, QuietHere, QuietPipe, watching_drain
 from stateflow.runtime.opening.opening import StoreOpener
 from stateflow.runtime.settings import WorkerSettings
-from stateflow.runtime.snapshots.cuts import CutFolder, Cuts
 from stateflow.runtime.snapshots.imaging import Imaging
+from stateflow.runtime.snapshots.savepoint_participant import CheckpointFolder, SavepointParticipant
 from stateflow.runtime.standby.copies import StandbyCopies
 from stateflow.runtime.standby.placing import placing_on_disk
 from stateflow.runtime.standby.threads import beside
@@ -68,14 +68,14 @@ def rocks_opener(
     return open_stores
 
 
-def cut_folder(cluster: Cluster, settings: WorkerSettings) -> CutFolder:
+def checkpoint_folder(cluster: Cluster, settings: WorkerSettings) -> CheckpointFolder:
     """Beside each task's database, so that checkpoints for savepoints are made of hard links."""
 
     def folder(wiring: TaskWiring) -> Path:
         place = task_directory(
             settings.state_dir, wiring.app, cluster.cluster_id, wiring.generation, wiring.id
         )
-        return place.path / CUT_FOLDER
+        return place.path / SAVEPOINT_FOLDER
 
     return folder
 
@@ -155,15 +155,19 @@ def _made(
         imaging = stack.enter_context(Imaging(cluster, open_objects(settings.images), settings, clock))
         open_stores = imaging.opener(open_rocks)
     allowed = AllowedLocations(settings.places)
-    cuts = Cuts(cluster, wiring.topology.app, clock, cut_folder(cluster, settings), allowed)
-    stack.enter_context(cuts)
+    savepoints = SavepointParticipant(
+        cluster, wiring.topology.app, clock, checkpoint_folder(cluster, settings), allowed
+    )
+    stack.enter_context(savepoints)
     name = settings.member or f"{socket.gethostname()}-{os.getpid()}"
     news = StatusReports(cluster, wiring.topology.app, name, clock)
     if copies is None:
-        return Worker(cluster, wiring, open_stores, settings, clock, observer, cuts=cuts, news=news)
+        return Worker(
+            cluster, wiring, open_stores, settings, clock, observer, savepoints=savepoints, news=news
+        )
     placing = placing_on_disk(cluster, wiring, settings, copies, clock)
     worker = PlacedWorker(
-        cluster, wiring, open_stores, settings, clock, placing, observer, cuts=cuts, news=news
+        cluster, wiring, open_stores, settings, clock, placing, observer, savepoints=savepoints, news=news
     )
     stack.enter_context(beside(placing, copies))
     return worker

@@ -22,7 +22,7 @@ from stateflow.errors import PartitionCountChanged, TopicMissing, TopicRecreated
 from stateflow.failpoints import reach
 from stateflow.log.base import Cluster, TopicInfo, TopicSpec
 from stateflow.operators.topology.topology import Stage, Topology
-from stateflow.runtime.snapshots.trim_policy import TRIMMED_CONFIG, expected_trim, hold_terms
+from stateflow.runtime.snapshots.trim_policy import TRIMMED_CONFIG, expected_trim, hold_trim_policy
 from stateflow.runtime.task.wiring import Wiring
 
 _LOG = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ def prepare(
             catalog.active.partitions,
         )
     catalog = _with_topics(cluster, control, catalog, replication)
-    return Wiring(topology, hold_terms(cluster, control, catalog, clock))
+    return Wiring(topology, hold_trim_policy(cluster, control, catalog, clock))
 
 
 def _tell_static_changes(found: Catalog | None, topology: Topology) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
+from stateflow.errors import StateflowError
 from stateflow.failpoints import reach
 from stateflow.runtime.event_time.idleness import IdleSources
 from stateflow.runtime.opening.shared_writers import SharedWriters
@@ -39,19 +41,18 @@ class TaskRelease:
     def of_committed(self, tasks: Sequence[RunningTask], intake: Intake) -> None:
         """Close tasks that have nothing left to commit."""
         self._stop_reading(tasks, intake)
-        self._commits.close_tasks(tasks)
-        self._remove_claims(tasks)
-        for running in tasks:
-            reach("handover.after_close")
-            self._tell(running)
+        with self._telling(tasks):
+            self._commits.close_tasks(tasks)
+            self._remove_claims(tasks)
+            for _ in tasks:
+                reach("handover.after_close")
 
     def without_commit(self, tasks: Sequence[RunningTask], intake: Intake) -> None:
         """Abandon what tasks have done since their last commits."""
         self._stop_reading(tasks, intake)
-        self._commits.abandon_tasks(tasks)
-        self._remove_claims(tasks)
-        for running in tasks:
-            self._tell(running)
+        with self._telling(tasks):
+            self._commits.abandon_tasks(tasks)
+            self._remove_claims(tasks)
 
     def _stop_reading(self, tasks: Iterable[RunningTask], intake: Intake) -> None:
         for running in tasks:
@@ -64,8 +65,19 @@ class TaskRelease:
         if self._writers is not None and not self._starting.is_unreachable:
             self._writers.release(running.claimed for running in tasks if running.claimed is not None)
 
-    def _tell(self, running: RunningTask) -> None:
-        task = running.task.wiring.id
-        _LOG.info("Task %s was released.", task)
-        if self._observer is not None:
-            self._observer.on_released(task)
+    @contextmanager
+    def _telling(self, tasks: Sequence[RunningTask]) -> Iterator[None]:
+        """Tell the observer of all tasks afterwards; where letting go of one has failed, too: they are all closed."""
+        try:
+            yield
+        except StateflowError:
+            self._tell(tasks)
+            raise
+        self._tell(tasks)
+
+    def _tell(self, tasks: Iterable[RunningTask]) -> None:
+        for running in tasks:
+            task = running.task.wiring.id
+            _LOG.info("Task %s was released.", task)
+            if self._observer is not None:
+                self._observer.on_released(task)

@@ -8,7 +8,7 @@ from stateflow.log.base import Cluster, Committed, GroupMetadata
 from stateflow.record import TopicPartition
 
 
-class MemberlessGroup:
+class StandaloneGroup:
     """Commits input offsets for a consumer group whose partitions somebody else deals out: Spark, or a command."""
 
     def __init__(self, cluster: Cluster, group: str) -> None:

@@ -12,13 +12,13 @@ from stateflow.catalog.names import control_topic, members_topic
 from stateflow.clock import Clock
 from stateflow.errors import BrokerUnreachable, StateflowError
 from stateflow.log.base import Cluster, Writer
-from stateflow.runtime.event_time.untimely import Untimely
+from stateflow.runtime.event_time.out_of_bounds import OutOfBounds
 from stateflow.runtime.opening.retries import WaitingTask
 from stateflow.runtime.standby.records import (
-    UntimelyReport,
+    OutOfBoundsReport,
     WaitingReport,
     create_membership_topic,
-    encode_untimely,
+    encode_out_of_bounds,
     encode_waiting,
     membership_partition,
     waiting_key,
@@ -35,7 +35,7 @@ _REFUSED_SECONDS = 600.0
 _WAIT_SECONDS = 2.0
 """It is said on the poll thread, so it must not wait for long."""
 
-_Fact = TypeVar("_Fact", Untimely, WaitingTask)
+_Fact = TypeVar("_Fact", OutOfBounds, WaitingTask)
 
 
 class _Kind(Generic[_Fact]):
@@ -87,12 +87,12 @@ class StatusReports:
         self._worker = worker
         self._clock = clock
         self._writer: Writer | None = None
-        self._untimely = _Kind(self._untimely_record, _REPEAT_SECONDS, is_taken_back=False)
+        self._out_of_bounds = _Kind(self._out_of_bounds_record, _REPEAT_SECONDS, is_taken_back=False)
         self._waiting = _Kind(self._waiting_record, WAITING_REPEAT_SECONDS, is_taken_back=True)
         self._turn_seconds = -TELL_SECONDS
 
     def turn(
-        self, met: Iterable[Untimely], waiting: Iterable[WaitingTask] = (), *, is_last: bool = False
+        self, met: Iterable[OutOfBounds], waiting: Iterable[WaitingTask] = (), *, is_last: bool = False
     ) -> None:
         """Tell what is new since it was told last; a cluster that cannot take it is tried again later."""
         now_seconds = self._clock.monotonic_seconds()
@@ -102,7 +102,7 @@ class StatusReports:
         if self._writer is None and any(task.error == BrokerUnreachable.__name__ for task in wait):
             return  # to connect would take as long as any other request that gets no answer
         self._turn_seconds = now_seconds
-        records = self._untimely.to_write(met, now_seconds) | self._waiting.to_write(wait, now_seconds)
+        records = self._out_of_bounds.to_write(met, now_seconds) | self._waiting.to_write(wait, now_seconds)
         if not records:
             return
         try:
@@ -111,7 +111,7 @@ class StatusReports:
             _LOG.warning("Cannot report late records and waiting tasks to the other workers: %s", error)
             self._turn_seconds = now_seconds + _REFUSED_SECONDS
             return
-        self._untimely.written(now_seconds)
+        self._out_of_bounds.written(now_seconds)
         self._waiting.written(now_seconds)
 
     def close(self) -> None:
@@ -119,9 +119,11 @@ class StatusReports:
         if self._writer is not None:
             self._writer.close()
 
-    def _untimely_record(self, untimely: Untimely) -> tuple[bytes, bytes]:
-        fields = msgspec.structs.asdict(untimely)
-        return encode_untimely(UntimelyReport(**fields, worker=self._worker, written_ms=self._clock.now_ms()))
+    def _out_of_bounds_record(self, out_of_bounds: OutOfBounds) -> tuple[bytes, bytes]:
+        fields = msgspec.structs.asdict(out_of_bounds)
+        return encode_out_of_bounds(
+            OutOfBoundsReport(**fields, worker=self._worker, written_ms=self._clock.now_ms())
+        )
 
     def _waiting_record(self, task: WaitingTask) -> tuple[bytes, bytes]:
         fields = msgspec.structs.asdict(task)

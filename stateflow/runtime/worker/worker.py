@@ -23,7 +23,7 @@ from stateflow.runtime.opening.opening import OpenedTask, Opener, StoreOpener
 from stateflow.runtime.opening.shared_writers import writers_of
 from stateflow.runtime.opening.starting import StartingTasks
 from stateflow.runtime.settings import WorkerSettings
-from stateflow.runtime.snapshots.cuts import Cuts
+from stateflow.runtime.snapshots.savepoint_participant import SavepointParticipant
 from stateflow.runtime.task.task import Task
 from stateflow.runtime.task.wiring import Wiring
 from stateflow.runtime.worker.commits import COMMITS_PER_TURN_MAX, Commits, RunningTask
@@ -55,10 +55,10 @@ class Worker:
         clock: Clock,
         observer: WorkerObserver | None = None,
         openings: Executor | None = None,
-        cuts: Cuts | None = None,
+        savepoints: SavepointParticipant | None = None,
         news: StatusReports | None = None,
     ) -> None:
-        self._cuts = cuts
+        self._savepoints = savepoints
         self._news = news
         self._settings = settings
         self._turn_seconds = turn_seconds(settings)
@@ -117,8 +117,8 @@ class Worker:
 
     def step(self) -> None:
         """One turn: poll, process for a while, start what is ready, commit what is due."""
-        if self._cuts is not None:
-            self._cuts.poll()
+        if self._savepoints is not None:
+            self._savepoints.poll()
         has_pending_timers = any(running.task.has_pending_timers for running in self._tasks.values())
         may_wait = not has_pending_timers and self._intake.first is None
         self._poll(0.0 if has_pending_timers else self._settings.poll_timeout_seconds)
@@ -244,9 +244,10 @@ class Worker:
             self._commit([primary])
 
     def _process_parts(self, running: RunningTask, batch: RecordBatch) -> None:
-        """A slice, divided where the task takes its place in a cut; what must wait for timers is put back."""
-        cuts = self._cuts
-        for part, cut_number in [(batch, None)] if cuts is None else cuts.parts(running.task, batch):
+        """A slice, divided where the task commits its barrier point; what must wait for timers is put back."""
+        savepoints = self._savepoints
+        parts = [(batch, None)] if savepoints is None else savepoints.divided(running.task, batch)
+        for part, barrier_id in parts:
             begun_seconds = self._clock.monotonic_seconds()
             rest = running.task.process(part)
             done = part if rest is None else part.first(len(part) - len(rest))
@@ -254,9 +255,9 @@ class Worker:
             if rest is not None:
                 self._intake.put_back(batch.since(rest.offsets[0]))
                 return
-            if cut_number is not None and cuts is not None:
+            if barrier_id is not None and savepoints is not None:
                 self._make_way(running)
-                cuts.take_place(running.task, cut_number, self._group, running.starts)
+                savepoints.commit_barrier_point(running.task, barrier_id, self._group, running.starts)
 
     def _primary_of(self, source: TopicPartition) -> TopicPartition | None:
         if source in self._tasks:
@@ -282,11 +283,11 @@ class Worker:
             self._commit([primary])
 
     def _advance_barriers_and_ends(self, running: RunningTask) -> None:
-        """Let the task have part in cuts, and tell it of inputs that have come to their ends."""
-        if self._cuts is not None:
-            if running.claimed is not None and self._cuts.awaits_place(running.task):
+        """Let the task have part in savepoints, and tell it of inputs that have come to their ends."""
+        if self._savepoints is not None:
+            if running.claimed is not None and self._savepoints.is_barrier_due(running.task):
                 self._make_way(running)
-            self._cuts.take_part(running.task, self._group, running.starts)
+            self._savepoints.take_part(running.task, self._group, running.starts)
         for source in (self._ends.keys() & running.task.wiring.sources) - running.ended:
             if self._intake.position(source) >= self._ends[source]:
                 running.task.end_input(source)
@@ -342,7 +343,7 @@ class Worker:
         self._memory.note(primary)
         if is_new:
             self._starting.committed(primary)
-        if running.task.wiring.is_rekeyed and running.task.place is None:  # a cut needs what is in flight
+        if running.task.wiring.is_rekeyed and running.task.barrier_point is None:  # else a savepoint reads it
             self._purge.consumed(running.task.committed.needed_next())
 
     def _start_again(self, failed: Mapping[TopicPartition, StateflowError]) -> None:
@@ -395,5 +396,5 @@ class Worker:
 
     def _tell_news(self, *, is_last: bool = False) -> None:
         if self._news is not None:
-            met = (met for running in self._tasks.values() for met in running.task.untimely.met())
+            met = (met for running in self._tasks.values() for met in running.task.out_of_bounds.met())
             self._news.turn(met, self._starting.waiting(), is_last=is_last)

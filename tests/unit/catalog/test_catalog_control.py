@@ -226,18 +226,18 @@ def test_two_workers_starting_at_once_agree() -> None:
     assert both.stores.keys() == {"counts", "seen"}
 
 
-def test_being_overtaken_for_ever_is_an_error() -> None:
+def test_losing_every_race_is_an_error() -> None:
     cluster = MemoryCluster()
     pauses: list[float] = []
     control = ControlTopic(cluster, "wc", pause=pauses.append)
     control.ensure(catalog())
 
-    def overtaken(_: Catalog | None) -> list[StoreEntry]:
+    def losing(_: Catalog | None) -> list[StoreEntry]:
         cluster.writer("wc-control").close()
         return [SEEN]
 
     with pytest.raises(TransactionAborted, match="overtaken"):
-        control._change(overtaken)
+        control._change(losing)
     assert len(pauses) == 20
     assert max(pauses) <= 10
     assert control.load() == catalog()

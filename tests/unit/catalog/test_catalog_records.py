@@ -12,9 +12,9 @@ from stateflow.catalog.control import ControlTopic
 from stateflow.catalog.encoding import VALUE_BYTES_MAX, encode_item
 from stateflow.catalog.model import (
     AppEntry,
+    BarrierEntry,
     Catalog,
     CatalogEntry,
-    CutEntry,
     GenerationEntry,
     InputEntry,
     RoutingEntry,
@@ -22,7 +22,7 @@ from stateflow.catalog.model import (
     StageEntry,
     StoreEntry,
 )
-from stateflow.catalog.watch import CutWatch
+from stateflow.catalog.watch import BarrierWatch
 from stateflow.errors import CatalogIncompatible
 from stateflow.log.base import TopicSpec
 from stateflow.log.memory import MemoryCluster
@@ -37,8 +37,8 @@ STORE = StoreEntry(
     key_codec={"codec": "string"},
     value_codec={"codec": "json"},
 )
-CUT = CutEntry(
-    number=3,
+BARRIER = BarrierEntry(
+    barrier_id=3,
     savepoint="one",
     location="/saved",
     generation=0,
@@ -67,7 +67,7 @@ def cluster() -> MemoryCluster:
 @pytest.fixture
 def control(cluster: MemoryCluster) -> ControlTopic:
     control = ControlTopic(cluster, "wc")
-    control.write([APP, STAGE, STORE, generation(0, "retired"), generation(1, "active"), CUT, SAVED])
+    control.write([APP, STAGE, STORE, generation(0, "retired"), generation(1, "active"), BARRIER, SAVED])
     return control
 
 
@@ -157,11 +157,11 @@ def test_what_an_entry_says_is_not_trusted(
 
 
 @pytest.mark.parametrize("name", ["../../x", "a/b", ".", "", "a b", "x" * 101])
-def test_a_cut_or_savepoint_cannot_leave_its_folder(
+def test_a_barrier_or_savepoint_cannot_leave_its_folder(
     cluster: MemoryCluster, control: ControlTopic, name: str
 ) -> None:
     before = control.load()
-    plant_entry(cluster, msgspec.structs.replace(CUT, savepoint=name, number=4, state="open"))
+    plant_entry(cluster, msgspec.structs.replace(BARRIER, savepoint=name, barrier_id=4, state="open"))
     plant_entry(cluster, msgspec.structs.replace(SAVED, name=name), key=b"savepoint/one")
     assert control.load() == before
     assert len(control.find().bad) == 2
@@ -176,7 +176,7 @@ def test_an_entry_under_the_key_of_another_is_bad(cluster: MemoryCluster, contro
 def test_a_record_without_end_is_not_decoded(cluster: MemoryCluster, control: ControlTopic) -> None:
     cluster.alter_topic_config("wc-control", {"max.message.bytes": str(2 * VALUE_BYTES_MAX)})
     plant(cluster, b"cut", b" " * (VALUE_BYTES_MAX + 1))
-    assert control.load().cut == CUT
+    assert control.load().barrier == BARRIER
     assert "more than" in control.find().bad[0].why
 
 
@@ -190,13 +190,13 @@ def test_those_who_follow_the_topic_pass_bad_records_over(
     cluster: MemoryCluster, control: ControlTopic, caplog: pytest.LogCaptureFixture
 ) -> None:
     control.load()
-    watch = CutWatch(cluster, "wc")
+    watch = BarrierWatch(cluster, "wc")
     plant(cluster, b"cut", b"\xff\xfe")
-    plant_entry(cluster, msgspec.structs.replace(CUT, savepoint="../..", number=9, state="open"))
+    plant_entry(cluster, msgspec.structs.replace(BARRIER, savepoint="../..", barrier_id=9, state="open"))
     watch.poll()
-    assert (watch.newest, watch.open) == (CUT, None)
+    assert (watch.newest, watch.open) == (BARRIER, None)
     assert caplog.text.count("passed over") == 2
-    plant_entry(cluster, msgspec.structs.replace(CUT, number=4, state="open"))
+    plant_entry(cluster, msgspec.structs.replace(BARRIER, barrier_id=4, state="open"))
     watch.poll()
-    assert watch.newest == msgspec.structs.replace(CUT, number=4, state="open")
+    assert watch.newest == msgspec.structs.replace(BARRIER, barrier_id=4, state="open")
     watch.close()

@@ -14,7 +14,7 @@ from stateflow.log.memory import MemoryCluster
 from stateflow.record import TopicPartition
 from tests.unit.catalog.test_catalog_records import (
     APP,
-    CUT,
+    BARRIER,
     SAVED,
     STAGE,
     STORE,
@@ -34,7 +34,7 @@ def cluster() -> MemoryCluster:
 @pytest.fixture
 def control(cluster: MemoryCluster) -> ControlTopic:
     control = ControlTopic(cluster, "wc")
-    control.write([APP, STAGE, STORE, generation(0, "retired"), generation(1, "active"), CUT, SAVED])
+    control.write([APP, STAGE, STORE, generation(0, "retired"), generation(1, "active"), BARRIER, SAVED])
     return control
 
 
@@ -70,15 +70,15 @@ def test_what_is_passed_over_anyway_is_taken_out(cluster: MemoryCluster, control
     assert control.load() == before
 
 
-def test_a_cut_of_which_nothing_older_is_left_is_followed_by_higher_numbers(cluster: MemoryCluster) -> None:
-    """Tasks take no part in a cut with a lower number than their last one."""
+def test_a_barrier_of_which_nothing_older_is_left_is_followed_by_higher_ids(cluster: MemoryCluster) -> None:
+    """Tasks take no part in a barrier with a lower id than their last one."""
     control = ControlTopic(cluster, "wc")
     control.write([APP, STAGE, STORE, generation(0, "active"), msgspec.structs.replace(SAVED, number=41)])
     plant(cluster, b"cut", b"\xff\xfe")
     repair(control)
-    cut = control.load().cut
-    assert cut is not None
-    assert (cut.state, cut.number > NOW_MS // 1000) == ("aborted", True)
+    barrier = control.load().barrier
+    assert barrier is not None
+    assert (barrier.state, barrier.barrier_id > NOW_MS // 1000) == ("aborted", True)
     assert listed(control) == []
 
 
@@ -128,16 +128,16 @@ def test_unknown_records_stay_unless_asked_for(cluster: MemoryCluster, control: 
 
 
 def test_a_savepoint_that_nobody_ends_is_given_up(cluster: MemoryCluster, control: ControlTopic) -> None:
-    begun = msgspec.structs.replace(CUT, number=4, state="open", deadline_ms=NOW_MS + 5_000)
+    begun = msgspec.structs.replace(BARRIER, barrier_id=4, state="open", deadline_ms=NOW_MS + 5_000)
     plant_entry(cluster, begun)
     assert listed(control)[0].record is None
     assert "5 s left" in listed(control)[0].why
     (late,) = findings(control.find(), NOW_MS + 9_000)
     assert late.record is not None
-    repair(control, Choices(end_cut=True))
-    cut = control.load().cut
-    assert cut is not None
-    assert (cut.number, cut.state) == (4, "aborted")
+    repair(control, Choices(abort_savepoint=True))
+    barrier = control.load().barrier
+    assert barrier is not None
+    assert (barrier.barrier_id, barrier.state) == (4, "aborted")
 
 
 def test_an_unfinished_change_is_shown_with_what_finishes_it(

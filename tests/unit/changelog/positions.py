@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 
 from stateflow.changelog.event_time import EventTime, PortTime
-from stateflow.changelog.position import CutPlace, InputPosition, Moment
+from stateflow.changelog.position import BarrierPoint, InputPosition, Moment
 from stateflow.record import TopicPartition
 
 COUNTS = st.integers(0, 2**63 - 1)
@@ -26,7 +26,7 @@ POSITIONS = st.builds(
     ),
     EVENT_TIMES,
     st.none() | st.builds(Moment, COUNTS, EVENT_TIMES),
-    st.none() | st.builds(CutPlace, COUNTS, st.booleans()),
+    st.none() | st.builds(BarrierPoint, COUNTS, st.booleans()),
     st.lists(MARKS_MS, max_size=4).map(tuple),
     st.booleans(),
 )

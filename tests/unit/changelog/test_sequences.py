@@ -106,7 +106,7 @@ def test_looking_backwards_finds_what_a_whole_read_finds(
         whole.offset_first <= look.offset_first and look.offset_next <= whole.offset_next for look in looks
     )
     read_twice = sum(look.slots for look in looks) - whole.slots
-    assert read_twice <= max(0, whole.offset_next - find_tail(whole, read).decided_next + 1)
+    assert read_twice <= max(0, whole.offset_next - find_tail(whole, read).committed_next + 1)
 
 
 @given(st.integers(0, 20_000_000))
@@ -118,7 +118,7 @@ def test_a_log_without_commit_records_is_read_once(slots: int) -> None:
         return ()
 
     tail = find_tail(OffsetRange(0, slots), read)
-    assert (tail.last, tail.decided_next, tail.offset_next) == (None, slots, slots)
+    assert (tail.last, tail.committed_next, tail.offset_next) == (None, slots, slots)
     assert sum(look.slots for look in looks) == slots
 
 
@@ -142,7 +142,7 @@ def test_nothing_dangles() -> None:
     assert (found.owner, found.sequence, found.is_torn) == (1, 4, False)
 
 
-def test_a_log_without_void_records_counts_to_its_end() -> None:
+def test_a_log_without_orphaned_keys_counts_to_its_end() -> None:
     """Behind the commit record stands the transaction's marker: a store that has read past it is not ahead."""
     with_marker = tail_of(rows(b"a", 4), 3)
     assert resolve({"x": with_marker}).restore_next == {"x": 3}
@@ -158,7 +158,7 @@ def test_no_changelogs() -> None:
     assert resolve({}) == CommittedEnd(None, {})
 
 
-def test_a_tail_without_commit_record_anywhere_is_void() -> None:
+def test_a_tail_without_commit_record_anywhere_is_uncommitted() -> None:
     found = resolve({"x": tail(b"a", 4, b"a", b"b"), "y": tail(b"c", 4)})
     assert found.restore_next == {"x": 2, "y": 2}
     assert found.orphaned_keys == {"x": frozenset({b"a", b"b"})}
@@ -183,7 +183,7 @@ def test_a_new_changelog_counts_whole_beside_old_ones() -> None:
 
 
 def test_a_follower_hands_out_changes_with_their_commit_record() -> None:
-    follower = SequenceFilter(decided_next=0)
+    follower = SequenceFilter(committed_next=0)
     log = rows(b"a", b"b", 0, b"c")
     assert follower.feed(log[:2]) == []
     assert (follower.offset_next, len(follower.held)) == (0, 2)
@@ -192,22 +192,22 @@ def test_a_follower_hands_out_changes_with_their_commit_record() -> None:
 
 
 def test_a_follower_passes_what_is_known_to_be_decided() -> None:
-    follower = SequenceFilter(decided_next=2)
+    follower = SequenceFilter(committed_next=2)
     assert follower.feed(rows(b"a", b"b", b"c")) == [(b"a", b"v0"), (b"b", b"v1")]
 
 
 @given(STEPS, st.lists(st.integers(0, 40), max_size=5))
 def test_a_follower_agrees_with_the_tail_however_it_is_fed(steps: list[bytes | int], cuts: list[int]) -> None:
     log = numbered(steps)
-    follower = SequenceFilter(decided_next=0)
+    follower = SequenceFilter(committed_next=0)
     got: list[tuple[bytes, bytes | None]] = []
     edges = [0, *sorted(min(cut, len(log)) for cut in cuts), len(log)]
     for first, after in pairwise(edges):
         got += follower.feed(log[first:after])
     found = tail_of(log, len(log))
-    decided_next = found.decided_next if found.last is not None else 0
+    committed_next = found.committed_next if found.last is not None else 0
     expected = [
-        (key, value) for offset, key, value in log if key and key != COMMIT_KEY and offset < decided_next
+        (key, value) for offset, key, value in log if key and key != COMMIT_KEY and offset < committed_next
     ]
     assert got == expected
-    assert follower.offset_next == decided_next
+    assert follower.offset_next == committed_next

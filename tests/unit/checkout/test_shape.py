@@ -17,6 +17,15 @@ LINES_MAX = 400
 MEDIAN_FUNCTION_LINES_MAX = 10
 LONG_FUNCTION_LINES_MAX = 45  # the 95th percentile
 VAGUE_NAMES = {"util", "utils", "helper", "helpers", "common", "manager", "managers", "misc", "base_utils"}
+FORMER_WORDS = re.compile(
+    r"absorb(s|ption)?|alternating|dangling|memberless|nursery|overtaken|patient|shelf|strands?|tends?|untimely"
+    r"|void|wish(es)?"
+)
+"""Words of ours in names that the field has words for: ``docs/glossary.md``."""
+FORMER_PRODUCT_WORDS = re.compile(r"cuts?")
+"""A savepoint's barrier and the stages of a graph were called so. Elsewhere connections and batches are cut."""
+ROOMY_PACKAGES = {"operators", "runtime"}
+"""Their tests stand in rooms as their modules do."""
 DOCUMENTED_FOLDERS = (*SOURCE_FOLDERS, "tests", "docs", "examples", "tools", "docker", "benchmarks")
 CHECKING_CALL = re.compile(r"^_?(assert|check|expect|verify|require|compare|raises|fail|run_state_machine)")
 
@@ -67,6 +76,34 @@ def test_no_module_has_a_vague_name() -> None:
     assert not vague
 
 
+def defined_names(tree: ast.AST) -> Iterator[str]:
+    """Names of classes, functions and parameters."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.arg):
+            yield node.arg
+
+
+def words_of(name: str) -> set[str]:
+    return {word.lower() for word in re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])", name)}
+
+
+def is_former(word: str, path: Path) -> bool:
+    is_product = path.relative_to(ROOT).parts[0] in ("stateflow", "cli")
+    return bool(FORMER_WORDS.fullmatch(word) or (is_product and FORMER_PRODUCT_WORDS.fullmatch(word)))
+
+
+def test_nothing_is_named_by_a_word_that_the_field_does_not_know() -> None:
+    former = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in [*sources(), *suite()]
+        for name in {path.stem, *defined_names(parsed(path))}
+        if any(is_former(word, path) for word in words_of(name))
+    ]
+    assert not former
+
+
 def test_functions_are_short(record_property: Callable[[str, object], None]) -> None:
     lengths = sorted(body_lines(function) for path in sources() for function in functions(parsed(path)))
     median, long = statistics.median(lengths), lengths[int(len(lengths) * 0.95)]
@@ -82,13 +119,18 @@ def test_test_files_have_different_names_and_no_package() -> None:
     assert "__init__.py" not in names
 
 
+def subpackages(package: str) -> set[str]:
+    return {path.parent.name for path in (ROOT / "stateflow" / package).glob("*/__init__.py")}
+
+
 def test_folders_of_unit_tests_are_named_for_packages() -> None:
-    """Tests of the modules at the top of the package, and no others, stand at the top."""
+    """Tests of the modules at the top of the package, and no others, stand at the top; those of rooms in rooms."""
     packages = {path.parent.name for path in (ROOT / "stateflow").glob("*/__init__.py")}
     places = {path.parent for path in (ROOT / "tests" / "unit").rglob("test_*.py")}
     folders = {str(place.relative_to(ROOT / "tests" / "unit")) for place in places}
-    assert folders - {"."} <= packages | {"checkout", "examples"}
-    assert packages - {"testing"} <= folders
+    rooms = {f"{package}/{room}" for package in ROOMY_PACKAGES for room in subpackages(package)}
+    assert folders - {"."} <= packages - ROOMY_PACKAGES | rooms | {"checkout", "examples"}
+    assert packages - {"testing"} <= {folder.partition("/")[0] for folder in folders}
 
 
 def test_every_test_tests() -> None:

@@ -230,7 +230,7 @@ def test_a_log_whose_beginning_moves_past_us_must_be_planned_anew(trim_to: int) 
 
 
 def test_who_only_measures_reads_on_where_the_log_begins_by_then() -> None:
-    scene = Scene("compact,delete", log_policy=ChangelogPolicy(accept_cut=True))
+    scene = Scene("compact,delete", log_policy=ChangelogPolicy(accept_trimmed=True))
     for round_ in range(4):
         scene.write(rows(0, 10, b"%d" % round_))
     restoration = scene.restoration()
@@ -242,7 +242,7 @@ def test_who_only_measures_reads_on_where_the_log_begins_by_then() -> None:
 
 
 def test_a_log_that_keeps_running_away_is_an_error_in_the_end() -> None:
-    scene = Scene("compact,delete", log_policy=ChangelogPolicy(accept_cut=True))
+    scene = Scene("compact,delete", log_policy=ChangelogPolicy(accept_trimmed=True))
     scene.write(rows(0, 100))
     restoration = Restoration(
         scene.cluster, scene.plan(), scene.stores, scene.clock, RestoreSettings(replans_max=2)

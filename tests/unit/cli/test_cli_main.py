@@ -101,3 +101,16 @@ def test_exit_codes_are_not_reused_for_usage() -> None:
 )
 def test_sizes_for_people(size: int, text: str) -> None:
     assert human_bytes(size) == text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "former"),
+    [(["scale", "--help"], "absorb"), (["repair", "--help"], "--end-cut")],
+)
+def test_a_former_name_is_taken_and_not_shown(
+    arguments: list[str], former: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    noun, _ = arguments
+    assert frame.run(arguments) == 0
+    assert former not in capsys.readouterr().out
+    assert frame.run([noun, former, "--help"]) == 0

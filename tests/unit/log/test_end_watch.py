@@ -16,16 +16,16 @@ def statistics(end_txn_total: int | None) -> str:
 
 
 def test_a_new_producer_has_nothing_to_wait_for() -> None:
-    assert EndWatch().is_settled
+    assert EndWatch().is_outcome_known
 
 
 def test_the_statistics_that_were_under_way_do_not_count() -> None:
     watch = EndWatch()
     watch.ended()
     watch.take(statistics(None))
-    too_early = watch.is_settled
+    too_early = watch.is_outcome_known
     watch.take(statistics(1))
-    assert (too_early, watch.is_settled) == (False, True)
+    assert (too_early, watch.is_outcome_known) == (False, True)
     assert not watch.is_suspect
 
 
@@ -43,7 +43,7 @@ def test_an_empty_transaction_ends_without_a_request() -> None:
     watch.ended()
     for _ in range(2):
         watch.take(statistics(None))
-    assert watch.is_settled
+    assert watch.is_outcome_known
     assert not watch.is_suspect
 
 
@@ -57,7 +57,7 @@ def test_what_is_told_of_topics_does_not_count() -> None:
         watch.ended()
         watch.take(json.dumps(told, separators=separators))
         watch.take(json.dumps(told, separators=separators))
-        assert watch.is_settled
+        assert watch.is_outcome_known
         assert not watch.is_suspect
 
 
@@ -65,10 +65,10 @@ def test_an_end_that_was_asked_for_once_lets_the_next_begin_at_once_and_is_count
     watch = EndWatch()
     for _ in range(3):
         watch.ended(sent_once=True)
-        assert watch.is_settled
+        assert watch.is_outcome_known
     watch.take(statistics(2))  # drawn up before the third
     watch.take(statistics(3))
-    assert watch.is_settled
+    assert watch.is_outcome_known
     assert not watch.is_suspect
 
 
@@ -86,10 +86,10 @@ def test_one_in_doubt_behind_some_that_were_not_is_told_by_the_number_of_all() -
         watch.ended(sent_once=True)
         watch.ended(sent_once=True)
         watch.ended()
-        assert not watch.is_settled
+        assert not watch.is_outcome_known
         watch.take(statistics(2))
         watch.take(statistics(requests))
-        assert (watch.is_settled, watch.is_suspect) == (True, suspect)
+        assert (watch.is_outcome_known, watch.is_suspect) == (True, suspect)
 
 
 def test_nothing_is_counted_while_an_end_is_on_its_way() -> None:

@@ -16,7 +16,7 @@ INPUT = TopicPartition("app-by-word-repartition", 1)
 SAID_BY_0_1 = '{"v":1,"at":7,"base":7,"d":[0,3]}'
 RECORDED = EventTime(5, (PortTime("by-word", (5, 6)),))
 LAST = CommitRecord(3, 9, 4, InputPosition({INPUT: 10}, RECORDED))
-TAILS = {"counts": Tail(LAST, decided_next=50, offset_next=80, keys=frozenset({b"k"}))}
+TAILS = {"counts": Tail(LAST, committed_next=50, offset_next=80, keys=frozenset({b"k"}))}
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_where_version_0_1_committed_on_without_records_the_group_rules() -> Non
 
 
 def test_without_any_record_the_group_rules() -> None:
-    tails = {"counts": Tail(None, decided_next=80, offset_next=80)}
+    tails = {"counts": Tail(None, committed_next=80, offset_next=80)}
     committed = {INPUT: Committed(30, SAID_BY_0_1), TopicPartition("elsewhere", 0): Committed(5)}
     found = resolved(tails, committed)
     assert found.restore_next == {"counts": 80}

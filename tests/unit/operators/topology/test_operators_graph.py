@@ -1,4 +1,4 @@
-"""Cutting the graph into stages, and refusing graphs that cannot run."""
+"""Splitting the graph into stages, and refusing graphs that cannot run."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import pytest
 
 from stateflow.clock import ManualClock
 from stateflow.record import TopicPartition
-from stateflow.runtime.event_time.untimely import UntimelyRecords, shown_instant, shown_span
+from stateflow.runtime.event_time.out_of_bounds import OutOfBoundsRecords, shown_instant, shown_span
 
 T0 = 1_700_000_040_000
 SOURCE = TopicPartition("orders", 2)
@@ -28,7 +28,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_the_first_is_said_at_once_and_the_others_once_a_minute(
     clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    records = UntimelyRecords("orders-2", clock)
+    records = OutOfBoundsRecords("orders-2", clock)
     records.note("late", "per-minute", SOURCE, 7, T0 - 35_000, T0)
     (first,) = warnings(caplog)
     assert first == (
@@ -55,7 +55,7 @@ def test_the_first_is_said_at_once_and_the_others_once_a_minute(
 def test_a_record_long_after_the_last_warning_is_said_at_once(
     clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    records = UntimelyRecords("orders-2", clock)
+    records = OutOfBoundsRecords("orders-2", clock)
     records.note("late", "per-minute", SOURCE, 7, 0, T0)
     clock.advance(seconds=61)
     records.note("late", "per-minute", SOURCE, 8, 0, T0)
@@ -63,7 +63,7 @@ def test_a_record_long_after_the_last_warning_is_said_at_once(
 
 
 def test_steps_and_kinds_do_not_hide_each_other(clock: ManualClock, caplog: pytest.LogCaptureFixture) -> None:
-    records = UntimelyRecords("orders-2", clock)
+    records = OutOfBoundsRecords("orders-2", clock)
     records.note("late", "one", SOURCE, 1, T0 - 5, T0)
     records.note("late", "two", TopicPartition("sessions", 2), -1, T0 - 5, T0)
     records.note("ahead", "orders", SOURCE, 3, T0 + 7_200_000, T0)
@@ -84,7 +84,7 @@ def test_steps_and_kinds_do_not_hide_each_other(clock: ManualClock, caplog: pyte
 
 
 def test_what_was_not_told_is_told_at_the_end(clock: ManualClock, caplog: pytest.LogCaptureFixture) -> None:
-    records = UntimelyRecords("orders-2", clock)
+    records = OutOfBoundsRecords("orders-2", clock)
     for offset in range(3):
         records.note("late", "per-minute", SOURCE, offset, T0 - 5, T0)
     assert len(warnings(caplog)) == 1

@@ -1,4 +1,4 @@
-"""Cutting the graph into stages at its re-key steps.
+"""Splitting the graph into stages at its re-key steps.
 
 What is connected without crossing a ``key_by`` runs in one task; so do all steps that read one source
 topic, since a topic's partitions are dealt out once. Each such part becomes a stage, named after the re-key
@@ -20,7 +20,7 @@ from stateflow.operators.topology.pipeline import StagePlan
 from stateflow.operators.topology.topology import Input, Stage, Topology
 
 
-def cut(graph: Graph) -> Topology:
+def split_into_stages(graph: Graph) -> Topology:
     """The stages of a graph, upstream first; raises ``GraphError`` when there are none or they cannot run."""
     needed = effective(graph.nodes)
     nodes = [node for node in graph.nodes if node in needed]

@@ -1,4 +1,4 @@
-"""`stateflow scale absorb`: take another application's state into this one, merged key by key."""
+"""`stateflow scale merge`: take another application's state into this one, merged key by key."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stateflow.cli.scale_text import ProgressBar, outcome_data, print_outcome
 from stateflow.cli.target import chosen
 from stateflow.clock import SystemClock
 from stateflow.scale import generation as generations
-from stateflow.scale.absorb import Absorption, Meeting, preview, refuse_undefined
+from stateflow.scale.application_merge import ApplicationMerge, StoreOverlap, preview, refuse_undefined
 from stateflow.scale.engine import InProcess
 from stateflow.scale.start import start
 from stateflow.state.merging import MergeFor
@@ -31,7 +31,7 @@ LANES = 2
 @click.option("--brokers", metavar="HOST:PORT", help="Bootstrap servers.")
 @dry_run_option
 @json_option
-def absorb(
+def merge(
     target: str | None, app_id: str | None, other: str, brokers: str | None, dry_run: bool, as_json: bool
 ) -> None:
     """Merge another application's state into this one, while neither runs.
@@ -41,16 +41,16 @@ def absorb(
     """
     found = chosen(target, app_id, brokers)
     merges: Mapping[str, MergeFor] = {} if target is None else topology_of(target).merges
-    absorption = Absorption(other, merges)
+    application_merge = ApplicationMerge(other, merges)
     with connected(found.options) as cluster:
         for app in (found.app, other):
             generations.await_stopped(cluster, app)
         catalog = generations.load_catalog(cluster, found.app)
-        meetings = preview(cluster, catalog, absorption)
+        overlaps = preview(cluster, catalog, application_merge)
         if dry_run:
-            _show(found.app, other, meetings, as_json=as_json)
+            _show(found.app, other, overlaps, as_json=as_json)
             return
-        refuse_undefined(meetings)
+        refuse_undefined(overlaps)
         outcome = start(
             cluster,
             found.app,
@@ -58,24 +58,24 @@ def absorb(
             InProcess(cluster, LANES),
             SystemClock(),
             on_progress=ProgressBar(),
-            absorption=absorption,
+            application_merge=application_merge,
         )
     if as_json:
-        emit_json({**outcome_data(outcome), "absorbed": other, "stores": [asdict(row) for row in meetings]})
+        emit_json({**outcome_data(outcome), "merged": other, "stores": [asdict(row) for row in overlaps]})
     else:
-        _print(meetings)
+        _print(overlaps)
         print_outcome(outcome)
 
 
-def _show(app: str, other: str, meetings: Sequence[Meeting], *, as_json: bool) -> None:
+def _show(app: str, other: str, overlaps: Sequence[StoreOverlap], *, as_json: bool) -> None:
     if as_json:
-        emit_json({"app": app, "absorbed": other, "stores": [asdict(row) for row in meetings]})
+        emit_json({"app": app, "merged": other, "stores": [asdict(row) for row in overlaps]})
     else:
-        _print(meetings)
+        _print(overlaps)
 
 
-def _print(meetings: Sequence[Meeting]) -> None:
+def _print(overlaps: Sequence[StoreOverlap]) -> None:
     rows = [
-        [row.store, row.keys_theirs, row.keys_both, "yes" if row.is_defined else "NO"] for row in meetings
+        [row.store, row.keys_theirs, row.keys_both, "yes" if row.is_defined else "NO"] for row in overlaps
     ]
     emit_table(["store", "their keys", "of them merged", "can be merged"], rows)

@@ -1,4 +1,4 @@
-"""Records that event time has no place for: late ones, and those of a future that nobody can mean.
+"""Records whose event time is out of bounds: late ones, and those of a future that nobody can mean.
 
 None is dropped unseen. Each is counted by the step that it came to; a warning says so at once, and then at most once a
 minute, with how many there were since, where the newest stood and how far off its time was. The same goes to the
@@ -39,7 +39,7 @@ _SENTENCES = {
 }
 
 
-class Untimely(msgspec.Struct, frozen=True, kw_only=True):
+class OutOfBounds(msgspec.Struct, frozen=True, kw_only=True):
     """What one step of a task has met of one kind since the task started."""
 
     task: str
@@ -72,7 +72,7 @@ class Untimely(msgspec.Struct, frozen=True, kw_only=True):
         return str(source) if self.offset == _NO_OFFSET else f"{source}@{self.offset}"
 
 
-class UntimelyRecords:
+class OutOfBoundsRecords:
     """Counts and warns for one task. ``turn`` is called now and then, so that the last ones of a burst are told."""
 
     def __init__(self, task: str, clock: Clock) -> None:
@@ -110,9 +110,9 @@ class UntimelyRecords:
             if met.total > met.told:
                 self._warn(kind, step, met)
 
-    def met(self) -> list[Untimely]:
+    def met(self) -> list[OutOfBounds]:
         """What was met so far, by kind and step."""
-        return [self._untimely(kind, step, met) for (kind, step), met in self._met.items()]
+        return [self._out_of_bounds(kind, step, met) for (kind, step), met in self._met.items()]
 
     def _warn_if_due(self, kind: Kind, step: str, met: _Met) -> None:
         if met.total == met.told:
@@ -122,7 +122,7 @@ class UntimelyRecords:
             self._warn(kind, step, met)
 
     def _warn(self, kind: Kind, step: str, met: _Met) -> None:
-        newest = self._untimely(kind, step, met)
+        newest = self._out_of_bounds(kind, step, met)
         _LOG.warning(
             f"Task %s: {_SENTENCES[kind]}",
             self._task,
@@ -135,9 +135,9 @@ class UntimelyRecords:
         )
         met.told, met.told_seconds = met.total, self._clock.monotonic_seconds()
 
-    def _untimely(self, kind: Kind, step: str, met: _Met) -> Untimely:
+    def _out_of_bounds(self, kind: Kind, step: str, met: _Met) -> OutOfBounds:
         (topic, partition), offset, timestamp_ms, reference_ms = met.newest
-        return Untimely(
+        return OutOfBounds(
             task=self._task,
             step=step,
             kind=kind,

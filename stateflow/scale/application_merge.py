@@ -1,4 +1,4 @@
-"""Two applications become one: the state of *theirs* is taken into the next generation of *ours*.
+"""Applications are merged: the state of *theirs* is taken into the next generation of *ours*.
 
 Where both hold a key, the two states are merged as their type says (``stateflow.state.merging``). It is a step of a
 repartition that keeps the routing: after our own partitions were moved, one job per store and new partition reads
@@ -65,7 +65,7 @@ class MergeJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
+class StoreOverlap:
     """What one store of both applications has in common."""
 
     store: str
@@ -76,19 +76,19 @@ class Meeting:
     is_defined: bool
     """Whether the store's type says how."""
 
-    def __add__(self, other: Meeting) -> Meeting:
+    def __add__(self, other: StoreOverlap) -> StoreOverlap:
         """Both partitions of one store together."""
         keys_theirs, keys_both = self.keys_theirs + other.keys_theirs, self.keys_both + other.keys_both
-        return Meeting(self.store, keys_theirs, keys_both, self.is_defined)
+        return StoreOverlap(self.store, keys_theirs, keys_both, self.is_defined)
 
 
-def count_meetings(cluster: Cluster, job: MergeJob) -> Meeting:
+def count_overlap(cluster: Cluster, job: MergeJob) -> StoreOverlap:
     """Read both sides of one partition and count."""
     merge, theirs_total, both = StateMerge(job.store, job.merge), 0, 0
     for _, ours, theirs in job.pairs(cluster):
         theirs_total += bool(theirs)
         both += merge.meets(ours, theirs)
-    return Meeting(job.store.name, theirs_total, both, merge.is_defined)
+    return StoreOverlap(job.store.name, theirs_total, both, merge.is_defined)
 
 
 def merge_partition(cluster: Cluster, job: MergeJob) -> MoveResult:
@@ -157,8 +157,8 @@ def expected_tally(cluster: Cluster, job: MergeJob) -> AuditResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Absorption:
-    """Another application to take in, and our application's merge functions by store."""
+class ApplicationMerge:
+    """Another application to merge, and our application's merge functions by store."""
 
     other: str
     merges: Mapping[str, MergeFor] = field(default_factory=dict)
@@ -166,18 +166,18 @@ class Absorption:
     """Store keys of both sides that one job holds in memory, about; more are read in several passes."""
 
     def check(self, cluster: Cluster, catalog: Catalog) -> Catalog:
-        """Their catalog, when they can be taken in; changes nothing.
+        """Their catalog, when they can be merged; changes nothing.
 
         Raises ``StillRunning``, ``CommitTorn``, ``ConfigError`` or ``CatalogIncompatible``.
         """
         ours = catalog.app.app
         if self.other == ours:
-            raise ConfigError(f"{ours!r} cannot absorb itself.", action="name the other application.")
+            raise ConfigError(f"{ours!r} cannot be merged with itself.", action="name the other application.")
         theirs = load_catalog(cluster, self.other)
-        done = [g for g in catalog.generations.values() if g.absorbs == self.other]
+        done = [g for g in catalog.generations.values() if g.merged_app == self.other]
         if any(entry.state in ("active", "retired") for entry in done):
             raise ConfigError(
-                f"{ours!r} has absorbed {self.other!r} already, in generation {done[-1].generation}.",
+                f"{self.other!r} was merged into {ours!r} already, in generation {done[-1].generation}.",
                 action="nothing to do: a second time its state would count twice.",
             )
         if preparing(theirs) is not None:
@@ -262,7 +262,7 @@ def check_theirs_untouched(cluster: Cluster, jobs: list[MergeJob]) -> None:
     for source, now in stable_ranges(cluster, read).items():
         if now.offset_next != read[source].offset_next:
             raise OldGenerationWritten(
-                f"{source} was written to while it was being absorbed.",
+                f"{source} was written to while it was being merged.",
                 action="stop the application that it belongs to, run `stateflow scale abort`, and start again.",
                 topic=source.topic,
                 partition=source.partition,
@@ -270,7 +270,7 @@ def check_theirs_untouched(cluster: Cluster, jobs: list[MergeJob]) -> None:
 
 
 def planned_jobs(
-    cluster: Cluster, catalog: Catalog, absorption: Absorption, theirs: Catalog
+    cluster: Cluster, catalog: Catalog, merge: ApplicationMerge, theirs: Catalog
 ) -> list[MergeJob]:
     """The jobs as they would be now: for a look at what meets, before anything is changed."""
     active = catalog.active
@@ -279,22 +279,22 @@ def planned_jobs(
         for name in theirs.stores
         for partition in range(active.partitions)
     ]
-    return absorption.jobs(cluster, catalog, theirs, active.generation + 1, stable_ranges(cluster, own))
+    return merge.jobs(cluster, catalog, theirs, active.generation + 1, stable_ranges(cluster, own))
 
 
-def preview(cluster: Cluster, catalog: Catalog, absorption: Absorption) -> list[Meeting]:
-    """What meets, store by store; reads both sides once and changes nothing. Raises as ``Absorption.check``."""
-    theirs = absorption.check(cluster, catalog)
-    totals: dict[str, Meeting] = {}
-    for job in planned_jobs(cluster, catalog, absorption, theirs):
-        found, before = count_meetings(cluster, job), totals.get(job.store.name)
+def preview(cluster: Cluster, catalog: Catalog, merge: ApplicationMerge) -> list[StoreOverlap]:
+    """What meets, store by store; reads both sides once and changes nothing. Raises as ``ApplicationMerge.check``."""
+    theirs = merge.check(cluster, catalog)
+    totals: dict[str, StoreOverlap] = {}
+    for job in planned_jobs(cluster, catalog, merge, theirs):
+        found, before = count_overlap(cluster, job), totals.get(job.store.name)
         totals[found.store] = found if before is None else before + found
     return list(totals.values())
 
 
-def refuse_undefined(meetings: Sequence[Meeting]) -> None:
+def refuse_undefined(overlaps: Sequence[StoreOverlap]) -> None:
     """Raise ``MergeUndefined``, naming the stores, where states meet that nothing can merge."""
-    undefined = [row for row in meetings if row.keys_both and not row.is_defined]
+    undefined = [row for row in overlaps if row.keys_both and not row.is_defined]
     if undefined:
         named = ", ".join(f"{row.store} ({row.keys_both} keys)" for row in undefined)
         raise MergeUndefined(

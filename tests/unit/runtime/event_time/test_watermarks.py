@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stateflow.changelog.event_time import UNKNOWN_MS, Announced, merged_minimum
-from stateflow.changelog.position import CutPlace, InputPosition, from_metadata, to_metadata
+from stateflow.changelog.position import BarrierPoint, InputPosition, from_metadata, to_metadata
 from stateflow.errors import StateCorrupt
 from stateflow.runtime.event_time.watermarks import Port, Watermarks
 from tests.unit.changelog.positions import POSITIONS
@@ -188,7 +188,7 @@ def test_what_version_0_1_wrote_is_read() -> None:
     assert marks.value_ms == 100
     assert [marks.mark_ms(upstream) for upstream in range(3)] == [100, UNKNOWN_MS, 890]
     assert marks.is_idle(2)
-    assert position.cut == CutPlace(3, is_last_commit=True)
+    assert position.barrier_point == BarrierPoint(3, is_last_commit=True)
     assert position.replay_from is not None
     assert (position.replay_from.offset_next, position.replay_from.event_time.reached_ms) == (7, 5)
 
@@ -203,7 +203,7 @@ def test_foreign_metadata_is_refused_with_what_to_do(metadata: str) -> None:
 def test_positions_are_read_back(position: InputPosition) -> None:
     assert InputPosition.decode(position.encode()) == position
     beside = from_metadata(to_metadata(position))
-    assert (beside.replay_from, beside.cut) == (position.replay_from, position.cut)
+    assert (beside.replay_from, beside.barrier_point) == (position.replay_from, position.barrier_point)
 
 
 def test_record_round_trip_and_refusal() -> None:

@@ -1,4 +1,4 @@
-"""The paranoid writer on the memory log: two ids in turn, both fenced by a successor."""
+"""The rotating producer on the memory log: two ids in turn, both fenced by a successor."""
 
 from __future__ import annotations
 

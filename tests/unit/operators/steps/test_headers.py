@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import stateflow as sf
-from stateflow.changelog.cut import mark_header
-from stateflow.changelog.format import CUT_HEADER, MARK_HEADER, ORIGIN_HEADER
+from stateflow.changelog.barrier_id import barrier_header
+from stateflow.changelog.format import BARRIER_HEADER, MARK_HEADER, ORIGIN_HEADER
 from stateflow.errors import ProcessingError
 from stateflow.lab.applications.stage import StageBench
 from stateflow.operators.classes.functional import operator_of
@@ -198,7 +198,9 @@ def test_headers_are_set_in_a_stream() -> None:
     assert told["trace"] == b"t1"
 
 
-@pytest.mark.parametrize("wrong", [{"": b""}, {"n": 5}, [(1, b"")], {CUT_HEADER: b""}, {ORIGIN_HEADER: b""}])
+@pytest.mark.parametrize(
+    "wrong", [{"": b""}, {"n": 5}, [(1, b"")], {BARRIER_HEADER: b""}, {ORIGIN_HEADER: b""}]
+)
 def test_what_cannot_be_a_header_is_refused(wrong: Any) -> None:
     with pytest.raises((ValueError, TypeError)):
         headers_of(wrong)
@@ -211,7 +213,7 @@ def test_names_of_our_own_are_never_seen() -> None:
     foreign: Any = ((MARK_HEADER, b"12345678"), ("null", None), (ORIGIN_HEADER, b"x"))
     assert own_headers(foreign) == (("null", b""),)
     stage = bench(lambda stream, out: stream.to(out))
-    stage.feed(row(1), row(2), headers=[foreign, ((CUT_HEADER, b"1"),)])
+    stage.feed(row(1), row(2), headers=[foreign, ((BARRIER_HEADER, b"1"),)])
     assert sent_headers(stage) == [(("null", b""),), ()]
 
 
@@ -226,8 +228,8 @@ def test_they_pass_a_re_key_step_beside_our_own() -> None:
     assert [each.key for each in sent] == [b"k1", b"k2"]
     assert sent[0].headers == TRACE
     assert sent[1].headers == (*mark_headers([50], [40])[0], *BOTH)
-    cut = [(*mark_header(3), *each.headers) for each in sent]
-    behind.feed(*[(each.key, each.value, each.timestamp_ms) for each in sent], headers=cut)
+    behind_barrier = [(*barrier_header(3), *each.headers) for each in sent]
+    behind.feed(*[(each.key, each.value, each.timestamp_ms) for each in sent], headers=behind_barrier)
     assert sent_headers(behind) == [TRACE, BOTH]
 
 

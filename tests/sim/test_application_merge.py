@@ -20,9 +20,9 @@ from stateflow.errors import (
 )
 from stateflow.log.base import Cluster
 from stateflow.record import TopicPartition
-from stateflow.scale import absorb as absorbing
+from stateflow.scale import application_merge
 from stateflow.scale import generation as generations
-from stateflow.scale.absorb import Absorption, Meeting, preview, refuse_undefined
+from stateflow.scale.application_merge import ApplicationMerge, StoreOverlap, preview, refuse_undefined
 from stateflow.scale.engine import InProcess
 from stateflow.scale.start import start
 from stateflow.testing.driver import TestDriver
@@ -66,8 +66,8 @@ def test_both_together_are_what_the_types_say(
     one, two = two_sides(partitions, others)
     one.change(*ours)
     two.change(*theirs)
-    one.driver.absorb(two.driver)
-    one.model.absorb(two.model)
+    one.driver.merge(two.driver)
+    one.model.merge(two.model)
     one.check()
     one.change(*later)
     one.driver.crash(disk_lost=True)
@@ -85,15 +85,15 @@ def rest(*sides: Side) -> None:
         side.driver.cluster.end_sessions(side.driver._topology.app)
 
 
-def absorption(one: Side) -> Absorption:
-    return Absorption("two", one.driver._topology.merges, keys_max=3)
+def merge_of_two(one: Side) -> ApplicationMerge:
+    return ApplicationMerge("two", one.driver._topology.merges, keys_max=3)
 
 
-def take_in(one: Side, absorption: Absorption) -> None:
+def take_in(one: Side, merge: ApplicationMerge) -> None:
     """The repartition alone, of an application at rest that is not started after it."""
     cluster = one.driver.cluster
     routing = generations.load_catalog(cluster, "one").active.routing
-    start(cluster, "one", routing, InProcess(cluster), one.driver.clock, absorption=absorption)
+    start(cluster, "one", routing, InProcess(cluster), one.driver.clock, application_merge=merge)
 
 
 @pytest.mark.parametrize("dies_at", range(0, 20, 3))
@@ -104,9 +104,9 @@ def test_an_attempt_that_dies_anywhere_is_finished_by_the_next(
     one.change(*ADDS)
     two.change(*ADDS, *ADDS)
     done = 0
-    whole = absorbing.merge_partition
+    whole = application_merge.merge_partition
 
-    def dying(cluster: Cluster, job: absorbing.MergeJob) -> Any:
+    def dying(cluster: Cluster, job: application_merge.MergeJob) -> Any:
         nonlocal done
         result = whole(cluster, job)
         done += 1
@@ -117,19 +117,19 @@ def test_an_attempt_that_dies_anywhere_is_finished_by_the_next(
     monkeypatch.setattr("stateflow.scale.start.merge_partition", dying)
     rest(one, two)
     with pytest.raises(KeyboardInterrupt):
-        take_in(one, absorption(one))
+        take_in(one, merge_of_two(one))
     monkeypatch.undo()
     assert generations.load_catalog(one.driver.cluster, "one").active.generation == 0
-    take_in(one, absorption(one))
+    take_in(one, merge_of_two(one))
     one.driver.restore()
-    one.model.absorb(two.model)
+    one.model.merge(two.model)
     one.check()
 
 
 def test_where_theirs_stopped_ours_may_go_on() -> None:
     one, two = two_sides()
     two.change(*ADDS)
-    one.driver.absorb(two.driver)
+    one.driver.merge(two.driver)
     sources = [TopicPartition("two-commands", partition) for partition in range(2)]
     positions = one.driver.cluster.committed("one", sources)
     assert {source: found.offset_next for source, found in positions.items()} == {
@@ -140,10 +140,10 @@ def test_where_theirs_stopped_ours_may_go_on() -> None:
 def test_a_second_time_is_refused() -> None:
     one, two = two_sides()
     two.change(*ADDS)
-    one.driver.absorb(two.driver)
+    one.driver.merge(two.driver)
     rest(one)
-    with pytest.raises(ConfigError, match="absorbed 'two' already, in generation 1"):
-        take_in(one, absorption(one))
+    with pytest.raises(ConfigError, match="'two' was merged into 'one' already, in generation 1"):
+        take_in(one, merge_of_two(one))
 
 
 def test_what_meets_is_counted_beforehand() -> None:
@@ -152,12 +152,12 @@ def test_what_meets_is_counted_beforehand() -> None:
     two.change(*ADDS, Command("a", "listed", "append", [2]), Command("b", "tags", "add", [1]))
     rest(one, two)
     cluster = one.driver.cluster
-    meetings = preview(cluster, generations.load_catalog(cluster, "one"), absorption(one))
-    met = {row.store: (row.keys_theirs, row.keys_both) for row in meetings if row.keys_theirs}
+    overlaps = preview(cluster, generations.load_catalog(cluster, "one"), merge_of_two(one))
+    met = {row.store: (row.keys_theirs, row.keys_both) for row in overlaps if row.keys_theirs}
     assert met == {"all-counter": (4, 1), "all-listed": (1, 1), "all-tags": (1, 0)}
-    refuse_undefined(meetings)
+    refuse_undefined(overlaps)
     with pytest.raises(MergeUndefined, match=r"all-value \(1 keys\)"):
-        refuse_undefined([*meetings, Meeting("all-value", 2, 1, is_defined=False)])
+        refuse_undefined([*overlaps, StoreOverlap("all-value", 2, 1, is_defined=False)])
 
 
 def test_a_value_without_a_merge_function_is_refused_where_it_meets() -> None:
@@ -165,14 +165,14 @@ def test_a_value_without_a_merge_function_is_refused_where_it_meets() -> None:
     one.change(Command("a", "value", "set", [1]))
     two.change(Command("b", "value", "set", [2]))
     rest(one, two)
-    take_in(one, Absorption("two"))
+    take_in(one, ApplicationMerge("two"))
     one.driver.restore()
     assert [one.driver.state("all", "value", key=key) for key in "ab"] == [1, 2], "they never met"
 
     three = Side("three", 2, beside=one.driver).change(Command("b", "value", "set", [5]))
     rest(one, three)
     with pytest.raises(MergeUndefined, match=r"'all-value'.*sf.state\(merge="):
-        take_in(one, Absorption("three"))
+        take_in(one, ApplicationMerge("three"))
     cluster = one.driver.cluster
     assert generations.load_catalog(cluster, "one").active.generation == 1
     generations.abort(cluster, "one")
@@ -185,24 +185,24 @@ def test_a_sum_beyond_64_bits_is_refused() -> None:
     one.change(Command("a", "counter", "add", [(1 << 63) - 1]))
     two.change(Command("a", "counter", "add", [1]))
     with pytest.raises(StateBoundExceeded):
-        one.driver.absorb(two.driver)
+        one.driver.merge(two.driver)
 
 
 def test_only_applications_that_fit_and_rest() -> None:
     one, two = two_sides()
     with pytest.raises(StillRunning):
-        take_in(one, absorption(one))
+        take_in(one, merge_of_two(one))
     rest(one, two)
-    with pytest.raises(ConfigError, match="cannot absorb itself"):
-        take_in(one, Absorption("one"))
+    with pytest.raises(ConfigError, match="cannot be merged with itself"):
+        take_in(one, ApplicationMerge("one"))
     shared = TestDriver(other_app(), partitions=2, beside=one.driver)
     shared.stop()
     shared.cluster.end_sessions("shared")
     catalog = generations.load_catalog(shared.cluster, "shared")
     with pytest.raises(ConfigError, match="both read two-commands"):
-        Absorption("two").check(shared.cluster, catalog)
+        ApplicationMerge("two").check(shared.cluster, catalog)
     with pytest.raises(CatalogIncompatible, match=r"'all-value': value_codec is .*string"):
-        Absorption("one").check(shared.cluster, catalog)
+        ApplicationMerge("one").check(shared.cluster, catalog)
 
 
 def other_app() -> sf.App:
@@ -219,19 +219,19 @@ def other_app() -> sf.App:
     return app
 
 
-def test_an_unfinished_absorption_is_told_from_a_repartition(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unfinished_merge_is_told_from_a_repartition(monkeypatch: pytest.MonkeyPatch) -> None:
     one, two = two_sides()
     two.change(*ADDS)
 
-    def fails(cluster: Cluster, job: absorbing.MergeJob) -> Any:
+    def fails(cluster: Cluster, job: application_merge.MergeJob) -> Any:
         raise AuditFailed("stopped by the test", action="none")
 
     monkeypatch.setattr("stateflow.scale.start.merge_partition", fails)
     rest(one, two)
     with pytest.raises(AuditFailed):
-        take_in(one, absorption(one))
+        take_in(one, merge_of_two(one))
     cluster = one.driver.cluster
     catalog = generations.load_catalog(cluster, "one")
-    with pytest.raises(GenerationUnfinished, match="absorbing 'two'"):
+    with pytest.raises(GenerationUnfinished, match="merging 'two'"):
         start(cluster, "one", catalog.active.routing, InProcess(cluster), one.driver.clock)
     generations.abort(cluster, "one")

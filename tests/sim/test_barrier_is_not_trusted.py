@@ -1,4 +1,4 @@
-"""A cut on the control topic that nobody of ours asked for: state goes nowhere, and the application goes on."""
+"""A barrier on the control topic that nobody of ours asked for: state goes nowhere, and the application goes on."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from stateflow.catalog.control import ControlTopic
-from stateflow.catalog.encoding import CUT_KEY, encode_item
-from stateflow.catalog.model import CutEntry
+from stateflow.catalog.encoding import BARRIER_KEY, encode_item
+from stateflow.catalog.model import BarrierEntry
 from stateflow.checkpoint.locations import AllowedLocations
 from stateflow.errors import ConfigError, SavepointFailed
 from stateflow.savepoint import lookup
@@ -31,10 +31,10 @@ def world(quick_path: Path) -> World:
 
 
 def plant(world: World, location: str, savepoint: str = "mine") -> None:
-    """A cut as a stranger would write it."""
+    """A barrier as a stranger would write it."""
     now_ms = world.clock.now_ms()
-    entry = CutEntry(
-        number=1,
+    entry = BarrierEntry(
+        barrier_id=1,
         savepoint=savepoint,
         location=location,
         generation=0,
@@ -54,10 +54,10 @@ def test_state_is_copied_to_no_place_that_the_settings_do_not_name(world: World,
     world.waiting = words(100, 2)
     world.run()
     assert not (quick_path / "stolen").exists()
-    cut = ControlTopic(world.cluster, APP).load().cut
-    assert cut is not None
-    assert cut.state == "aborted"
-    assert "stolen" in (cut.reason or "")
+    barrier = ControlTopic(world.cluster, APP).load().barrier
+    assert barrier is not None
+    assert barrier.state == "aborted"
+    assert "stolen" in (barrier.reason or "")
     assert world.state() == world.expected()
     savepoint = world.create()
     assert world.contents(savepoint) == world.expected(world.vector(savepoint))
@@ -81,7 +81,7 @@ def test_a_name_does_not_leave_the_location(
 
 
 def test_two_bad_bytes_end_no_worker_and_no_savepoint(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    ControlTopic(world.cluster, APP).put(lambda _: {CUT_KEY: b"\xff\xfe", b"savepoint/x": b"\xff\xfe"})
+    ControlTopic(world.cluster, APP).put(lambda _: {BARRIER_KEY: b"\xff\xfe", b"savepoint/x": b"\xff\xfe"})
     world.waiting = words(100, 2)
     world.run()
     assert world.state() == world.expected()
@@ -92,7 +92,7 @@ def test_two_bad_bytes_end_no_worker_and_no_savepoint(world: World, caplog: pyte
 
 
 def test_whoever_asks_for_a_place_that_workers_refuse_is_told(world: World, quick_path: Path) -> None:
-    with pytest.raises(SavepointFailed, match="the settings of a worker do not allow its place"):
+    with pytest.raises(SavepointFailed, match="the settings of a worker do not allow its location"):
         create(
             world.cluster,
             APP,

@@ -30,7 +30,7 @@ def elements(key: bytes, *values: bytes) -> list[tuple[bytes, bytes | None]]:
 
 def at_rest(cluster: KafkaCluster, partitions: int) -> WrittenApp:
     """An application without unread records whose tasks have committed their input."""
-    app = WrittenApp(cluster, f"absorb-{uuid.uuid4().hex[:8]}", RoutingTable.modulo(partitions))
+    app = WrittenApp(cluster, f"merge-{uuid.uuid4().hex[:8]}", RoutingTable.modulo(partitions))
     app.create()
     app.commit_inputs(dict.fromkeys(range(partitions), 100))
     return app
@@ -46,18 +46,18 @@ def test_two_applications_become_one(cluster: KafkaCluster, broker: TestBroker) 
     source = TopicPartition(f"{theirs.app}-source", 1)
     cluster.commit(theirs.app, {source: Committed(7)})
 
-    def absorb(*arguments: str) -> str:
-        given = ["absorb", "--app", ours.app, "--from", theirs.app, "--brokers", broker.bootstrap, *arguments]
+    def merge(*arguments: str) -> str:
+        given = ["merge", "--app", ours.app, "--from", theirs.app, "--brokers", broker.bootstrap, *arguments]
         result = CliRunner().invoke(command, given, catch_exceptions=False)
         assert result.exit_code == 0, result.output
         return result.stdout
 
-    planned = {row["store"]: row for row in json.loads(absorb("--dry-run", "--json"))["stores"]}
+    planned = {row["store"]: row for row in json.loads(merge("--dry-run", "--json"))["stores"]}
     assert (planned["totals"]["keys_theirs"], planned["totals"]["keys_both"]) == (20, 0)
     assert (planned["recent"]["keys_both"], planned["recent"]["is_defined"]) == (1, True)
     assert generations.load_catalog(cluster, ours.app).active.generation == 0
 
-    assert "all equal" in absorb()
+    assert "all equal" in merge()
     found = {
         store: {key: value for part in ours.found_state(store, 1).values() for key, value in part.items()}
         for store in ("totals", "hourly", "recent")
@@ -66,7 +66,7 @@ def test_two_applications_become_one(cluster: KafkaCluster, broker: TestBroker) 
     assert found["hourly"] == theirs.expected["hourly"]
     assert found["recent"] == dict(elements(b"a", b"1", b"2", b"3"))
     assert cluster.committed(ours.app, [source])[source].offset_next == 7
-    assert generations.load_catalog(cluster, ours.app).active.absorbs == theirs.app
+    assert generations.load_catalog(cluster, ours.app).active.merged_app == theirs.app
 
 
 def test_states_that_nothing_can_merge_stop_it_before_it_begins(
@@ -75,7 +75,7 @@ def test_states_that_nothing_can_merge_stop_it_before_it_begins(
     ours, theirs = at_rest(cluster, 2), at_rest(cluster, 2)
     for app in (ours, theirs):
         app.write_state("totals", [(b"a", b"1")])
-    given = ["absorb", "--app", ours.app, "--from", theirs.app, "--brokers", broker.bootstrap]
+    given = ["merge", "--app", ours.app, "--from", theirs.app, "--brokers", broker.bootstrap]
     with pytest.raises(MergeUndefined, match=r"totals \(1 keys\).*nothing was changed"):
         CliRunner().invoke(command, given, catch_exceptions=False)
     assert generations.preparing(generations.load_catalog(cluster, ours.app)) is None
