@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from stateflow.codec.base import Codec
 from stateflow.codec.scalar import Float, Integer
@@ -34,7 +34,7 @@ class DecodedValue(Value[T]):
     def get(self) -> T:
         """The value, or the declared default."""
         value = self._values.value(self._scope.key)
-        return cast(T, self._default_value if value is None else value)
+        return self._default_value if value is None else value  # type: ignore[return-value]
 
     def set(self, value: T, *, ttl: timedelta | None = None) -> None:
         """Replace the value; None clears it. Raises ``EncodeError`` for a value that the codec refuses."""

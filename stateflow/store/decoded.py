@@ -208,6 +208,10 @@ class DecodedStore(DirtyStore):
         """Set a key."""
         self.put_many([(key, value)])
 
+    def put_keys(self, keys: Sequence[bytes]) -> None:
+        """Set many different keys, which have no value."""
+        self.put_many([(key, b"") for key in keys])
+
     def delete(self, key: bytes) -> None:
         """Remove a key."""
         self.put_many([(key, None)])
