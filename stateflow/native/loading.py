@@ -37,10 +37,16 @@ class NativeState:
     why: str
     """A sentence for the operator."""
 
+    is_chosen: bool = False
+    """True where somebody has asked for plain Python."""
+
     @property
     def in_use(self) -> bool:
         """True when the core is."""
         return self.core is not None
+
+    def __str__(self) -> str:
+        return f"{'the native core' if self.in_use else 'plain Python'}: {self.why}"
 
 
 def core() -> Core | None:
@@ -57,7 +63,7 @@ def native_state() -> NativeState:
             f"{VARIABLE} is {choice!r}.", action=f"set it to one of {', '.join(_CHOICES)}, or unset it."
         )
     if choice == "0":
-        return NativeState(None, f"{VARIABLE} is 0")
+        return NativeState(None, f"{VARIABLE} is 0", is_chosen=True)
     try:
         path = library_path()
         return NativeState(loaded(path), f"{path.name} passed its checks")
