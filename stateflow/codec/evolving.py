@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
+from itertools import repeat
 from typing import Any, Protocol
 
 from stateflow.codec.base import Codec
@@ -102,7 +103,7 @@ class EvolvingCodec(Codec[Any]):
 
 
 def _any_enveloped(rows: Sequence[bytes | None]) -> bool:
-    return any(data.startswith(MAGIC) for data in rows if data)
+    return any(map(bytes.startswith, filter(None, rows), repeat(MAGIC)))
 
 
 def enveloped(data: bytes, number: int) -> bytes:

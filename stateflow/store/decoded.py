@@ -153,7 +153,7 @@ class DecodedStore(DirtyStore):
         if self._changed:
             keys = sorted(self._changed)  # what is in order already is soon sorted by `changes`
             values = list(map(self._changed.__getitem__, keys))
-            super().put_many(list(zip(keys, self._codec.encode_many(values), strict=True)))
+            super().put_columns(keys, self._codec.encode_many(values))
             self._changed, self._undecided_bytes = {}, 0
             self._remember(keys, values)
 

@@ -129,6 +129,16 @@ class DirtyStore:
             self._put_in_order(newest.keys() - replaced)
         self._dirty.update(newest)
 
+    def put_columns(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
+        """Set or delete many different keys."""
+        if self._undo is not None or self._order is not None or self._dirty:
+            DirtyStore.put_many(
+                self, list(zip(keys, values, strict=True))
+            )  # a decoded store would encode first
+            return
+        self._dirty = dict(zip(keys, values, strict=True))
+        self._dirty_bytes = sum(map(len, keys)) + sum(map(len, filter(None, values)))
+
     def put_keys(self, keys: Sequence[bytes]) -> None:
         """Set many different keys, which have no value."""
         if self._undo is not None or self._order is not None or not self._dirty.keys().isdisjoint(keys):
@@ -189,7 +199,10 @@ class DirtyStore:
 
     def changes(self) -> Sequence[Change]:
         """The epoch so far: every changed key once, sorted, with its whole new value."""
-        keys = sorted(self._dirty)
+        inserted = list(self._dirty)
+        keys = sorted(inserted)
+        if keys == inserted:  # what a decoded store or an index has put in order
+            return ChangeColumns(keys, list(self._dirty.values()))
         return ChangeColumns(keys, list(map(self._dirty.__getitem__, keys)))
 
     def committed(self) -> None:

@@ -21,6 +21,8 @@ from stateflow.store.dirty import DirtyStore
 if TYPE_CHECKING:
     from stateflow.native.library import Core
 
+TIME_BYTES = 8
+"""What stands before a key in the list of windows."""
 _REFUSALS_MAX = 3
 """So many batches that the core would not fold: these values are none for it."""
 
@@ -154,14 +156,21 @@ class FoldedStore(DecodedStore):
 
     @property
     def dirty_bytes(self) -> int:
-        """Keys and values changed since the last commit, those not encoded yet about."""
-        return super().dirty_bytes + self._folds_bytes
+        """Keys and values changed since the last commit, those not encoded yet about, and windows to be listed."""
+        return super().dirty_bytes + self._folds_bytes + self._unlisted_bytes
+
+    @property
+    def _unlisted_bytes(self) -> int:
+        """What the list takes of windows that were opened, when they are listed; about."""
+        opened = self._folds.opened
+        return opened * (self._folds_bytes // len(self._folds) - VALUE_BYTES + TIME_BYTES) if opened else 0
 
     @property
     def held_bytes(self) -> int:
         """What the changes take in memory, in the commit that copies them, with the list of windows to be made."""
         entries = len(self._folds) + self._folds.opened
-        return super().held_bytes + self._folds_bytes + ENTRY_BYTES * entries
+        changed_bytes = self._folds_bytes + self._unlisted_bytes
+        return super().held_bytes + changed_bytes + ENTRY_BYTES * entries
 
     def limit_cache(self, bytes_max: int) -> None:
         """From now on at most so much is remembered."""

@@ -18,7 +18,7 @@ from stateflow.lab.applications.stage import StageBench
 from stateflow.native.loading import core
 from stateflow.operators.aggregates.aggregates import Aggregate
 from stateflow.state.layout import split_window
-from stateflow.store.decoded import DecodedStore
+from stateflow.store.decoded import VALUE_BYTES, DecodedStore
 from stateflow.store.derived import index_family
 from stateflow.store.folded import FoldedStore
 
@@ -160,6 +160,9 @@ def test_numbers_stay_in_the_core_over_commits_and_closings(aggregate: str, wind
         ]
         for each in (stage, plain):
             each.feed(*rows)
+        sizes = [sum(s.dirty_bytes for s in each.context.stores.values()) for each in (stage, plain)]
+        assert sizes[1] <= sizes[0] <= sizes[1] + VALUE_BYTES * len(rows) * 3, "so much is to be committed"
+        for each in (stage, plain):
             each.advance(60_000 * minute)
             each.commit()
         assert _state(stage) == _state(plain)
