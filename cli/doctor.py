@@ -69,7 +69,15 @@ def command(
 
 def examine(brokers: str | None) -> list[Finding]:
     """Look at everything; never raises for what it finds."""
-    checks: list[Callable[[], Finding]] = [_python, _packages, _java, _jars, _certificates, _docker]
+    checks: list[Callable[[], Finding]] = [
+        _python,
+        _packages,
+        _native_core,
+        _java,
+        _jars,
+        _certificates,
+        _docker,
+    ]
     disks = {"cache": cache_dir(), "state": user_state_dir()}
     found = [check() for check in checks] + [_disk(name, folder) for name, folder in disks.items()]
     return [*found, _broker(brokers)]
@@ -101,6 +109,20 @@ def _packages() -> Finding:
         return Finding("packages", None, f"not installed: {' '.join(absent)}", action)
     count = len(needed) + len(optional)
     return Finding("packages", True, f"{count} of {DISTRIBUTION} {version(DISTRIBUTION)} and its extras")
+
+
+def _native_core() -> Finding:
+    """Which of the two does the work, the core in C or plain Python, and why."""
+    from stateflow.native.loading import native_state  # takes long, and is for those who ask
+
+    try:
+        state = native_state()
+    except ConfigError as error:
+        return Finding("native core", False, error.message, error.action)
+    if state.in_use:
+        return Finding("native core", True, state.why)
+    action = "" if state.is_chosen else "For less CPU: `python -m stateflow.native` builds it."
+    return Finding("native core", None, f"plain Python does its work: {state.why}", action)
 
 
 def _requirements() -> tuple[list[str], list[str]]:

@@ -15,6 +15,7 @@ from stateflow.changelog.position import Moment
 from stateflow.clock import ManualClock
 from stateflow.codec.base import Codec
 from stateflow.codec.offset_stamped import log_id
+from stateflow.native.folds import Folding
 from stateflow.operators.steps.context import GlobalEntries, Pipeline
 from stateflow.operators.steps.marks import NO_OTHERS_MS, mark_headers
 from stateflow.operators.topology.topology import Stage
@@ -24,6 +25,7 @@ from stateflow.state.index import bring_up
 from stateflow.store.base import StorePosition
 from stateflow.store.decoded import DecodedStore
 from stateflow.store.dirty import DirtyStore
+from stateflow.store.folded import folded_in_place_of
 from stateflow.store.memory import MemoryTaskStores
 from stateflow.store.tallied import counted_in_place_of
 
@@ -89,10 +91,16 @@ class MemoryContext:
         """The stage's own store; KeyError for another."""
         return self.stores[name]
 
-    def decoded_store(self, name: str, codec: Codec[Any], *, is_counted: bool = False) -> DecodedStore:
+    def decoded_store(
+        self, name: str, codec: Codec[Any], *, is_counted: bool = False, folding: Folding | None = None
+    ) -> DecodedStore:
         """The stage's own store, from now on one that keeps values decoded until the commit."""
-        in_place_of = counted_in_place_of if is_counted else DecodedStore.in_place_of
-        self.stores[name] = decoded = in_place_of(self.stores[name], codec)
+        if folding is not None and not is_counted:
+            decoded = folded_in_place_of(self.stores[name], codec, folding)
+        else:
+            in_place_of = counted_in_place_of if is_counted else DecodedStore.in_place_of
+            decoded = in_place_of(self.stores[name], codec)
+        self.stores[name] = decoded
         return decoded
 
     def eventual(self, store: str, policy: Eventual) -> EventualChangelog:

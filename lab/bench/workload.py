@@ -8,7 +8,7 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, Self, cast
+from typing import Any, Literal, Self
 
 from stateflow.log.base import Cluster, TopicSpec
 from stateflow.partitioner import partition_of
@@ -77,7 +77,8 @@ class Workload:
 
 def number_in(value: bytes) -> int:
     """The number that stands in a value."""
-    return cast(int, _NUMBER.unpack_from(value, NUMBER_AT)[0])
+    number: int = _NUMBER.unpack_from(value, NUMBER_AT)[0]
+    return number
 
 
 def other_key_in(value: bytes) -> bytes:

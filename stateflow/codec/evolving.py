@@ -8,7 +8,8 @@ themselves begin like an envelope are put into one, so the two are never mistake
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import repeat
 from typing import Any, Protocol
 
 from stateflow.codec.base import Codec
@@ -69,6 +70,21 @@ class EvolvingCodec(Codec[Any]):
     def _decode(self, data: bytes) -> Any:
         return self.decode(data)
 
+    def _encode_all(self, values: Sequence[Any | None]) -> list[bytes | None]:
+        encoded = self._codec.encode_many(values)
+        if self._is_bare and not _any_enveloped(encoded):
+            return encoded
+        head, is_bare = self._head, self._is_bare
+        return [
+            data if data is None or (is_bare and not data.startswith(MAGIC)) else head + data
+            for data in encoded
+        ]
+
+    def _decode_all(self, rows: Sequence[bytes | None]) -> list[Any | None]:
+        if isinstance(self._first, Codec) and not _any_enveloped(rows):
+            return self._first.decode_many(rows)
+        return super()._decode_all(rows)
+
     def _unknown(self, number: int) -> CatalogIncompatible:
         return CatalogIncompatible(
             f"a value was written by schema {number} of its store; this process knows the schemas"
@@ -84,6 +100,10 @@ class EvolvingCodec(Codec[Any]):
 
     def __repr__(self) -> str:
         return repr(self._codec)
+
+
+def _any_enveloped(rows: Sequence[bytes | None]) -> bool:
+    return any(map(bytes.startswith, filter(None, rows), repeat(MAGIC)))
 
 
 def enveloped(data: bytes, number: int) -> bytes:

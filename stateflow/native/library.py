@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from stateflow.native.newest import Row
 
-ABI = 2
+ABI = 3
 
 PYTHON_FUNCTIONS = (
     "PyBytes_AsStringAndSize",
@@ -29,8 +29,13 @@ PYTHON_FUNCTIONS = (
     "Py_IncRef",
     "Py_DecRef",
     "PyErr_NoMemory",
+    "PyLong_AsLongLongAndOverflow",
+    "PyFloat_AsDouble",
+    "PyFloat_FromDouble",
+    "PyObject_Type",
 )
-"""CPython's stable ABI, in the order of ``sf_python`` in source/core.h; None's address follows."""
+"""CPython's stable ABI, in the order of ``sf_python`` in source/core.h; the addresses of some objects follow."""
+_PYTHON_OBJECTS = (None, int, float, bool)
 
 
 class Unusable(Exception):
@@ -57,7 +62,7 @@ class Core:
         self.abi = self.function("sf_abi", c_int64)()
         if self.abi != ABI:
             return
-        self._held.sf_py_begin(pointers([*function_addresses(ctypes.pythonapi, PYTHON_FUNCTIONS), id(None)]))
+        self._held.sf_py_begin(_python())
         self._hashes = self.object_function("sf_py_routing_hashes", py_object, py_object, c_int64)
         self._newest_new = self.function("sf_newest_new", c_void_p, c_uint64, c_char_p, c_int64)
         self.newest_free = self.function("sf_newest_free", None, c_void_p)
@@ -74,6 +79,22 @@ class Core:
         self._tally_rows = self.object_function("sf_py_tally_rows", py_object, c_void_p)
         self._tally_times = self.object_function("sf_py_tally_times", py_object, c_void_p)
         self._tally_remember = self.function("sf_tally_remember", c_int64, c_void_p, c_void_p, c_int64)
+        self._folds_new = self.function("sf_folds_new", c_void_p, c_uint64, *[c_int64] * 5)
+        self.folds_free = self.function("sf_folds_free", None, c_void_p)
+        self.folds_clear = self.function("sf_folds_clear", None, c_void_p)
+        self.folds_changed = self.function("sf_folds_changed", c_int64, c_void_p)
+        self.folds_opened = self.function("sf_folds_opened", c_int64, c_void_p)
+        self.folds_bytes = self.function("sf_folds_bytes", c_int64, c_void_p)
+        self.folds_known_from = self.function("sf_folds_known_from", None, c_void_p, c_int64)
+        self.folds_committed = self.function("sf_folds_committed", None, c_void_p, c_int64)
+        self.folds_limit = self.function("sf_folds_limit", None, c_void_p, c_int64)
+        self._folds_begin = self.object_function("sf_py_folds_begin", py_object, c_void_p, py_object)
+        self._folds_learn = self.object_function("sf_py_folds_learn", c_int64, c_void_p, py_object)
+        self._folds_add = self.object_function("sf_py_folds_add", c_int64, c_void_p, py_object, c_void_p)
+        self._folds_delete = self.function("sf_folds_delete", c_int64, c_void_p, c_void_p)
+        self._folds_numbers = self.object_function("sf_py_folds_numbers", py_object, c_void_p)
+        self._folds_rows = self.object_function("sf_py_folds_rows", py_object, c_void_p, c_int64)
+        self._folds_take_opened = self.object_function("sf_py_folds_opened", py_object, c_void_p)
         self._rows = self.object_function("sf_py_newest_rows", py_object, c_void_p, c_int64, c_int64)
 
     def routing_hashes(self, keys: list[bytes], divisor: int) -> list[int]:
@@ -83,8 +104,7 @@ class Core:
 
     def newest_new(self, ignored: bytes) -> int:
         """A table of newest values, to be freed; keys that begin with ``ignored`` are left out of it."""
-        seed = int.from_bytes(os.urandom(8), "little")
-        return allocated(self._newest_new(seed, ignored, len(ignored)))
+        return allocated(self._newest_new(_seed(), ignored, len(ignored)))
 
     def newest_sort(self, table: int) -> None:
         """Order a table's entries by their keys; until it is cleared nothing may be added."""
@@ -98,7 +118,7 @@ class Core:
     def tally_add(self, added: int, keys: Sequence[bytes]) -> tuple[int, int]:
         """One more for each key; how many are new in the table, and the bytes of all."""
         told = (c_int64 * 2)()
-        self._tally_add(added, keys if isinstance(keys, list) else list(keys), told)
+        self._tally_add(added, _list(keys), told)
         return told[0], told[1]
 
     def tally_unknown(self, added: int, young: int, old: int) -> list[bytes]:
@@ -127,6 +147,51 @@ class Core:
         done(min(left, 0))
         return left == 0
 
+    def folds_new(self, operation: int, kept_as: int, kinds: int, skips_none: bool, of_windows: bool) -> int:
+        """Numbers to be folded, to be freed; see source/folds.c."""
+        return allocated(self._folds_new(_seed(), operation, kept_as, kinds, skips_none, of_windows))
+
+    def folds_begin(self, folds: int, keys: Sequence[bytes]) -> list[bytes]:
+        """Begin a batch of keys; those that must be looked for on disk, in order."""
+        unknown: list[bytes] = self._folds_begin(folds, _list(keys))
+        return unknown
+
+    def folds_learn(self, folds: int, values: list[bytes | None]) -> bool:
+        """What is on disk of these; False when one of them is no number to be folded."""
+        return bool(self._folds_learn(folds, values) == 0)
+
+    def folds_add(self, folds: int, values: Sequence[object]) -> tuple[int, int] | None:
+        """Fold a value into each number of the batch; None when that is refused."""
+        told = (c_int64 * 2)()
+        refused = self._folds_add(folds, _list(values), told)
+        return None if refused else (told[0], told[1])
+
+    def folds_delete(self, folds: int) -> tuple[int, int]:
+        """Delete the numbers of the batch. Raises ``MemoryError``."""
+        told = (c_int64 * 2)()
+        done(self._folds_delete(folds, told))
+        return told[0], told[1]
+
+    def folds_numbers(self, folds: int) -> list[int | float | None]:
+        """The numbers of the batch."""
+        found: list[int | float | None] = self._folds_numbers(folds)
+        return found
+
+    def folds_encoded(self, folds: int) -> tuple[list[bytes], list[bytes | None]]:
+        """Keys and encoded numbers that were changed, by key."""
+        found: tuple[list[bytes], list[bytes | None]] = self._folds_rows(folds, 1)
+        return found
+
+    def folds_objects(self, folds: int) -> tuple[list[bytes], list[int | float | None]]:
+        """Keys and numbers that were changed, as they came."""
+        found: tuple[list[bytes], list[int | float | None]] = self._folds_rows(folds, 0)
+        return found
+
+    def folds_take_opened(self, folds: int) -> list[bytes]:
+        """Windows that were opened, by time and key."""
+        found: list[bytes] = self._folds_take_opened(folds)
+        return found
+
     def function(self, name: str, result: Any, *arguments: Any) -> Any:
         """A function without objects: the interpreter's lock is let go of during a call."""
         return _typed(self._free, name, result, arguments)
@@ -134,6 +199,19 @@ class Core:
     def object_function(self, name: str, result: Any, *arguments: Any) -> Any:
         """A function over objects: the lock is kept, and errors it set are raised."""
         return _typed(self._held, name, result, arguments)
+
+
+def _seed() -> int:
+    return int.from_bytes(os.urandom(8), "little")
+
+
+def _list(items: Sequence[Any]) -> list[Any]:
+    return items if isinstance(items, list) else list(items)
+
+
+def _python() -> Any:
+    """What the core takes of the interpreter."""
+    return pointers([*function_addresses(ctypes.pythonapi, PYTHON_FUNCTIONS), *map(id, _PYTHON_OBJECTS)])
 
 
 def _typed(library: ctypes.CDLL, name: str, result: Any, arguments: tuple[Any, ...]) -> Any:

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from stateflow.errors import ConfigError
 from stateflow.native.building import library_path
+from stateflow.native.folds import Folding, Folds
 from stateflow.native.library import ABI, Core, Unusable
 from stateflow.native.tally import Tally
 
@@ -36,10 +37,16 @@ class NativeState:
     why: str
     """A sentence for the operator."""
 
+    is_chosen: bool = False
+    """True where somebody has asked for plain Python."""
+
     @property
     def in_use(self) -> bool:
         """True when the core is."""
         return self.core is not None
+
+    def __str__(self) -> str:
+        return f"{'the native core' if self.in_use else 'plain Python'}: {self.why}"
 
 
 def core() -> Core | None:
@@ -56,7 +63,7 @@ def native_state() -> NativeState:
             f"{VARIABLE} is {choice!r}.", action=f"set it to one of {', '.join(_CHOICES)}, or unset it."
         )
     if choice == "0":
-        return NativeState(None, f"{VARIABLE} is 0")
+        return NativeState(None, f"{VARIABLE} is 0", is_chosen=True)
     try:
         path = library_path()
         return NativeState(loaded(path), f"{path.name} passed its checks")
@@ -105,3 +112,7 @@ def _check(made: Core) -> None:
     columns = tally.columns(lambda keys: [bytes(7) + b"\x05" if key == b"b" else None for key in keys])
     if columns != ([b"a", b"b"], [bytes(7) + b"\x01", bytes(7) + b"\x07"]):
         raise Unusable("it does not count as Python does")
+    folds = Folds(made, Folding("sum", floats=True), "msgpack", of_windows=False)
+    folds.add([b"b", b"a", b"b"], [1, 0.5, -200], lambda keys: [None] * len(keys))
+    if folds.columns() != ([b"a", b"b"], [b"\xcb?\xe0" + bytes(6), b"\xd1\xff\x39"]):
+        raise Unusable("it does not add up as Python does")

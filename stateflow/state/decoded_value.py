@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from stateflow.codec.base import Codec
 from stateflow.codec.scalar import Float, Integer
 from stateflow.state.scope import Scope
 from stateflow.state.value import Value
 from stateflow.store.decoded import DecodedStore
+from stateflow.store.generations import MISSING
 
 T = TypeVar("T")
 
@@ -28,13 +29,16 @@ class DecodedValue(Value[T]):
     def __init__(self, store: DecodedStore, codec: Codec[Any], scope: Scope, default: Any) -> None:
         super().__init__(store, codec, scope, default, None)
         self._values = store
+        self._near = store.near
         self._default_value = None if default is None else codec.decode(codec.encode(default))
         self._type: type = int if codec.describe()["codec"] == "integer" else float
 
     def get(self) -> T:
         """The value, or the declared default."""
-        value = self._values.value(self._scope.key)
-        return cast(T, self._default_value if value is None else value)
+        value = self._near.get(self._scope.key, MISSING)
+        if value is MISSING:
+            value = self._values.value(self._scope.key)
+        return self._default_value if value is None else value  # type: ignore[return-value]
 
     def set(self, value: T, *, ttl: timedelta | None = None) -> None:
         """Replace the value; None clears it. Raises ``EncodeError`` for a value that the codec refuses."""

@@ -13,7 +13,7 @@ one, by routing key: ``k ‖ prefix of the key ‖ due ‖ name``. Times are ms,
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from stateflow.catalog.model import StoreEntry
 from stateflow.codec.timed import time_of
@@ -94,6 +94,12 @@ class WindowOrder:
         if entries:
             self._order.put_many([(entry, b"") for entry in entries])
             self._floor = min(self._floor, min(entries))
+
+    def add_entries(self, entries: Sequence[bytes]) -> None:
+        """Windows were opened that were not there, each given as start ‖ store key, in order."""
+        if entries:
+            self._order.put_keys(entries)
+            self._floor = min(self._floor, entries[0])
 
     def remove(self, windows: Iterable[Due]) -> None:
         """Take windows out before their time, each given as it was added."""

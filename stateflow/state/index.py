@@ -148,6 +148,10 @@ class IndexedStore:
             self._change(key, value)
         self._base.put_many(changes)
 
+    def put_keys(self, keys: Sequence[bytes]) -> None:
+        """Set many different keys, which have no value."""
+        self.put_many([(key, b"") for key in keys])
+
     def find(self, name: str, value: Any, store_prefix: bytes) -> list[bytes]:
         """Store keys that begin so and have the value, in order. KeyError for an index that there is not."""
         prefix = self.index.prefix(name, value)

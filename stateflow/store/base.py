@@ -120,6 +120,10 @@ class StateStore(StoreReader, Protocol):
         """Set or delete many keys."""
         ...
 
+    def put_keys(self, keys: Sequence[bytes]) -> None:
+        """Set many different keys, which have no value."""
+        ...
+
     def delete(self, key: bytes) -> None:
         """Remove a key."""
         ...
@@ -142,6 +146,11 @@ class ChangeColumns(Sequence[Change]):
 
     def __len__(self) -> int:
         return len(self.keys)
+
+    def __eq__(self, other: object) -> bool:
+        return list(self) == list(other) if isinstance(other, Sequence) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]  # lists have none
 
     def __iter__(self) -> Iterator[Change]:
         return zip(self.keys, self.values, strict=True)

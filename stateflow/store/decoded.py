@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import suppress
 from itertools import repeat
 from typing import Any, Self
 
@@ -39,6 +38,8 @@ class DecodedStore(DirtyStore):
         """To be added to integers that nobody has looked at yet."""
         self._undecided_bytes = 0
         """Keys and values of both, about."""
+        self.near: dict[bytes, Any] = {}
+        """What ``value`` would give of the keys that were loaded last; always this same map."""
 
     @classmethod
     def in_place_of(cls, store: DirtyStore, codec: Codec[Any]) -> Self:
@@ -79,15 +80,21 @@ class DecodedStore(DirtyStore):
         return self.values([key])[0]
 
     def load(self, keys: Sequence[bytes]) -> None:
-        """Have the values of these keys at hand, by one read of those that are not: ``value`` then reads nothing."""
-        changed = self._changed
-        known = self._remembered.get_many(keys)
-        unknown = [
-            key for key, value in zip(keys, known, strict=True) if value is MISSING and key not in changed
-        ]
+        """Have the values of these keys near, by one read of those that are not known: nothing else need be asked."""
+        self._decide()
+        near, changed = self.near, self._changed
+        near.clear()
+        near.update(zip(keys, map(changed.get, keys, self._remembered.get_many(keys)), strict=True))
+        unknown = [key for key, value in near.items() if value is MISSING]
         if unknown:
-            with suppress(DecodeError):  # met by whoever asks for the value, and knows why
-                self._remembered.put_many(unknown, self.values(unknown))
+            try:
+                values = self.values(unknown)
+            except DecodeError:  # met by whoever asks for the value, and knows why
+                for key in unknown:
+                    del near[key]
+            else:
+                self._remembered.put_many(unknown, values)
+                near.update(zip(unknown, values, strict=True))
 
     def set_value(self, key: bytes, value: Any) -> None:
         """Set the value of one key, which the codec can encode; None deletes."""
@@ -96,12 +103,13 @@ class DecodedStore(DirtyStore):
             return
         if key not in self._changed:
             self._undecided_bytes += VALUE_BYTES + len(key)
-        self._changed[key] = value
+        self._changed[key] = self.near[key] = value
 
     def set_values(self, keys: Sequence[bytes], values: Sequence[Any]) -> None:
         """Set values, each of which the codec can encode; None deletes."""
         if not keys:
             return
+        self.near.clear()
         if self._undo is not None:
             self._put_through(keys, values)
             return
@@ -112,6 +120,7 @@ class DecodedStore(DirtyStore):
 
     def add_ones(self, keys: Sequence[bytes]) -> None:
         """Add one to the integer of each key, as often as the key is named; a key that is not there has 0."""
+        self.near.clear()
         if self._undo is not None:
             added = Counter(keys)
             self._put_through(list(added), self._sums(added))
@@ -144,7 +153,7 @@ class DecodedStore(DirtyStore):
         if self._changed:
             keys = sorted(self._changed)  # what is in order already is soon sorted by `changes`
             values = list(map(self._changed.__getitem__, keys))
-            super().put_many(list(zip(keys, self._codec.encode_many(values), strict=True)))
+            super().put_columns(keys, self._codec.encode_many(values))
             self._changed, self._undecided_bytes = {}, 0
             self._remember(keys, values)
 
@@ -174,6 +183,10 @@ class DecodedStore(DirtyStore):
         undecided = len(self._changed) + len(self._added)
         return super().held_bytes + self._undecided_bytes + ENTRY_BYTES * undecided
 
+    def _set(self, key: bytes, value: bytes | None) -> None:
+        self.near.clear()
+        super()._set(key, value)
+
     def limit_cache(self, bytes_max: int) -> None:
         """From now on at most so much is remembered."""
         self._remembered.limit(bytes_max)
@@ -201,12 +214,17 @@ class DecodedStore(DirtyStore):
     def put_many(self, changes: Sequence[Change]) -> None:
         """Set or delete many keys."""
         self._encode()
+        self.near.clear()
         self._remembered.forget_many(key for key, _ in changes)
         super().put_many(changes)
 
     def put(self, key: bytes, value: bytes) -> None:
         """Set a key."""
         self.put_many([(key, value)])
+
+    def put_keys(self, keys: Sequence[bytes]) -> None:
+        """Set many different keys, which have no value."""
+        self.put_many([(key, b"") for key in keys])
 
     def delete(self, key: bytes) -> None:
         """Remove a key."""
@@ -215,6 +233,7 @@ class DecodedStore(DirtyStore):
     def mark(self) -> int:
         """Begin a scope whose writes can be taken back; returns the mark that ends it."""
         self._encode()
+        self.near.clear()
         return super().mark()
 
     def changes(self) -> Sequence[Change]:
@@ -226,12 +245,14 @@ class DecodedStore(DirtyStore):
         """The epoch is on disk; its values stay known."""
         assert not self._changed, "an epoch is encoded before it is committed"
         assert self._undo is None, "a commit inside an undo scope"
+        self.near.clear()
         super().clear()
 
     def clear(self) -> None:
         """Drop the epoch; what was committed is as it was."""
         super().clear()
         self._changed, self._added, self._undecided_bytes = {}, Counter(), 0
+        self.near.clear()
         self._remembered.clear()
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 from itertools import islice, takewhile
 
 from stateflow.memory import ENTRY_BYTES
-from stateflow.store.base import Change, StoreReader
+from stateflow.store.base import Change, ChangeColumns, StoreReader
 from stateflow.store.generations import MISSING, Known, Missing, ReadCache
 from stateflow.store.ordered import OrderedKeys
 
@@ -129,6 +129,24 @@ class DirtyStore:
             self._put_in_order(newest.keys() - replaced)
         self._dirty.update(newest)
 
+    def put_columns(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
+        """Set or delete many different keys."""
+        if self._undo is not None or self._order is not None or self._dirty:
+            DirtyStore.put_many(
+                self, list(zip(keys, values, strict=True))
+            )  # a decoded store would encode first
+            return
+        self._dirty = dict(zip(keys, values, strict=True))
+        self._dirty_bytes = sum(map(len, keys)) + sum(map(len, filter(None, values)))
+
+    def put_keys(self, keys: Sequence[bytes]) -> None:
+        """Set many different keys, which have no value."""
+        if self._undo is not None or self._order is not None or not self._dirty.keys().isdisjoint(keys):
+            self.put_many([(key, b"") for key in keys])
+            return
+        self._dirty.update(dict.fromkeys(keys, b""))
+        self._dirty_bytes += sum(map(len, keys))
+
     def _set(self, key: bytes, value: bytes | None) -> None:
         before: Known = self._dirty.get(key, MISSING)
         if self._undo is not None:
@@ -181,8 +199,11 @@ class DirtyStore:
 
     def changes(self) -> Sequence[Change]:
         """The epoch so far: every changed key once, sorted, with its whole new value."""
-        dirty = self._dirty
-        return [(key, dirty[key]) for key in sorted(dirty)]
+        inserted = list(self._dirty)
+        keys = sorted(inserted)
+        if keys == inserted:  # what a decoded store or an index has put in order
+            return ChangeColumns(keys, list(self._dirty.values()))
+        return ChangeColumns(keys, list(map(self._dirty.__getitem__, keys)))
 
     def committed(self) -> None:
         """The epoch is on disk: its values stay readable from the cache, the dirty map is empty.
@@ -190,6 +211,9 @@ class DirtyStore:
         What was deleted is not remembered: windows that were closed and timers that have fired would fill the cache.
         """
         assert self._undo is None, "a commit inside an undo scope"
+        if not self._cache.bytes_max:
+            self.clear()
+            return
         written = {key: value for key, value in self._dirty.items() if value is not None}
         self._cache.put_many(list(written.keys()), list(written.values()))
         if len(written) < len(self._dirty):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import threading
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +24,7 @@ from rocksdict import AccessType, Checkpoint, Options, Rdict, WriteBatch, WriteO
 from stateflow.clock import Clock, SystemClock
 from stateflow.errors import StateCorrupt, StateflowError
 from stateflow.failpoints import reach
-from stateflow.store.base import Change, StorePosition, assert_sorted
+from stateflow.store.base import Change, ChangeColumns, StorePosition, assert_sorted
 from stateflow.store.derived import index_family, is_derived, outdated
 from stateflow.store.directory import DAMAGED_FILE, TaskDirectory
 from stateflow.store.diskwatch import DiskWatch, Stall
@@ -341,6 +342,9 @@ class RocksTaskStores:
         put, delete = batch.put, batch.delete
         for family, run in changes.items():
             batch.set_default_column_family(self._open_database().get_column_family_handle(family))
+            if isinstance(run, ChangeColumns) and None not in run.values:
+                deque(map(put, run.keys, run.values), maxlen=0)
+                continue
             for key, value in run:
                 if value is None:
                     delete(key)

@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SF_ABI 2
+#define SF_ABI 3
 
 #define SF_API __attribute__((visibility("default")))
 
@@ -33,13 +33,23 @@ typedef struct {
     void (*take)(py_object *);
     void (*drop)(py_object *);
     py_object *(*no_memory)(void);
+    long long (*integer_value)(py_object *, int *overflow);
+    double (*float_value)(py_object *);
+    py_object *(*float_new)(double);
+    py_object *(*type_of)(py_object *);
     py_object *none;
+    py_object *integer_type;
+    py_object *float_type;
+    py_object *bool_type;
 } sf_python;
 
 extern sf_python sf_py;
 
 /* A new reference to bytes, or to None where there are none; NULL with an error set. */
 py_object *sf_bytes_or_none(const void *data, int64_t length);
+
+/* A number in the other order of bytes. */
+uint64_t sf_big_endian(uint64_t number);
 
 /* The newest value of each key; newest.c. */
 typedef struct sf_newest sf_newest;

@@ -155,6 +155,31 @@ sf_entry *sf_newest_find(const sf_newest *newest, const void *key, uint32_t key_
     return found_from(newest, &slot, hash, key, key_length);
 }
 
+sf_entry *sf_newest_find_hashed(const sf_newest *newest, uint32_t hash, const void *key, uint32_t key_length) {
+    if (newest->count == 0)
+        return NULL;
+    uint32_t slot = hash & (newest->slots_count - 1);
+    return found_from(newest, &slot, hash, key, key_length);
+}
+
+void sf_newest_fetch_ahead(const sf_newest *newest, const sf_named *keys, ptrdiff_t count) {
+    if (newest->slots_count == 0)
+        return;
+    uint32_t mask = newest->slots_count - 1;
+    for (ptrdiff_t at = 0; at < count; at++)
+        __builtin_prefetch(&newest->slots[keys[at].hash & mask]);
+    for (ptrdiff_t at = 0; at < count; at++) {
+        uint32_t entry = newest->slots[keys[at].hash & mask];
+        if (entry)
+            __builtin_prefetch(&newest->entries[entry - 1]);
+    }
+    for (ptrdiff_t at = 0; at < count; at++) {
+        uint32_t entry = newest->slots[keys[at].hash & mask];
+        if (entry)
+            __builtin_prefetch(newest->entries[entry - 1].key, 1);
+    }
+}
+
 uint32_t sf_newest_hash(const sf_newest *newest, const void *key, uint32_t key_length) {
     return hash_of(newest->seed, key, key_length);
 }
@@ -224,11 +249,16 @@ SF_API int64_t sf_py_newest_add(sf_newest *newest, py_object *keys, py_object *v
 
 /* --- in order ------------------------------------------------------------------------------------------------- */
 
-static uint32_t common_length(const sf_newest *newest) {
-    const sf_entry *first = newest->entries;
+static const sf_entry *nth(const sf_newest *newest, const uint32_t *indexes, size_t at) {
+    return &newest->entries[indexes == NULL ? at : indexes[at]];
+}
+
+/* How many bytes all these keys have in common at their beginning. */
+static uint32_t common_length(const sf_newest *newest, const uint32_t *indexes, size_t count) {
+    const sf_entry *first = nth(newest, indexes, 0);
     uint32_t length = first->key_length;
-    for (uint32_t index = 1; index < newest->count && length; index++) {
-        const sf_entry *other = &newest->entries[index];
+    for (size_t at = 1; at < count && length; at++) {
+        const sf_entry *other = nth(newest, indexes, at);
         uint32_t same = 0, most = length < other->key_length ? length : other->key_length;
         while (same < most && first->key[same] == other->key[same])
             same++;
@@ -253,22 +283,12 @@ static int is_before(const sf_entry *entries, const sf_item *a, const sf_item *b
     return order ? order < 0 : x->key_length < y->key_length;
 }
 
-/* Order the entries by their keys; 0, or -1 when memory is used up. Another entry undoes it. */
-SF_API int64_t sf_newest_sort(sf_newest *newest) {
-    size_t count = newest->count;
-    free(newest->order);
-    newest->order = NULL;
-    if (count == 0)
-        return 0;
-    sf_item *from = malloc(count * sizeof *from), *into = malloc(count * sizeof *into);
-    if (from == NULL || into == NULL) {
+sf_item *sf_newest_ordered(const sf_newest *newest, sf_item *from, size_t count) {
+    sf_item *into = from == NULL ? NULL : malloc((count ? count : 1) * sizeof *into);
+    if (into == NULL) {
         free(from);
-        free(into);
-        return -1;
+        return NULL;
     }
-    uint32_t skipped = common_length(newest);
-    for (size_t index = 0; index < count; index++)
-        from[index] = (sf_item){head_of(&newest->entries[index], skipped), (uint32_t)index, 0};
     for (size_t width = 1; width < count; width *= 2) { /* a merge sort, from below */
         for (size_t low = 0; low < count; low += 2 * width) {
             size_t middle = low + width < count ? low + width : count;
@@ -285,8 +305,27 @@ SF_API int64_t sf_newest_sort(sf_newest *newest) {
         into = swapped;
     }
     free(into);
-    newest->order = from;
-    return 0;
+    return from;
+}
+
+sf_item *sf_newest_order(const sf_newest *newest, const uint32_t *indexes, size_t count) {
+    sf_item *items = malloc((count ? count : 1) * sizeof *items);
+    uint32_t skipped = count ? common_length(newest, indexes, count) : 0;
+    for (size_t at = 0; items != NULL && at < count; at++) {
+        const sf_entry *own = nth(newest, indexes, at);
+        items[at] = (sf_item){head_of(own, skipped), (uint32_t)(own - newest->entries), 0};
+    }
+    return sf_newest_ordered(newest, items, count);
+}
+
+/* Order the entries by their keys; 0, or -1 when memory is used up. Another entry undoes it. */
+SF_API int64_t sf_newest_sort(sf_newest *newest) {
+    free(newest->order);
+    newest->order = NULL;
+    if (newest->count == 0)
+        return 0;
+    newest->order = sf_newest_order(newest, NULL, newest->count);
+    return newest->order == NULL ? -1 : 0;
 }
 
 /* A new list of (key, value or None) of `count` entries from the `first` on, in order; after sf_newest_sort. */
@@ -310,4 +349,25 @@ SF_API py_object *sf_py_newest_rows(const sf_newest *newest, int64_t first, int6
         sf_py.list_set(rows, (ptrdiff_t)row, pair);
     }
     return rows;
+}
+
+/* --- into columns of Python ------------------------------------------------------------------------------------ */
+
+py_object *sf_two_lists(ptrdiff_t rows) {
+    py_object *lists = sf_py.tuple_new(2);
+    for (int at = 0; lists != NULL && at < 2; at++) {
+        py_object *list = sf_py.list_new(rows);
+        if (list == NULL || sf_py.tuple_set(lists, at, list) != 0) {
+            sf_py.drop(lists);
+            return NULL;
+        }
+    }
+    return lists;
+}
+
+int sf_set_row(py_object *lists[2], ptrdiff_t row, const sf_entry *of, py_object *beside) {
+    if (beside == NULL || sf_py.list_set(lists[1], row, beside) != 0)
+        return -1;
+    py_object *key = sf_py.bytes_new((const char *)of->key, of->key_length);
+    return key == NULL ? -1 : sf_py.list_set(lists[0], row, key);
 }

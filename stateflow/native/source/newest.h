@@ -41,6 +41,11 @@ struct sf_newest {
     sf_item *order;
 };
 
+/* A table, to be freed, whose hashes a seed tells; keys that begin with `ignored` are left out by sf_newest_put. */
+SF_API sf_newest *sf_newest_new(uint64_t seed, const uint8_t *ignored, int64_t ignored_length);
+SF_API void sf_newest_clear(sf_newest *newest);
+SF_API void sf_newest_free(sf_newest *newest);
+
 /* The entry of a key; NULL if it has none. */
 sf_entry *sf_newest_find(const sf_newest *newest, const void *key, uint32_t key_length);
 
@@ -48,9 +53,35 @@ sf_entry *sf_newest_find(const sf_newest *newest, const void *key, uint32_t key_
  * is used up. Entries move when others are made: use it before the next one. */
 sf_entry *sf_newest_entry(sf_newest *newest, const void *key, uint32_t key_length, uint32_t room);
 
+/* So many keys are looked for at a time. */
+#define AHEAD 16
+
+/* A key that is looked for. */
+typedef struct {
+    char *data;
+    ptrdiff_t length;
+    uint32_t hash;
+} sf_named;
+
 /* The same in two steps, for many keys whose memory is fetched beforehand. */
 uint32_t sf_newest_hash(const sf_newest *newest, const void *key, uint32_t key_length);
 sf_entry *sf_newest_hashed(sf_newest *newest, uint32_t hash, const void *key, uint32_t key_length, uint32_t room);
+sf_entry *sf_newest_find_hashed(const sf_newest *newest, uint32_t hash, const void *key, uint32_t key_length);
+
+/* Have what these keys will be looked for in come from memory meanwhile: a table is larger than the caches near by. */
+void sf_newest_fetch_ahead(const sf_newest *newest, const sf_named *keys, ptrdiff_t count);
+
+/* Entries, all of them where no indexes are given, in the order of their keys: to be freed. NULL when memory is used up. */
+sf_item *sf_newest_order(const sf_newest *newest, const uint32_t *indexes, size_t count);
+
+/* Items in the order of their heads, then of their keys. Takes them over, and gives them or others that are to be freed. */
+sf_item *sf_newest_ordered(const sf_newest *newest, sf_item *items, size_t count);
+
+/* A new tuple of two new lists, to be filled row by row. */
+py_object *sf_two_lists(ptrdiff_t rows);
+
+/* Put a key and what is to be beside it, taken over, into two lists; -1 when memory is used up. */
+int sf_set_row(py_object *lists[2], ptrdiff_t row, const sf_entry *of, py_object *beside);
 
 /* Memory that is taken, with what sorting will take. */
 SF_API int64_t sf_newest_bytes(const sf_newest *newest);

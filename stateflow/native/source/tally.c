@@ -26,34 +26,7 @@ static const sf_entry *in_order(const sf_newest *added, uint32_t row) {
     return &added->entries[added->order[row].index];
 }
 
-#define AHEAD 16
-
-typedef struct {
-    char *data;
-    ptrdiff_t length;
-    uint32_t hash;
-} named;
-
-/* Have what these keys will be looked for in come from memory meanwhile: a table is larger than the caches near by. */
-static void fetch_ahead(const sf_newest *added, const named *keys, ptrdiff_t count) {
-    if (added->slots_count == 0)
-        return;
-    uint32_t mask = added->slots_count - 1;
-    for (ptrdiff_t at = 0; at < count; at++)
-        __builtin_prefetch(&added->slots[keys[at].hash & mask]);
-    for (ptrdiff_t at = 0; at < count; at++) {
-        uint32_t entry = added->slots[keys[at].hash & mask];
-        if (entry)
-            __builtin_prefetch(&added->entries[entry - 1]);
-    }
-    for (ptrdiff_t at = 0; at < count; at++) {
-        uint32_t entry = added->slots[keys[at].hash & mask];
-        if (entry)
-            __builtin_prefetch(added->entries[entry - 1].key, 1);
-    }
-}
-
-static int add_one(sf_newest *added, const named *key) {
+static int add_one(sf_newest *added, const sf_named *key) {
     sf_entry *own = sf_newest_hashed(added, key->hash, key->data, (uint32_t)key->length, sizeof(tallied));
     if (own == NULL) {
         sf_py.no_memory();
@@ -73,18 +46,18 @@ static int add_one(sf_newest *added, const named *key) {
 SF_API int64_t sf_py_tally_add(sf_newest *added, py_object *keys, int64_t told[2]) {
     ptrdiff_t rows = sf_py.list_size(keys);
     uint32_t before = added->count;
-    named some[AHEAD];
+    sf_named some[AHEAD];
     told[0] = told[1] = 0;
     for (ptrdiff_t first = 0; first < rows; first += AHEAD) {
         ptrdiff_t count = rows - first < AHEAD ? rows - first : AHEAD;
         for (ptrdiff_t at = 0; at < count; at++) {
-            named *key = &some[at];
+            sf_named *key = &some[at];
             if (sf_py.bytes_view(sf_py.list_item(keys, first + at), &key->data, &key->length) != 0)
                 return -1;
             key->hash = sf_newest_hash(added, key->data, (uint32_t)key->length);
             told[1] += key->length;
         }
-        fetch_ahead(added, some, count);
+        sf_newest_fetch_ahead(added, some, count);
         for (ptrdiff_t at = 0; at < count; at++)
             if (add_one(added, &some[at]) != 0)
                 return -1;
@@ -133,14 +106,6 @@ SF_API py_object *sf_py_tally_unknown(const sf_newest *added, int64_t count) {
     return keys;
 }
 
-static uint64_t big_endian(uint64_t number) {
-    uint8_t bytes[8];
-    for (int at = 0; at < 8; at++)
-        bytes[at] = (uint8_t)(number >> (56 - 8 * at));
-    memcpy(&number, bytes, sizeof number);
-    return number;
-}
-
 /* What is on disk of the keys that sf_py_tally_unknown has given, None for nothing; 1 if one is no number of 8 bytes. */
 SF_API int64_t sf_py_tally_learn(sf_newest *added, py_object *values) {
     ptrdiff_t count = sf_py.list_size(values), at = 0;
@@ -159,7 +124,7 @@ SF_API int64_t sf_py_tally_learn(sf_newest *added, py_object *values) {
             if (length != sizeof number)
                 return 1;
             memcpy(&number, data, sizeof number);
-            now.base = (int64_t)big_endian(number); /* the same both ways */
+            now.base = (int64_t)sf_big_endian(number); /* the same both ways */
         }
         now.is_known = 1;
         keep(own, &now);
@@ -177,37 +142,17 @@ SF_API int64_t sf_tally_too_large(const sf_newest *added) {
     return found;
 }
 
-static py_object *two_lists(uint32_t rows) {
-    py_object *lists = sf_py.tuple_new(2);
-    for (int at = 0; lists != NULL && at < 2; at++) {
-        py_object *list = sf_py.list_new((ptrdiff_t)rows);
-        if (list == NULL || sf_py.tuple_set(lists, at, list) != 0) {
-            sf_py.drop(lists);
-            return NULL;
-        }
-    }
-    return lists;
-}
-
-/* Put a key and what is to be beside it into two lists; -1 when memory is used up. */
-static int set_row(py_object *lists[2], uint32_t row, const sf_entry *of, py_object *beside) {
-    if (beside == NULL || sf_py.list_set(lists[1], row, beside) != 0)
-        return -1;
-    py_object *key = sf_py.bytes_new((const char *)of->key, of->key_length);
-    return key == NULL ? -1 : sf_py.list_set(lists[0], row, key);
-}
-
 /* A new tuple of two lists, keys and totals in 8 bytes, in order; after sf_newest_sort, when all totals are known. */
 SF_API py_object *sf_py_tally_rows(const sf_newest *added) {
-    py_object *columns = two_lists(added->count);
+    py_object *columns = sf_two_lists(added->count);
     if (columns == NULL)
         return NULL;
     py_object *lists[2] = {sf_py.tuple_item(columns, 0), sf_py.tuple_item(columns, 1)};
     for (uint32_t row = 0; row < added->count; row++) {
         const sf_entry *own = in_order(added, row);
         tallied now = tallied_of(own);
-        uint64_t total = big_endian((uint64_t)(now.base + now.times));
-        if (set_row(lists, row, own, sf_py.bytes_new((const char *)&total, sizeof total)) != 0) {
+        uint64_t total = sf_big_endian((uint64_t)(now.base + now.times));
+        if (sf_set_row(lists, row, own, sf_py.bytes_new((const char *)&total, sizeof total)) != 0) {
             sf_py.drop(columns);
             return NULL;
         }
@@ -217,13 +162,13 @@ SF_API py_object *sf_py_tally_rows(const sf_newest *added) {
 
 /* A new tuple of two lists, keys and how often each was named, in the order in which keys came. */
 SF_API py_object *sf_py_tally_times(const sf_newest *added) {
-    py_object *columns = two_lists(added->count);
+    py_object *columns = sf_two_lists(added->count);
     if (columns == NULL)
         return NULL;
     py_object *lists[2] = {sf_py.tuple_item(columns, 0), sf_py.tuple_item(columns, 1)};
     for (uint32_t row = 0; row < added->count; row++) {
         const sf_entry *own = &added->entries[row];
-        if (set_row(lists, row, own, sf_py.integer_new(tallied_of(own).times)) != 0) {
+        if (sf_set_row(lists, row, own, sf_py.integer_new(tallied_of(own).times)) != 0) {
             sf_py.drop(columns);
             return NULL;
         }

@@ -45,6 +45,20 @@ def count_rows(totals: dict[Any, int], keys: Sequence[Any], values: Sequence[Any
         totals[key] += rows
 
 
+def only(*kinds: type) -> Callable[[Sequence[Any]], bool]:
+    """Whether accumulators are numbers that may wait for the commit, and of these types; None where there is none."""
+
+    def may_wait(accumulators: Sequence[Any]) -> bool:
+        numbers = [accumulator for accumulator in accumulators if accumulator is not None]
+        return (
+            {type(number) for number in numbers} <= set(kinds)
+            and are_numbers(numbers)
+            and not any(number != number for number in numbers)
+        )
+
+    return may_wait
+
+
 def are_numbers(accumulators: Sequence[Any]) -> bool:
     """Integers of Python's own that fit, or floats. What a NaN hides from min and max does not pass."""
     if not {type(accumulator) for accumulator in accumulators} <= {int, float}:

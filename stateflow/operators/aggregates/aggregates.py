@@ -16,7 +16,8 @@ from typing import Any, Generic, TypeVar, overload
 from stateflow.codec.base import Codec
 from stateflow.codec.infer import codec_for
 from stateflow.errors import GraphError
-from stateflow.operators.aggregates.adding import added, are_numbers, count_rows, sum_rows
+from stateflow.native.folds import Folding, Operation
+from stateflow.operators.aggregates.adding import added, are_numbers, count_rows, only, sum_rows
 from stateflow.operators.steps.fields import Pick, picker
 
 V = TypeVar("V")
@@ -49,6 +50,9 @@ class Aggregate(Generic[V, A, R]):
     add_rows: Callable[[dict[Any, A], Sequence[Any], Sequence[V]], None] | None = None
     """``add_many`` for many keys at once, where that is faster: the accumulators by key, which has each of the keys,
     then rows of key and value."""
+    folding: Folding | None = None
+    """The same as the native core does it, with what ``pick`` picks of each value."""
+    pick: Callable[[Any], Any] | None = None
 
     def codec(self) -> Codec[A]:
         """Codec of the accumulator; raises ``ConfigError`` when there is none for its type."""
@@ -94,6 +98,7 @@ def count(of: Pick | None = None) -> Aggregate[Any, int, int]:
         subtract=_difference,
         may_wait=are_numbers,
         add_rows=count_rows if of is None else None,
+        folding=Folding("count") if of is None else None,
     )
 
 
@@ -109,6 +114,8 @@ def sum(of: Pick | None = None) -> Aggregate[Any, int | float, int | float]:
         subtract=_difference,
         may_wait=are_numbers,
         add_rows=sum_rows(of),
+        folding=Folding("sum", floats=True, skips_none=of is not None),
+        pick=None if of is None else picker(of),
     )
 
 
@@ -118,7 +125,7 @@ def min(of: Pick | None = None, *, type: type[N]) -> Aggregate[Any, N | None, N 
 def min(of: Pick | None = None, *, type: Any = Any) -> Aggregate[Any, Any, Any]: ...
 def min(of: Pick | None = None, *, type: Any = Any) -> Aggregate[Any, Any, Any]:
     """Smallest value, None before the first. ``type`` says what it is where it is no plain JSON value."""
-    return _extreme(of, type, lambda one, two: one if one <= two else two)
+    return _extreme(of, type, lambda one, two: one if one <= two else two, "least")
 
 
 @overload
@@ -127,7 +134,7 @@ def max(of: Pick | None = None, *, type: type[N]) -> Aggregate[Any, N | None, N 
 def max(of: Pick | None = None, *, type: Any = Any) -> Aggregate[Any, Any, Any]: ...
 def max(of: Pick | None = None, *, type: Any = Any) -> Aggregate[Any, Any, Any]:
     """Largest value, None before the first. ``type`` says what it is where it is no plain JSON value."""
-    return _extreme(of, type, lambda one, two: one if one >= two else two)
+    return _extreme(of, type, lambda one, two: one if one >= two else two, "most")
 
 
 def reduce(function: Callable[[V, V], V], *, type: Any = Any) -> Aggregate[V, V | None, V | None]:
@@ -135,13 +142,19 @@ def reduce(function: Callable[[V, V], V], *, type: Any = Any) -> Aggregate[V, V 
     return _extreme(None, type, function)
 
 
-def _extreme(of: Pick | None, type_: Any, choose: Callable[[Any, Any], Any]) -> Aggregate[Any, Any, Any]:
+def _extreme(
+    of: Pick | None, type_: Any, choose: Callable[[Any, Any], Any], operation: Operation | None = None
+) -> Aggregate[Any, Any, Any]:
     def either(one: Any, two: Any) -> Any:
         if one is None or two is None:
             return two if one is None else one
         return choose(one, two)
 
     optional = type_ if isinstance(type_, Codec) or type_ is Any else type_ | None
+    kinds = None if operation is None or isinstance(type_, Codec) else _kinds_of(type_)
+    folding = None
+    if operation is not None and kinds is not None:
+        folding = Folding(operation, int in kinds, float in kinds, skips_none=True)
     return Aggregate(
         initial=lambda: None,
         add_many=picked(of, _each(either)),
@@ -149,7 +162,17 @@ def _extreme(of: Pick | None, type_: Any, choose: Callable[[Any, Any], Any]) -> 
         result=same,
         type=optional,
         result_type=optional,
+        may_wait=None if kinds is None else only(*kinds),
+        folding=folding,
+        pick=None if of is None else picker(of),
     )
+
+
+def _kinds_of(type_: Any) -> tuple[type, ...] | None:
+    """The numbers that a declared type takes, and gives back as they were; None where it is another type."""
+    if type_ is Any or type_ == int | float:
+        return int, float
+    return (type_,) if type_ in (int, float) else None
 
 
 def mean(of: Pick | None = None) -> Aggregate[Any, tuple[int, int | float], float | None]:

@@ -15,6 +15,7 @@ from stateflow.operators.steps.rows import without
 from stateflow.operators.steps.step import Step
 from stateflow.record import RecordBatch
 from stateflow.store.base import StateStore
+from stateflow.store.folded import OpenedWindows
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,17 @@ class Accumulators:
     def fold_unseen(self, store_keys: Sequence[bytes], batch: RecordBatch) -> None:
         """Fold where nobody wants to know what came of it."""
         self.fold(store_keys, batch)
+
+    def list_windows_in(self, windows: OpenedWindows) -> bool:  # noqa: ARG002 - not here
+        """The keys are those of windows. True where ``folds`` lists those that it opens, with ``list_opened``."""
+        return False
+
+    def list_opened(self) -> None:
+        """List the windows that were opened and not listed yet."""
+
+    def folds(self, store_keys: Sequence[bytes], batch: RecordBatch) -> bool:  # noqa: ARG002 - not here
+        """Fold in the core, where nobody wants to know what came of it; False, with nothing done, where Python must."""
+        return False
 
     def fold_or_raise(self, store_keys: Sequence[bytes], batch: RecordBatch) -> Updated:
         """The same, where the caller sees to a record that the aggregate fails on: then nothing is written."""

@@ -16,6 +16,10 @@ from stateflow.operators.steps.context import StageContext
 from stateflow.operators.steps.guard import Guard
 from stateflow.record import RecordBatch
 from stateflow.store.decoded import DecodedStore
+from stateflow.store.folded import FoldedStore, OpenedWindows
+
+_TRIES = 3
+"""So many batches, or as many as went well, may have to be done in bytes before all are."""
 
 
 def accumulators_of(
@@ -34,7 +38,9 @@ def accumulators_of(
     if aggregate.may_wait is None:
         return Accumulators(aggregate, codec, context.store(store), guard)
     is_counted = is_running and aggregate.only_counts
-    store_of_values = context.decoded_store(store, codec, is_counted=is_counted)
+    store_of_values = context.decoded_store(
+        store, codec, is_counted=is_counted, folding=None if is_counted else aggregate.folding
+    )
     return DecodedAccumulators(aggregate, codec, store_of_values, guard)
 
 
@@ -46,8 +52,23 @@ class DecodedAccumulators(Accumulators):
     ) -> None:
         super().__init__(aggregate, codec, store, guard)
         self._values_of = store
-        self._may_add = aggregate.only_counts and guard.is_fatal
+        self._in_core = store if isinstance(store, FoldedStore) else None
+        self._may_add = aggregate.only_counts and guard.is_fatal and self._in_core is None
         """Adding cannot fail. Bytes that are no number would be met at the commit: no policy could see to them."""
+        self._kept = self._not_kept = 0
+        """Batches whose accumulators could stay decoded, and others."""
+
+    def list_windows_in(self, windows: OpenedWindows) -> bool:
+        """The keys are those of windows. True where ``fold_unseen`` lists those that it opens, with ``list_opened``."""
+        if self._in_core is None:
+            return False
+        self._in_core.list_windows_in(windows)
+        return True
+
+    def list_opened(self) -> None:
+        """List the windows that were opened and not listed yet."""
+        if self._in_core is not None:
+            self._in_core.list_opened()
 
     def results(self, store_keys: Sequence[bytes]) -> list[tuple[bytes, Any]]:
         """What is shown of the accumulators that there are, with their keys, in the order of the keys."""
@@ -63,8 +84,22 @@ class DecodedAccumulators(Accumulators):
         """Fold where nobody wants to know what came of it: what is only counted is looked at once per epoch."""
         if self._may_add:
             self._values_of.add_ones(store_keys)
+        elif self.folds(store_keys, batch):
+            return
         elif self._fold_values(list(dict.fromkeys(store_keys)), store_keys, batch) is None:
             super().fold(store_keys, batch)
+
+    def folds(self, store_keys: Sequence[bytes], batch: RecordBatch) -> bool:
+        """Fold in the core, where nobody wants to know what came of it; False, with nothing done, where Python must."""
+        if self._in_core is None:
+            return False
+        values, pick = batch.values, self._aggregate.pick
+        if pick is not None:
+            try:
+                values = list(map(pick, values))
+            except Exception:  # noqa: BLE001 - comes up again in Python, at the record that causes it
+                return False
+        return self._in_core.fold(store_keys, values)
 
     def _fold(self, store_keys: Sequence[bytes], batch: RecordBatch, *, by_policy: bool) -> Updated:
         newest = dict(zip(store_keys, range(len(store_keys)), strict=True))
@@ -90,6 +125,9 @@ class DecodedAccumulators(Accumulators):
         """
         may_wait, result = self._aggregate.may_wait, self._aggregate.result
         assert may_wait is not None, "else they are not kept"
+        if self._not_kept > max(_TRIES, self._kept):
+            return None
+        self._not_kept += 1
         try:
             before = self._values_of.values(distinct)
             accumulators = self._added(distinct, before, store_keys, batch.values)
@@ -99,6 +137,8 @@ class DecodedAccumulators(Accumulators):
         if not may_wait(accumulators):
             return None
         self._values_of.set_values(distinct, accumulators)
+        self._not_kept -= 1
+        self._kept += 1
         return before, results
 
     def _added(

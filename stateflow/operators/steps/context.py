@@ -14,6 +14,7 @@ from stateflow.catalog.model import StoreEntry
 from stateflow.changelog.eventual import Eventual, EventualChangelog
 from stateflow.clock import Clock
 from stateflow.codec.base import Codec
+from stateflow.native.folds import Folding
 from stateflow.record import Headers, RecordBatch, TopicPartition
 from stateflow.store.base import StateStore
 from stateflow.store.decoded import DecodedStore
@@ -86,10 +87,13 @@ class StageContext(Protocol):
         """The stage's own store of that name."""
         ...
 
-    def decoded_store(self, name: str, codec: Codec[Any], *, is_counted: bool = False) -> DecodedStore:
+    def decoded_store(
+        self, name: str, codec: Codec[Any], *, is_counted: bool = False, folding: Folding | None = None
+    ) -> DecodedStore:
         """The same, for one whose step keeps values decoded until the commit; asked once, while it is built.
 
-        ``is_counted`` says that mostly ones are added, and nobody reads them before the commit.
+        ``is_counted`` says that mostly ones are added, and nobody reads them before the commit. ``folding`` says how
+        values are folded, where the core may do it.
         """
         ...
 

@@ -33,6 +33,7 @@ from stateflow.state.due_order import Due, WindowOrder
 from stateflow.state.layout import window_suffix
 from stateflow.store.derived import index_family
 
+NEVER_MS = 1 << 63
 _SEQUENCE_BYTES = 4  # a store key is the result's key followed by a sequence number
 
 
@@ -64,6 +65,9 @@ class WindowAggregateStep(Step):
         self._order = WindowOrder(order)
         self._written = (accumulators.store, order)
         self._entry = Entry(name, rules.window, rules.late, context, guard)
+        self._lists_late = accumulators.list_windows_in(self._order)
+        self._unlisted_from_ms = NEVER_MS
+        """No window that is not listed yet begins before this."""
         self._windows_of: list[int] = []
         """Of each record being processed, where they may be in several: how many windows take it."""
 
@@ -74,6 +78,10 @@ class WindowAggregateStep(Step):
             return
         suffixes = {start: window_suffix(start) for start in set(starts_ms)}
         store_keys = [key + suffixes[start] for key, start in zip(batch.keys, starts_ms, strict=True)]
+        is_unheard = self._rules.emit == "on_close" or not self.children
+        if is_unheard and self._lists_late and self._accumulators.folds(store_keys, batch):
+            self._unlisted_from_ms = min(self._unlisted_from_ms, min(starts_ms))
+            return
         updated = self._folded(store_keys, batch)
         opened = zip(updated.rows, updated.store_keys, updated.is_new, strict=True)
         self._order.add((starts_ms[row], store_key) for row, store_key, is_new in opened if is_new)
@@ -91,6 +99,8 @@ class WindowAggregateStep(Step):
         """
         self._entry.reached_ms = watermark_ms
         due_ms = self._window.ended_ms(watermark_ms - self._rules.retention_ms)
+        if due_ms >= self._unlisted_from_ms:
+            self._list()
         if due_ms < 0 or not self._order.may_be_due(due_ms):
             return False
         turn = Turn(self._context.clock, self._written, timing.WINDOWS_PER_TURN)
@@ -107,8 +117,14 @@ class WindowAggregateStep(Step):
 
     def pending_until_ms(self) -> int:
         """When the last window takes no more records."""
+        self._list()
         last_ms = self._order.last_start_ms()
         return UNKNOWN_MS if last_ms is None else self._window.end_ms(last_ms) + self._window.grace_ms
+
+    def _list(self) -> None:
+        """Have all windows listed that are open: those that were folded in the core are at the commit, else."""
+        self._accumulators.list_opened()
+        self._unlisted_from_ms = NEVER_MS
 
     def _placed(self, batch: RecordBatch) -> tuple[RecordBatch, list[int]]:
         """Each record once for each of its windows that takes it, and where these start."""

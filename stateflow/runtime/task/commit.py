@@ -165,6 +165,7 @@ class EpochCommit:
         self._stores = stores
         self._position = position
         self._commit_sequence = commit_sequence
+        # Stores come before their indexes: a store may list there what it has opened only when it is asked.
         self._epoch = {
             name: changes for name, store in context.stores.items() if (changes := store.changes())
         }

@@ -16,6 +16,7 @@ from stateflow.clock import Clock
 from stateflow.codec.base import Codec
 from stateflow.codec.offset_stamped import log_id
 from stateflow.log.base import Writer
+from stateflow.native.folds import Folding
 from stateflow.operators.steps.marks import mark_headers
 from stateflow.record import Headers, TopicPartition
 from stateflow.runtime.event_time.out_of_bounds import Kind, OutOfBoundsRecords
@@ -26,6 +27,7 @@ from stateflow.runtime.task.undo import UndoScope
 from stateflow.runtime.task.wiring import TaskWiring
 from stateflow.store.decoded import DecodedStore
 from stateflow.store.dirty import DirtyStore
+from stateflow.store.folded import folded_in_place_of
 from stateflow.store.tallied import counted_in_place_of
 
 _DEFAULT_PARTITIONER = -1
@@ -120,10 +122,16 @@ class TaskContext:
         """The stage's own store; KeyError is a bug in the graph."""
         return self.stores[name]
 
-    def decoded_store(self, name: str, codec: Codec[Any], *, is_counted: bool = False) -> DecodedStore:
+    def decoded_store(
+        self, name: str, codec: Codec[Any], *, is_counted: bool = False, folding: Folding | None = None
+    ) -> DecodedStore:
         """The stage's own store, from now on one that keeps values decoded until the commit."""
-        in_place_of = counted_in_place_of if is_counted else DecodedStore.in_place_of
-        self.stores[name] = decoded = in_place_of(self.stores[name], codec)
+        if folding is not None and not is_counted:
+            decoded = folded_in_place_of(self.stores[name], codec, folding)
+        else:
+            in_place_of = counted_in_place_of if is_counted else DecodedStore.in_place_of
+            decoded = in_place_of(self.stores[name], codec)
+        self.stores[name] = decoded
         return decoded
 
     def global_entries(self, topic: str, bytes_max: int) -> TopicEntries:

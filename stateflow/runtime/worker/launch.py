@@ -107,7 +107,12 @@ def run_worker(
     With ``is_reachable``, which says whether any broker answers, a process that is told to stop while none does is
     ended at once (``outage_exit``): for processes that do nothing else.
     """
+    from stateflow.native.loading import (
+        native_state,  # takes as long as much else of us, and is needed when it runs
+    )
+
     allow_descriptors()  # before it makes clients and opens databases
+    _LOG.info("The work is done by %s.", native_state())
     with ExitStack() as stack:
         code = Interrupted.exit_code if until_drained else 0
         leaving = None if is_reachable is None else OutageExit(is_reachable, code)

@@ -1,0 +1,126 @@
+"""Numbers folded in the core: written as MessagePack and Kafka write them, refused where Python must do it."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Any
+
+import pytest
+
+import stateflow as sf
+from stateflow.native.folds import Folding, Folds, Format
+from stateflow.native.loading import core
+
+pytestmark = pytest.mark.skipif(core() is None, reason="the native core is not in use")
+
+EDGES = sorted({sign * (1 << bits) + more for bits in range(62) for sign in (1, -1) for more in (-1, 0, 1)})
+FLOATS = [0.0, -0.0, 0.1, -1.5e-300, 2.0**61, 5e-324, 3.0]
+
+
+def folds(operation: Any, kept_as: Format = "msgpack", *, windows: bool = False, **options: Any) -> Folds:
+    """Nothing folded so far."""
+    used = core()
+    assert used is not None
+    return Folds(used, Folding(operation, **options), kept_as, of_windows=windows)
+
+
+def nothing(keys: list[bytes]) -> list[bytes | None]:
+    """An empty disk."""
+    return [None] * len(keys)
+
+
+@pytest.mark.parametrize("kept_as", ["long", "msgpack"])
+def test_integers_are_written_and_read_as_the_codecs_do(kept_as: Format) -> None:
+    codec = sf.Integer if kept_as == "long" else sf.MsgPackOf(int)
+    keys = [b"%d" % number for number in EDGES]
+    written = folds("sum", kept_as)
+    assert written.add(keys, EDGES, nothing) == (len(keys), sum(map(len, keys)))
+    assert dict(zip(*written.columns(), strict=True)) == {
+        key: codec.encode(number) for key, number in zip(keys, EDGES, strict=True)
+    }
+    disk = {key: codec.encode(number) for key, number in zip(keys, EDGES, strict=True)}
+    read = folds("sum", kept_as)
+    assert read.numbers(keys, lambda asked: [disk[key] for key in asked]) == EDGES
+
+
+def test_floats_are_written_and_read_as_the_codec_does() -> None:
+    keys = [b"%d" % number for number in range(len(FLOATS))]
+    written = folds("most", integers=False, floats=True)
+    written.add(keys, FLOATS, nothing)
+    columns = written.columns()
+    assert columns == (keys, [sf.MsgPack.encode(number) for number in FLOATS])
+    read = folds("most", integers=False, floats=True)
+    found = read.numbers(keys, lambda _asked: columns[1])
+    assert found is not None
+    assert [math.copysign(1, number) for number in found if number is not None] == [
+        math.copysign(1, n) for n in FLOATS
+    ]
+    assert found == FLOATS
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"\xc0", b"\xc3", b"\xa1a", b"\x01\x01", b"\xcc", b"\xcf" + b"\xff" * 8, b"\xcb\x00", b"\x90"],
+)
+def test_what_is_no_number_on_disk_is_refused(data: bytes) -> None:
+    one = folds("sum", floats=True)
+    assert one.add([b"a", b"b"], [1, 1], lambda _keys: [None, data]) is None
+    assert len(one) == 0
+    assert one.add([b"a"], [2], nothing) == (1, 1), "the other key goes on"
+    assert one.columns() == ([b"a"], [b"\x02"])
+
+
+@pytest.mark.parametrize(
+    "value", [None, "1", 1 << 62, -(1 << 62) - 9, 1 << 64, float("nan"), 1e300, [1], object()]
+)
+def test_a_batch_that_is_refused_changes_nothing(value: Any) -> None:
+    one = folds("sum", floats=True)
+    one.add([b"a", b"b"], [1, 2], nothing)
+    before = one.columns()
+    assert one.add([b"a", b"c", b"a", b"b"], [5, 6, value, 7], nothing) is None
+    assert (one.columns(), len(one)) == (before, 2)
+
+
+def test_windows_are_told_once_and_by_their_time() -> None:
+    one = folds("count", "long", windows=True)
+    one.known_from(0)
+    draw, wanted = random.Random(1), set[bytes]()
+    for _ in range(5):
+        keys = [
+            b"%d" % draw.randrange(9) + draw.randrange(5).to_bytes(8, "big") + bytes(4) for _ in range(30)
+        ]
+        fresh = {key[-12:-4] + key for key in keys} - wanted
+        assert one.add(keys, None, lambda _keys: pytest.fail("nothing can be there")) is not None
+        assert one.take_opened() == sorted(fresh)
+        assert one.take_opened() == []
+        wanted |= fresh
+        one.columns()
+        one.committed(1 << 20)
+
+
+def test_what_is_remembered_keeps_to_its_room_and_is_looked_for_again() -> None:
+    for room_bytes in (0, 16 << 10, 1 << 20):
+        one, disk = folds("sum", windows=True), dict[bytes, bytes | None]()
+        one.known_from(0)
+        totals, draw = dict[bytes, int](), random.Random(room_bytes)
+
+        def stored(keys: list[bytes], disk: dict[bytes, bytes | None] = disk) -> list[bytes | None]:
+            assert keys == sorted(set(keys)), "sorted keys are fastest"
+            return [disk.get(key) for key in keys]
+
+        for epoch in range(40):
+            keys = [
+                b"%04d" % draw.randrange(500)
+                + max(0, epoch - draw.randrange(3)).to_bytes(8, "big")
+                + bytes(4)
+                for _ in range(300)
+            ]
+            one.add(keys, [1] * len(keys), stored)
+            one.take_opened()
+            for key in keys:
+                totals[key] = totals.get(key, 0) + 1
+            disk |= dict(zip(*one.columns(), strict=True))
+            one.committed(room_bytes)
+            assert one.size_bytes <= room_bytes
+        assert disk == {key: sf.MsgPack.encode(total) for key, total in totals.items()}
