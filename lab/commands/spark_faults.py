@@ -22,7 +22,7 @@ from stateflow.lab.spark_faults.study import (
 )
 from stateflow.lab.spark_faults.yarn_study import study_yarn
 
-_QUICK = {"kills": 18, "size": 8_000, "seconds_max": 420.0, "stuck_seconds": 180.0}
+_QUICK = {"kills": 18, "kills_per_run": 3, "size": 8_000, "seconds_max": 420.0, "stuck_seconds": 180.0}
 
 _YARN = {"kills": 3, "size": 8_000, "stuck_seconds": 300.0}
 
@@ -32,7 +32,13 @@ _YARN = {"kills": 3, "size": 8_000, "stuck_seconds": 300.0}
 @click.option("--brokers", help="A broker to use; else one is started that wants TLS and passwords.")
 @click.option("--kills", type=click.IntRange(min=1), help="Processes to kill in all; 200 by default.")
 @click.option("--size", type=click.IntRange(min=1_000), help="Keys of each job's state.")
-@click.option("--seed", type=int, default=1, show_default=True, help="Of the moments and the targets.")
+@click.option(
+    "--seed",
+    type=int,
+    default=1,
+    show_default=True,
+    help="Of the moments and the targets; the next run has the next.",
+)
 @click.option("--yarn", is_flag=True, help="On YARN: an application in cluster mode; 3 kills by default.")
 @click.option("--job", type=click.Choice(list(CASES)), multiple=True, help="Only this one; may be repeated.")
 @json_option
