@@ -33,7 +33,12 @@ _PEERS = {KafkaStreams.name: KafkaStreams, Quix.name: Quix}
 
 @click.command()
 @click.argument("work", type=click.Choice([*WORKS, _IDLE, _LATENCY, _SPARK]))
-@click.option("--vs", default="", metavar="PEER[,PEER]", help="Who else does it: kafka-streams, quix.")
+@click.option(
+    "--vs",
+    default="",
+    metavar="PEER[,PEER]",
+    help="Who else does it: kafka-streams, quix; for spark spark-groupby.",
+)
 @click.option(
     "--before",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
@@ -96,7 +101,8 @@ def command(
     the newest value per key, exactly-once. A ratio above 1 says that this project's median is the smaller one.
 
     `spark` is the Spark jobs (move, recover, snapshot) beside plain PySpark and Spark's own repartition of its state;
-    it begins with the number of --partitions, 1 if that is not given.
+    it begins with the number of --partitions, 1 if that is not given. With `--vs spark-groupby` it is a keyed count by
+    long-running workers on Spark beside Spark's own groupBy with RocksDB state, and the latency of such a worker.
 
     Every side is one process. A fifth of the records is processed before the clock starts; it stops when all are
     committed. A ratio above 1 says that this project is faster, or cheaper in CPU. Ends with exit code 1 when
@@ -121,6 +127,8 @@ def command(
         _measure_latency(size, shared, vs, brokers, rounds, as_json=as_json)
         return 0
     if work == _SPARK:
+        if vs:
+            return _spark_groupby(vs, brokers, records, keys, rounds, options, as_json=as_json)
         return _spark(brokers, records, keys, rounds, options, as_json=as_json)
     name = cast(WorkName, work)
     peers = _peers(name, vs)
@@ -239,6 +247,34 @@ def _spark(
         open_test_broker(brokers) as broker,
     ):
         body = measure_spark(broker.bootstrap, load, Path(folder), _tell)
+    if as_json:
+        emit_json(body)
+    else:
+        emit_pairs([(name, str(value)) for name, value in body.items()])
+    return 0 if body["same_result"] else _DIFFERENT
+
+
+def _spark_groupby(
+    vs: str,
+    brokers: str | None,
+    records: int,
+    keys: int | None,
+    rounds: int,
+    options: dict[str, Any],
+    *,
+    as_json: bool,
+) -> int:
+    from stateflow.lab.spark_bench.groupby import PEER, CountLoad, measure_groupby
+
+    if vs != PEER:
+        raise ConfigError(f"`bench spark` has no program for {vs}.", action=f"Name {PEER}.")
+    sizes = {name: options[name] for name in ("partitions", "value_bytes")}
+    load = CountLoad(records=records, keys=keys or max(1, records // 10), rounds=rounds, **sizes)
+    with (
+        tempfile.TemporaryDirectory(prefix="stateflow-bench-") as folder,
+        open_test_broker(brokers) as broker,
+    ):
+        body = measure_groupby(broker.bootstrap, load, Path(folder), _tell)
     if as_json:
         emit_json(body)
     else:

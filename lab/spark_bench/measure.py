@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stateflow.catalog.names import changelog_topic
+from stateflow.changelog.commit_record import COMMIT_KEY, CommitRecord
+from stateflow.changelog.position import InputPosition
 from stateflow.clock import SystemClock
-from stateflow.lab.applications.written import WrittenApp
+from stateflow.lab.applications.written import STORES, WrittenApp
 from stateflow.lab.bench.result import bytes_digest
 from stateflow.lab.spark_bench.own_repartition import OwnRepartition, repartition_own_state
 from stateflow.lab.spark_bench.plain import newest, writing
 from stateflow.lab.spark_bench.tree_cpu import tree_cpu_seconds
-from stateflow.log.base import Cluster, TopicSpec
+from stateflow.log.base import Cluster, TopicSpec, Writer
 from stateflow.log.kafka import connect
 from stateflow.log.stable_ranges import stable_ranges
 from stateflow.query.snapshot import store_snapshot
@@ -156,7 +158,16 @@ def _fill(cluster: Cluster, app: str, load: SparkLoad) -> None:
             values = [rng.randbytes(load.value_bytes // 2).hex().encode() for _ in range(count)]
             writer.begin()
             writer.send_many(topic, keys, values, partitions=routing.partitions_of(keys))
+            _end_commit(writer, app, first // _TRANSACTION_RECORDS, load.partitions_from)
             writer.commit()
+
+
+def _end_commit(writer: Writer, app: str, sequence: int, partitions: int) -> None:
+    """As tasks end their commits: without these records whoever looks for the newest one reads the whole log."""
+    record = CommitRecord(0, sequence, 0, InputPosition()).encode()
+    for store in STORES:
+        for partition in range(partitions):
+            writer.send(changelog_topic(app, store.name), COMMIT_KEY, record, partition=partition)
 
 
 def _ours(

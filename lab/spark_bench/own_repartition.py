@@ -50,7 +50,7 @@ def repartition_own_state(
         "printf('user-%011d', id) AS key", f"repeat(char(97 + id % 26), {value_bytes}) AS value"
     )
     made.write.parquet(source)
-    with _conf(session, {**_CONF, "spark.sql.shuffle.partitions": str(before)}):
+    with rocks_state(session, before):
         stream = session.readStream.schema(made.schema).parquet(source)
         counted = stream.groupBy("key").agg({"value": "max"})
         query = (
@@ -69,7 +69,9 @@ def repartition_own_state(
 
 
 @contextmanager
-def _conf(session: SparkSession, wanted: dict[str, str]) -> Iterator[None]:
+def rocks_state(session: SparkSession, partitions: int) -> Iterator[None]:
+    """Streaming queries that begin in the block keep state in RocksDB, in so many partitions."""
+    wanted = {**_CONF, "spark.sql.shuffle.partitions": str(partitions)}
     before = {name: session.conf.get(name, None) for name in wanted}
     for name, value in wanted.items():
         session.conf.set(name, value)

@@ -43,11 +43,13 @@ class FaultOptions:
 
     kills: int = 200
     """In all, over all jobs in turn."""
-    kills_per_run: int = 3
+    kills_per_run: int = 6
+    """At most: a job may be done before. The more, the fewer starts of Spark there are, which is what takes time."""
     size: int = 20_000
     """Keys of each job's state."""
     seed: int = 1
-    seconds_max: float | None = None
+    """Of the first run; each further one has the next number."""
+    seconds_max: float | None = 2_400.0
     """No further run begins after this."""
     stuck_seconds: float = 300.0
     jobs: tuple[str, ...] = tuple(CASES)
@@ -82,8 +84,14 @@ class JobFaults:
     lost: int = 0
     twice: int = 0
     stuck: int = 0
+    seconds: float = 0.0
     failed: int = 0
     """Runs that ended with an error although nobody had killed their driver: Spark gave up, or they did."""
+
+    @property
+    def is_clean(self) -> bool:
+        """True when nothing is lost, doubled or stuck."""
+        return not (self.lost or self.twice or self.stuck)
 
     def as_dict(self) -> dict[str, object]:
         """As JSON has it."""
@@ -94,7 +102,22 @@ class JobFaults:
             "twice": self.twice,
             "stuck": self.stuck,
             "restarts_after_errors": self.failed,
+            "seconds": round(self.seconds),
         }
+
+    def add(self, run: JobFaults) -> None:
+        """What came of some more runs."""
+        self.kills.update(run.kills)
+        self.runs, self.failed, self.seconds = (
+            self.runs + run.runs,
+            self.failed + run.failed,
+            self.seconds + run.seconds,
+        )
+        self.lost, self.twice, self.stuck = (
+            self.lost + run.lost,
+            self.twice + run.twice,
+            self.stuck + run.stuck,
+        )
 
 
 @dataclass(slots=True)
@@ -104,6 +127,8 @@ class FaultStudy:
     seed: int
     by_job: dict[str, JobFaults] = field(default_factory=dict)
     seconds: float = 0.0
+    failures: list[str] = field(default_factory=list)
+    """The command that repeats each run in which something was lost, doubled or stuck."""
 
     @property
     def kills(self) -> int:
@@ -113,7 +138,7 @@ class FaultStudy:
     @property
     def is_clean(self) -> bool:
         """True when nothing is lost, doubled or stuck."""
-        return not any(job.lost or job.twice or job.stuck for job in self.by_job.values())
+        return all(job.is_clean for job in self.by_job.values())
 
     def summary(self) -> dict[str, object]:
         """As JSON has it."""
@@ -125,6 +150,7 @@ class FaultStudy:
             "twice": sum(job.twice for job in jobs.values()),
             "stuck": sum(job.stuck for job in jobs.values()),
             "seed": self.seed,
+            "failures": self.failures,
             "seconds": round(self.seconds, 1),
         }
 
@@ -133,25 +159,35 @@ def study_spark_faults(
     address: Address, options: FaultOptions, folder: Path, tell: Callable[[str], None]
 ) -> FaultStudy:
     """Run jobs in turn until so many processes are killed, or the time is over."""
-    rng = random.Random(options.seed)  # noqa: S311 - moments to strike at
     study = FaultStudy(options.seed, {job: JobFaults() for job in options.jobs})
     began, number = time.monotonic(), 0
     with closing(connect(address.brokers)) as cluster, standalone(folder) as spark:
         while study.kills < options.kills:
             if options.seconds_max is not None and time.monotonic() - began > options.seconds_max:
                 break
-            job = options.jobs[number % len(options.jobs)]
+            job, seed = options.jobs[number % len(options.jobs)], options.seed + number
+            rng = random.Random(seed)  # noqa: S311 - moments to strike at
             own = folder / f"run-{number}"
             own.mkdir()
             case = CASES[job](cluster, address.of_jobs, own, options.size)
-            wanted = [
-                rng.choice(TARGETS) for _ in range(min(options.kills_per_run, options.kills - study.kills))
-            ]
-            _Run(case, spark, wanted, rng, options, study.by_job[job]).run()
+            count = min(options.kills_per_run, options.kills - study.kills)
+            found = JobFaults(runs=1)
+            begun = time.monotonic()
+            _Run(case, spark, [rng.choice(TARGETS) for _ in range(count)], rng, options, found).run()
+            found.seconds = time.monotonic() - begun
+            if not found.is_clean:
+                again = f"stateflow study spark-faults --job {job} --kills {count} --size {options.size} --seed {seed}"
+                study.failures.append(again)
+                tell(f"FAILED: {found.as_dict()}; once more: {again}; the driver said: {_last_lines(own)}")
+            study.by_job[job].add(found)
             number += 1
-            tell(f"{job}: {study.by_job[job].as_dict()}, {study.kills} kills in all")
+            tell(f"{job}, seed {seed}: {found.as_dict()}, {study.kills} kills in all")
     study.seconds = time.monotonic() - began
     return study
+
+
+def _last_lines(folder: Path) -> str:
+    return " | ".join((folder / "driver.log").read_text(errors="replace").splitlines()[-5:])
 
 
 class _Run:
@@ -178,7 +214,6 @@ class _Run:
 
     def run(self) -> None:
         """Until it has ended well; then compare."""
-        self._result.runs += 1
         deadline = time.monotonic() + self._options.stuck_seconds
         with (self._case.folder / "driver.log").open("w") as log:
             while True:

@@ -69,6 +69,11 @@ class ChangeRange:
     source: TopicPartition
     offsets: OffsetRange
 
+    @property
+    def columns(self) -> list[tuple[str, str]]:
+        """Name and Spark SQL type of each column."""
+        return ChangeTable(TableSpec(**self.table)).columns
+
     def batches(self, cluster: Cluster) -> Iterator[pa.RecordBatch]:
         """The rows, in the order of the changelog. Raises ``OffsetOutOfRange``, ``DecodeError``."""
         rows = _Rows(TableSpec(**self.table), self.generation, self.source.partition)

@@ -256,7 +256,7 @@ class RowDecoder:
 
     def _add_keys(self, columns: dict[str, list[Any]], store_keys: list[bytes]) -> None:
         keys, parts = self._split(store_keys)
-        columns["key"] = _simple(self._spec.key_codec, self._key.decode_many(keys))
+        columns["key"] = sql_values(self._spec.key_codec, self._key.decode_many(keys))
         names = ["value"] if self._spec.kind == "set" else [name for name, _ in self._spec.parts]
         columns.update(zip(names, parts, strict=True))
 
@@ -272,7 +272,7 @@ class RowDecoder:
 
     def _values(self, values: list[Any]) -> list[Any]:
         # Where other types stand beside the present one, all are JSON text.
-        return _simple({"codec": "json"} if self._spec.is_mixed else self._spec.plain_value_codec, values)
+        return sql_values({"codec": "json"} if self._spec.is_mixed else self._spec.plain_value_codec, values)
 
     def _split(self, keys: list[bytes]) -> tuple[list[bytes], list[list[Any]]]:
         """Routing keys, and the columns beside them."""
@@ -296,7 +296,7 @@ class RowDecoder:
         paths = [list(split_path(rest, len(self._key_parts))) for rest in rests]
         codecs = zip(self._spec.key_part_codecs, self._key_parts, range(len(self._key_parts)), strict=True)
         return [
-            _simple(described, codec.decode_many([path[depth] for path in paths]))
+            sql_values(described, codec.decode_many([path[depth] for path in paths]))
             for described, codec, depth in codecs
         ]
 
@@ -305,7 +305,8 @@ def _instant(expires_ms: int) -> int | None:
     return None if expires_ms == NEVER_MS else expires_ms * 1000
 
 
-def _simple(codec: Mapping[str, Any], values: Sequence[Any]) -> list[Any]:
+def sql_values(codec: Mapping[str, Any], values: Sequence[Any]) -> list[Any]:
+    """Decoded values as the column shows them: what has no simple type is JSON text."""
     if codec["codec"] in _SQL_TYPES:
         return list(values)
     return [

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -24,8 +25,6 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from stateflow.errors import CatalogIncompatible, ConfigError
-from stateflow.query.changes import ChangeRange, ChangeTable
-from stateflow.query.columns import TableSpec
 from stateflow.query.feed import Feed, FeedPlace, Start, checked_start
 from stateflow.spark.connection import Connection
 from stateflow.spark.kept_connection import kept_cluster
@@ -39,18 +38,66 @@ _LOOK_SECONDS = 0.5
 """Between two looks at a feed that had nothing new; Spark asks a hundred times a second."""
 
 
-@dataclass(frozen=True, slots=True)
-class FeedRequest:
-    """Which feed is asked for."""
+class Range(Protocol):
+    """What one task reads; it travels."""
 
-    connection: Connection
-    app: str
-    store: str
-    starting: Start
-    records_max: int | None
+    @property
+    def columns(self) -> list[tuple[str, str]]:
+        """Name and Spark SQL type of each column."""
+        ...
+
+    def batches(self, cluster: Cluster) -> Iterator[pa.RecordBatch]:
+        """The rows."""
+        ...
+
+
+class Plan(Protocol):
+    """What plans micro-batches: ``query.feed.Feed``, ``query.records.TopicFeed``."""
+
+    def first(self, start: Start) -> FeedPlace:
+        """Where a new query begins."""
+        ...
+
+    def latest(self) -> FeedPlace:
+        """Where the feed ends now."""
+        ...
+
+    def next(self, start: FeedPlace, slots_max: int | None, until: FeedPlace | None) -> FeedPlace:
+        """Where to read to from there."""
+        ...
+
+    def ranges(self, start: FeedPlace, end: FeedPlace) -> Sequence[Range]:
+        """What is between two places."""
+        ...
+
+
+class Request(Protocol):
+    """Which feed is asked for, and how its broker is reached."""
+
+    @property
+    def connection(self) -> Connection:
+        """It travels with the tasks, and shows nowhere else."""
+        ...
+
+    @property
+    def limits(self) -> FeedLimits:
+        """Where it begins, and how much a micro-batch takes."""
+        ...
+
+    def plan(self, cluster: Cluster) -> Plan:
+        """What plans it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FeedLimits:
+    """Options of every feed."""
+
+    starting: Start = "earliest"
+    records_max: int | None = None
 
     @classmethod
-    def of(cls, options: Mapping[str, str], connection: Connection) -> FeedRequest:
+    def of(cls, options: Mapping[str, str]) -> FeedLimits:
         """Of a data source's options. Raises ``ConfigError``."""
         text = options.get("records_max")
         if text is not None and not (text.isdecimal() and int(text) > 0):
@@ -58,46 +105,55 @@ class FeedRequest:
                 f"records_max is {text!r}, which is no number of records.", action="give one above 0."
             )
         starting = checked_start(options.get("starting", "earliest"))
-        return cls(
-            connection, options["app"], options["store"], starting, None if text is None else int(text)
-        )
+        return cls(starting, None if text is None else int(text))
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRequest:
+    """The changes of a store are asked for."""
+
+    connection: Connection
+    app: str
+    store: str
+    limits: FeedLimits
+
+    def plan(self, cluster: Cluster) -> Feed:
+        """What plans it."""
+        return Feed(cluster, self.app, self.store)
 
     def columns(self) -> str:
         """The schema. Raises ``CatalogMissing``, ``ConfigError`` for an unknown store."""
-        cluster = self.connection.open()
-        try:
-            return Feed(cluster, self.app, self.store).table().ddl
-        finally:
-            cluster.close()
+        with closing(self.connection.open()) as cluster:
+            return self.plan(cluster).table().ddl
 
 
-class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans micro-batches in one Python process beside the driver; ``read`` runs on executors."""
 
-    def __init__(self, request: FeedRequest) -> None:
+    def __init__(self, request: Request) -> None:
         self._request = request
-        self._opened: tuple[Cluster, Feed] | None = None
+        self._opened: tuple[Cluster, Plan] | None = None
         self._until: FeedPlace | None = None
         self._quiet: tuple[Mapping[str, Any], float] | None = None
         """Where there was nothing new, and when that was."""
-        self._table: ChangeTable | None = None
+        self._columns: list[tuple[str, str]] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """What travels to executors; a connection does not."""
-        return {**self.__dict__, "_opened": None, "_table": None}
+        return {**self.__dict__, "_opened": None, "_columns": None}
 
     # --- planning -------------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Where a query without a checkpoint begins."""
-        return self._feed.first(self._request.starting).to_fields()
+        return self._feed.first(self._request.limits.starting).to_fields()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """``records_max``."""
         return (
             ReadAllAvailable()
-            if self._request.records_max is None
-            else ReadMaxRows(self._request.records_max)
+            if self._request.limits.records_max is None
+            else ReadMaxRows(self._request.limits.records_max)
         )
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
@@ -135,27 +191,25 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._opened[0].close()
             self._opened = None
 
-    def _check_columns(self, wanted: ChangeRange) -> None:
+    def _check_columns(self, wanted: Range) -> None:
         """The columns are those that the query began with."""
-        now = ChangeTable(TableSpec(**wanted.table))
-        self._table = self._table or now
-        if now.columns != self._table.columns:
+        self._columns = self._columns or wanted.columns
+        if wanted.columns != self._columns:
             raise CatalogIncompatible(
-                f"the store {self._request.store!r} has other columns than when the query was started: {now.ddl}.",
+                f"what is read has other columns than when the query was started: {wanted.columns}.",
                 action="start the query again, with the same checkpoint folder if its sink takes the new columns.",
-                store=self._request.store,
             )
 
     @property
-    def _feed(self) -> Feed:
+    def _feed(self) -> Plan:
         if self._opened is None:
             cluster = self._request.connection.open()
-            self._opened = cluster, Feed(cluster, self._request.app, self._request.store)
+            self._opened = cluster, self._request.plan(cluster)
         return self._opened[1]
 
     # --- on executors ---------------------------------------------------------------------------------
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The changes of one range."""
-        changes: ChangeRange = partition.value
-        yield from changes.batches(kept_cluster(self._request.connection))
+        """The rows of one range."""
+        wanted: Range = partition.value
+        yield from wanted.batches(kept_cluster(self._request.connection))

@@ -11,7 +11,8 @@ consistent with itself. The connector of Spark for Kafka is not needed. Options:
 
 Conditions on ``key`` and ``partition`` leave out partitions, if Spark hands conditions on, which ``register`` asks for.
 
-``spark.readStream.format("stateflow").options(…, rows="changes")`` is the change feed (``spark/feed.py``).
+``spark.readStream.format("stateflow").options(…, rows="changes")`` is the change feed (``spark/feed.py``);
+``format("stateflow").options(topic=…)`` has the records of any topic (``spark/topic_records.py``).
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ from stateflow.query.feed import Start
 from stateflow.query.read import TableRequest, where
 from stateflow.query.snapshot import Snapshot
 from stateflow.spark.connection import Connection
-from stateflow.spark.feed import ChangeReader, FeedRequest
+from stateflow.spark.feed import ChangeRequest, FeedLimits, FeedReader
+from stateflow.spark.topic_records import TopicReader, TopicRequest
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,6 +52,7 @@ _SNAPSHOT = "snapshot"
 _OPTIONS = {"app", "store", "brokers", "client_file"}
 _OF_TABLES = {"as_of", "location", "columns"}
 _OF_CHANGES = {"rows", "starting", "records_max"}
+_OF_TOPICS = {"topic", "key", "value", "brokers", "client_file", "starting", "records_max"}
 
 
 def register(session: SparkSession) -> None:
@@ -117,12 +120,16 @@ class StateSource(DataSource):
 
     def schema(self) -> str:
         """The columns that follow from the catalog."""
+        if self._is_topic:
+            return self._topic().table.ddl
         if self._is_feed:
             return self._feed().columns()
         return self._planned()[1].table.ddl
 
     def reader(self, schema: object) -> DataSourceReader:  # noqa: ARG002 - Spark's signature
         """The reader; the table is fixed here."""
+        if self._is_topic:
+            return TopicReader(self._topic())
         if self._is_feed:
             raise ConfigError(
                 "changes are a stream, and were asked for as a table.",
@@ -132,13 +139,15 @@ class StateSource(DataSource):
         return StateReader(*self._planned())
 
     def streamReader(self, schema: object) -> DataSourceStreamReader:  # noqa: N802, ARG002 - Spark's signature
-        """The reader of changes."""
+        """The reader of changes, or of a topic's records."""
+        if self._is_topic:
+            return FeedReader(self._topic())
         if not self._is_feed:
             raise ConfigError(
                 "a stream of this format has other columns than the table, and Spark does not say which are wanted.",
                 action='add .option("rows", "changes") to readStream.',
             )
-        return ChangeReader(self._feed())
+        return FeedReader(self._feed())
 
     @property
     def _named(self) -> dict[str, str]:
@@ -151,9 +160,18 @@ class StateSource(DataSource):
             raise ConfigError(f"there are no rows {rows!r}.", action="say rows=state or rows=changes.")
         return rows == "changes"
 
-    def _feed(self) -> FeedRequest:
+    def _feed(self) -> ChangeRequest:
         options = _checked(self._named, _OPTIONS | _OF_CHANGES)
-        return FeedRequest.of(options, _connection(options))
+        return ChangeRequest(_connection(options), options["app"], options["store"], FeedLimits.of(options))
+
+    @property
+    def _is_topic(self) -> bool:
+        return "topic" in self._named
+
+    def _topic(self) -> TopicRequest:
+        options = self._named
+        _check_known(options, _OF_TOPICS)
+        return TopicRequest.of(options, _connection(options))
 
     def _planned(self) -> tuple[Connection, Snapshot]:
         options = self._named
@@ -178,13 +196,17 @@ class StateSource(DataSource):
             cluster.close()
 
 
-def _checked(options: dict[str, str], known: set[str]) -> dict[str, str]:
+def _check_known(options: Mapping[str, str], known: set[str]) -> None:
     unknown = sorted(set(options) - known)
     if unknown:
         raise ConfigError(
             f"there is no option {unknown[0]!r} of the format {SOURCE_NAME!r} here.",
             action=f"its options are: {', '.join(sorted(known))}.",
         )
+
+
+def _checked(options: dict[str, str], known: set[str]) -> dict[str, str]:
+    _check_known(options, known)
     missing = [name for name in ("app", "store") if not options.get(name)]
     if missing:
         raise ConfigError(

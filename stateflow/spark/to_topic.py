@@ -65,7 +65,7 @@ class TopicWriter:
                 action="create it, for example with `stateflow topics apply APP`.",
                 topic=self.topic,
             )
-        query = str(frame.sparkSession.sparkContext.getLocalProperty(_QUERY_ID) or _NO_QUERY)
+        query = query_of(frame)
         names = [name for name in ("key", "value", "timestamp") if name in frame.columns]
         keyed = frame.select(*names).rdd.map(partial(_record, info.partitions))
         placed = keyed.partitionBy(info.partitions, _as_it_is)
@@ -120,6 +120,11 @@ class MicroBatch:
 
     query: str
     number: int
+
+
+def query_of(frame: DataFrame) -> str:
+    """The id, in its checkpoint, of the query whose micro-batch this is; the same word for every static DataFrame."""
+    return str(frame.sparkSession.sparkContext.getLocalProperty(_QUERY_ID) or _NO_QUERY)
 
 
 def write_batch(

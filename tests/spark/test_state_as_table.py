@@ -37,12 +37,14 @@ from stateflow.spark.connection import Connection
 from stateflow.spark.session import spark_session
 from stateflow.spark.submit import write_copy
 from stateflow.spark.table import StateSource, change_frame, register
+from stateflow.spark.to_jdbc import JdbcWriter
 from stateflow.spark.to_topic import TopicWriter
 from stateflow.testing.broker import TestBroker
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -251,6 +253,78 @@ def test_rows_of_a_stream_become_the_input_of_an_application(
     with pytest.raises(ConfigError, match="value"):
         writer(session.createDataFrame([("a", 1)], "key string, value int"), 0)
     cluster.close()
+
+
+def test_a_stream_ends_in_files_and_in_a_database(
+    broker: TestBroker, session: SparkSession, tmp_path: Path
+) -> None:
+    """The output of an application and the change feed of its state, with a table joined, each row once."""
+    from pyspark.sql.functions import broadcast
+
+    cluster = KafkaCluster(broker.bootstrap)
+    words = Words.create(cluster, f"words-{uuid.uuid4().hex[:8]}")
+    brokers, out, checkpoint = {"brokers": broker.bootstrap}, str(tmp_path / "out"), tmp_path / "query"
+    records = {"topic": f"{words.app}-out", "key": "string", **brokers}
+    database = {"url": f"jdbc:derby:{tmp_path / 'derby'};create=true"}
+    database["createTableColumnTypes"] = "word VARCHAR(64), kind VARCHAR(64)"  # Derby compares no CLOB
+    kinds = session.createDataFrame(
+        [(f"w{n}", f"kind {n % 3}") for n in range(30)], "word string, kind string"
+    )
+
+    def rows_in(table: str) -> list[tuple[object, ...]]:
+        found = session.read.format("jdbc").options(**database, dbtable=table).load()
+        return sorted(tuple(row) for row in found.select("word", "value", "kind").collect())
+
+    def run(writer: DataStreamWriter, place: Path) -> None:
+        writer.option("checkpointLocation", str(place)).trigger(availableNow=True).start().awaitTermination()
+
+    def outputs() -> None:
+        frame = session.readStream.format("stateflow").options(**records, records_max="300").load()
+        run(frame.writeStream.format("parquet").option("path", out), tmp_path / "to-files")
+
+    def totals(app: str = words.app, place: Path = checkpoint) -> None:
+        feed = session.readStream.format("stateflow").options(
+            app=app, store="counts", rows="changes", **brokers
+        )
+        joined = feed.load().withColumnRenamed("key", "word").join(broadcast(kinds), "word")
+        newest = joined.select("word", "value", "kind", "deleted")
+        everything = JdbcWriter(database, "history", name="all")
+        last = JdbcWriter(database, "totals", name="newest", keys=["word"])
+
+        def write(frame: DataFrame, batch: int) -> None:
+            everything(frame, batch)
+            last(frame.groupBy("word", "kind").agg({"value": "max"}).toDF("word", "kind", "value"), batch)
+
+        run(newest.writeStream.foreachBatch(write), place)
+
+    def expected() -> list[tuple[object, ...]]:
+        return sorted((w.decode(), n, f"kind {int(w[1:]) % 3}") for w, n in words.expected.items())
+
+    for seed in (1, 2):
+        words.feed(40, seed=seed)
+        process(words, tmp_path)
+        outputs()
+        totals()
+        assert rows_in("totals") == expected()
+    history = rows_in("history")
+    assert len(set(history)) == len(history) > len(words.expected)
+    for file in [*(checkpoint / "commits").glob("*1"), *(checkpoint / "commits").glob(".1*")]:
+        file.unlink()  # as if the driver had died between the sink and its note of it
+    totals()
+    assert rows_in("history") == history, "the micro-batch that was run again wrote nothing twice"
+    with pytest.raises(StreamingQueryException, match="another checkpoint"):
+        totals(place=tmp_path / "another")
+    with pytest.raises(ConfigError, match="no-such"):
+        JdbcWriter(database, "totals", name="x", keys=["no-such"])(kinds, 0)
+
+    told = [(row.key.encode(), bytes(row.value)) for row in session.read.parquet(out).collect()]
+    assert Counter(told) == Counter(words.sent())
+    now = session.read.format("stateflow").options(**records).load()
+    assert {row.key.encode(): row["count"] for row in now.groupBy("key").count().collect()} == words.expected
+    cluster.close()
+    for wrong in ({"value": "avro"}, {"as_of": "x"}, {"starting": "now"}):
+        with pytest.raises(ConfigError):
+            StateSource(records | wrong).streamReader(None)
 
 
 def test_copies_of_jobs_against_a_broker_with_tls_and_passwords(

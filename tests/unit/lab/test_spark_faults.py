@@ -36,3 +36,6 @@ def test_every_template_is_under_fire_and_any_difference_shows() -> None:
     spoilt = FaultStudy(1, {"pipeline": JobFaults(twice=1)})
     assert not spoilt.is_clean
     assert spoilt.summary()["twice"] == 1
+    spoilt.by_job["pipeline"].add(JobFaults(runs=2, lost=3, seconds=4.0))
+    assert spoilt.summary()["lost"] == 3
+    assert spoilt.by_job["pipeline"].as_dict()["runs"] == 2
