@@ -20,6 +20,7 @@ import msgspec
 from stateflow.compaction.calibration.broker_settings import cleaner_settings
 from stateflow.compaction.calibration.cell import Cell, run_cell
 from stateflow.compaction.calibration.default_costs import default_costs
+from stateflow.compaction.calibration.pace import pass_slowness
 from stateflow.compaction.cluster.admin import ClusterAdmin
 from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.model.simulate import Simulation, SimulationOptions, Work
@@ -36,6 +37,7 @@ VALUE_BYTES = (100, 1000)
 _SMALL_BUFFER_BYTES = 4 << 20
 """Of one thread: what a pass then costs is hardly the filling of its buffer."""
 _WARM_SECONDS = 3.0
+_PARTITIONS_MANY = 32
 _UNCERTAINTY_FACTOR_MIN = 1.15
 _SWEEPS = 20_000
 
@@ -88,6 +90,8 @@ def calibration_cells(seconds: float, value_bytes: tuple[int, int]) -> list[Cell
         cell("records kept", 400, replace(retained, rates=_steady(4000), value_bytes=(low, low))),
         cell("bytes kept", 400, replace(retained, rates=_steady(3000), value_bytes=(high, high))),
         cell("batches rebuilt", 400, _uniform(20_000, 4000, value_bytes)),
+        # A partition each 20 ms gets one record, which makes a batch of it.
+        cell("small batches", 2000, replace(_uniform(1600, 1600, value_bytes), partitions=_PARTITIONS_MANY)),
         cell(BUSY, 60, replace(_uniform(800, 4000, value_bytes), partitions=4)),
     ]
 
@@ -110,7 +114,7 @@ def calibrate(
     vary_buffer: bool = False,
     progress: Callable[[str], None] = lambda _text: None,
 ) -> Calibration:
-    """Fit the costs of a local broker; takes about 90 s and loads one core of it. Other cleaning disturbs it.
+    """Fit the costs of a local broker; takes about 100 s and loads one core of it. Other cleaning disturbs it.
 
     ``value_bytes``, smallest and largest, are those of the records that it is done with. ``vary_buffer`` makes most
     runs with a small dedupe buffer, and restarts the broker's cleaner threads for it: only then is it known which part
@@ -158,7 +162,8 @@ def fit(runs: Sequence[CalibrationRun], cleaner: CleanerSettings) -> Calibration
     fitted = [run for run in runs if run.name != BUSY]
     pace = statistics.median(run.pace_seconds for run in runs)
     measured = [
-        max(1e-9, run.cleaner_seconds - base.looking_cores(cleaner) * run.seconds) * pace / run.pace_seconds
+        max(1e-9, run.cleaner_seconds - base.looking_cores(cleaner) * run.seconds)
+        / pass_slowness(run.pace_seconds / pace)
         for run in fitted
     ]
     rows = [[count / of for count in run.work.counts] for run, of in zip(fitted, measured, strict=True)]
@@ -167,7 +172,7 @@ def fit(runs: Sequence[CalibrationRun], cleaner: CleanerSettings) -> Calibration
         filled = [row[0] * buffer_bytes for row, buffer_bytes in zip(rows, buffers, strict=True)]
         rows = [[*row, fill] for row, fill in zip(rows, filled, strict=True)]
     found = _nonnegative_least_squares(rows, [1.0] * len(rows))
-    per_pass, dirty, dirty_byte, read, rebuild, rebuild_byte, write, *fill = found
+    per_pass, dirty, dirty_byte, read, rebuild, rebuild_byte, write, batch, *fill = found
     if fill:
         fill_per_byte = fill[0]
     else:  # one buffer alone does not tell which part of a pass grows with it
@@ -180,10 +185,12 @@ def fit(runs: Sequence[CalibrationRun], cleaner: CleanerSettings) -> Calibration
         dirty_seconds_per_record=dirty,
         dirty_seconds_per_byte=dirty_byte,
         read_seconds_per_record=read,
+        batch_seconds=batch,
         rebuild_seconds_per_batch=rebuild,
         rebuild_seconds_per_byte=rebuild_byte,
         write_seconds_per_byte=write,
         source="calibrated on this broker",
+        pace_seconds=pace,
     )
     errors = {
         run.name: math.fsum(map(operator.mul, row, found)) - 1 for run, row in zip(fitted, rows, strict=True)

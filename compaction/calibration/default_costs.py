@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from stateflow.compaction.calibration.pace import at_pace, pace_now
 from stateflow.compaction.model.costs import Costs
 
 _CLIENT_ONLY = b"-XX:TieredStopAtLevel=1"
@@ -28,11 +29,18 @@ takes five times as long, the rest of a pass two to four times, a look once in a
 
 
 def default_costs(broker_pid: int | None) -> Costs:
-    """For the broker with this process; a broker elsewhere is taken to have both compilers, as usual."""
+    """For the broker with this process, on a machine as fast as this is now; a broker elsewhere is taken to have both
+    compilers, as usual, and the machine that the defaults were fitted on.
+    """
     if broker_pid is None:
         return Costs()
+    return at_pace(CLIENT_COMPILER if has_client_compiler_only(broker_pid) else Costs(), pace_now())
+
+
+def has_client_compiler_only(broker_pid: int) -> bool:
+    """True when the process's command line says so; False for another user's, or one that has just ended."""
     try:
         arguments = (Path("/proc") / str(broker_pid) / "cmdline").read_bytes().split(b"\0")
     except (FileNotFoundError, PermissionError, ProcessLookupError):
-        return Costs()  # another user's process, or one that has just ended
-    return CLIENT_COMPILER if _CLIENT_ONLY in arguments else Costs()
+        return False
+    return _CLIENT_ONLY in arguments

@@ -44,6 +44,7 @@ CELL = StockCell(
     size_mean_bytes=6e6,
     expected_bytes=9.9e6,
     expected_mean_bytes=6.3e6,
+    expected_in_any_phase_bytes=10.2e6,
     promised_bytes=10e6,
     cleaner_cores=0.012,
     uncalibrated_cores=0.015,
