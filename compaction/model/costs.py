@@ -43,21 +43,21 @@ class Costs:
 
     pass_seconds: float = 0.0037
     """Per pass: choosing the partition, opening segments, swapping files."""
-    fill_seconds_per_byte: float = 0.0174 / 134_217_728
+    fill_seconds_per_byte: float = 4.9e-11
     """Per pass and byte of one thread's dedupe buffer, which is zero-filled first."""
     dirty_seconds_per_record: float = 0.4e-6
     """Per record that is new in a pass: its key hashed into the dedupe buffer, and looked up."""
-    dirty_seconds_per_byte: float = 0.5e-9
+    dirty_seconds_per_byte: float = 0.74e-9
     """Per byte that is new in a pass: read and decompressed, twice."""
-    read_seconds_per_record: float = 0.3e-6
+    read_seconds_per_record: float = 0.36e-6
     """Per record of the cleaned part: read, its key looked up."""
     batch_seconds: float = 1.5e-6
     """Per batch that a pass goes through, new ones twice: its header read, its decompression begun."""
-    rebuild_seconds_per_batch: float = 5e-6
+    rebuild_seconds_per_batch: float = 2.5e-5
     """Per batch that lost some of its records: the rest is encoded and compressed anew."""
-    rebuild_seconds_per_byte: float = 0.5e-9
+    rebuild_seconds_per_byte: float = 0.1e-9
     """Per byte of that rest."""
-    write_seconds_per_byte: float = 0.26e-9
+    write_seconds_per_byte: float = 0.35e-9
     roll_seconds: float = 0.00084
     """Per segment closed in the append path, indexes apart."""
     index_seconds_per_byte: float = 0.00476 / 10_485_760

@@ -23,7 +23,7 @@ def shown_within(
 ) -> Shown:
     """Sizes over all partitions, which are taken to be in step; infinite where no pass ever comes.
 
-    :func:`stateflow.compaction.model.closed_form.predict` names the largest log that any phase brings. ``others_seconds``
+    :func:`stateflow.compaction.model.closed_form.predict` names the largest log of any phase. ``others_seconds``
     is how long passes over other topics keep the cleaner thread from its next look.
     """
     steady = steady_state(workload, policy, cleaner, costs, others_seconds=others_seconds)

@@ -10,7 +10,7 @@ of ``LogCleanerManager`` and ``Cleaner`` in Kafka 4.3.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from stateflow.compaction.model.costs import Costs, Counts
@@ -20,7 +20,7 @@ from stateflow.compaction.model.workload import Workload
 from stateflow.compaction.settings.topic_settings import CleanerSettings, Policy
 
 _INDEX_ENTRY_BYTES = 12  # a time index entry; the offset index has 8, so the time index fills first
-_ROUNDS = 60
+_ROUNDS = 30
 _STEPS_TOLD, _SHRINKING_MAX = 2, 0.95
 _EVEN_BATCH, _GAPS_WORST = 2.0, 3.0
 
@@ -101,6 +101,8 @@ def _deleted(workload: Workload, policy: Policy, period: float) -> _Deleted:
 
 @dataclass(frozen=True, slots=True)
 class Cycle:
+    """What a pass over one partition finds and takes."""
+
     dirty: float
     """New records that a pass finds, on average."""
     pass_cpu: float
@@ -218,7 +220,10 @@ def pass_cpu(
     if live_bytes is None:
         live_bytes = live * workload.live_record_bytes
     passes = math.ceil(min(live, dirty + tombstones) / max(1, cleaner.keys_per_pass)) or 1
-    batches = _batches(workload, live, dirty / passes)
+    written = (
+        live_bytes / workload.live_record_bytes
+    )  # tombstones are small, and a window's come in one batch
+    batches = _batches(workload, min(live, written), dirty / passes)
     counts = Counts(
         passes=passes,
         dirty=dirty + tombstones,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from stateflow.changelog.format import is_reserved
+from stateflow.changelog.format import RESERVED_KEY_PREFIX, is_reserved
 from stateflow.clock import Clock
 from stateflow.compaction.sensing.sketch import KeySketch
 from stateflow.log.base import Cluster, Reader
@@ -101,8 +101,15 @@ def _history_begins(found: Scan, batch: RecordBatch, since_ms: int) -> int:
     return -1
 
 
+def _is_state_alone(keys: Sequence[bytes | None]) -> bool:
+    """True when no record is bookkeeping, told by the largest key where it can be: a log has millions."""
+    if None not in keys and max(keys, default=b"") < RESERVED_KEY_PREFIX:  # type: ignore[type-var, operator]
+        return True
+    return not any(map(is_reserved, keys))
+
+
 def _take(found: Scan, batch: RecordBatch) -> None:
-    if not any(map(is_reserved, batch.keys)):
+    if _is_state_alone(batch.keys):
         found.sketch.add(batch.keys, batch.values, batch.timestamps_ms)
     else:
         found.ours = True

