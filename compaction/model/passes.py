@@ -10,7 +10,8 @@ of ``LogCleanerManager`` and ``Cleaner`` in Kafka 4.3.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from stateflow.compaction.model.costs import Costs, Counts
@@ -20,8 +21,7 @@ from stateflow.compaction.model.workload import Workload
 from stateflow.compaction.settings.topic_settings import CleanerSettings, Policy
 
 _INDEX_ENTRY_BYTES = 12  # a time index entry; the offset index has 8, so the time index fills first
-_ROUNDS = 30
-_STEPS_TOLD, _SHRINKING_MAX = 2, 0.95
+_ROUNDS = 40
 _EVEN_BATCH, _GAPS_WORST = 2.0, 3.0
 
 
@@ -155,12 +155,16 @@ def cycle_of(
     shape: Shape,
     others_seconds: float = 0.0,
 ) -> Cycle:
-    """Solve for the dirty records at a pass: they decide how long it takes, and grow while it runs."""
+    """Solve for the dirty records at a pass: they decide how long it takes, and grow while it runs.
+
+    Where passes that follow at once shrink until the thread sleeps, and are long again after it, none is like the one
+    before: then all of them count.
+    """
+    found: list[Cycle] = []
     per_thread = workload.partitions / min(cleaner.threads, workload.partitions)
     dirty = shape.due
     live_bytes = shape.live * workload.live_record_bytes
     tombstone_bytes = 0.0 if workload.bursts is None else workload.bursts.tombstone_bytes
-    steps: list[float] = []
     for _ in range(_ROUNDS):
         deleted = _deleted(workload, policy, dirty / shape.rate)
         clean_bytes = live_bytes + deleted.kept * tombstone_bytes
@@ -177,23 +181,28 @@ def cycle_of(
             turn=per_thread * wall,  # one thread serves its partitions one after another
         )
         period = looks.period
+        queue_max = (per_thread - 1) * wall * min(1.0, looks.turn / period)
+        found.append(
+            Cycle(dirty, cpu, wall, looks, queue_max, clean_bytes, period, deleted.new * tombstone_bytes)
+        )
         after = shape.rate * period
         if abs(after - dirty) <= 1e-6 * dirty:
-            break
-        steps.append(after - dirty)
-        dirty = after + _still_to_go(steps)
-    queue_max = (per_thread - 1) * wall * min(1.0, looks.turn / period)
-    return Cycle(dirty, cpu, wall, looks, queue_max, clean_bytes, period, deleted.new * tombstone_bytes)
+            return found[-1]
+        dirty = after
+    return _in_turns(found[len(found) // 2 :])
 
 
-def _still_to_go(steps: list[float]) -> float:
-    """Where steps shrink by one factor, what all further ones come to (Aitken); then they begin anew."""
-    if len(steps) < _STEPS_TOLD:
-        return 0.0
-    before, last = steps[-2:]
-    steps.clear()
-    shrinking = last / before
-    return last * shrinking / (1 - shrinking) if 0 < shrinking < _SHRINKING_MAX else 0.0
+def _in_turns(found: Sequence[Cycle]) -> Cycle:
+    """Passes that follow one another again and again: what they take on average, and the log before the largest."""
+    largest = max(found, key=lambda one: one.looks.reach_max + one.pass_wall)
+    return replace(
+        largest,
+        dirty=math.fsum(one.dirty for one in found) / len(found),
+        pass_cpu=math.fsum(one.pass_cpu for one in found) / len(found),
+        pass_wall=max(one.pass_wall for one in found),
+        period=math.fsum(one.period for one in found) / len(found),
+        deleted_bytes=math.fsum(one.deleted_bytes for one in found) / len(found),
+    )
 
 
 def _segments_written(workload: Workload, policy: Policy, live: float, dirty: float) -> int:
