@@ -67,12 +67,13 @@ def measure_command(
 @command.command("calibrate")
 @cluster_options
 @click.option(
-    "--seconds", type=Duration(), default=6.0, show_default=True, help="Length of each of eight runs."
+    "--seconds", type=Duration(), default=6.0, show_default=True, help="Length of each of nine runs."
 )
 @click.option(
     "--vary-buffer",
     is_flag=True,
-    help="Most runs with a small dedupe buffer: tells better what a pass costs, but restarts the cleaner threads.",
+    help="Most runs with a small dedupe buffer, and a backoff that lets them see passes: tells better what a pass costs, "
+    "but restarts the cleaner threads. Needed where the backoff is Kafka's own.",
 )
 @json_option
 def calibrate_command(

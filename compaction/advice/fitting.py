@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from stateflow.compaction.advice.objective import Objective
-from stateflow.compaction.model.closed_form import pass_cpu
 from stateflow.compaction.model.costs import Costs
+from stateflow.compaction.model.passes import pass_cpu
 from stateflow.compaction.sensing.measurement import Measurement
 from stateflow.compaction.settings.topic_settings import CleanerSettings
 

@@ -121,10 +121,14 @@ def _or_by_hand(chosen: Candidate | None, hand: Candidate | None) -> Candidate |
 
 
 def _closest(found: Sequence[Candidate]) -> Candidate:
-    """Where nothing holds the objective: a log that is hardly larger than the smallest one, at the least CPU."""
-    smallest = min(one.stressed.records_max for one in found)
-    nearly = [one for one in found if one.stressed.records_max <= _HARDLY_LARGER * smallest]
-    return min(nearly, key=lambda one: (one.stressed.saturated, one.expected.cores))
+    """Where nothing holds the objective: a log that is hardly larger than the smallest one, at the least CPU.
+
+    Where cleaners do not keep up a size is a lower bound only, so that such a policy is the closest of its kind only.
+    """
+    keeping_up = [one for one in found if not one.stressed.saturated] or found
+    smallest = min(one.stressed.records_max for one in keeping_up)
+    nearly = [one for one in keeping_up if one.stressed.records_max <= _HARDLY_LARGER * smallest]
+    return min(nearly, key=lambda one: one.expected.cores)
 
 
 def _worth_keeping(setting: Setting, current: Candidate, chosen: Candidate) -> bool:

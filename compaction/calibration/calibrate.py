@@ -20,12 +20,13 @@ import msgspec
 from stateflow.compaction.calibration.broker_settings import cleaner_settings
 from stateflow.compaction.calibration.cell import Cell, run_cell
 from stateflow.compaction.calibration.default_costs import default_costs
+from stateflow.compaction.calibration.pace import pass_slowness
 from stateflow.compaction.cluster.admin import ClusterAdmin
 from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.model.simulate import Simulation, SimulationOptions, Work
 from stateflow.compaction.model.streams import RateStep, Stream
 from stateflow.compaction.settings.topic_settings import CleanerSettings, Policy
-from stateflow.errors import StateCorrupt
+from stateflow.errors import ConfigError, StateCorrupt
 from stateflow.log.base import Cluster
 
 PASSES, MIXED = "passes", "mixed"
@@ -36,8 +37,12 @@ VALUE_BYTES = (100, 1000)
 _SMALL_BUFFER_BYTES = 4 << 20
 """Of one thread: what a pass then costs is hardly the filling of its buffer."""
 _WARM_SECONDS = 3.0
+_PARTITIONS_MANY = 32
 _UNCERTAINTY_FACTOR_MIN = 1.15
 _SWEEPS = 20_000
+_LOOKS_MIN = 15
+"""Of a cleaner in a run: fewer tell little of what its passes cost."""
+_OFTEN_MS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +93,8 @@ def calibration_cells(seconds: float, value_bytes: tuple[int, int]) -> list[Cell
         cell("records kept", 400, replace(retained, rates=_steady(4000), value_bytes=(low, low))),
         cell("bytes kept", 400, replace(retained, rates=_steady(3000), value_bytes=(high, high))),
         cell("batches rebuilt", 400, _uniform(20_000, 4000, value_bytes)),
+        # A partition each 20 ms gets one record, which makes a batch of it.
+        cell("small batches", 2000, replace(_uniform(1600, 1600, value_bytes), partitions=_PARTITIONS_MANY)),
         cell(BUSY, 60, replace(_uniform(800, 4000, value_bytes), partitions=4)),
     ]
 
@@ -110,14 +117,22 @@ def calibrate(
     vary_buffer: bool = False,
     progress: Callable[[str], None] = lambda _text: None,
 ) -> Calibration:
-    """Fit the costs of a local broker; takes about 90 s and loads one core of it. Other cleaning disturbs it.
+    """Fit the costs of a local broker; takes about 100 s and loads one core of it. Other cleaning disturbs it.
 
     ``value_bytes``, smallest and largest, are those of the records that it is done with. ``vary_buffer`` makes most
     runs with a small dedupe buffer, and restarts the broker's cleaner threads for it: only then is it known which part
-    of a pass grows with the buffer, and what the rest costs is not lost in it. Raises ``ConfigError`` when the broker's
-    CPU cannot be seen from here.
+    of a pass grows with the buffer, and what the rest costs is not lost in it. Where the broker looks so seldom that
+    the runs would see hardly a pass (as Kafka comes: every 15 s), it looks more often while they last. Raises
+    ``ConfigError`` when the broker's CPU cannot be seen from here, and for such a broker without ``vary_buffer``.
     """
     cleaner = admin.cleaner_settings(next(iter(admin.broker_addresses())))
+    rare = seldom(cleaner, seconds)
+    if rare and not vary_buffer:
+        raise ConfigError(
+            f"The cleaner of this broker looks every {cleaner.backoff_ms / 1000:g} s: runs of {seconds:g} s would see "
+            "hardly a pass.",
+            action="Add --vary-buffer, which sets its backoff and its buffer while the runs last, and puts them back.",
+        )
     runs = []
 
     def run(cell: Cell, now: CleanerSettings) -> None:
@@ -139,26 +154,47 @@ def calibrate(
 
     cells = {cell.name: cell for cell in calibration_cells(seconds, value_bytes)}
     small = replace(cleaner, dedupe_buffer_bytes=_SMALL_BUFFER_BYTES * cleaner.threads)
-    if not vary_buffer or small.dedupe_buffer_bytes > cleaner.dedupe_buffer_bytes / 2:
+    if rare:
+        small = replace(small, backoff_ms=_OFTEN_MS)
+        with cleaner_settings(admin, larger_beside(small, cleaner)):
+            for name in (PASSES, MIXED, BUSY):
+                run(cells[name], larger_beside(small, cleaner))
+    elif not vary_buffer or small.dedupe_buffer_bytes > cleaner.dedupe_buffer_bytes / 2:
         for cell in cells.values():
             run(cell, cleaner)
         return fit(runs, cleaner)
+    else:
+        for name in (PASSES, MIXED, BUSY):
+            run(cells[name], cleaner)
     # What does not depend on the buffer shows best where filling it takes no time.
-    for name in (PASSES, MIXED, BUSY):
-        run(cells[name], cleaner)
     with cleaner_settings(admin, small):
         for name in [name for name in cells if name != BUSY]:
             run(replace(cells[name], name=f"{name}, small buffer"), small)
-    return fit(runs, cleaner)
+    return replace(fit(runs, replace(cleaner, backoff_ms=small.backoff_ms)), cleaner=cleaner)
+
+
+def seldom(cleaner: CleanerSettings, seconds: float) -> bool:
+    """True when runs of so many seconds would see too few passes of this cleaner."""
+    return 1000 * seconds / max(1, cleaner.backoff_ms) < _LOOKS_MIN
+
+
+def larger_beside(small: CleanerSettings, cleaner: CleanerSettings) -> CleanerSettings:
+    """A buffer that is larger than the small one, and fits into a small heap beside the broker's own: threads that
+    start anew have theirs while those before them still have it.
+    """
+    return replace(
+        small, dedupe_buffer_bytes=max(cleaner.dedupe_buffer_bytes // 4, 4 * small.dedupe_buffer_bytes)
+    )
 
 
 def fit(runs: Sequence[CalibrationRun], cleaner: CleanerSettings) -> Calibration:
-    """The costs that explain the runs best, in relative terms."""
+    """The costs that explain the runs best, in relative terms; ``cleaner`` as they ran with it, but for buffers."""
     base = Costs()
     fitted = [run for run in runs if run.name != BUSY]
     pace = statistics.median(run.pace_seconds for run in runs)
     measured = [
-        max(1e-9, run.cleaner_seconds - base.looking_cores(cleaner) * run.seconds) * pace / run.pace_seconds
+        max(1e-9, run.cleaner_seconds - base.looking_cores(cleaner) * run.seconds)
+        / pass_slowness(run.pace_seconds / pace)
         for run in fitted
     ]
     rows = [[count / of for count in run.work.counts] for run, of in zip(fitted, measured, strict=True)]
@@ -167,7 +203,7 @@ def fit(runs: Sequence[CalibrationRun], cleaner: CleanerSettings) -> Calibration
         filled = [row[0] * buffer_bytes for row, buffer_bytes in zip(rows, buffers, strict=True)]
         rows = [[*row, fill] for row, fill in zip(rows, filled, strict=True)]
     found = _nonnegative_least_squares(rows, [1.0] * len(rows))
-    per_pass, dirty, dirty_byte, read, rebuild, rebuild_byte, write, *fill = found
+    per_pass, dirty, dirty_byte, read, rebuild, rebuild_byte, write, batch, *fill = found
     if fill:
         fill_per_byte = fill[0]
     else:  # one buffer alone does not tell which part of a pass grows with it
@@ -180,10 +216,12 @@ def fit(runs: Sequence[CalibrationRun], cleaner: CleanerSettings) -> Calibration
         dirty_seconds_per_record=dirty,
         dirty_seconds_per_byte=dirty_byte,
         read_seconds_per_record=read,
+        batch_seconds=batch,
         rebuild_seconds_per_batch=rebuild,
         rebuild_seconds_per_byte=rebuild_byte,
         write_seconds_per_byte=write,
         source="calibrated on this broker",
+        pace_seconds=pace,
     )
     errors = {
         run.name: math.fsum(map(operator.mul, row, found)) - 1 for run, row in zip(fitted, rows, strict=True)
@@ -197,7 +235,8 @@ def fit(runs: Sequence[CalibrationRun], cleaner: CleanerSettings) -> Calibration
 
 def _sync_seconds(run: CalibrationRun, costs: Costs, cleaner: CleanerSettings) -> float:
     """Wall time per segment written that is not CPU: what a cleaner that is never idle does not use of its time."""
-    per_segment = costs.cpu_seconds(cleaner, run.work.counts) / max(1, run.work.segments_written)
+    ran = replace(cleaner, dedupe_buffer_bytes=round(run.buffer_bytes * cleaner.threads))
+    per_segment = costs.cpu_seconds(ran, run.work.counts) / max(1, run.work.segments_written)
     working = run.cleaner_seconds - costs.looking_cores(cleaner) * run.seconds
     resting = cleaner.threads * run.seconds - working - run.cleaner_wait_seconds
     return max(0.0, per_segment * resting / working)

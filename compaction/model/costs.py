@@ -13,6 +13,7 @@ _WORK = (
     "dirty_seconds_per_record",
     "dirty_seconds_per_byte",
     "read_seconds_per_record",
+    "batch_seconds",
     "rebuild_seconds_per_batch",
     "rebuild_seconds_per_byte",
     "write_seconds_per_byte",
@@ -32,6 +33,8 @@ class Counts(NamedTuple):
     rebuilt: float
     rebuilt_bytes: float
     written_bytes: float
+    batches: float = 0.0
+    """That a pass goes through: new ones twice, to index their keys and to copy what lives of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,19 +43,21 @@ class Costs:
 
     pass_seconds: float = 0.0037
     """Per pass: choosing the partition, opening segments, swapping files."""
-    fill_seconds_per_byte: float = 0.0174 / 134_217_728
+    fill_seconds_per_byte: float = 4.9e-11
     """Per pass and byte of one thread's dedupe buffer, which is zero-filled first."""
     dirty_seconds_per_record: float = 0.4e-6
     """Per record that is new in a pass: its key hashed into the dedupe buffer, and looked up."""
-    dirty_seconds_per_byte: float = 0.5e-9
+    dirty_seconds_per_byte: float = 0.74e-9
     """Per byte that is new in a pass: read and decompressed, twice."""
-    read_seconds_per_record: float = 0.3e-6
+    read_seconds_per_record: float = 0.36e-6
     """Per record of the cleaned part: read, its key looked up."""
-    rebuild_seconds_per_batch: float = 5e-6
+    batch_seconds: float = 1.5e-6
+    """Per batch that a pass goes through, new ones twice: its header read, its decompression begun."""
+    rebuild_seconds_per_batch: float = 2.5e-5
     """Per batch that lost some of its records: the rest is encoded and compressed anew."""
-    rebuild_seconds_per_byte: float = 0.5e-9
+    rebuild_seconds_per_byte: float = 0.1e-9
     """Per byte of that rest."""
-    write_seconds_per_byte: float = 0.26e-9
+    write_seconds_per_byte: float = 0.35e-9
     roll_seconds: float = 0.00084
     """Per segment closed in the append path, indexes apart."""
     index_seconds_per_byte: float = 0.00476 / 10_485_760
@@ -62,6 +67,8 @@ class Costs:
     look_seconds: float = 0.00036
     """CPU of one look at all logs by a cleaner thread that finds nothing to do, once per backoff."""
     source: str = "defaults"
+    pace_seconds: float = 0.00037
+    """How fast the machine was that these were fitted on (:mod:`stateflow.compaction.calibration.pace`)."""
     uncertainty_factor: float = 7.0
     """Predicted CPU is right to within this factor either way. The defaults were fitted with the server compiler of
     the JVM; with only the client compiler (small and embedded brokers) the same pass takes three to five times as
@@ -88,6 +95,7 @@ class Costs:
             + self.dirty_seconds_per_record * counts.dirty
             + self.dirty_seconds_per_byte * counts.dirty_bytes
             + self.read_seconds_per_record * counts.kept
+            + self.batch_seconds * counts.batches
             + self.rebuild_seconds_per_batch * counts.rebuilt
             + self.rebuild_seconds_per_byte * counts.rebuilt_bytes
             + self.write_seconds_per_byte * counts.written_bytes
@@ -104,6 +112,7 @@ class Costs:
             ("a new record", f"{1e6 * self.dirty_seconds_per_record:.2f} µs"),
             ("a new megabyte", f"{1e9 * self.dirty_seconds_per_byte:.2f} ms"),
             ("a record kept", f"{1e6 * self.read_seconds_per_record:.2f} µs"),
+            ("a batch gone through", f"{1e6 * self.batch_seconds:.1f} µs"),
             ("a batch rebuilt", f"{1e6 * self.rebuild_seconds_per_batch:.1f} µs"),
             ("a megabyte rebuilt", f"{1e9 * self.rebuild_seconds_per_byte:.2f} ms"),
             ("a megabyte written", f"{1e9 * self.write_seconds_per_byte:.2f} ms"),

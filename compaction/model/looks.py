@@ -71,6 +71,18 @@ class Looks:
         """The same, relying on nothing but that a thread looks again after its backoff."""
         return max(self.due + self.backoff, self.segment + self.turn)
 
+    def until_next(self, left: float, due: float, others: float = 0.0) -> tuple[float, bool]:
+        """From the start of a pass that left so much to the start of the next, and whether its thread slept meanwhile.
+
+        ``due`` is the age that makes the next one due. Before its next look the thread is busy with other topics for
+        ``others``; as it has cleaned something, it does not sleep before that look.
+        """
+        waiting = due - left - self.turn
+        if waiting <= others:
+            return self.turn + others, False
+        between = self.backoff + others
+        return self.turn + (math.ceil(waiting / between) * between if between > 0 else waiting), True
+
     def _at_once(self, latest: float) -> float:
         """Where a log can fall due during the turn, the next pass follows at once."""
         return latest + self.turn if latest + self.turn >= self.due else 0.0

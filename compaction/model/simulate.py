@@ -47,6 +47,8 @@ class Work:
     """Batches that lost some of their records in a pass, and kept others."""
     rebuilt_bytes: int = 0
     """What was left of them."""
+    batches: int = 0
+    """That passes went through, new ones twice."""
     read_bytes: int = 0
     written_bytes: int = 0
     cleaner_seconds: float = 0.0
@@ -56,7 +58,7 @@ class Work:
     def counts(self) -> Counts:
         """What the costs of passes apply to."""
         new, rebuilt = (self.dirty, self.dirty_bytes), (self.rebuilt, self.rebuilt_bytes)
-        return Counts(self.passes, *new, self.read, *rebuilt, self.written_bytes)
+        return Counts(self.passes, *new, self.read, *rebuilt, self.written_bytes, self.batches)
 
     def add(self, other: Work) -> None:
         """Count another's work, too."""
@@ -173,6 +175,7 @@ class Simulation:
         if not active.records:
             active.first_seconds = updates[-1].seconds
         active.records += rows
+        active.batches += 1
         active.size_bytes += size
         active.unindexed_bytes += size
         if active.unindexed_bytes > self._cleaner.index_interval_bytes:  # at most one entry per batch
@@ -252,6 +255,7 @@ class Simulation:
             dirty=sum(len(segment.records) for segment in segments),
             dirty_bytes=dirty_bytes,
             read=len(log.clean.newest),
+            batches=log.clean.batches + 2 * sum(segment.batches for segment in segments),
             read_bytes=source_bytes + dirty_bytes,
         )
         found.written_bytes, found.rebuilt, found.rebuilt_bytes = count_kept(log.clean, segments)

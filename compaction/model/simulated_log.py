@@ -24,6 +24,7 @@ class Segment:
     """Records in the order in which they were appended: key, bytes, whether it is a tombstone, its batch."""
 
     records: list[tuple[bytes, int, bool, Batch]] = field(default_factory=list)
+    batches: int = 0
     size_bytes: int = 0
     index_entries: int = 0
     unindexed_bytes: int = 0
@@ -39,6 +40,7 @@ class CleanPart:
     size_bytes: int = 0
     records_bytes: int = 0
     """Without what batches add."""
+    batches: int = 0
     tombstones: deque[tuple[float, bytes, Batch]] = field(default_factory=deque)
 
     def put(self, key: bytes, size: int, tombstone: bool, batch: Batch, horizon: float) -> None:
@@ -46,6 +48,7 @@ class CleanPart:
         self._drop(key)
         if batch.records == 0:
             self.size_bytes += BATCH_OVERHEAD_BYTES
+            self.batches += 1
         batch.records += 1
         batch.size_bytes += size
         self.newest[key] = (size, batch)
@@ -69,7 +72,10 @@ class CleanPart:
             batch.records -= 1
             batch.size_bytes -= size
             self.records_bytes -= size
-            self.size_bytes -= size + (BATCH_OVERHEAD_BYTES if batch.records == 0 else 0)
+            self.size_bytes -= size
+            if batch.records == 0:
+                self.size_bytes -= BATCH_OVERHEAD_BYTES
+                self.batches -= 1
 
 
 @dataclass(slots=True)

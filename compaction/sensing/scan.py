@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from stateflow.changelog.format import is_reserved
+from stateflow.changelog.format import RESERVED_KEY_PREFIX, is_reserved
 from stateflow.clock import Clock
 from stateflow.compaction.sensing.sketch import KeySketch
 from stateflow.log.base import Cluster, Reader
 from stateflow.log.reading import read_ranges
 from stateflow.record import OffsetRange, RecordBatch, TopicPartition
+
+_HISTORY_MS_MIN = 60_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,19 +51,25 @@ class Scan:
     ours: bool = False
     """Reserved records of this library were seen."""
     seconds: float = 0.0
+    now_ms: int = 0
+    """When it was read."""
 
     @property
     def updates_per_second(self) -> float | None:
         """Mean over the log's history, of the partitions read; None when it spans no time, or all of it was copied."""
-        seconds = (self.last_ms - self.history_first_ms) / 1000
-        return self.history_offsets / seconds if seconds > 0 else None
+        span_ms = self.last_ms - self.history_first_ms
+        if span_ms <= 0:
+            return None
+        # What was loaded at once would look like any rate: it counts as the work of a minute, or of its time until now.
+        known_ms = min(_HISTORY_MS_MIN, max(0, self.now_ms - self.history_first_ms))
+        return 1000 * self.history_offsets / max(span_ms, known_ms)
 
 
 def scan(
     cluster: Cluster, ranges: Mapping[TopicPartition, OffsetRange], options: ScanOptions, clock: Clock
 ) -> Scan:
     """Read these ranges, partition by partition. Raises ``BrokerUnreachable`` when reading stalls."""
-    found = Scan(KeySketch(options.keys_max))
+    found = Scan(KeySketch(options.keys_max), now_ms=clock.now_ms())
     reader = cluster.reader()
     try:
         for partition, target in ranges.items():
@@ -101,8 +109,15 @@ def _history_begins(found: Scan, batch: RecordBatch, since_ms: int) -> int:
     return -1
 
 
+def _is_state_alone(keys: Sequence[bytes | None]) -> bool:
+    """True when no record is bookkeeping, told by the largest key where it can be: a log has millions."""
+    if None not in keys and max(keys, default=b"") < RESERVED_KEY_PREFIX:  # type: ignore[type-var, operator]
+        return True
+    return not any(map(is_reserved, keys))
+
+
 def _take(found: Scan, batch: RecordBatch) -> None:
-    if not any(map(is_reserved, batch.keys)):
+    if _is_state_alone(batch.keys):
         found.sketch.add(batch.keys, batch.values, batch.timestamps_ms)
     else:
         found.ours = True
@@ -110,8 +125,11 @@ def _take(found: Scan, batch: RecordBatch) -> None:
         keys, values = [batch.keys[i] for i in state], [batch.values[i] for i in state]
         found.sketch.add(keys, values, [batch.timestamps_ms[i] for i in state])
     found.records += len(batch)
-    found.plain_bytes += sum(map(len, filter(None, batch.keys))) + sum(map(len, filter(None, batch.values)))
-    if None in batch.values:
+    found.plain_bytes += sum(map(len, filter(None, batch.keys)))
+    if None not in batch.values:
+        found.plain_bytes += sum(map(len, batch.values))
+    else:
+        found.plain_bytes += sum(map(len, filter(None, batch.values)))
         gone = [len(key or b"") for key, value in zip(batch.keys, batch.values, strict=True) if value is None]
         found.tombstones += len(gone)
         found.tombstone_bytes += sum(gone)

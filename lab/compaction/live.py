@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from stateflow.clock import Clock, SystemClock
 from stateflow.compaction.calibration.broker_settings import cleaner_settings
 from stateflow.compaction.calibration.cell import Cell, broker_process, run_cell, scratch_topic
-from stateflow.compaction.calibration.default_costs import CLIENT_COMPILER, default_costs
+from stateflow.compaction.calibration.default_costs import has_client_compiler_only
 from stateflow.compaction.calibration.pace import pace_seconds
 from stateflow.compaction.calibration.values import Values
 from stateflow.compaction.cluster.admin import ClusterAdmin
@@ -119,7 +119,7 @@ def run_live(
     return LiveRun(
         logs=tuple(_log(cell, watcher.sizes[topic], warm) for topic, cell in zip(topics, cells, strict=True)),
         cleaner=cleaner,
-        client_compiler=default_costs(pid) is CLIENT_COMPILER,
+        client_compiler=has_client_compiler_only(pid),
         seconds=watcher.spent[-1].seconds,
         warm_seconds=warm,
         late_seconds=late,

@@ -25,8 +25,10 @@ class StockCell:
     size_max_bytes: float
     size_mean_bytes: float
     expected_bytes: float
-    """Predicted largest log, over all phases of segments to looks, of which a minute or two show a few."""
+    """Predicted largest log in the time that it was watched, on average over the phases that it may have begun in."""
     expected_mean_bytes: float
+    expected_in_any_phase_bytes: float
+    """Predicted largest log over all phases of segments to looks, of which a minute or two show a few."""
     promised_bytes: float
     """The most that it may be, in any phase of segments to looks."""
     cleaner_cores: float | None
@@ -251,6 +253,9 @@ def _errors(cells: Sequence[StockCell], brokers: Sequence[BrokerFigures]) -> dic
         "size_mean_abs": _mean_abs(map(_size_error, cells)),
         "size_without_bursts_mean_abs": _mean_abs(
             _size_error(cell) for cell in cells if not cell.name.startswith("bursts")
+        ),
+        "size_in_any_phase_mean_abs": _mean_abs(
+            cell.expected_in_any_phase_bytes / cell.size_max_bytes - 1 for cell in cells
         ),
         "mean_size_mean_abs": _mean_abs(
             cell.expected_mean_bytes / cell.size_mean_bytes - 1 for cell in cells

@@ -126,3 +126,16 @@ def test_batches_that_lose_all_of_their_records_are_not_rebuilt(
     load = Workload(1, run.live_end, rate, 522, 522, append_interval_seconds=linger)
     closed = predict(load, policy, often, rebuilding)
     assert 0.5 < closed.cleaner_cores / run.cleaner_cores < 1.6
+
+
+def test_passes_that_are_never_alike_are_all_counted() -> None:
+    """After a sleep of 15 s a pass is long, and the next ones shorter until the thread sleeps: which of them the search
+    for a steady state ended on decided whether 0.7 % of a core was predicted, or all of it.
+    """
+    load = Workload(1, 100_000, 260_000.0, 140.0, 140.0)
+    policy = Policy(segment_ms=123, dirty_ratio=0.324)
+    found = predict(load, policy, CleanerSettings(), Costs())
+    new_records = 260_000 * Costs().dirty_seconds_per_record
+    assert found.cleaner_cores > new_records
+    assert found.cleaner_cores < 1
+    assert found.records_max > 15 * 260_000, "what comes while the thread sleeps"

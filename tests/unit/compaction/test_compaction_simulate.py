@@ -9,7 +9,14 @@ from functools import lru_cache
 
 import pytest
 
-from stateflow.compaction.calibration.calibrate import VALUE_BYTES, CalibrationRun, calibration_cells, fit
+from stateflow.compaction.calibration.calibrate import (
+    VALUE_BYTES,
+    CalibrationRun,
+    calibration_cells,
+    fit,
+    larger_beside,
+    seldom,
+)
 from stateflow.compaction.calibration.cell import Cell
 from stateflow.compaction.model.closed_form import predict
 from stateflow.compaction.model.costs import Costs
@@ -130,6 +137,7 @@ def test_costs_are_recovered_from_runs_made_with_them(vary_buffer: bool) -> None
         dirty_seconds_per_record=2e-6,
         dirty_seconds_per_byte=1e-9,
         read_seconds_per_record=4e-7,
+        batch_seconds=4e-6,
         rebuild_seconds_per_batch=2e-5,
         rebuild_seconds_per_byte=3e-9,
         write_seconds_per_byte=2e-9,
@@ -146,6 +154,7 @@ def test_costs_are_recovered_from_runs_made_with_them(vary_buffer: bool) -> None
         "dirty_seconds_per_record",
         "dirty_seconds_per_byte",
         "read_seconds_per_record",
+        "batch_seconds",
         "rebuild_seconds_per_batch",
         "rebuild_seconds_per_byte",
         "write_seconds_per_byte",
@@ -274,3 +283,14 @@ def test_tombstones_that_stay_for_several_windows_make_the_log_longer() -> None:
     many = predict(workload, replace(policy, delete_retention_ms=60_000), QUICK, Costs())
     assert many.records_max == pytest.approx(few.records_max + 6 * 20_000, rel=0.01)
     assert many.cleaner_cores > few.cleaner_cores
+
+
+def test_a_broker_as_kafka_comes_is_calibrated_with_passes_that_are_seen() -> None:
+    """Runs of six seconds on one that looks every fifteen made every cost zero."""
+    stock = CleanerSettings()
+    assert seldom(stock, 6.0)
+    assert not seldom(replace(stock, backoff_ms=100), 4.0)
+    small = replace(stock, backoff_ms=100, dedupe_buffer_bytes=4 << 20)
+    larger = larger_beside(small, stock)
+    assert larger.backoff_ms == 100
+    assert small.dedupe_buffer_bytes < larger.dedupe_buffer_bytes <= stock.dedupe_buffer_bytes / 4
