@@ -142,7 +142,7 @@ def ensure_environment() -> int:
     installer = _installer()
     if installer is None:
         return _fail("neither pip nor uv was found", "install pip for this Python (Debian: python3-pip)")
-    core = threading.Thread(target=ensure_core, name="native core")  # beside the packages: it needs none of them
+    core = threading.Thread(target=ensure_core)  # it needs none of the packages
     core.start()
     code = _install(installer)
     core.join()
@@ -155,9 +155,8 @@ def ensure_environment() -> int:
 
 def _install(installer: list[str]) -> int:
     """Install what the lock says, then the checkout itself; returns 0, or the installer's exit code."""
-    packages = ["--require-hashes", "-r", str(LOCK)]
-    checkout = ["--no-deps", "--no-build-isolation", *EDITABLE, "-e", str(ROOT)]  # its build backend is in the lock
-    return _call([*installer, *packages]) or _call([*installer, *checkout])
+    checkout = ["--no-deps", "--no-build-isolation", *EDITABLE, "-e", str(ROOT)]  # its backend is in the lock
+    return _call([*installer, "--require-hashes", "-r", str(LOCK)]) or _call([*installer, *checkout])
 
 
 def ensure_core() -> None:
@@ -182,12 +181,8 @@ def _remove_former() -> None:
 
 def _fingerprint() -> str:
     """What the environment depends on: the lock, the project file, the interpreter and the place."""
-    parts = [
-        LOCK.read_bytes(),
-        (ROOT / "pyproject.toml").read_bytes(),
-        sys.version.encode(),
-        str(ROOT).encode(),
-    ]
+    place = f"{sys.version}\0{ROOT}".encode()
+    parts = (LOCK.read_bytes(), (ROOT / "pyproject.toml").read_bytes(), place)
     return hashlib.sha256(b"\0".join(parts)).hexdigest()
 
 
