@@ -35,6 +35,8 @@ from stateflow.spark.submit import Submission, write_copy
 
 TARGETS = ("python-worker", "executor", "driver")
 _LOOK_SECONDS = 0.1
+_STRIKE_SECONDS_MAX = 2.0
+"""After Python processes are at work: small jobs take some seconds from there on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,7 +262,7 @@ class _Run:
             if not self._case.ends_by_itself and not self._left and is_over(self._case):
                 return self._stopped(driver, deadline)
             if self._left and strike_at is None and python_workers():
-                strike_at = time.monotonic() + self._rng.uniform(0.0, 3.0)
+                strike_at = time.monotonic() + self._rng.uniform(0.0, _STRIKE_SECONDS_MAX)
             if self._left and strike_at is not None and time.monotonic() >= strike_at:
                 strike_at = None
                 if self._kill(self._left[0], driver):

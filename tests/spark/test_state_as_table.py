@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import StreamingQueryException
+from pyspark.sql.functions import broadcast
 
 import stateflow as sf
 from stateflow.bootstrap.write import WrittenState
@@ -214,16 +215,23 @@ def test_rows_of_a_stream_become_the_input_of_an_application(
     words = Words.create(cluster, f"words-{uuid.uuid4().hex[:8]}")
     files, checkpoint = tmp_path / "files", tmp_path / "query"
     files.mkdir()
+    kinds = session.createDataFrame([(n, f"n{n}", 10) for n in range(3)], "kind int, name string, price int")
     wanted: Counter[tuple[bytes, bytes]] = Counter()
     writer = TopicWriter(Connection(broker.bootstrap), f"{words.app}-in", f"{words.app}-files")
 
     def add(name: str) -> None:
-        rows = [{"key": f"{name}-{number % 7}", "value": f"line {number}"} for number in range(30)]
+        rows = [{"id": f"{name}-{number % 7}", "kind": number % 3, "amount": number} for number in range(30)]
         (files / f"{name}.json").write_text("\n".join(map(json.dumps, rows)))
-        wanted.update((row["key"].encode(), row["value"].encode()) for row in rows)
+        values = [json.dumps({"name": f"n{n % 3}", "sum": n * 10}, separators=(",", ":")) for n in range(30)]
+        wanted.update(
+            (f"{row['id']}".encode(), value.encode()) for row, value in zip(rows, values, strict=True)
+        )
 
     def run(place: Path) -> None:
-        frame = session.readStream.schema("key string, value string").json(str(files))
+        rows = session.readStream.schema("id string, kind int, amount int").json(str(files))
+        frame = rows.join(broadcast(kinds), "kind").selectExpr(
+            "id AS key", "to_json(named_struct('name', name, 'sum', amount * price)) AS value"
+        )
         query = frame.writeStream.foreachBatch(writer).option("checkpointLocation", str(place))
         query.trigger(availableNow=True).start().awaitTermination()
 
@@ -259,8 +267,6 @@ def test_a_stream_ends_in_files_and_in_a_database(
     broker: TestBroker, session: SparkSession, tmp_path: Path
 ) -> None:
     """The output of an application and the change feed of its state, with a table joined, each row once."""
-    from pyspark.sql.functions import broadcast
-
     cluster = KafkaCluster(broker.bootstrap)
     words = Words.create(cluster, f"words-{uuid.uuid4().hex[:8]}")
     brokers, out, checkpoint = {"brokers": broker.bootstrap}, str(tmp_path / "out"), tmp_path / "query"
