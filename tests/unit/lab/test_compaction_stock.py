@@ -15,6 +15,8 @@ from stateflow.compaction.calibration.default_costs import (
     CLIENT_COMPILER,
     default_costs,
     has_client_compiler_only,
+    heap_bytes,
+    heap_of,
 )
 from stateflow.compaction.calibration.pace import at_pace, pass_slowness
 from stateflow.compaction.model.closed_form import predict
@@ -165,6 +167,13 @@ def test_costs_by_default_follow_the_compiler_of_a_local_broker() -> None:
     assert here.sync_seconds == Costs().sync_seconds
     stock = CleanerSettings()
     assert CLIENT_COMPILER.fixed_seconds(stock) > 3 * Costs().fixed_seconds(stock)
+
+
+def test_the_heap_of_a_local_broker_is_read_from_its_command_line() -> None:
+    assert heap_of([b"java", b"-Xmx1G", b"-Xmx256m", b"kafka.Kafka"]) == 256 << 20
+    assert heap_of([b"java", b"-Xmx1073741824"]) == 1 << 30
+    assert heap_of([b"java", b"-Xms1g"]) is None
+    assert heap_bytes(os.getpid()) is None
 
 
 def test_a_bound_on_cpu_buys_the_smallest_log_and_one_on_disk_is_kept() -> None:
