@@ -33,12 +33,13 @@ takes seven times as long, the rest of a pass up to three times, a look once in 
 
 
 def default_costs(broker_pid: int | None) -> Costs:
-    """For the broker with this process, on a machine as fast as this is now; a broker elsewhere is taken to have both
+    """For the broker with this process, on a machine about as fast as this is; a broker elsewhere is taken to have both
     compilers, as usual, and the machine that the defaults were fitted on.
     """
     if broker_pid is None:
         return Costs()
-    return at_pace(CLIENT_COMPILER if has_client_compiler_only(broker_pid) else Costs(), pace_now())
+    costs = CLIENT_COMPILER if has_client_compiler_only(broker_pid) else Costs()
+    return at_pace(costs, pace_now(costs.pace_seconds))
 
 
 def has_client_compiler_only(broker_pid: int) -> bool:

@@ -18,7 +18,7 @@ from stateflow.compaction.calibration.default_costs import (
     heap_bytes,
     heap_of,
 )
-from stateflow.compaction.calibration.pace import at_pace, pass_slowness
+from stateflow.compaction.calibration.pace import at_pace, octave, pass_slowness
 from stateflow.compaction.model.closed_form import predict
 from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.model.over_time import shown_within
@@ -164,6 +164,7 @@ def test_costs_by_default_follow_the_compiler_of_a_local_broker() -> None:
     assert not has_client_compiler_only(os.getpid())
     slower = pass_slowness(here.pace_seconds / Costs().pace_seconds)
     assert here.pass_seconds == pytest.approx(slower * Costs().pass_seconds)
+    assert [octave(seconds, 0.4) for seconds in (0.3, 0.4, 0.5, 0.7, 1.0)] == [0.4, 0.4, 0.4, 0.8, 0.8]
     assert here.sync_seconds == Costs().sync_seconds
     stock = CleanerSettings()
     assert CLIENT_COMPILER.fixed_seconds(stock) > 3 * Costs().fixed_seconds(stock)
