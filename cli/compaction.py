@@ -72,8 +72,8 @@ def measure_command(
 @click.option(
     "--vary-buffer",
     is_flag=True,
-    help="Most runs with a small dedupe buffer, and a backoff that lets them see passes: tells better what a pass "
-    "costs, but restarts the cleaner threads. Needed where the backoff is Kafka's own.",
+    help="Most runs with a small dedupe buffer, and looks often enough to see passes: tells better what one costs, "
+    "but restarts the cleaner threads. Needed where the backoff is Kafka's own.",
 )
 @json_option
 def calibrate_command(

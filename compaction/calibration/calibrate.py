@@ -19,12 +19,13 @@ import msgspec
 
 from stateflow.compaction.calibration.broker_settings import cleaner_settings
 from stateflow.compaction.calibration.cell import Cell, run_cell
-from stateflow.compaction.calibration.default_costs import default_costs
+from stateflow.compaction.calibration.default_costs import default_costs, heap_bytes
 from stateflow.compaction.calibration.pace import pass_slowness
 from stateflow.compaction.cluster.admin import ClusterAdmin
 from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.model.simulate import Simulation, SimulationOptions, Work
 from stateflow.compaction.model.streams import RateStep, Stream
+from stateflow.compaction.sensing.measure import only_local
 from stateflow.compaction.settings.topic_settings import CleanerSettings, Policy
 from stateflow.errors import ConfigError, StateCorrupt
 from stateflow.log.base import Cluster
@@ -43,6 +44,8 @@ _SWEEPS = 20_000
 _LOOKS_MIN = 15
 """Of a cleaner in a run: fewer tell little of what its passes cost."""
 _OFTEN_MS = 100
+_BUFFERS_IN_HEAP = 4
+"""A heap of two ran out of memory: a buffer has to be one piece of the old generation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +136,8 @@ def calibrate(
             "hardly a pass.",
             action="Add --vary-buffer, which sets its backoff and its buffer while the runs last, and puts them back.",
         )
+    if rare:
+        _check_heap(admin, cleaner)
     runs = []
 
     def run(cell: Cell, now: CleanerSettings) -> None:
@@ -171,6 +176,18 @@ def calibrate(
         for name in [name for name in cells if name != BUSY]:
             run(replace(cells[name], name=f"{name}, small buffer"), small)
     return replace(fit(runs, replace(cleaner, backoff_ms=small.backoff_ms)), cleaner=cleaner)
+
+
+def _check_heap(admin: ClusterAdmin, cleaner: CleanerSettings) -> None:
+    """A buffer that finds no room when it is put back would end the broker."""
+    pid = only_local(admin.broker_addresses())
+    heap = None if pid is None else heap_bytes(pid)
+    if heap is not None and heap < _BUFFERS_IN_HEAP * cleaner.dedupe_buffer_bytes:
+        raise ConfigError(
+            f"A heap of {heap >> 20} MiB hardly has room for a dedupe buffer of "
+            f"{cleaner.dedupe_buffer_bytes >> 20} MiB when that is put back after the runs.",
+            action="Give it a larger heap, or calibrate a broker that was started with log.cleaner.backoff.ms=100.",
+        )
 
 
 def seldom(cleaner: CleanerSettings, seconds: float) -> bool:

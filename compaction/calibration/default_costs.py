@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from stateflow.compaction.calibration.pace import at_pace, pace_now
 from stateflow.compaction.model.costs import Costs
 
+_HEAP, _SHIFTS = re.compile(r"-Xmx(\d+)([kmgKMG]?)"), {"": 0, "k": 10, "m": 20, "g": 30}
 _CLIENT_ONLY = b"-XX:TieredStopAtLevel=1"
 CLIENT_COMPILER = replace(
     Costs(),
@@ -30,18 +33,35 @@ takes seven times as long, the rest of a pass up to three times, a look once in 
 
 
 def default_costs(broker_pid: int | None) -> Costs:
-    """For the broker with this process, on a machine as fast as this is now; a broker elsewhere is taken to have both
+    """For the broker with this process, on a machine about as fast as this is; a broker elsewhere is taken to have both
     compilers, as usual, and the machine that the defaults were fitted on.
     """
     if broker_pid is None:
         return Costs()
-    return at_pace(CLIENT_COMPILER if has_client_compiler_only(broker_pid) else Costs(), pace_now())
+    costs = CLIENT_COMPILER if has_client_compiler_only(broker_pid) else Costs()
+    return at_pace(costs, pace_now(costs.pace_seconds))
 
 
 def has_client_compiler_only(broker_pid: int) -> bool:
     """True when the process's command line says so; False for another user's, or one that has just ended."""
+    return _CLIENT_ONLY in _arguments(broker_pid)
+
+
+def heap_bytes(broker_pid: int) -> int | None:
+    """The largest heap that its command line allows the process; None where it does not say."""
+    return heap_of(_arguments(broker_pid))
+
+
+def heap_of(arguments: Sequence[bytes]) -> int | None:
+    """The same of these arguments of a JVM, of which the last one counts."""
+    found = [
+        match for one in arguments if (match := _HEAP.fullmatch(one.decode(errors="replace"))) is not None
+    ]
+    return int(found[-1][1]) << _SHIFTS[found[-1][2].lower()] if found else None
+
+
+def _arguments(broker_pid: int) -> list[bytes]:
     try:
-        arguments = (Path("/proc") / str(broker_pid) / "cmdline").read_bytes().split(b"\0")
+        return (Path("/proc") / str(broker_pid) / "cmdline").read_bytes().split(b"\0")
     except (FileNotFoundError, PermissionError, ProcessLookupError):
-        return False
-    return _CLIENT_ONLY in arguments
+        return []

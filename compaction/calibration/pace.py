@@ -32,9 +32,18 @@ def at_pace(costs: Costs, now_seconds: float) -> Costs:
     return replace(costs.scaled(slower), pace_seconds=now_seconds)
 
 
-def pace_now() -> float:
-    """The least of a few: what the loop takes when nothing disturbs it. Costs a few milliseconds of CPU."""
-    return min(pace_seconds() for _ in range(_TRIES))
+def pace_now(usual_seconds: float) -> float:
+    """What the loop takes when nothing disturbs it: the least of a few, which cost some milliseconds of CPU.
+
+    In whole octaves of the usual time, so that a plan that is made twice is the same twice.
+    """
+    least = min(pace_seconds() for _ in range(_TRIES))
+    return octave(least, usual_seconds)
+
+
+def octave(seconds: float, usual_seconds: float) -> float:
+    """The usual time, doubled or halved as often as comes nearest."""
+    return usual_seconds * math.pow(2.0, round(math.log2(seconds / usual_seconds)))
 
 
 def pace_seconds() -> float:

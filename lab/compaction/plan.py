@@ -60,7 +60,7 @@ def quick_options() -> StudyOptions:
         trim_factors=(1.3,),
         trims=("image + trim",),
         calibration_seconds=4.0,
-        loop_seconds=36.0,
+        loop_seconds=27.0,
         loops=("watched", "fixed 1000ms-0.33"),
         stock=StockOptions(
             seconds=65.0,

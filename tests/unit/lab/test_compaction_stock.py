@@ -15,8 +15,10 @@ from stateflow.compaction.calibration.default_costs import (
     CLIENT_COMPILER,
     default_costs,
     has_client_compiler_only,
+    heap_bytes,
+    heap_of,
 )
-from stateflow.compaction.calibration.pace import at_pace, pass_slowness
+from stateflow.compaction.calibration.pace import at_pace, octave, pass_slowness
 from stateflow.compaction.model.closed_form import predict
 from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.model.over_time import shown_within
@@ -162,9 +164,17 @@ def test_costs_by_default_follow_the_compiler_of_a_local_broker() -> None:
     assert not has_client_compiler_only(os.getpid())
     slower = pass_slowness(here.pace_seconds / Costs().pace_seconds)
     assert here.pass_seconds == pytest.approx(slower * Costs().pass_seconds)
+    assert [octave(seconds, 0.4) for seconds in (0.3, 0.4, 0.5, 0.7, 1.0)] == [0.4, 0.4, 0.4, 0.8, 0.8]
     assert here.sync_seconds == Costs().sync_seconds
     stock = CleanerSettings()
     assert CLIENT_COMPILER.fixed_seconds(stock) > 3 * Costs().fixed_seconds(stock)
+
+
+def test_the_heap_of_a_local_broker_is_read_from_its_command_line() -> None:
+    assert heap_of([b"java", b"-Xmx1G", b"-Xmx256m", b"kafka.Kafka"]) == 256 << 20
+    assert heap_of([b"java", b"-Xmx1073741824"]) == 1 << 30
+    assert heap_of([b"java", b"-Xms1g"]) is None
+    assert heap_bytes(os.getpid()) is None
 
 
 def test_a_bound_on_cpu_buys_the_smallest_log_and_one_on_disk_is_kept() -> None:
