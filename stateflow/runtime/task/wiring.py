@@ -125,7 +125,7 @@ class Wiring:
         self.routing = routing_of(catalog)
 
     def primary_topic(self, stage: Stage) -> str:
-        """The topic whose partitions are dealt out to workers; the stage's task p follows its partition p."""
+        """The topic whose partitions are assigned to workers; the stage's task p follows its partition p."""
         return self.input_topics(stage)[0]
 
     def primary_topics(self) -> dict[str, Stage]:
