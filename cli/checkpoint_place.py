@@ -122,7 +122,7 @@ def opened_place(
 
 def _no_place() -> ConfigError:
     return ConfigError(
-        "It is not said where images are kept.",
+        "No image location is configured.",
         action="give --images LOCATION, or the setting `images`: a directory, s3://bucket/prefix,"
         " gs://… or hdfs://….",
     )

@@ -145,7 +145,7 @@ def create(
     where = location or application.options.images
     if where is None:
         raise ConfigError(
-            "It is not said where the savepoint is to be kept.",
+            "No savepoint location is configured.",
             action="give --to LOCATION, or the setting `images`: a directory, s3://bucket/prefix, gs://… or hdfs://….",
         )
     if "://" not in where:

@@ -111,7 +111,7 @@ class WorkerOptions:
     standby_lag_acceptable: Count = 10_000
     """A copy at most so many changelog offsets behind counts as caught up: a task may move to it."""
     placement_settle_seconds: Seconds = 1.0
-    """With standby copies: how long workers wait for others to join before the first tasks are dealt out."""
+    """With standby copies: how long workers wait for others to join before the first tasks are assigned."""
     state_cleanup_seconds: Seconds = 600.0
     """With standby copies: how long state stays on a disk where its task is neither run nor copied any more."""
     member: str | None = None

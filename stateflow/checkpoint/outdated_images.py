@@ -1,6 +1,6 @@
 """Images by generation: those of a generation that is not active any more begin nothing, whatever they hold.
 
-A repartition deals the keys anew, so its tasks are others, with other changelogs: until they have images of their own,
+A repartition moves keys, so its tasks are others, with other changelogs: until they have images of their own,
 a restore reads whole changelogs. What savepoints hold is not meant here: these bring back the partitions they knew.
 """
 

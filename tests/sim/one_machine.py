@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from stateflow.runtime.worker.observing import WorkerObserver
 from stateflow.runtime.worker.prepare import prepare
 from stateflow.runtime.worker.worker import Worker
 from stateflow.store.memory import MemoryTaskStores
-from tests.sim.crashing import STORE_CALLS, CrashingCluster, CrashPlan, Watched
+from tests.sim.crashing import STORE_CALLS, Crash, CrashingCluster, CrashPlan, Watched
 
 STEPS_MAX = 500
 SETTINGS = WorkerSettings(
@@ -72,6 +72,24 @@ class OneMachine:
         cluster = CrashingCluster(self.cluster, plan)
         return Worker(cluster, self.wiring, open_stores, self.settings, self.clock, observer)  # type: ignore[arg-type]
 
+    def one_life(self, plan: CrashPlan, turns: int = 0) -> None:
+        """A worker's life: to the end of the input, some turns more, and a clean stop."""
+        worker = self.worker(plan)
+        self.run_to_the_end(worker)
+        for _ in range(turns):
+            worker.step()
+        worker.stop()
+        worker.run()
+
+    def live_through(self, plan: CrashPlan, *, power_cut: bool) -> None:
+        """A life as planned; where that ends in a crash, another goes on from what it left."""
+        try:
+            self.one_life(plan)
+        except Crash:
+            if power_cut:
+                self.power_cut()
+            self.one_life(CrashPlan())
+
     def set(self, **settings: float) -> None:
         """Change how its workers behave."""
         self.settings = replace(self.settings, **settings)  # type: ignore[arg-type]
@@ -84,6 +102,19 @@ class OneMachine:
             if is_drained(self.cluster, self.wiring.catalog) and not worker.starting:
                 return
         raise AssertionError("the worker does not come to an end")
+
+    def longest_gap_seconds(
+        self, worker: Worker, committed: Callable[[], object], is_done: Callable[[], bool], *, loop_ms: int
+    ) -> float:
+        """Turn the loop until it is done; the longest time in which what was committed stayed the same."""
+        longest, before, since = 0.0, committed(), self.clock.monotonic_seconds()
+        while not is_done():
+            worker.step()
+            self.clock.advance(ms=loop_ms)
+            if (now := committed()) != before:
+                longest = max(longest, self.clock.monotonic_seconds() - since)
+                before, since = now, self.clock.monotonic_seconds()
+        return longest
 
     def power_cut(self) -> None:
         """Whatever was not flushed is gone."""

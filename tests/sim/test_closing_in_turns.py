@@ -22,7 +22,7 @@ from stateflow.scale.engine import InProcess
 from stateflow.scale.start import start
 from stateflow.store.dirty import DirtyStore
 from stateflow.testing import TestDriver
-from tests.sim.crashing import Crash, CrashPlan
+from tests.sim.crashing import CrashPlan
 from tests.sim.one_machine import OneMachine
 
 pytestmark = pytest.mark.slow
@@ -105,7 +105,7 @@ def test_between_commits_that_are_due_what_is_full_is_committed(monkeypatch: pyt
     rows = [(b"key-%d" % number, T0) for number in range(count)]
     world.feed_topic("clicks", [*rows, (b"later", T0 + 9 * MINUTE_MS)], partitions=1)
     commits = Commits(monkeypatch)
-    world.settle(CrashPlan(), turns=100)
+    world.one_life(CrashPlan(), turns=100)
     assert len(world.counted()) == count
     assert len(commits.dirty_bytes) >= 8
     assert max(commits.dirty_bytes) <= 50_000 + 20_000
@@ -208,13 +208,9 @@ class BurstWorld(OneMachine):
         super().__init__(app.topology(), "exactly-once", topics, partitions=1)
         self.set(commit_interval_seconds=0)
 
-    def settle(self, plan: CrashPlan, turns: int = 5) -> None:
-        worker = self.worker(plan)
-        self.run_to_the_end(worker)
-        for _ in range(turns):
-            worker.step()
-        worker.stop()
-        worker.run()
+    def one_life(self, plan: CrashPlan, turns: int = 5) -> None:
+        """Windows close a few each turn, also behind the end of the input."""
+        super().one_life(plan, turns)
 
     def counted(self) -> Counter[tuple[bytes | None, bytes | None]]:
         return Counter((record.key, record.value) for record in self.read("counts"))
@@ -224,12 +220,7 @@ def live_through(world: BurstWorld, plan: CrashPlan, *, power_cut: bool) -> None
     """Windows of five keys close at once, with a kill in between."""
     keys = [b"k%d" % (number % 5) for number in range(6)]
     world.feed_topic("clicks", [(key, T0) for key in keys] + [(b"later", T0 + 9 * MINUTE_MS)], 1)
-    try:
-        world.settle(plan)
-    except Crash:
-        if power_cut:
-            world.power_cut()
-        world.settle(CrashPlan())
+    world.live_through(plan, power_cut=power_cut)
 
 
 @pytest.mark.usefixtures("tiny_turns")

@@ -10,8 +10,8 @@ import pytest
 from stateflow.catalog.model import Guarantee
 from stateflow.runtime.worker.worker import Worker
 from stateflow.store.memory import MemoryTaskStores
+from tests.sim.asking_writer import AskingWriter
 from tests.sim.counting import OUTPUT
-from tests.sim.test_commits_together import Meeting
 from tests.sim.test_worker_crashes import WORDS, World, assert_exactly_once
 
 TURN_MS = 10
@@ -37,7 +37,7 @@ class Paced(World):
 
     def writer(self, transactional_id: str | None = None) -> Any:
         made = self.cluster.writer(transactional_id)
-        return made if transactional_id is None else Meeting(made, self._commit)
+        return made if transactional_id is None else AskingWriter(made, self._commit)
 
     def _commit(self) -> None:
         self.commits_total += 1

@@ -7,29 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 from stateflow.errors import TransactionAborted
-from stateflow.log.base import Appended
-from stateflow.log.forwarding import ForwardingWriter
-from stateflow.record import TopicPartition
 from stateflow.runtime.worker.worker import Worker
 from stateflow.store.memory import MemoryTaskStores
+from tests.sim.asking_writer import AskingWriter
 from tests.sim.test_worker_crashes import WORDS, World, assert_exactly_once
 from tests.waiting import wait_until
 
 TIMEOUT_SECONDS = 30.0
 FIRST_STAGE_TASKS = 2
-
-
-class Meeting(ForwardingWriter):
-    """A writer that asks somebody before each of its commits."""
-
-    def __init__(self, inner: Any, before_commit: Callable[[], None]) -> None:
-        super().__init__(inner)
-        self._before_commit = before_commit
-
-    def commit(self, timeout_seconds: float = 60.0) -> dict[TopicPartition, Appended]:
-        """Ask, then commit."""
-        self._before_commit()
-        return super().commit(timeout_seconds)
 
 
 class Threaded(World):
@@ -45,7 +30,7 @@ class Threaded(World):
 
     def writer(self, transactional_id: str | None = None) -> Any:
         made = self.cluster.writer(transactional_id)
-        return made if transactional_id is None else Meeting(made, self._before_commit)
+        return made if transactional_id is None else AskingWriter(made, self._before_commit)
 
     def begin(self) -> Worker:
         def open_stores(wiring: Any, _cancelled: object) -> MemoryTaskStores:

@@ -15,7 +15,7 @@ from stateflow.log.base import TopicSpec
 from stateflow.native.loading import core
 from stateflow.store import tallied
 from stateflow.store.tallied import TalliedStore
-from tests.sim.crashing import Crash, CrashPlan
+from tests.sim.crashing import CrashPlan
 from tests.sim.one_machine import OneMachine
 
 pytestmark = [
@@ -47,20 +47,8 @@ def in_python() -> Iterator[None]:
 def live(guarantee: Guarantee, plan: CrashPlan, *, power_cut: bool) -> OneMachine:
     """One life as planned, and another that ends what it left."""
     world = machine(guarantee)
-    try:
-        one_life(world, plan)
-    except Crash:
-        if power_cut:
-            world.power_cut()
-        one_life(world, CrashPlan())
+    world.live_through(plan, power_cut=power_cut)
     return world
-
-
-def one_life(world: OneMachine, plan: CrashPlan) -> None:
-    worker = world.worker(plan)
-    world.run_to_the_end(worker)
-    worker.stop()
-    worker.run()
 
 
 def changelog(world: OneMachine) -> list[tuple[int, int, int, bytes, bytes | None]]:

@@ -52,7 +52,7 @@ def lose_workers(world: World) -> None:
     world.cluster.end_sessions("chain")
 
 
-PLACES = (
+POINTS = (
     "barrier.before_commit",
     "barrier.after_commit",
     "barrier.after_checkpoint",
@@ -62,7 +62,7 @@ PLACES = (
 COMMITS = ("commit.before_records", "commit.before_end", "commit.after_end", "commit.after_apply")
 
 
-STRIKES = [(point, visit) for point in PLACES for visit in (1, 3, 5)]
+STRIKES = [(point, visit) for point in POINTS for visit in (1, 3, 5)]
 STRIKES += [(point, visit) for point in COMMITS for visit in (3, 12)]
 
 

@@ -18,10 +18,8 @@ from stateflow.errors import BrokerRefused, ProducerFenced, StateflowError, Tran
 from stateflow.lab.faults.simulation.history import generate
 from stateflow.lab.faults.simulation.simulate import run
 from stateflow.lab.quiet import quiet
-from stateflow.log.base import Appended, GroupMetadata
-from stateflow.log.forwarding import ForwardingWriter
+from stateflow.log.base import GroupMetadata
 from stateflow.log.memory import MemoryWriter
-from stateflow.record import TopicPartition
 from stateflow.runtime.opening.claims import ClaimsLog
 from stateflow.runtime.opening.fencing import Fencing
 from stateflow.runtime.opening.opening import OpenedTask, Opener
@@ -30,6 +28,7 @@ from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.task.wiring import TaskWiring
 from stateflow.runtime.worker.worker import Worker
 from stateflow.store.memory import MemoryTaskStores
+from tests.sim.asking_writer import AskingWriter
 from tests.sim.counting import STORE
 from tests.sim.crashing import Crash, CrashPlan
 from tests.sim.test_worker_crashes import (
@@ -55,18 +54,6 @@ class NoMembers:
         """At least once: whether the group learns of it does not matter here."""
 
 
-class Spoiled(ForwardingWriter):
-    """A writer that asks somebody before each of its commits."""
-
-    def __init__(self, inner: Any, before_commit: Callable[[], None]) -> None:
-        super().__init__(inner)
-        self._before_commit = before_commit
-
-    def commit(self, timeout_seconds: float = 60.0) -> dict[TopicPartition, Appended]:
-        self._before_commit()
-        return super().commit(timeout_seconds)
-
-
 class SharingWorld(World):
     """The numbering application; its workers share writers. It is the cluster, too, and knows every writer of it."""
 
@@ -85,7 +72,7 @@ class SharingWorld(World):
             return made
         assert isinstance(made, MemoryWriter)
         self.made.setdefault(transactional_id, []).append(made)
-        return Spoiled(made, lambda: self.before_commit()) if "-writer-" in transactional_id else made
+        return AskingWriter(made, lambda: self.before_commit()) if "-writer-" in transactional_id else made
 
     def begin(self, member: str = "w0") -> Worker:
         def open_stores(wiring: Any, _cancelled: object) -> MemoryTaskStores:
@@ -136,16 +123,6 @@ def opened(world: World, wiring: TaskWiring, writers: SharedWriters | None) -> O
 
     opener = Opener(world.cluster, open_stores, world.settings, world.clock, None, writers)
     return opener.open(wiring, lambda: False)
-
-
-def fed(world: World, words: list[bytes]) -> None:
-    """Send words as the stage before would have."""
-    topic = world.wiring.lead_topic(world.wiring.topology.stage("number"))
-    writer = world.cluster.writer()
-    for word in words:
-        writer.send(topic, word, word, partition=0, timestamp_ms=1)
-    writer.commit()
-    writer.close()
 
 
 def process_all(world: World, task: OpenedTask) -> None:
@@ -280,14 +257,14 @@ def test_an_owner_that_hung_in_its_commit_is_fenced_whatever_either_writes_with(
 ) -> None:
     world = World(guarantee)
     wiring = world.wiring.task(world.wiring.topology.stage("number"), 0)
-    fed(world, FEW)
+    world.feed_second_stage(FEW)
     zombie = opened(world, wiring, shared(world) if modes[0] else None)
     process_all(world, zombie)
     hung: list[OpenedTask] = []
 
     def hang(point: str) -> None:
         if point == "commit.before_end" and not hung:
-            fed(world, [b"be"])
+            world.feed_second_stage([b"be"])
             hung.append(opened(world, wiring, shared(world) if modes[1] else None))
             process_all(world, hung[0])
             assert hung[0].task.commit(NoMembers())

@@ -97,23 +97,15 @@ class SlowService(OneMachine):
         committed = self.cluster.committed("asking", SOURCES, stable=False)
         return sum(position.offset_next for position in committed.values())
 
-    def longest_gap_seconds(self, worker: Worker) -> float:
-        """Run until all input is committed; the longest time in which none was."""
-        longest, committed, since = 0.0, self.committed(), self.clock.monotonic_seconds()
-        while committed < self.records:
-            worker.step()
-            self.clock.advance(ms=LOOP_MS)
-            if (now := self.committed()) != committed:
-                longest = max(longest, self.clock.monotonic_seconds() - since)
-                committed, since = now, self.clock.monotonic_seconds()
-        return longest
+    def all_committed(self) -> bool:
+        return self.committed() >= self.records
 
     def finish(self, worker: Worker) -> None:
         """Turn the loop until all is committed, stop, and compare."""
         for _ in range(20_000):
             worker.step()
             self.clock.advance(ms=LOOP_MS)
-            if self.committed() >= self.records and is_drained(self.cluster, self.wiring.catalog):
+            if self.all_committed() and is_drained(self.cluster, self.wiring.catalog):
                 break
         worker.stop()
         worker.run()
@@ -133,6 +125,11 @@ class SlowService(OneMachine):
         assert self.under_way == 0
 
 
+def longest_gap_seconds(world: SlowService, worker: Worker) -> float:
+    """Run until all input is committed; the longest time in which none was."""
+    return world.longest_gap_seconds(worker, world.committed, world.all_committed, loop_ms=LOOP_MS)
+
+
 @pytest.fixture(autouse=True)
 def _threads_end() -> Iterator[None]:
     yield
@@ -147,7 +144,7 @@ def _threads_end() -> Iterator[None]:
 def test_commits_come_at_their_interval_and_calls_are_made_together(seconds: float) -> None:
     world = SlowService(lambda asked: asked.takes(seconds), records=600)
     worker, begun_seconds = world.begun(), world.clock.monotonic_seconds()
-    assert world.longest_gap_seconds(worker) <= COMMIT_SECONDS + TURN_SECONDS + seconds + 0.05
+    assert longest_gap_seconds(world, worker) <= COMMIT_SECONDS + TURN_SECONDS + seconds + 0.05
     waves = world.records / CONCURRENCY
     assert world.clock.monotonic_seconds() - begun_seconds <= 1.3 * waves * seconds + COMMIT_SECONDS
     assert world.most_under_way == CONCURRENCY
@@ -158,7 +155,7 @@ def test_a_service_that_turns_slow_and_fast_again() -> None:
     world = SlowService(lambda asked: asked.takes(0.5 if 200 < asked.number < 400 else 0.001), records=2_000)
     worker = world.begun()
     slice_seconds = world.settings.slice_records_max / CONCURRENCY * 0.5
-    assert world.longest_gap_seconds(worker) <= COMMIT_SECONDS + TURN_SECONDS + slice_seconds
+    assert longest_gap_seconds(world, worker) <= COMMIT_SECONDS + TURN_SECONDS + slice_seconds
     world.finish(worker)
 
 

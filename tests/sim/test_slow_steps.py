@@ -107,15 +107,7 @@ def slow(plain: Topology, step: Callable[[StageContext], Rekey]) -> Topology:
 
 def longest_gap_seconds(world: SlowWorld, worker: Worker) -> float:
     """Run until all input is committed; the longest time in which none was."""
-    longest = 0.0
-    committed, since = world.committed(), world.clock.monotonic_seconds()
-    while not world.all_read():
-        worker.step()
-        world.clock.advance(ms=LOOP_MS)
-        if (now := world.committed()) != committed:
-            longest = max(longest, world.clock.monotonic_seconds() - since)
-            committed, since = now, world.clock.monotonic_seconds()
-    return longest
+    return world.longest_gap_seconds(worker, world.committed, world.all_read, loop_ms=LOOP_MS)
 
 
 @pytest.mark.parametrize("each_ms", [3, 20, 200])

@@ -13,7 +13,7 @@ from stateflow.log.base import TopicSpec
 from stateflow.operators.steps import timers as timing
 from stateflow.runtime.task.task import Task
 from stateflow.runtime.worker.worker import Worker
-from tests.sim.crashing import Crash, CrashPlan
+from tests.sim.crashing import CrashPlan
 from tests.sim.one_machine import OneMachine
 
 pytestmark = pytest.mark.slow
@@ -85,12 +85,6 @@ class HotWorld(OneMachine):
                 writer.send("clicks", b"hot", value.encode(), partition=partition, timestamp_ms=at_ms)
         writer.commit()
         writer.close()
-
-    def settle(self, plan: CrashPlan) -> None:
-        worker = self.worker(plan)
-        self.run_to_the_end(worker)
-        worker.stop()
-        worker.run()
 
     def out(self) -> list[str]:
         return [record.value.decode() for record in self.read("out")]
@@ -197,9 +191,9 @@ def test_ticks_all_come_before_the_record_however_many() -> None:
     """Timers that set themselves again: 99 of them, of which one at a time is pending."""
     world = HotWorld("source")
     world.click("tick 1000", at_ms=SECOND_MS)
-    world.settle(CrashPlan())
+    world.one_life(CrashPlan())
     world.click("later 1", at_ms=LATER_MS)
-    world.settle(CrashPlan())
+    world.one_life(CrashPlan())
     assert world.out() == ["tick 1000"] * 99 + ["later 1 after 99"]
 
 
@@ -223,7 +217,7 @@ def test_timers_that_set_themselves_again_for_a_time_that_has_passed_do_not_hold
 def test_a_stop_is_heard_between_two_turns() -> None:
     world = HotWorld("source")
     world.click(f"set {TIMERS}", at_ms=SECOND_MS)
-    world.settle(CrashPlan())
+    world.one_life(CrashPlan())
     world.click("later 1", at_ms=LATER_MS)
     worker = world.worker(CrashPlan())
     while not world.out():
@@ -231,7 +225,7 @@ def test_a_stop_is_heard_between_two_turns() -> None:
     worker.stop()
     worker.run()
     assert len(world.out()) < TIMERS / 2
-    world.settle(CrashPlan())
+    world.one_life(CrashPlan())
     assert world.out() == in_order(TIMERS, "later 1")
 
 
@@ -261,14 +255,9 @@ def test_killed_at_every_write_each_fires_once_and_before_the_record(kind: str, 
     def live(plan: CrashPlan, *, power_cut: bool = False) -> list[str]:
         world = HotWorld(kind)
         world.click(f"set {timers}", at_ms=SECOND_MS)
-        world.settle(CrashPlan())
+        world.one_life(CrashPlan())
         world.click("later 1", "later 2", at_ms=LATER_MS)
-        try:
-            world.settle(plan)
-        except Crash:
-            if power_cut:
-                world.power_cut()
-            world.settle(CrashPlan())
+        world.live_through(plan, power_cut=power_cut)
         return world.out()
 
     plan = CrashPlan()

@@ -54,11 +54,11 @@ class TimedWorld(OneMachine):
     def click(self, *keys: str, second: int) -> None:
         self.feed_topic("clicks", [(key.encode(), second * 1000) for key in keys], partitions=1)
 
-    def settle(self, plan: CrashPlan) -> None:
+    def one_life(self, plan: CrashPlan, turns: int = 40) -> None:
         """Run to the end of the input, ten seconds of silence by the clock, and a clean stop."""
         worker = self.worker(plan)
         self.run_to_the_end(worker)
-        for _ in range(40):
+        for _ in range(turns):
             self.clock.advance(ms=500)
             worker.step()
         worker.stop()
@@ -72,12 +72,7 @@ def live(plan: CrashPlan, *, power_cut: bool) -> Counter[str]:
     world = TimedWorld()
     world.click(*KEYS, *KEYS, second=1)
     world.click("last", second=500)
-    try:
-        world.settle(plan)
-    except Crash:
-        if power_cut:
-            world.power_cut()
-        world.settle(CrashPlan())
+    world.live_through(plan, power_cut=power_cut)
     return world.ends()
 
 
@@ -126,10 +121,10 @@ def live_to(strikes: Strikes) -> Counter[str]:
     world.click("last", second=500)
     try:
         with handled(strikes):
-            world.settle(CrashPlan())
+            world.one_life(CrashPlan())
     except Crash:
         world.power_cut()
-        world.settle(CrashPlan())
+        world.one_life(CrashPlan())
     return world.ends()
 
 

@@ -13,7 +13,7 @@ import stateflow as sf
 from stateflow.log.base import TopicSpec
 from stateflow.operators.steps import timers as timing
 from stateflow.testing import TestDriver
-from tests.sim.crashing import Crash, CrashPlan
+from tests.sim.crashing import CrashPlan
 from tests.sim.one_machine import OneMachine
 from tests.sim.test_every_window import KIND, WINDOWS, app_of, newest, rows_of, straight
 
@@ -127,12 +127,7 @@ class TickingWorld(OneMachine):
         """All results of each window after a life with a crash, and another behind it."""
         rows = [(b"k%d" % (number % 3), T0 + 170 * number) for number in range(16)]
         self.feed_topic("clicks", [*rows, (b"later", T0 + 60_000)], 1)
-        try:
-            self._settle(plan)
-        except Crash:
-            if power_cut:
-                self.power_cut()
-            self._settle(CrashPlan())
+        self.live_through(plan, power_cut=power_cut)
         found: dict[Any, list[int]] = defaultdict(list)
         for record in self.read("counts"):
             assert record.key is not None
@@ -140,13 +135,9 @@ class TickingWorld(OneMachine):
             found[self.counts.key.decode(record.key)].append(sf.Integer.decode(record.value))
         return found
 
-    def _settle(self, plan: CrashPlan) -> None:
-        worker = self.worker(plan)
-        self.run_to_the_end(worker)
-        for _ in range(5):
-            worker.step()
-        worker.stop()
-        worker.run()
+    def one_life(self, plan: CrashPlan, turns: int = 5) -> None:
+        """What was held back comes in the turns behind the end of the input."""
+        super().one_life(plan, turns)
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])

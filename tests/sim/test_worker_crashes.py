@@ -15,7 +15,7 @@ from stateflow.catalog.model import Guarantee
 from stateflow.changelog.format import is_reserved
 from stateflow.log.base import TopicSpec
 from tests.sim.counting import OUTPUT, SOURCE, STORE, number_of, topology
-from tests.sim.crashing import Crash, CrashPlan
+from tests.sim.crashing import CrashPlan
 from tests.sim.one_machine import OneMachine
 
 pytestmark = pytest.mark.slow
@@ -28,6 +28,15 @@ class World(OneMachine):
 
     def __init__(self, guarantee: Guarantee) -> None:
         super().__init__(topology(), guarantee, [TopicSpec(SOURCE, 2), TopicSpec(OUTPUT, 3)], partitions=3)
+
+    def feed_second_stage(self, words: list[bytes]) -> None:
+        """Send words as the stage before would have."""
+        topic = self.wiring.primary_topic(self.wiring.topology.stage("number"))
+        writer = self.cluster.writer()
+        for word in words:
+            writer.send(topic, word, word, partition=0, timestamp_ms=1)
+        writer.commit()
+        writer.close()
 
     def feed(self, words: list[bytes]) -> None:
         self.feed_topic(SOURCE, [(word, index) for index, word in enumerate(words)], partitions=2)
@@ -75,18 +84,7 @@ def assert_nothing_lost(world: World) -> None:
 def live_and_die(guarantee: Guarantee, plan: CrashPlan, *, power_cut: bool) -> World:
     world = World(guarantee)
     world.feed(WORDS)
-    try:
-        worker = world.worker(plan)
-        world.run_to_the_end(worker)
-        worker.stop()
-        worker.run()
-    except Crash:
-        if power_cut:
-            world.power_cut()
-        survivor = world.worker(CrashPlan())
-        world.run_to_the_end(survivor)
-        survivor.stop()
-        survivor.run()
+    world.live_through(plan, power_cut=power_cut)
     return world
 
 

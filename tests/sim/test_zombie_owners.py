@@ -52,23 +52,13 @@ def process_all(world: World, task: OpenedTask) -> None:
     with_reader.close()
 
 
-def fed(world: World, words: list[bytes]) -> None:
-    """Send words as the stage before would have."""
-    topic = world.wiring.lead_topic(world.wiring.topology.stage("number"))
-    writer = world.cluster.writer()
-    for word in words:
-        writer.send(topic, word, word, partition=0, timestamp_ms=1)
-    writer.commit()
-    writer.close()
-
-
 @pytest.mark.parametrize("point", HANGS_AT)
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
 def test_an_owner_that_hung_cannot_write_old_state_over_new(guarantee: Guarantee, point: str) -> None:
     world = World(guarantee)
     settings = world.worker(CrashPlan())._settings
     wiring = world.wiring.task(world.wiring.topology.stage("number"), 0)
-    fed(world, WORDS)
+    world.feed_second_stage(WORDS)
     zombie, _ = opened(world, wiring, settings)
     process_all(world, zombie)
     hung, awake = threading.Event(), threading.Event()
@@ -89,7 +79,7 @@ def test_an_owner_that_hung_cannot_write_old_state_over_new(guarantee: Guarantee
         thread = threading.Thread(target=commit, name="zombie")
         thread.start()
         assert hung.wait(WAIT_SECONDS)
-        fed(world, LATER)
+        world.feed_second_stage(LATER)
         successor, disk = opened(world, wiring, settings)
         process_all(world, successor)
         assert successor.task.commit(NoMembers())

@@ -160,7 +160,7 @@ class Refuse(Count):
     """Cannot process anything."""
 
     def process(self, batch: RecordBatch) -> None:
-        raise ProcessingError("this record is no good.", action="mend the code.", step="counts")
+        raise ProcessingError("this record is no good.", action="fix the code.", step="counts")
 
 
 def refusing_topology(app: str) -> Topology:

@@ -38,7 +38,7 @@ def _topic(world: World, what: str) -> str:
     stage = world.topology.stage(world.names.stage)
     if what == "changelog":
         return next(iter(wiring.task(stage, 0).changelogs.values())).topic
-    return world.names.source if what in ("source", "past") else wiring.lead_topic(stage)
+    return world.names.source if what in ("source", "past") else wiring.primary_topic(stage)
 
 
 def _spoil(world: World, topic: str, what: str) -> bool:

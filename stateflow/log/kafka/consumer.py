@@ -55,8 +55,8 @@ class KafkaGroupConsumer:
         self._in_callback = False
         self._raised: BaseException | None = None
         self._kept: list[RecordBatch] = []
-        self._dealt: set[TopicPartition]
-        """What the group has dealt to the client in use."""
+        self._owned: set[TopicPartition]
+        """What the group has assigned to the client in use."""
         self._untold: set[TopicPartition] = set()
         self._closed = False
         self._verify_next = 0.0
@@ -65,15 +65,15 @@ class KafkaGroupConsumer:
         self._settings: Settings = {**settings, "error_cb": self._fetching.broker_event}
         self._stream, self._consumer = self._joined()
         is_static = "group.instance.id" in settings
-        self._unowned = UnownedPartitionMonitor(admin, settings, topics) if is_static else None
+        self._unowned_monitor = UnownedPartitionMonitor(admin, settings, topics) if is_static else None
 
     def _joined(self) -> tuple[Stream | None, Consumer]:
         """A client that becomes a member, and the stream of its records. One that was replaced is not listened to."""
         stream, consumer = made_consumer(self._settings, CONSUME_MAX)
-        dealt = self._dealt = set()
+        owned = self._owned = set()
 
         def assigned(_: Consumer, partitions: list[ClientPartition]) -> None:
-            dealt.update(_places(partitions))
+            owned.update(_places(partitions))
             if consumer is self._consumer:
                 self._assigned(_places(partitions))
             else:
@@ -82,7 +82,7 @@ class KafkaGroupConsumer:
         def released(
             tell: Callable[[Sequence[TopicPartition]], None], partitions: list[ClientPartition]
         ) -> None:
-            dealt.difference_update(_places(partitions))
+            owned.difference_update(_places(partitions))
             if consumer is self._consumer:
                 self._released(_places(partitions), tell)
             else:
@@ -97,13 +97,13 @@ class KafkaGroupConsumer:
         return stream, consumer
 
     def _rejoin(self) -> None:
-        """Become a member by another client. Whatever was dealt to this one is lost: its session is long over."""
+        """Become a member by another client. Whatever was assigned to this one is lost: its session is long over."""
         client_log.warning(
             "The client of group %s does not find back to it: another takes its place.", self._group
         )
-        stuck, dealt = self._consumer, self._dealt
+        stuck, owned = self._consumer, self._owned
         self._let_go_of_stream()
-        lost = sorted(dealt - self._untold)
+        lost = sorted(owned - self._untold)
         self._untold.clear()
         self._tell(self._listener.on_lost, lost)
         if not self._independent:
@@ -111,8 +111,8 @@ class KafkaGroupConsumer:
         self._stream, self._consumer = self._joined()
         self._read_from(self._fetching.positions)
         stuck.incremental_unassign(stuck.assignment())
-        is_static = self._unowned is not None  # such a member keeps its place in the group
-        give_up = partial(leave, stuck, lambda: bool(dealt), self._admin.clock)
+        is_static = self._unowned_monitor is not None  # such a member keeps its place in the group
+        give_up = partial(leave, stuck, lambda: bool(owned), self._admin.clock)
         part(stuck, self._group, before=None if is_static else give_up)
         self._raise_listener_error()
 
@@ -239,11 +239,11 @@ class KafkaGroupConsumer:
         if self._closed:
             return
         self._closed = True
-        if self._unowned is not None:  # it is a static member
-            self._unowned.close()
+        if self._unowned_monitor is not None:  # it is a static member
+            self._unowned_monitor.close()
             hear_out(self._consumer, self._admin.clock)
         else:
-            leave(self._consumer, lambda: bool(self._dealt), self._admin.clock)
+            leave(self._consumer, lambda: bool(self._owned), self._admin.clock)
         self._let_go_of_stream()
         close_in_time(self._consumer, self._group)  # nothing is held any more by now
         self._raise_listener_error()

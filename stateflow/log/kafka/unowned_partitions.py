@@ -1,10 +1,10 @@
-"""Partitions of a group that nobody owns, found and dealt out again.
+"""Partitions of a group that nobody owns, found and assigned again.
 
 Under cooperative rebalance a partition changes hands in two rounds: its owner gives it up in the first, and joins
-again so that the second deals it out. A static member that dies between the two, and is started anew in its session,
+again so that the second assigns it. A static member that dies between the two, and is started anew in its session,
 gets its assignment of the first round back without any rebalance (KIP-345). Nobody asks for the second round then: the
 group is stable, and the partition is nobody's until something else happens. So one of the static members looks now and
-then, and has the group deal again by joining it for a moment as one more member.
+then, and triggers a rebalance by joining the group for a moment as one more member.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class UnownedPartitionMonitor:
                 seen = self._look()
                 # Twice the same, a session apart: no rebalance is on its way, and nobody is about to join.
                 if seen is not None and seen == before:
-                    self._deal_again(seen[1])
+                    self._trigger_rebalance(seen[1])
                     seen = None
             except (StateflowError, KafkaException) as error:
                 _LOG.info("Cannot see who owns the partitions of group %s: %s", self._group, error)
@@ -99,10 +99,10 @@ class UnownedPartitionMonitor:
         group = future.result()
         return list(group.members) if group.state == ConsumerGroupState.STABLE else []
 
-    def _deal_again(self, unowned: frozenset[TopicPartition]) -> None:
-        """Join and leave: each is a rebalance, and the second deals to those who stay."""
+    def _trigger_rebalance(self, unowned: frozenset[TopicPartition]) -> None:
+        """Join and leave: each is a rebalance, and the second assigns to those who stay."""
         names = ", ".join(map(str, sorted(unowned)))
-        _LOG.warning("Nobody in group %s owns %s: the group deals its partitions again.", self._group, names)
+        _LOG.warning("Nobody in group %s owns %s: triggering a rebalance.", self._group, names)
         assigned = threading.Event()
         passer_by = Consumer(self._dynamic, logger=client_log)
         try:

@@ -26,7 +26,7 @@ class Updated:
     """Newest row that contributed to each."""
     store_keys: list[bytes]
     data: list[bytes | None]
-    """Their accumulators, encoded; None for one that has seen nothing but nothing. Empty where nobody encodes yet."""
+    """Their accumulators, encoded; None where only tombstones were seen. Empty where nobody encodes yet."""
     results: list[Any]
     is_new: list[bool]
 

@@ -1,7 +1,7 @@
 """Splitting the graph into stages at its re-key steps.
 
 What is connected without crossing a ``key_by`` runs in one task; so do all steps that read one source
-topic, since a topic's partitions are dealt out once. Each such part becomes a stage, named after the re-key
+topic, since a topic's partitions are assigned once. Each such part becomes a stage, named after the re-key
 step it reads or after its first source topic.
 """
 

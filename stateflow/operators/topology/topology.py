@@ -32,7 +32,7 @@ class Input:
 class Stage:
     """The part of the graph between re-key steps. Its tasks are numbered by partition, and read that of each input.
 
-    The first input's partitions are dealt out to workers, the others follow them. Inputs are all source topics, which
+    The first input's partitions are assigned to workers, the others follow them. Inputs are all source topics, which
     must be co-partitioned, or all re-key steps, which are so by the application's own routing.
     """
 

@@ -60,6 +60,8 @@ from stateflow.store.base import TaskStores
 
 _LOG = logging.getLogger(__name__)
 
+_ABORTED_REPAIRS_MAX = 3
+"""How often in a row the repair of a torn commit may be aborted before the opening fails."""
 _ACCEPT_KEEPING_STATE = (
     "to accept the gap and keep the state, `stateflow reset APP --to-earliest`: it moves the positions whose"
     " records are gone, and no others."
@@ -128,14 +130,15 @@ class Opener:
     def open(self, wiring: TaskWiring, cancelled: Callable[[], bool]) -> OpenedTask:
         """A restored task. Raises ``Interrupted`` soon after ``cancelled`` turns true, with everything released.
 
-        A transaction that sets a torn commit right may be aborted like any other; then the task is opened anew, with
-        a producer epoch of its own again. Raises ``TransactionAborted`` after several in a row.
+        The transaction that repairs a torn commit may be aborted like any other; then the task is opened anew, with
+        a producer epoch of its own again. Raises ``TransactionAborted`` after several in a row: a worker then tries
+        again after a pause (``retries.py``).
         """
-        for attempt in range(1, ATTEMPTS_MAX + 1):
+        for attempt in range(1, _ABORTED_REPAIRS_MAX + 1):
             try:
                 return self._open(wiring, cancelled)
             except TransactionAborted as error:
-                if attempt == ATTEMPTS_MAX or cancelled():
+                if attempt == _ABORTED_REPAIRS_MAX or cancelled():
                     raise
                 _LOG.warning("Task %s is opened again: %s", wiring.id, error.message)
         raise AssertionError("the last attempt returns or raises")

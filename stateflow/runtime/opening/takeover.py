@@ -132,7 +132,7 @@ def repair_torn_commit(
         return False
     for source, offset_next in moved.items():
         _LOG.warning(
-            "Task %s resumes from offset %d of %s, which its state stands for; the group's offset is %s.",
+            "Task %s resumes from offset %d of %s, the offset of its state; the group's offset is %s.",
             wiring.id,
             offset_next,
             source,

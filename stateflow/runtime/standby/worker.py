@@ -51,7 +51,8 @@ class PlacedWorker(Worker):
             cluster, wiring, open_stores, settings, clock, observer, savepoints=savepoints, news=news
         )
         self._primaries = {
-            task.id: TopicPartition(wiring.lead_topic(task.stage), task.partition) for task in wiring.tasks()
+            task.id: TopicPartition(wiring.primary_topic(task.stage), task.partition)
+            for task in wiring.tasks()
         }
 
     def _join(self, cluster: Cluster) -> GroupConsumer:

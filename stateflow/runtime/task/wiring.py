@@ -124,8 +124,8 @@ class Wiring:
         self.generation = catalog.active.generation
         self.routing = routing_of(catalog)
 
-    def lead_topic(self, stage: Stage) -> str:
-        """The topic whose partitions are dealt out to workers; the stage's task p follows its partition p."""
+    def primary_topic(self, stage: Stage) -> str:
+        """The topic whose partitions are assigned to workers; the stage's task p follows its partition p."""
         return self.input_topics(stage)[0]
 
     def primary_topics(self) -> dict[str, Stage]:
@@ -133,7 +133,7 @@ class Wiring:
 
         Two stages never share one: a source that feeds several branches of the graph feeds one stage.
         """
-        return {self.lead_topic(stage): stage for stage in self.topology.stages}
+        return {self.primary_topic(stage): stage for stage in self.topology.stages}
 
     def task(self, stage: Stage, partition: int) -> TaskWiring:
         """The wiring of one task."""

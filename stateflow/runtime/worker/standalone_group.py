@@ -9,7 +9,7 @@ from stateflow.record import TopicPartition
 
 
 class StandaloneGroup:
-    """Commits input offsets for a consumer group whose partitions somebody else deals out: Spark, or a command."""
+    """Commits input offsets for a consumer group whose partitions somebody else assigns: Spark, or a command."""
 
     def __init__(self, cluster: Cluster, group: str) -> None:
         self._cluster = cluster

@@ -1,4 +1,4 @@
-"""The local worker: one group member, its poll loop, and the tasks dealt to it.
+"""The local worker: one group member, its poll loop, and the tasks assigned to it.
 
 The poll thread does four things in turn: serve the group and read, process some of what was read, start tasks that
 are restored, commit what is due. A turn is bounded in time, whatever a record takes (``slices``); everything else that
