@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
-from typing import Any, Generic, Literal, TypeVar
+from types import NoneType, UnionType
+from typing import Any, Generic, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
@@ -18,6 +19,7 @@ T = TypeVar("T")
 Wire = Literal["json", "msgpack"]
 
 _PLAIN_TYPES = frozenset({dict, list, str, int, float, bool, bytes, datetime.datetime})
+_SCALAR_TYPES = frozenset({int, float, str, bool, bytes, NoneType})
 
 
 def _converters(wire: Wire, type_: Any) -> tuple[Any, Any]:
@@ -70,22 +72,32 @@ class PlainCodec(UntypedCodec):
 
 
 class TypedCodec(Codec[T], Generic[T]):
-    """Values of one declared type. Raises ``TypeError`` when msgspec cannot handle the type."""
+    """Values of one declared type. Raises ``TypeError`` when msgspec cannot handle the type.
+
+    A value of another type than one of declared scalars (``int``, ``str | None``) is refused when it is encoded: as
+    state it could not be read back. Of types with parts, only decoding looks at the parts.
+    """
 
     def __init__(self, type_: type[T], wire: Wire) -> None:
         self._type = type_
         self._wire = wire
         encoder, decoder = _converters(wire, type_)
         self._to_bytes, self._from_bytes = encoder.encode, decoder.decode
+        self._scalars = _scalars_of(type_)
 
     def _encode(self, value: T) -> bytes:
-        return self._to_bytes(value)  # type: ignore[no-any-return]
+        data = self._to_bytes(value)
+        known = self._scalars is None or type(value) in self._scalars
+        if not known and self._from_bytes(data) != value:
+            raise TypeError("it would come back as something else")
+        return data  # type: ignore[no-any-return]
 
     def _decode(self, data: bytes) -> T:
         return self._from_bytes(data)  # type: ignore[no-any-return]
 
     def _encode_all(self, values: Sequence[T | None]) -> list[bytes | None]:
-        encode = self._to_bytes
+        quick = self._scalars is None or {*map(type, values)} - {NoneType} <= self._scalars
+        encode = self._to_bytes if quick else self._encode
         return [None if value is None else encode(value) for value in values]
 
     def _decode_all(self, rows: Sequence[bytes | None]) -> list[T | None]:
@@ -103,6 +115,15 @@ class TypedCodec(Codec[T], Generic[T]):
 
     def __repr__(self) -> str:
         return f"{'JsonOf' if self._wire == 'json' else 'MsgPackOf'}({type_name(self._type)})"
+
+
+def _scalars_of(type_: Any) -> frozenset[type] | None:
+    """The types of values that come back as they were, or None if the declared type is more than scalars."""
+    is_union = get_origin(type_) is Union or isinstance(type_, UnionType)
+    members = set(get_args(type_)) if is_union else {type_}
+    if not members <= _SCALAR_TYPES:
+        return None
+    return frozenset(members | {int} if float in members else members)  # a float is read from an integer, too
 
 
 def type_name(type_: Any) -> str:

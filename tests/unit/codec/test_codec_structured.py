@@ -145,3 +145,26 @@ def test_annotations_that_say_too_little_have_no_codec() -> None:
     assert codec_or_none(Any, "json") is None
     assert codec_or_none(None, "json") is None
     assert codec_or_none(Delay, "json") == JsonOf(Delay)
+
+
+@pytest.mark.parametrize("make", [JsonOf, MsgPackOf])
+@pytest.mark.parametrize(
+    ("declared", "good", "bad"),
+    [
+        (int | None, [3, -(2**63)], [1.5, "3", True]),
+        (float, [1.5, 3], ["1.5", False]),
+        (str | None, ["a"], [1, b"a"]),
+        (bool, [True], [1]),
+    ],
+)
+def test_a_scalar_of_another_type_is_refused_before_it_is_written(
+    make: Callable[[Any], Codec[Any]], declared: Any, good: list[Any], bad: list[Any]
+) -> None:
+    """As state it could not be read back."""
+    codec = make(declared)
+    assert codec.decode_many(codec.encode_many([*good, None])) == [*good, None]
+    for value in bad:
+        with pytest.raises(EncodeError, match=type(value).__name__):
+            codec.encode(value)
+        with pytest.raises(EncodeError):
+            codec.encode_many([*good, value])
