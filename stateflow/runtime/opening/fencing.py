@@ -31,7 +31,7 @@ from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.task.rotating_producer import RotatingProducer, second_id
 from stateflow.runtime.task.wiring import TaskWiring
 
-_SETTLE_SECONDS = 10.0
+_AWAIT_STABLE_SECONDS = 10.0
 """How long the end of a changelog is waited for to be decided, where a shared writer may have let go of the task just
 before: its last transaction is over, and markers of it may be on their way."""
 
@@ -179,7 +179,7 @@ class Predecessors:
             if wiring.is_transactional:
                 fencing.fence_second_id(wiring, catalog)
                 if catalog.app.shared_writers:
-                    self._left_open.settle_seconds = _SETTLE_SECONDS
+                    self._left_open.await_stable_seconds = _AWAIT_STABLE_SECONDS
                     self._fence_claims()
             return writer, catalog
         except BaseException:

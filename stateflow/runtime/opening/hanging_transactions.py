@@ -33,7 +33,7 @@ class HangingTransactions:
         self._wiring = wiring
         self._changelogs = frozenset(wiring.changelogs.values())
         self._last: dict[str, LastTransaction | None] = {}
-        self.settle_seconds = 0.0
+        self.await_stable_seconds = 0.0
         """How long markers that may be on their way are waited for: somebody who was not fenced may have sent them."""
         if wiring.is_transactional:
             self._last[wiring.transactional_id] = cluster.transactions.last(wiring.transactional_id)
@@ -72,7 +72,7 @@ class HangingTransactions:
         What stands behind it could not be read, and would be passed over.
         """
         held = sorted(self._undecided(self._changelogs))
-        if held and self.settle_seconds and self._settles():
+        if held and self.await_stable_seconds and self._becomes_stable():
             return
         if held:
             raise OffsetsPending(
@@ -82,9 +82,9 @@ class HangingTransactions:
                 partitions=[str(partition) for partition in held],
             )
 
-    def _settles(self) -> bool:
+    def _becomes_stable(self) -> bool:
         try:
-            stable_ranges(self._cluster, self._changelogs, self.settle_seconds)
+            stable_ranges(self._cluster, self._changelogs, self.await_stable_seconds)
         except OffsetsPending:
             return False
         return True
