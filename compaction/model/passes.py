@@ -22,6 +22,8 @@ from stateflow.compaction.settings.topic_settings import CleanerSettings, Policy
 
 _INDEX_ENTRY_BYTES = 12  # a time index entry; the offset index has 8, so the time index fills first
 _ROUNDS = 40
+_DIRTY_MAX = 1e15
+"""Records: passes that would come to find so many, each more than the one before, do not keep up."""
 _EVEN_BATCH, _GAPS_WORST = 2.0, 3.0
 
 
@@ -188,6 +190,8 @@ def cycle_of(
         after = shape.rate * period
         if abs(after - dirty) <= 1e-6 * dirty:
             return found[-1]
+        if after > _DIRTY_MAX:
+            break
         dirty = after
     return _in_turns(found[len(found) // 2 :])
 

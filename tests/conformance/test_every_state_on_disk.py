@@ -44,7 +44,7 @@ class Disk:
         epoch = {name: changes for name, store in self.dirty.items() if (changes := store.changes())}
         self.stores.apply(epoch, {name: StorePosition("topic", offset_next) for name in epoch})
         for name, changes in epoch.items():
-            log.setdefault(name, {}).update(changes)
+            log.setdefault(name, {}).update(iter(changes))
         for store in self.dirty.values():
             store.committed()
 
