@@ -17,7 +17,7 @@ from stateflow.errors import Interrupted
 from tests.broker.command_site import Process, Site
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(420)]  # long ones are begun early
 
 OUTAGE_SECONDS = 95.0
 """Longer than any client waits for anything: requests 30 s, transactions and silence 60 s."""

@@ -214,3 +214,17 @@ def test_links_between_documents_lead_somewhere() -> None:
     for document in documents():
         for target in re.findall(r"\]\(([^)\s#:]+)(?:#[^)]*)?\)", document.read_text()):
             assert (document.parent / target).exists(), f"{document.relative_to(ROOT)}: {target}"
+
+
+def test_no_writer_has_a_send_of_its_own() -> None:
+    """There is one way only for records to a topic: ``Writer.append`` takes them in columns."""
+    own = [
+        f"{path.name}: {found.name}.{method.name}"
+        for path in (*sources(), *suite())
+        for found in ast.walk(parsed(path))
+        if isinstance(found, ast.ClassDef)
+        and any(isinstance(base, ast.Name) and base.id.endswith(("Writer", "Sender")) for base in found.bases)
+        for method in found.body
+        if isinstance(method, ast.FunctionDef) and method.name in ("send", "send_many")
+    ]
+    assert own == []
