@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
@@ -242,16 +243,9 @@ def _spark(
         value_bytes=options["value_bytes"],
         rounds=rounds,
     )
-    with (
-        tempfile.TemporaryDirectory(prefix="stateflow-bench-") as folder,
-        open_test_broker(brokers) as broker,
-    ):
-        body = measure_spark(broker.bootstrap, load, Path(folder), _tell)
-    if as_json:
-        emit_json(body)
-    else:
-        emit_pairs([(name, str(value)) for name, value in body.items()])
-    return 0 if body["same_result"] else _DIFFERENT
+    return _measured(
+        brokers, lambda bootstrap, folder: measure_spark(bootstrap, load, folder, _tell), as_json=as_json
+    )
 
 
 def _spark_groupby(
@@ -270,11 +264,18 @@ def _spark_groupby(
         raise ConfigError(f"`bench spark` has no program for {vs}.", action=f"Name {PEER}.")
     sizes = {name: options[name] for name in ("partitions", "value_bytes")}
     load = CountLoad(records=records, keys=keys or max(1, records // 10), rounds=rounds, **sizes)
+    return _measured(
+        brokers, lambda bootstrap, folder: measure_groupby(bootstrap, load, folder, _tell), as_json=as_json
+    )
+
+
+def _measured(brokers: str | None, work: Callable[[str, Path], dict[str, Any]], *, as_json: bool) -> int:
+    """Measure on a broker, with a folder for what that leaves, and show what was found."""
     with (
         tempfile.TemporaryDirectory(prefix="stateflow-bench-") as folder,
         open_test_broker(brokers) as broker,
     ):
-        body = measure_groupby(broker.bootstrap, load, Path(folder), _tell)
+        body = work(broker.bootstrap, Path(folder))
     if as_json:
         emit_json(body)
     else:
