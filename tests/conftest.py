@@ -86,6 +86,11 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(*GARBAGE_THRESHOLDS)
 
 
+def pytest_unconfigure() -> None:
+    """Let everything be collected at the end: libraries that count what is left of them would warn."""
+    gc.unfreeze()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A state folder of this run: tests see no broker of the user's, and are not remembered as experience."""
