@@ -25,9 +25,8 @@ from stateflow.state.index import bring_up
 from stateflow.store.base import StorePosition
 from stateflow.store.decoded import DecodedStore
 from stateflow.store.dirty import DirtyStore
-from stateflow.store.folded import folded_in_place_of
+from stateflow.store.folded import decoded_in_place_of
 from stateflow.store.memory import MemoryTaskStores
-from stateflow.store.tallied import counted_in_place_of
 
 
 class Sent(NamedTuple):
@@ -95,11 +94,7 @@ class MemoryContext:
         self, name: str, codec: Codec[Any], *, is_counted: bool = False, folding: Folding | None = None
     ) -> DecodedStore:
         """The stage's own store, from now on one that keeps values decoded until the commit."""
-        if folding is not None and not is_counted:
-            decoded = folded_in_place_of(self.stores[name], codec, folding)
-        else:
-            in_place_of = counted_in_place_of if is_counted else DecodedStore.in_place_of
-            decoded = in_place_of(self.stores[name], codec)
+        decoded = decoded_in_place_of(self.stores[name], codec, is_counted=is_counted, folding=folding)
         self.stores[name] = decoded
         return decoded
 

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,9 +77,18 @@ def _started(arguments: list[str], log: int, folder: Path) -> Iterator[None]:
     kind, *rest = arguments
     java_class = f"org.apache.spark.deploy.{kind}"
     command = [str(spark_submit().with_name("spark-class")), java_class, "--host", "127.0.0.1", *rest]
+    with running_tree(command, cluster_environment(), folder, log):
+        yield
+
+
+@contextmanager
+def running_tree(
+    command: list[str], environment: Mapping[str, str], folder: Path, log: int
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A program for the time of the block; it and what it started are killed then. ``log`` is a file descriptor."""
     process = subprocess.Popen(
         command,
-        env=cluster_environment(),
+        env=environment,
         cwd=folder,
         stdin=subprocess.DEVNULL,
         stdout=log,
@@ -87,7 +96,7 @@ def _started(arguments: list[str], log: int, folder: Path) -> Iterator[None]:
         start_new_session=True,
     )
     try:
-        yield
+        yield process
     finally:
         kill_tree(process.pid)
         process.wait()

@@ -22,7 +22,7 @@ from xml.sax.saxutils import escape
 from stateflow.connectors.broker.jars import fetch, load_jar_set
 from stateflow.errors import SetupError
 from stateflow.lab.network.guarded_broker import free_ports
-from stateflow.lab.spark_faults.standalone import QUICK_JVM, cluster_environment, kill_tree
+from stateflow.lab.spark_faults.standalone import QUICK_JVM, cluster_environment, running_tree
 from stateflow.spark.jvm import spark_java_home
 from stateflow.spark.submit import spark_submit
 
@@ -125,21 +125,8 @@ def yarn_cluster(folder: Path, *, memory_mb: int = 6144) -> Iterator[Yarn]:
 
 @contextmanager
 def _daemon(command: list[str], yarn: Yarn, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    with log.open("w") as out:
-        process = subprocess.Popen(
-            command,
-            env=yarn.environment(),
-            cwd=log.parent,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=out,
-            start_new_session=True,
-        )
-        try:
-            yield process
-        finally:
-            kill_tree(process.pid)
-            process.wait()
+    with log.open("w") as out, running_tree(command, yarn.environment(), log.parent, out.fileno()) as process:
+        yield process
 
 
 def _said(folder: Path) -> str:

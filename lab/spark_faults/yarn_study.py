@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -23,8 +22,8 @@ from stateflow.lab.spark_faults.standalone import (
     command_of,
     descendants,
     executors,
-    kill_tree,
     python_workers,
+    running_tree,
 )
 from stateflow.lab.spark_faults.study import Address, FaultOptions, FaultStudy, JobFaults
 from stateflow.lab.spark_faults.yarn import Yarn, yarn_cluster
@@ -86,20 +85,10 @@ def _submitted(case: Pipeline, yarn: Yarn, environment: Path) -> Iterator[None]:
     command += ["--archives", f"{environment}#environment", "--py-files", "app.py", *files]
     command += [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
     with (case.folder / "submit.log").open("w") as log:
-        client = subprocess.Popen(
-            [*command, "pipeline.py", *arguments],
-            env={**yarn.environment(), "PYSPARK_PYTHON": "./environment/bin/python"},
-            cwd=case.folder,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-        try:
+        environment_of_client = {**yarn.environment(), "PYSPARK_PYTHON": "./environment/bin/python"}
+        submitted = [*command, "pipeline.py", *arguments]
+        with running_tree(submitted, environment_of_client, case.folder, log.fileno()):
             yield
-        finally:
-            kill_tree(client.pid)
-            client.wait()
 
 
 @dataclass(slots=True)

@@ -196,7 +196,8 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._columns = self._columns or wanted.columns
         if wanted.columns != self._columns:
             raise CatalogIncompatible(
-                f"what is read has other columns than when the query was started: {wanted.columns}.",
+                "what is read has other columns than when the query was started: "
+                f"{', '.join(f'{name} {kind}' for name, kind in wanted.columns)}.",
                 action="start the query again, with the same checkpoint folder if its sink takes the new columns.",
             )
 

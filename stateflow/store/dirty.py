@@ -132,9 +132,8 @@ class DirtyStore:
     def put_columns(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
         """Set or delete many different keys."""
         if self._undo is not None or self._order is not None or self._dirty:
-            DirtyStore.put_many(
-                self, list(zip(keys, values, strict=True))
-            )  # a decoded store would encode first
+            changes = list(zip(keys, values, strict=True))
+            DirtyStore.put_many(self, changes)  # not a decoded store's own, which would encode first
             return
         self._dirty = dict(zip(keys, values, strict=True))
         self._dirty_bytes = sum(map(len, keys)) + sum(map(len, filter(None, values)))

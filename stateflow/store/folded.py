@@ -17,6 +17,7 @@ from stateflow.native.folds import Folding, Folds
 from stateflow.store.base import Change, ChangeColumns, StoreReader
 from stateflow.store.decoded import VALUE_BYTES, DecodedStore
 from stateflow.store.dirty import DirtyStore
+from stateflow.store.tallied import counted_in_place_of
 
 if TYPE_CHECKING:
     from stateflow.native.library import Core
@@ -37,6 +38,20 @@ class OpenedWindows(Protocol):
     def last_start_ms(self) -> int | None:
         """Where the latest window starts; None without any."""
         ...
+
+
+def decoded_in_place_of(
+    store: DirtyStore, codec: Codec[Any], *, is_counted: bool, folding: Folding | None
+) -> DecodedStore:
+    """A store that keeps values decoded until the commit, in the place of one with nothing changed.
+
+    ``is_counted``: what is done is mostly to count. ``folding``: what the core may do instead of an aggregate.
+    """
+    if is_counted:
+        return counted_in_place_of(store, codec)
+    if folding is not None:
+        return folded_in_place_of(store, codec, folding)
+    return DecodedStore.in_place_of(store, codec)
 
 
 def folded_in_place_of(store: DirtyStore, codec: Codec[Any], folding: Folding) -> DecodedStore:

@@ -38,9 +38,7 @@ def accumulators_of(
     if aggregate.may_wait is None:
         return Accumulators(aggregate, codec, context.store(store), guard)
     is_counted = is_running and aggregate.only_counts
-    store_of_values = context.decoded_store(
-        store, codec, is_counted=is_counted, folding=None if is_counted else aggregate.folding
-    )
+    store_of_values = context.decoded_store(store, codec, is_counted=is_counted, folding=aggregate.folding)
     return DecodedAccumulators(aggregate, codec, store_of_values, guard)
 
 
@@ -59,7 +57,7 @@ class DecodedAccumulators(Accumulators):
         """Batches whose accumulators could stay decoded, and others."""
 
     def list_windows_in(self, windows: OpenedWindows) -> bool:
-        """The keys are those of windows. True where ``fold_unseen`` lists those that it opens, with ``list_opened``."""
+        """The keys are those of windows. True where ``folds`` lists those that it opens, with ``list_opened``."""
         if self._in_core is None:
             return False
         self._in_core.list_windows_in(windows)

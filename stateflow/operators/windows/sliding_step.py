@@ -155,11 +155,8 @@ class SlidingStep(Step):
         """All of the key whose windows records of this batch may be in, or that are in these windows."""
         times_ms = [batch.timestamps_ms[row] for row in rows]
         if self._rules.emit == "on_update":
-            first_ms, last_ms = (
-                min(times_ms) - self._difference_ms - 1,
-                max(times_ms) + self._difference_ms + 1,
-            )
-            return self._cells(key, max(0, first_ms), last_ms)
+            first_ms = max(0, min(times_ms) - self._difference_ms - 1)
+            return self._cells(key, first_ms, max(times_ms) + self._difference_ms + 1)
         distinct = sorted(set(times_ms))
         stored = self._store.get_many([window_key(key, when_ms) for when_ms in distinct])
         found = zip(distinct, stored, strict=True)
@@ -200,9 +197,8 @@ class SlidingStep(Step):
                 if at >= 0:
                     found[start_ms] = rows[at]
         for when_ms, cell in changed.items():
-            is_of_another = (
-                when_ms + 1 + self._difference_ms in cells
-            )  # which it ends with: it is no new window
+            # A window that ends with another record is that record's, and no new one.
+            is_of_another = when_ms + 1 + self._difference_ms in cells
             if cell.is_new and not is_of_another and not instants.is_empty(when_ms + 1):
                 found.setdefault(when_ms + 1, cell.row)
         starts_ms = sorted(found)

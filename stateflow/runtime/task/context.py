@@ -27,8 +27,7 @@ from stateflow.runtime.task.undo import UndoScope
 from stateflow.runtime.task.wiring import TaskWiring
 from stateflow.store.decoded import DecodedStore
 from stateflow.store.dirty import DirtyStore
-from stateflow.store.folded import folded_in_place_of
-from stateflow.store.tallied import counted_in_place_of
+from stateflow.store.folded import decoded_in_place_of
 
 _DEFAULT_PARTITIONER = -1
 
@@ -126,11 +125,7 @@ class TaskContext:
         self, name: str, codec: Codec[Any], *, is_counted: bool = False, folding: Folding | None = None
     ) -> DecodedStore:
         """The stage's own store, from now on one that keeps values decoded until the commit."""
-        if folding is not None and not is_counted:
-            decoded = folded_in_place_of(self.stores[name], codec, folding)
-        else:
-            in_place_of = counted_in_place_of if is_counted else DecodedStore.in_place_of
-            decoded = in_place_of(self.stores[name], codec)
+        decoded = decoded_in_place_of(self.stores[name], codec, is_counted=is_counted, folding=folding)
         self.stores[name] = decoded
         return decoded
 
