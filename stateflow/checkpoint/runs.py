@@ -15,18 +15,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from stateflow.changelog.format import RESERVED_KEY_PREFIX
 from stateflow.checkpoint.image_making import create_image
 from stateflow.checkpoint.image_selection import images_of
 from stateflow.checkpoint.jobs import RestoreJob
 from stateflow.checkpoint.locations import open_objects
 from stateflow.checkpoint.objects import ObjectStore
 from stateflow.checkpoint.planner import StorePlan
-from stateflow.checkpoint.restore import sorted_changes
-from stateflow.checkpoint.sub_ranges import newest_in_parts
 from stateflow.clock import SystemClock
 from stateflow.errors import Interrupted, StateCorrupt
 from stateflow.log.base import Cluster
-from stateflow.log.reading import read_range
+from stateflow.log.newest import NewestSink
+from stateflow.log.reading import read_range_into
+from stateflow.native.newest import newest_values
 from stateflow.record import OffsetRange, TopicPartition
 from stateflow.store.base import StorePosition
 from stateflow.store.directory import TaskDirectory
@@ -110,20 +111,27 @@ class Merged:
 
 def write_runs(cluster: Cluster, job: RangeJob) -> RangeRuns:
     """Read a sub-range and store its runs. Raises ``OffsetOutOfRange`` when the log's beginning moved past it."""
-    objects, runs, records = job.scratch.open(), [], 0
+    objects, runs = job.scratch.open(), list[Run]()
     with TemporaryDirectory(prefix="stateflow-runs-") as folder:
-        batches = read_range(cluster, job.source, job.offsets)
-        for number, newest in enumerate(newest_in_parts(batches, job.bytes_max, lambda batch: batch.values)):
-            records += newest.records_total
-            changes = sorted_changes(newest.entries)
+        newest = newest_values(RESERVED_KEY_PREFIX)
+        sink = NewestSink(newest, job.offsets.offset_next)
+
+        def write() -> None:
+            changes = newest.ordered()
             if changes:
-                file = Path(folder) / f"{number}.sst"
+                file = Path(folder) / f"{len(runs)}.sst"
                 write_run(file, changes)
                 # A name of its own: an attempt that was believed dead may still be writing.
                 name = f"{job.scratch.folder}/{job.source}/{job.offsets.offset_first}-{uuid.uuid4().hex}.sst"
                 runs.append(_stored(objects, name, file))
                 file.unlink()
-    return RangeRuns(tuple(runs), records)
+            newest.clear()
+
+        for _ in read_range_into(cluster, job.source, job.offsets, sink):
+            if newest.held_bytes > job.bytes_max:
+                write()
+        write()
+    return RangeRuns(tuple(runs), sink.records_total)
 
 
 def _stored(objects: ObjectStore, name: str, file: Path) -> Run:

@@ -21,7 +21,8 @@ from stateflow.checkpoint.locations import open_objects
 from stateflow.checkpoint.planner import trimmed
 from stateflow.clock import Clock, SystemClock
 from stateflow.log.base import Cluster
-from stateflow.log.reading import read_range
+from stateflow.log.newest import Sink
+from stateflow.log.reading import read_range, read_range_into
 from stateflow.record import OffsetRange, RecordBatch, TopicPartition
 from stateflow.store.directory import Identity, TaskDirectory
 from stateflow.store.resources import RocksResources
@@ -130,8 +131,23 @@ def read_whole(
     """
     if opened is not None:
         yield from opened.batches(source, offsets.offset_first - 1)
-        offsets = OffsetRange(offsets.offset_first + 1, offsets.offset_next)
+        offsets = _log_of(offsets)
     yield from read_range(cluster, source, offsets)
+
+
+def read_whole_into(
+    cluster: Cluster, source: TopicPartition, offsets: OffsetRange, opened: OpenedBase, sink: Sink
+) -> Iterator[None]:
+    """The same to where only the newest record of each key is kept; yields now and then."""
+    for batch in opened.batches(source, offsets.offset_first - 1):
+        sink.add(batch)
+        yield
+    yield from read_range_into(cluster, source, _log_of(offsets), sink)
+
+
+def _log_of(offsets: OffsetRange) -> OffsetRange:
+    """What ``with_base_slot`` was given."""
+    return OffsetRange(offsets.offset_first + 1, offsets.offset_next)
 
 
 def _job_of(cluster: Cluster, catalog: Catalog, store: str, source: TopicPartition) -> RestoreJob:

@@ -7,13 +7,17 @@ counting records. Nothing behind the target is handed out.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
+from typing import TypeVar
 
 from stateflow.clock import Clock, SystemClock
 from stateflow.errors import BrokerUnreachable
 from stateflow.log.base import Cluster, Reader
+from stateflow.log.newest import Sink, read_newest
 from stateflow.record import OffsetRange, RecordBatch, TopicPartition
+
+Step = TypeVar("Step")
 
 READ_RECORDS_MAX = 10_000
 STALL_SECONDS_MAX = 60.0
@@ -57,17 +61,49 @@ def read_ranges(
     Replaces the reader's assignment. Raises ``OffsetOutOfRange``, or ``BrokerUnreachable`` when nothing moves for
     ``stall_seconds_max``.
     """
-    reached = {source: offsets.offset_first for source, offsets in ranges.items() if not offsets.is_empty}
-    if not reached:
-        return
-    watch = clock or SystemClock()
-    reader.assign(reached)
-    moved_seconds = watch.monotonic_seconds()
-    while any(position < ranges[source].offset_next for source, position in reached.items()):
-        for batch in reader.read(READ_RECORDS_MAX, _POLL_SECONDS):
+
+    def read() -> list[RecordBatch]:
+        return reader.read(READ_RECORDS_MAX, _POLL_SECONDS)
+
+    for batches in _steps(reader, ranges, read, stall_seconds_max, clock or SystemClock()):
+        for batch in batches:
             kept = _before(batch, ranges[batch.source].offset_next)
             if len(kept):
                 yield kept
+
+
+def read_range_into(
+    cluster: Cluster, source: TopicPartition, offsets: OffsetRange, sink: Sink
+) -> Iterator[None]:
+    """Read as ``read_range`` to where only the newest record of each key is kept, without an object per record where
+    that can be done. Yields after every few thousand records.
+
+    Nothing from ``sink.offset_next`` on is taken. Raises as ``read_range``.
+    """
+    if not offsets.is_empty:
+        with closing(cluster.reader()) as reader:
+
+            def read() -> None:
+                read_newest(reader, {source: sink}, READ_RECORDS_MAX, _POLL_SECONDS)
+
+            yield from _steps(reader, {source: offsets}, read, STALL_SECONDS_MAX, SystemClock())
+
+
+def _steps(
+    reader: Reader,
+    ranges: Mapping[TopicPartition, OffsetRange],
+    read: Callable[[], Step],
+    stall_seconds_max: float,
+    watch: Clock,
+) -> Iterator[Step]:
+    """What each call of ``read`` returns, until the reader has reached every target."""
+    reached = {source: offsets.offset_first for source, offsets in ranges.items() if not offsets.is_empty}
+    if not reached:
+        return
+    reader.assign(reached)
+    moved_seconds = watch.monotonic_seconds()
+    while any(position < ranges[source].offset_next for source, position in reached.items()):
+        yield read()
         positions = {source: reader.position(source) for source in reached}
         if positions != reached:
             reached, moved_seconds = positions, watch.monotonic_seconds()

@@ -2,37 +2,31 @@
 
 What a sub-range says of a key travels as the key and the hash of its newest entry, no more. The slices are divided
 finer than memory asks for, and the sub-ranges are cut elsewhere than the mover cut them: what one of them leaves out at
-an end is not left out by the other.
+an end is not left out by the other. Where the core is in use, a part of every sub-range is read in Python all the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import islice
-
-import msgspec
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from stateflow.catalog.model import KeyLayout, RoutingEntry
-from stateflow.checkpoint.sub_ranges import newest_in_parts
 from stateflow.checkpoint.whole import Base
 from stateflow.log.base import Cluster
 from stateflow.record import OffsetRange, TopicPartition
-from stateflow.scale.audit import HASH_MODULUS, AuditResult, Tally, entry_hash
+from stateflow.scale.audit import AuditResult, Tally
 from stateflow.scale.engine import Engine
+from stateflow.scale.newest_digests import tallies_by_partition
+from stateflow.scale.newest_rows import AnyRows, send_newest
 from stateflow.scale.placement import SINGLE_KEYS, Placement
-from stateflow.scale.ranges import (
-    ChangelogRange,
-    RangeRead,
-    changelog_ranges,
-    keys_by_slice,
-    slots_of_slice,
-)
+from stateflow.scale.ranges import ChangelogRange, RangeRead, changelog_ranges, grouped, slots_of_slice
 from stateflow.scale.settings import RangeSettings
 from stateflow.scale.shuffle import Inbox, OnDone, Sending
 
-_ROWS = 10_000
 _SINGLES_MIN = 1_000
+_PLAIN_PART = 16
+_PLAIN_SLOTS_MIN = 1_000
+"""What is read in Python: one slot in so many, and at least so many of a sub-range."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,9 +45,9 @@ class AuditedChangelog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditRange:
-    """One sub-range to be read."""
+    """Sub-ranges to be read."""
 
-    part: ChangelogRange
+    parts: tuple[ChangelogRange, ...]
     slices: int
     receiver_first: int
     """The number of the job that sums up the first slice."""
@@ -80,19 +74,6 @@ class SliceAudited:
     half_slots: int
     records_read_total: int = 0
     records_written_total: int = 0
-
-
-class _Digests(msgspec.Struct, array_like=True):
-    """A piece: what a sub-range says of the keys of one slice."""
-
-    partition: int
-    """Where the sub-range is."""
-    keys: list[bytes]
-    hashes: list[int | None]
-    """Of each key's newest entry; None of a deleted one."""
-
-
-_ENCODER, _DECODER = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(_Digests)
 
 
 def audit_changelogs(
@@ -133,16 +114,20 @@ def audit_jobs(
         if log.slots == 0:
             continue
         slices = max(1, -(-log.slots // keys_max), min(lanes, log.slots // ranges.slots_min))
+        parts = [
+            part
+            for source, offsets, base in log.partitions
+            if not offsets.is_empty
+            for part in changelog_ranges(source, offsets, base, slots_each)
+        ]
         senders += [
             AuditRange(
-                part=part,
+                parts=some,
                 slices=slices,
                 receiver_first=len(receivers),
                 memory_bytes_max=ranges.memory_bytes_max,
             )
-            for source, offsets, base in log.partitions
-            if not offsets.is_empty
-            for part in changelog_ranges(source, offsets, base, slots_each)
+            for some in grouped(parts, slots_each)
         ]
         topic = log.partitions[0][0].topic
         receivers += [
@@ -160,17 +145,28 @@ def audit_jobs(
 
 
 def send_digests(cluster: Cluster, job: AuditRange) -> Sending[RangeRead]:
-    """Send the hash of each key's newest entry in a sub-range to the job of its slice."""
+    """Send the hash of each key's newest entry in each sub-range to the job of its slice."""
     records = 0
-    with job.part.opened(cluster) as batches:
-        for newest in newest_in_parts(batches, job.memory_bytes_max, lambda batch: batch.values):
-            records += newest.records_total
-            entries = newest.entries
-            for number, keys in keys_by_slice(entries, job.slices, range(job.slices)).items():
-                hashes = [None if (value := entries[key]) is None else entry_hash(key, value) for key in keys]
-                piece = _ENCODER.encode(_Digests(job.part.source.partition, keys, hashes))
+    for whole in job.parts:
+
+        def digests(rows: AnyRows, partition: int = whole.source.partition) -> Iterator[tuple[int, bytes]]:
+            for number, piece in rows.digests(job.slices, partition):
                 yield job.receiver_first + number, piece
-    return RangeRead(job.part.offsets.slots, records)
+
+        for part, plain in _in_two_ways(whole):
+            records += yield from send_newest(cluster, part, job.memory_bytes_max, digests, plain=plain)
+    return RangeRead(sum(part.offsets.slots for part in job.parts), records)
+
+
+def _in_two_ways(part: ChangelogRange) -> Iterator[tuple[ChangelogRange, bool]]:
+    """A sub-range in two, of which the end is read in Python."""
+    first, after = part.offsets
+    cut = after - max(part.offsets.slots // _PLAIN_PART, _PLAIN_SLOTS_MIN)
+    if cut <= first + 1:  # the first slot may stand for an image
+        yield part, True
+        return
+    yield replace(part, offsets=OffsetRange(first, cut)), False
+    yield replace(part, offsets=OffsetRange(cut, after), base=None), True
 
 
 def sum_slice(cluster: Cluster, job: AuditSlice, inbox: Inbox) -> SliceAudited:  # noqa: ARG001 - as engines call it
@@ -180,39 +176,9 @@ def sum_slice(cluster: Cluster, job: AuditSlice, inbox: Inbox) -> SliceAudited: 
     """
     singles = max(_SINGLES_MIN, SINGLE_KEYS // job.slices)
     results = [
-        AuditResult(job.store, TopicPartition(job.topic, partition), _tallies(job, newest, singles))
-        for partition, newest in _by_partition(inbox)
+        AuditResult(job.store, TopicPartition(job.topic, partition), tallies)
+        for partition, tallies in tallies_by_partition(
+            inbox, lambda: Placement(job.layout, job.routing, singles)
+        )
     ]
     return SliceAudited(tuple(results), job.slots)
-
-
-def _by_partition(inbox: Inbox) -> Iterator[tuple[int, dict[bytes, int | None]]]:
-    """The newest hash of each key, partition by partition: pieces of one partition come together."""
-    partition, newest = -1, dict[bytes, int | None]()
-    for piece in inbox:
-        digests = _DECODER.decode(piece)
-        if digests.partition != partition:
-            if newest:
-                yield partition, newest
-            partition, newest = digests.partition, {}
-        newest.update(zip(digests.keys, digests.hashes, strict=True))
-    if newest:
-        yield partition, newest
-
-
-def _tallies(job: AuditSlice, newest: dict[bytes, int | None], singles: int) -> tuple[Tally, ...]:
-    placement = Placement(job.layout, job.routing, singles)
-    counts, sums = [0] * placement.partitions, [0] * placement.partitions
-    live = ((key, hashed) for key, hashed in newest.items() if hashed is not None)
-    for rows in _slices(live):
-        owners = placement.owners([key for key, _ in rows])
-        for owner, (_, hashed) in zip(owners, rows, strict=True):
-            counts[owner] += 1
-            sums[owner] += hashed
-    return tuple(Tally(count, total % HASH_MODULUS) for count, total in zip(counts, sums, strict=True))
-
-
-def _slices(rows: Iterable[tuple[bytes, int]]) -> Iterator[list[tuple[bytes, int]]]:
-    left = iter(rows)
-    while some := list(islice(left, _ROWS)):
-        yield some

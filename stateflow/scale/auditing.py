@@ -13,7 +13,7 @@ from stateflow.log.base import Cluster
 from stateflow.log.stable_ranges import stable_ranges
 from stateflow.runtime.task.wiring import routing_of
 from stateflow.scale.application_merge import MergeJob, expected_tally
-from stateflow.scale.audit import AuditJob, AuditResult, audit_partition, compare
+from stateflow.scale.audit import AuditJob, AuditResult, Tally, audit_partition, compare
 from stateflow.scale.audit_slices import AuditedChangelog, audit_changelogs
 from stateflow.scale.engine import Engine
 from stateflow.scale.generation import load_catalog
@@ -40,9 +40,11 @@ def audit_repartition(
     after = [_after(cluster, catalog, entry, move) for move in moves.topics]
     with ProgressWatch(cluster, "auditing", on_progress) as watch:
         watch.expect(2 * sum(move.slots for move in [*before, *after] if move.layout is not None))
-        # Apart, as both sides of a store have the same name.
-        expected = _summed(engine, before, routing, moves, watch) + engine.run(expected_tally, merges)
-        found = _summed(engine, after, routing, moves, watch)
+        summed = _summed(engine, [*before, *after], routing, moves, watch)
+        new = {old.source for side in after for old in side.partitions}
+        expected = [result for result in summed if result.source not in new]
+        expected += engine.run(expected_tally, merges)
+        found = [result for result in summed if result.source in new]
     rows = compare(expected, found)
     unequal = [row for row in rows if not row.equal]
     if unequal:
@@ -79,14 +81,21 @@ def _summed(
         engine, changelogs, routing, settings.audit_keys_max, settings.ranges, watch.note
     )
     parts = engine.run(audit_partition, list(_queue_jobs(queues, routing, settings.ranges.slots_max)))
-    return summed + _together(parts)
+    nothing = (Tally(),) * routing.partitions
+    empty = [
+        AuditResult(side.topic.name, old.source, nothing)
+        for side in queues
+        for old in side.partitions
+        if old.offsets.is_empty
+    ]
+    return summed + empty + _together(parts)
 
 
 def _queue_jobs(queues: Sequence[TopicMove], routing: RoutingEntry, slots_each: int) -> Iterator[AuditJob]:
     """Records of a repartition topic all count, so its parts are independent of each other."""
     for side in queues:
         for old in side.partitions:
-            for part in sub_ranges(old.offsets, slots_each):
+            for part in sub_ranges(old.offsets, slots_each) if not old.offsets.is_empty else ():
                 yield AuditJob(
                     store=side.topic.name, source=old.source, offsets=part, layout=None, routing=routing
                 )

@@ -8,7 +8,7 @@ goes on behind the last chunk.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
 from stateflow.errors import TransactionAborted
@@ -76,24 +76,30 @@ def committed_chunks(
 def commit_rows(
     writer: Writer,
     topic: str,
-    rows: Rows,
-    partitions: Sequence[int],
+    rows: Iterable[tuple[Rows, Sequence[int]]],
     group: str,
     progress: dict[TopicPartition, Committed],
-) -> None:
-    """Records and progress in one transaction: both are there afterwards, or neither."""
+) -> int:
+    """Records, with their partitions, and progress in one transaction: all are there afterwards, or nothing is.
+
+    Returns how many records that were.
+    """
     writer.begin()
     try:
-        writer.send_many(
-            topic,
-            rows.keys,
-            rows.values,
-            partitions=partitions,
-            timestamps_ms=rows.timestamps_ms,
-            headers=rows.headers,
-        )
+        records = 0
+        for some, partitions in rows:
+            writer.send_many(
+                topic,
+                some.keys,
+                some.values,
+                partitions=partitions,
+                timestamps_ms=some.timestamps_ms,
+                headers=some.headers,
+            )
+            records += len(some.keys)
         writer.send_offsets(progress, group, None)
     except BaseException:
         writer.abort()
         raise
     writer.commit()
+    return records

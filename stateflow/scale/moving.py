@@ -14,7 +14,7 @@ from stateflow.scale.engine import Engine
 from stateflow.scale.plan import base_of, source_ranges
 from stateflow.scale.progress import Done, ProgressWatch
 from stateflow.scale.progress_group import FixedMove, progress_group, slice_progress
-from stateflow.scale.ranges import changelog_ranges, slots_of_slice
+from stateflow.scale.ranges import changelog_ranges, grouped, slots_of_slice
 from stateflow.scale.scope import MovedTopic, moved_topics
 from stateflow.scale.settings import ScaleSettings
 from stateflow.scale.state_move import RangeJob, SliceJob, send_state, write_slice
@@ -85,9 +85,7 @@ class Moves:
         """Move what is not yet moved. Raises as ``move_unread``, ``send_state`` and ``write_slice``."""
         queues = list(self._unread_moves())
         senders, receivers = self._state_jobs(cluster, engine.lanes)
-        watch.expect(
-            sum(job.part.offsets.slots for job in senders) + sum(job.slots for job in receivers), queues
-        )
+        watch.expect(sum(job.slots for job in senders) + sum(job.slots for job in receivers), queues)
         unread = engine.run(move_unread, queues, watch.note)
         read, written = engine.shuffle(send_state, senders, write_slice, receivers, watch.note)
         done: list[Done] = [*unread, *read, *written]
@@ -122,16 +120,20 @@ class Moves:
         for move, jobs in left:
             wanted = {job.number: len(receivers) + at for at, job in enumerate(jobs)}
             receivers += jobs
+            parts = [
+                part
+                for old in move.partitions
+                if not old.offsets.is_empty
+                for part in changelog_ranges(old.source, old.offsets, old.base, slots_each)
+            ]
             senders += [
                 RangeJob(
-                    part=part,
+                    parts=some,
                     slices=jobs[0].slices,
                     receivers=wanted,
                     memory_bytes_max=self.settings.ranges.memory_bytes_max,
                 )
-                for old in move.partitions
-                if not old.offsets.is_empty
-                for part in changelog_ranges(old.source, old.offsets, old.base, slots_each)
+                for some in grouped(parts, slots_each)
             ]
         return senders, receivers
 

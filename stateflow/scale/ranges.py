@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import zlib
 from collections import defaultdict
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
 from stateflow.changelog.format import is_reserved
 from stateflow.checkpoint.planner import trimmed
 from stateflow.checkpoint.sub_ranges import sub_ranges
-from stateflow.checkpoint.whole import Base, read_whole
+from stateflow.checkpoint.whole import Base, read_whole_into
 from stateflow.log.base import Cluster
-from stateflow.record import OffsetRange, RecordBatch, TopicPartition
+from stateflow.log.newest import Sink
+from stateflow.log.reading import read_range_into
+from stateflow.record import OffsetRange, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +32,13 @@ class ChangelogRange:
     base: Base | None
     """The image that a trimmed changelog begins with, in its first sub-range: ``offsets`` has a slot for it."""
 
-    @contextmanager
-    def opened(self, cluster: Cluster) -> Iterator[Iterator[RecordBatch]]:
-        """Its records in order; those of the image first. Raises as ``checkpoint.whole``."""
+    def read_into(self, cluster: Cluster, sink: Sink) -> Iterator[None]:
+        """Read its records, those of the image first; yields now and then. Raises as ``checkpoint.whole``."""
         if self.base is None:
-            yield read_whole(cluster, self.source, self.offsets, None)
+            yield from read_range_into(cluster, self.source, self.offsets, sink)
             return
         with self.base.opened() as image:
-            yield read_whole(cluster, self.source, self.offsets, image)
+            yield from read_whole_into(cluster, self.source, self.offsets, image, sink)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +63,19 @@ def changelog_ranges(
     assert (parts[0].offset_first, parts[-1].offset_next) == offsets, "all of it is read"
     assert all(one.offset_next == other.offset_first for one, other in pairwise(parts)), "without gaps"
     return [ChangelogRange(source, part, base if number == 0 else None) for number, part in enumerate(parts)]
+
+
+def grouped(parts: Iterable[ChangelogRange], slots_max: int) -> list[tuple[ChangelogRange, ...]]:
+    """Sub-ranges, in their order, as the work of jobs with about ``slots_max`` slots at most: small ones together."""
+    jobs: list[list[ChangelogRange]] = []
+    slots = slots_max
+    for part in parts:
+        slots += part.offsets.slots
+        if slots > slots_max:
+            jobs.append([])
+            slots = part.offsets.slots
+        jobs[-1].append(part)
+    return [tuple(job) for job in jobs]
 
 
 def slots_of_slice(slots: int, number: int, slices: int) -> int:

@@ -20,17 +20,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import compress
-
-import msgspec
 
 from stateflow.catalog.model import KeyLayout, RoutingEntry
-from stateflow.checkpoint.sub_ranges import newest_in_parts
 from stateflow.log.base import Cluster, Writer
-from stateflow.record import Headers, RecordBatch
 from stateflow.routing import RoutingTable
 from stateflow.scale.committed_chunks import commit_rows, committed_chunks
 from stateflow.scale.layout import routing_keys
+from stateflow.scale.newest_rows import AnyRows, Rows, rows_of_part, send_newest
 from stateflow.scale.progress_group import (
     SliceProgress,
     Slot,
@@ -38,19 +34,24 @@ from stateflow.scale.progress_group import (
     slice_slot,
     slice_writer_id,
 )
-from stateflow.scale.ranges import ChangelogRange, RangeRead, keys_by_slice, slice_of
+from stateflow.scale.ranges import ChangelogRange, RangeRead
 from stateflow.scale.shuffle import Inbox, Sending
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeJob:
-    """One sub-range to be read."""
+    """Sub-ranges to be read."""
 
-    part: ChangelogRange
+    parts: tuple[ChangelogRange, ...]
     slices: int
     receivers: dict[int, int]
     """The slices that are wanted, each with the number of the job that writes it."""
     memory_bytes_max: int
+
+    @property
+    def slots(self) -> int:
+        """Offset slots to read."""
+        return sum(part.offsets.slots for part in self.parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,75 +92,20 @@ class SliceDone:
     records_read_total: int = 0
 
 
-class _Rows(msgspec.Struct, array_like=True):
-    """A piece: records of one slice, in columns."""
-
-    keys: list[bytes]
-    values: list[bytes | None]
-    timestamps_ms: list[int]
-    headers: list[Headers]
-    """Empty when no row has any."""
-
-
-_ENCODER, _DECODER = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(_Rows)
-
-
-class _Columns:
-    """Records in columns. Of each key its newest one is known by its place: a tuple for each record would take longer
-    to make, and the garbage collector would look at all of them again and again.
-    """
-
-    def __init__(self) -> None:
-        self._values: list[bytes | None] = []
-        self._timestamps_ms: list[int] = []
-        self._headers: list[Headers] = []
-        """Shorter than the others: those behind have none."""
-
-    def add(self, records: RecordBatch | _Rows) -> range:
-        """The places of some more records."""
-        first = len(self._values)
-        self._values += records.values
-        self._timestamps_ms += records.timestamps_ms
-        if records.headers:
-            self._headers += [()] * (first - len(self._headers))
-            self._headers += records.headers
-        return range(first, len(self._values))
-
-    def rows(self, keys: list[bytes], places: list[int]) -> _Rows:
-        """These keys with the records at these places."""
-        values, times_ms, headers = self._values, self._timestamps_ms, self._headers
-        found = [headers[at] if at < len(headers) else () for at in places] if headers else []
-        return _Rows(
-            keys,
-            [values[at] for at in places],
-            [times_ms[at] for at in places],
-            found if any(found) else [],
-        )
-
-    def is_live(self, place: int) -> bool:
-        """False for a deletion."""
-        return self._values[place] is not None
-
-    def clear(self) -> None:
-        """Begin anew."""
-        self._values, self._timestamps_ms, self._headers = [], [], []
-
-
 def send_state(cluster: Cluster, job: RangeJob) -> Sending[RangeRead]:
-    """Send the newest record of each key of a sub-range to the job of its slice.
+    """Send the newest record of each key of each sub-range to the job of its slice.
 
     Raises ``OffsetOutOfRange`` when the source lost records meanwhile.
     """
-    records, columns = 0, _Columns()
-    with job.part.opened(cluster) as batches:
-        for newest in newest_in_parts(batches, job.memory_bytes_max, columns.add):
-            records += newest.records_total
-            places = newest.entries
-            for number, keys in keys_by_slice(places, job.slices, job.receivers.keys()).items():
-                rows = columns.rows(keys, [places[key] for key in keys])
-                yield job.receivers[number], _ENCODER.encode(rows)
-            columns.clear()
-    return RangeRead(job.part.offsets.slots, records)
+
+    def pieces(rows: AnyRows) -> Iterator[tuple[int, bytes]]:
+        for number, piece in rows.pieces(job.slices, job.receivers.keys()):
+            yield job.receivers[number], piece
+
+    records = 0
+    for part in job.parts:
+        records += yield from send_newest(cluster, part, job.memory_bytes_max, pieces)
+    return RangeRead(job.slots, records)
 
 
 def write_slice(cluster: Cluster, job: SliceJob, inbox: Inbox) -> SliceDone:
@@ -177,39 +123,17 @@ def write_slice(cluster: Cluster, job: SliceJob, inbox: Inbox) -> SliceDone:
         done, parts = slice_progress(cluster, [job.slot])[job.slot]
         parts = parts or max(1, -(-inbox.size_bytes // job.transaction_bytes_max))
         for part in range(done, parts):
-            newest = _newest(inbox, job.slices, part, parts)
-            _write_part(writer, job, newest, SliceProgress(part + 1, parts))
-            yield len(newest.keys)
+            rows = rows_of_part(inbox, job.slices, part, parts)
+            yield _write_part(writer, job, rows, SliceProgress(part + 1, parts))
 
     for rows in committed_chunks(cluster, job.transactional_id, write):
         written, chunks = written + rows, chunks + 1
     return SliceDone(job.slots, written, chunks, time.monotonic() - started_at)
 
 
-def _newest(inbox: Inbox, slices: int, part: int, parts: int) -> _Rows:
-    """The live rows of one part."""
-    columns, newest = _Columns(), dict[bytes, int]()
-    for piece in inbox:
-        sent = _DECODER.decode(piece)
-        if parts > 1:
-            sent = _of_part(sent, slices, part, parts)
-        newest.update(zip(sent.keys, columns.add(sent), strict=True))
-    live = [(key, place) for key, place in newest.items() if columns.is_live(place)]
-    return columns.rows([key for key, _ in live], [place for _, place in live])
-
-
-def _of_part(sent: _Rows, slices: int, part: int, parts: int) -> _Rows:
-    own = [slice_of(key, slices * parts) // slices == part for key in sent.keys]
-    headers = list(compress(sent.headers, own))  # of none there are none
-    return _Rows(
-        list(compress(sent.keys, own)),
-        list(compress(sent.values, own)),
-        list(compress(sent.timestamps_ms, own)),
-        headers,
-    )
-
-
-def _write_part(writer: Writer, job: SliceJob, rows: _Rows, progress: SliceProgress) -> None:
-    owners = RoutingTable.from_entry(job.routing).partitions_of(routing_keys(job.layout, rows.keys))
+def _write_part(writer: Writer, job: SliceJob, rows: Iterator[Rows], progress: SliceProgress) -> int:
+    """One transaction; returns how many records it has."""
+    table = RoutingTable.from_entry(job.routing)
     group, partition = job.slot
-    commit_rows(writer, job.target_topic, rows, owners, group, {partition: progress.committed()})
+    routed = ((some, table.partitions_of(routing_keys(job.layout, some.keys))) for some in rows)
+    return commit_rows(writer, job.target_topic, routed, group, {partition: progress.committed()})

@@ -109,7 +109,7 @@ def _committed_position(cluster: Cluster, job: UnreadMove) -> int:
 def _write_chunk(writer: Writer, job: UnreadMove, chunk: _Chunk) -> None:
     owners = RoutingTable.from_entry(job.routing).partitions_of(chunk.keys)
     progress = {job.source: job.progress(chunk.offset_next)}
-    commit_rows(writer, job.target_topic, chunk, owners, job.group, progress)
+    commit_rows(writer, job.target_topic, [(chunk, owners)], job.group, progress)
 
 
 def _chunks(cluster: Cluster, job: UnreadMove, offset_first: int) -> Iterator[_Chunk]:

@@ -292,7 +292,7 @@ def sent(cluster: MemoryCluster, parts: Sequence[ChangelogRange], folder: Path) 
     """What jobs over these sub-ranges send to one slice, in order."""
     file, places = PieceFile(folder), []
     for part in parts:
-        read = RangeJob(part=part, slices=1, receivers={0: 0}, memory_bytes_max=1 << 20)
+        read = RangeJob(parts=(part,), slices=1, receivers={0: 0}, memory_bytes_max=1 << 20)
         places += [file.add(piece) for _, piece in send_state(cluster, read)]
     file.close()
     assert len(places) == len(parts) > 5

@@ -135,7 +135,7 @@ class KilledReader:
     folder: str
 
     def __call__(self, cluster: Cluster, job: RangeJob) -> Sending[RangeRead]:
-        marker = Path(self.folder) / f"read-{job.part.source.topic}"
+        marker = Path(self.folder) / f"read-{job.parts[0].source.topic}"
         sending = send_state(cluster, job)
         if not marker.exists():
             marker.touch()
@@ -208,7 +208,7 @@ def test_readers_that_fail_for_good_let_no_slice_be_written(
     parts = [OffsetRange(0, 10), OffsetRange(99_950, 99_960)]
     senders = [
         RangeJob(
-            part=ChangelogRange(source, part, None), slices=1, receivers={0: 0}, memory_bytes_max=1 << 20
+            parts=(ChangelogRange(source, part, None),), slices=1, receivers={0: 0}, memory_bytes_max=1 << 20
         )
         for part in parts
     ]

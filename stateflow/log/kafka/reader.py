@@ -15,7 +15,7 @@ from stateflow.log.kafka.leaving import part
 from stateflow.log.kafka.offsets import Offsets
 from stateflow.log.kafka.settings import Settings
 from stateflow.log.kafka.streams import Arrived, made_consumer
-from stateflow.log.newest import NewestSink
+from stateflow.log.newest import Sink
 from stateflow.record import RecordBatch, TopicPartition
 
 _MEET_SECONDS = 5.0
@@ -58,7 +58,7 @@ class KafkaReader:
         return batches
 
     def read_newest(
-        self, sinks: Mapping[TopicPartition, NewestSink], max_records: int, timeout_seconds: float
+        self, sinks: Mapping[TopicPartition, Sink], max_records: int, timeout_seconds: float
     ) -> list[TopicPartition]:
         """As ``read``, into the sinks, in the core without an object per record."""
         brought: list[TopicPartition] = []

@@ -19,10 +19,11 @@ from confluent_kafka import Consumer, KafkaError, cimpl
 
 from stateflow.log.kafka.client_log import client_log
 from stateflow.log.kafka.settings import Settings
-from stateflow.log.newest import NewestSink
+from stateflow.log.newest import NewestSink, RecordsSink, Sink
 from stateflow.native.library import Core, allocated, done, function_addresses, pointers
 from stateflow.native.loading import core
 from stateflow.native.newest import NativeNewest
+from stateflow.native.rows import HasHeaders, NativeRows
 from stateflow.record import RecordBatch, TopicPartition
 
 CLIENT_FUNCTIONS = (
@@ -73,6 +74,7 @@ class ClientCore:
     group: Any
     error: Any
     newest: Any
+    rows: Any
     columns: Any
 
 
@@ -105,6 +107,7 @@ def client_core() -> ClientCore | None:
         group=used.function("sf_stream_group", c_char_p, c_void_p, c_int64, c_void_p),
         error=used.object_function("sf_py_stream_error", py_object, c_void_p, c_int64),
         newest=used.function("sf_stream_newest", c_int64, c_void_p, c_int64, c_void_p, c_int64, c_void_p),
+        rows=used.function("sf_stream_rows", c_int64, c_void_p, c_int64, c_void_p, c_int64, c_void_p),
         columns=used.object_function("sf_py_stream_columns", py_object, c_void_p, c_int64, py_object),
     )
 
@@ -148,9 +151,14 @@ class Arrived:
         """The records, as objects of Python."""
         return self.stream.batch(self.index, self.source)
 
-    def put_into(self, sink: NewestSink) -> None:
-        """Take the records in where only the newest of each key is kept."""
-        if isinstance(sink.values, NativeNewest):
+    def put_into(self, sink: Sink) -> None:
+        """Take the records in where only the newest of each key is kept. Raises ``HasHeaders``."""
+        if isinstance(sink, RecordsSink):
+            if isinstance(sink.records, NativeRows):
+                self.stream.put_rows(self.index, sink, sink.records.table)
+            else:
+                sink.add(self.batch())
+        elif isinstance(sink.values, NativeNewest):
             self.stream.put_newest(self.index, sink, sink.values.table)
         else:
             sink.add(self.batch())
@@ -237,6 +245,14 @@ class Stream:
         told = self._told
         done(self._used.newest(self._address, index, table, sink.offset_next, told))
         sink.count(told[0], told[1])
+
+    def put_rows(self, index: int, sink: RecordsSink, table: int) -> None:
+        """The same with the records' times. Raises ``MemoryError``, or ``HasHeaders`` when some have any."""
+        told = self._told
+        done(self._used.rows(self._address, index, table, sink.offset_next, told))
+        if told[2]:
+            raise HasHeaders
+        sink.records_total += told[0]
 
     def release(self) -> None:
         """What was fetched is no longer needed; to be called before the next fetch."""

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core.h"
+#include "rows.h"
 
 /* rd_kafka_message_t of librdkafka's public ABI. */
 typedef struct {
@@ -260,6 +260,27 @@ SF_API int64_t sf_stream_newest(const stream *own, int64_t index, sf_newest *new
             continue;
         int64_t length = each->payload == NULL ? SF_NO_VALUE : (int64_t)each->length;
         if (sf_newest_put(newest, each->key, (uint32_t)each->key_length, each->payload, length) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* The same with their timestamps, as rows.c has them. Told beside: how many of them have headers, which are not kept. */
+SF_API int64_t sf_stream_rows(const stream *own, int64_t index, sf_newest *rows, int64_t offset_next, int64_t told[3]) {
+    told[0] = told[1] = told[2] = 0;
+    for (int64_t row = own->groups[index].first; row >= 0; row = own->next[row]) {
+        const message *each = own->messages[row];
+        void *headers = NULL;
+        if (each->offset >= offset_next)
+            break;
+        told[0]++;
+        told[1] += (int64_t)(each->key_length + each->length);
+        if (each->key == NULL)
+            continue;
+        told[2] += rd.message_headers(each, &headers) == 0;
+        int64_t length = each->payload == NULL ? SF_NO_VALUE : (int64_t)each->length;
+        int64_t time_ms = rd.message_timestamp(each, NULL);
+        if (sf_rows_put(rows, each->key, each->key_length, each->payload, length, time_ms) != 0)
             return -1;
     }
     return 0;

@@ -21,7 +21,7 @@ from stateflow.routing import RoutingTable
 from stateflow.scale.audit import AuditJob, audit_partition
 from stateflow.scale.audit_slices import AuditedChangelog, audit_changelogs
 from stateflow.scale.engine import InProcess
-from stateflow.scale.ranges import changelog_ranges, keys_by_slice, slice_of
+from stateflow.scale.ranges import ChangelogRange, changelog_ranges, grouped, keys_by_slice, slice_of
 from stateflow.scale.settings import RangeSettings, ScaleSettings
 from stateflow.scale.state_move import RangeJob, SliceJob, send_state, write_slice
 
@@ -57,21 +57,24 @@ def filled(seed: int) -> tuple[MemoryCluster, list[dict[bytes, tuple[bytes, int]
     slices=st.integers(1, 9),
     memory_bytes_max=st.sampled_from([1, 4_000, 1 << 20]),
     transaction_bytes_max=st.sampled_from([150, 1 << 20]),
+    together=st.integers(1, 4),
 )
 def test_each_live_entry_is_written_once(
-    seed: int, slots_each: int, slices: int, memory_bytes_max: int, transaction_bytes_max: int
+    seed: int, slots_each: int, slices: int, memory_bytes_max: int, transaction_bytes_max: int, together: int
 ) -> None:
     cluster, live = filled(seed)
     logs = cluster.ranges(LOGS)
     senders = [
         RangeJob(
-            part=part,
+            parts=parts,
             slices=slices,
             receivers={number: number for number in range(slices)},
             memory_bytes_max=memory_bytes_max,
         )
-        for source in LOGS
-        for part in changelog_ranges(source, logs[source], None, slots_each)
+        for parts in grouped(
+            (part for source in LOGS for part in changelog_ranges(source, logs[source], None, slots_each)),
+            slots_each * together,
+        )
     ]
     receivers = [
         SliceJob(
@@ -131,6 +134,15 @@ def test_a_log_without_its_beginning_is_refused() -> None:
         changelog_ranges(LOGS[0], OffsetRange(5, 10), None, 3)
 
 
+def test_small_sub_ranges_are_one_job() -> None:
+    parts = [ChangelogRange(LOGS[0], OffsetRange(at, at + 10), None) for at in range(0, 100, 10)]
+    jobs = grouped(parts, 35)
+    assert [len(job) for job in jobs] == [3, 3, 3, 1]
+    assert [part for job in jobs for part in job] == parts
+    assert grouped(parts[:2], 5) == [(parts[0],), (parts[1],)], "a larger one is a job of its own"
+    assert grouped([], 5) == []
+
+
 def test_only_wanted_slices_are_sent_and_no_bookkeeping() -> None:
     keys = [b"%d" % number for number in range(100)]
     found = keys_by_slice([*keys, TOUCH_KEY, None], 4, {1, 3})
@@ -162,5 +174,5 @@ def test_large_values_make_small_ranges_and_many_slices() -> None:
 def test_files_of_a_shuffle_are_gone_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
     with TemporaryDirectory() as folder:
         monkeypatch.setattr("tempfile.tempdir", folder)
-        test_each_live_entry_is_written_once.hypothesis.inner_test(5, 20, 3, 1 << 20, 1 << 20)  # type: ignore[attr-defined]
+        test_each_live_entry_is_written_once.hypothesis.inner_test(5, 20, 3, 1 << 20, 1 << 20, 2)  # type: ignore[attr-defined]
         assert not list(Path(folder).iterdir())
