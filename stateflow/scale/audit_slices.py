@@ -23,7 +23,7 @@ from stateflow.scale.ranges import ChangelogRange, RangeRead, changelog_ranges, 
 from stateflow.scale.settings import RangeSettings
 from stateflow.scale.shuffle import Inbox, OnDone, Sending
 
-_SINGLES_MIN = 1_000
+_SINGLES_MIN = 500
 _PLAIN_PART = 16
 _PLAIN_SLOTS_MIN = 1_000
 """What is read in Python: one slot in so many, and at least so many of a sub-range."""

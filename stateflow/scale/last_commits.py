@@ -8,7 +8,8 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from stateflow.catalog.model import Catalog
 from stateflow.catalog.names import changelog_topic, task_id
@@ -21,18 +22,17 @@ from stateflow.record import TopicPartition
 from stateflow.runtime.opening.takeover import recovery_point, resolved
 from stateflow.runtime.worker.lag import stage_changelogs, stage_inputs
 
+_LANES = 8
+
 
 def refuse_torn_commits(cluster: Cluster, catalog: Catalog) -> None:
     """Raise ``CommitTorn`` when the last commit of any task is only half visible.
 
     One short read per changelog. Before the tasks are fenced its answer may still change.
     """
-    torn = [
-        task_id(stage, partition)
-        for stage in catalog.stages
-        for partition in range(catalog.partitions(stage))
-        if committed_end_of(cluster, catalog, stage, partition).is_torn
-    ]
+    tasks = [(stage, number) for stage in catalog.stages for number in range(catalog.partitions(stage))]
+    ends = _committed_ends(cluster, catalog, tasks)
+    torn = [task_id(*task) for task, end in zip(tasks, ends, strict=True) if end.is_torn]
     if torn:
         raise CommitTorn(
             f"the last commit of {', '.join(torn)} is only half visible in the changelogs.",
@@ -87,12 +87,25 @@ def last_positions(cluster: Cluster, catalog: Catalog, stage: str) -> dict[int, 
     """
     sources = stage_inputs(catalog, stage)
     committed = cluster.committed(catalog.app.app, sources)
+    tasks = [(stage, partition) for partition in range(catalog.partitions(stage))]
     positions = {}
-    for partition in range(catalog.partitions(stage)):
+    for (_, partition), end in zip(tasks, _committed_ends(cluster, catalog, tasks, committed), strict=True):
         own = [source for source in sources if source.partition == partition]
-        committed_end = committed_end_of(cluster, catalog, stage, partition, committed)
-        positions[partition] = recovery_point(own, committed_end, committed)
+        positions[partition] = recovery_point(own, end, committed)
     return positions
+
+
+def _committed_ends(
+    cluster: Cluster,
+    catalog: Catalog,
+    tasks: Sequence[tuple[str, int]],
+    committed: Mapping[TopicPartition, Committed] | None = None,
+) -> list[CommittedEnd]:
+    """``committed_end_of`` several tasks, some at a time: reading the end of a log is mostly waiting."""
+    with ThreadPoolExecutor(_LANES, thread_name_prefix="last-commits") as pool:
+        return list(
+            pool.map(lambda task: committed_end_of(cluster, catalog, task[0], task[1], committed), tasks)
+        )
 
 
 def committed_end_of(

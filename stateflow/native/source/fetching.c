@@ -267,21 +267,32 @@ SF_API int64_t sf_stream_newest(const stream *own, int64_t index, sf_newest *new
 
 /* The same with their timestamps, as rows.c has them. Told beside: how many of them have headers, which are not kept. */
 SF_API int64_t sf_stream_rows(const stream *own, int64_t index, sf_newest *rows, int64_t offset_next, int64_t told[3]) {
+    const message *found[AHEAD];
+    sf_named keys[AHEAD];
+    int64_t row = own->groups[index].first;
     told[0] = told[1] = told[2] = 0;
-    for (int64_t row = own->groups[index].first; row >= 0; row = own->next[row]) {
-        const message *each = own->messages[row];
-        void *headers = NULL;
-        if (each->offset >= offset_next)
-            break;
-        told[0]++;
-        told[1] += (int64_t)(each->key_length + each->length);
-        if (each->key == NULL)
-            continue;
-        told[2] += rd.message_headers(each, &headers) == 0;
-        int64_t length = each->payload == NULL ? SF_NO_VALUE : (int64_t)each->length;
-        int64_t time_ms = rd.message_timestamp(each, NULL);
-        if (sf_rows_put(rows, each->key, each->key_length, each->payload, length, time_ms) != 0)
-            return -1;
+    while (row >= 0 && own->messages[row]->offset < offset_next) {
+        ptrdiff_t count = 0;
+        for (; count < AHEAD && row >= 0 && own->messages[row]->offset < offset_next; row = own->next[row]) {
+            const message *each = own->messages[row];
+            told[0]++;
+            told[1] += (int64_t)(each->key_length + each->length);
+            if (each->key == NULL)
+                continue;
+            found[count] = each;
+            keys[count] = (sf_named){each->key, (ptrdiff_t)each->key_length, 0};
+            keys[count].hash = sf_newest_hash(rows, each->key, (uint32_t)each->key_length);
+            count++;
+        }
+        sf_newest_fetch_ahead(rows, keys, count);
+        for (ptrdiff_t at = 0; at < count; at++) {
+            void *headers = NULL;
+            told[2] += rd.message_headers(found[at], &headers) == 0;
+            int64_t length = found[at]->payload == NULL ? SF_NO_VALUE : (int64_t)found[at]->length;
+            int64_t time_ms = rd.message_timestamp(found[at], NULL);
+            if (sf_rows_put(rows, &keys[at], found[at]->payload, length, time_ms) != 0)
+                return -1;
+        }
     }
     return 0;
 }

@@ -30,24 +30,20 @@ static uint32_t crc32_of(const uint8_t *data, uint32_t length) {
     return ~crc;
 }
 
-static int is_ignored(const sf_newest *rows, const void *key, size_t key_length) {
-    return rows->ignored_length && key_length >= rows->ignored_length &&
-           memcmp(key, rows->ignored, rows->ignored_length) == 0;
-}
-
-int sf_rows_put(sf_newest *rows, const void *key, size_t key_length, const void *value, int64_t value_length, int64_t time_ms) {
-    if (is_ignored(rows, key, key_length))
+int sf_rows_put(sf_newest *rows, const sf_named *key, const void *value, int64_t value_length, int64_t time_ms) {
+    if (rows->ignored_length && key->length >= (ptrdiff_t)rows->ignored_length &&
+        memcmp(key->data, rows->ignored, rows->ignored_length) == 0)
         return 0;
     uint32_t room = value_length < 0 ? 0 : TIME_BYTES + (uint32_t)value_length;
-    sf_entry *own = sf_newest_entry(rows, key, (uint32_t)key_length, room);
+    sf_entry *own = sf_newest_hashed(rows, key->hash, key->data, (uint32_t)key->length, room);
     if (own == NULL)
         return -1;
     own->value_length = value_length < 0 ? SF_NO_VALUE : (int64_t)room;
     if (room == 0)
         return 0;
-    memcpy(own->key + key_length, &time_ms, TIME_BYTES);
+    memcpy(own->key + key->length, &time_ms, TIME_BYTES);
     if (value_length)
-        memcpy(own->key + key_length + TIME_BYTES, value, (size_t)value_length);
+        memcpy(own->key + key->length + TIME_BYTES, value, (size_t)value_length);
     return 0;
 }
 
@@ -59,19 +55,21 @@ SF_API int64_t sf_py_rows_add(sf_newest *rows, py_object *keys, py_object *value
         return -1;
     for (ptrdiff_t row = 0; row < count; row++) {
         py_object *key = sf_py.list_item(keys, row), *value = sf_py.list_item(values, row);
-        char *key_data = NULL, *value_data = NULL;
-        ptrdiff_t key_length = 0, value_length = SF_NO_VALUE;
+        sf_named named = {NULL, 0, 0};
+        char *value_data = NULL;
+        ptrdiff_t value_length = SF_NO_VALUE;
         int overflow = 0;
         if (value != sf_py.none && sf_py.bytes_view(value, &value_data, &value_length) != 0)
             return -1;
         size += value_length > 0 ? value_length : 0;
         if (key == sf_py.none)
             continue;
-        if (sf_py.bytes_view(key, &key_data, &key_length) != 0)
+        if (sf_py.bytes_view(key, &named.data, &named.length) != 0)
             return -1;
-        size += key_length;
+        size += named.length;
+        named.hash = sf_newest_hash(rows, named.data, (uint32_t)named.length);
         int64_t time_ms = sf_py.integer_value(sf_py.list_item(times_ms, row), &overflow);
-        if (sf_rows_put(rows, key_data, (size_t)key_length, value_data, value_length, time_ms) != 0) {
+        if (sf_rows_put(rows, &named, value_data, value_length, time_ms) != 0) {
             sf_py.no_memory();
             return -1;
         }
@@ -308,17 +306,31 @@ SF_API int64_t sf_py_rows_take(sf_newest *rows, py_object *piece, int64_t slices
     if (take_array(&headers) != 0 || headers.failed || same != count || headers.at != headers.end)
         return NOT_UNDERSTOOD;
     begin_crc();
-    for (int64_t row = 0; row < count; row++) {
-        uint64_t key_length, value_length;
-        const uint8_t *key = take_bytes(&keys, &key_length), *value = take_bytes(&values, &value_length);
-        int64_t time_ms = (int64_t)take_integer(&times);
-        if (key == NULL)
-            return NOT_UNDERSTOOD;
-        if (parts > 1 && crc32_of(key, (uint32_t)key_length) % (uint64_t)(slices * parts) / (uint64_t)slices != (uint64_t)part)
-            continue;
-        int64_t length = value == NULL ? SF_NO_VALUE : (int64_t)value_length;
-        if (sf_rows_put(rows, key, key_length, value, length, time_ms) != 0)
-            return -1;
+    for (int64_t first = 0; first < count; first += AHEAD) {
+        int64_t some = count - first < AHEAD ? count - first : AHEAD;
+        const uint8_t *found[AHEAD];
+        int64_t lengths[AHEAD], times_ms[AHEAD];
+        sf_named named[AHEAD];
+        ptrdiff_t own = 0;
+        for (int64_t row = 0; row < some; row++) {
+            uint64_t key_length, value_length;
+            const uint8_t *key = take_bytes(&keys, &key_length);
+            found[own] = take_bytes(&values, &value_length);
+            lengths[own] = found[own] == NULL ? SF_NO_VALUE : (int64_t)value_length;
+            times_ms[own] = (int64_t)take_integer(&times);
+            if (key == NULL)
+                return NOT_UNDERSTOOD;
+            if (parts > 1 &&
+                crc32_of(key, (uint32_t)key_length) % (uint64_t)(slices * parts) / (uint64_t)slices != (uint64_t)part)
+                continue;
+            named[own] = (sf_named){(char *)key, (ptrdiff_t)key_length, 0};
+            named[own].hash = sf_newest_hash(rows, key, (uint32_t)key_length);
+            own++;
+        }
+        sf_newest_fetch_ahead(rows, named, own);
+        for (ptrdiff_t at = 0; at < own; at++)
+            if (sf_rows_put(rows, &named[at], found[at], lengths[at], times_ms[at]) != 0)
+                return -1;
     }
     return 0;
 }
