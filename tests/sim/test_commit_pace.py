@@ -83,6 +83,19 @@ def test_a_worker_with_time_to_spare_commits_soon(writers: int) -> None:
     assert_exactly_once(world)
 
 
+def test_unless_it_is_set_a_twentieth_of_the_interval_lies_between() -> None:
+    world, least_seconds = Paced(commit_interval_min_seconds=None), INTERVAL_SECONDS / 20
+    for number, after in enumerate(range(10, len(WORDS) + 1, 10)):
+        world.feed(WORDS[after - 10 : after])
+        seconds = world.seconds_to_results(after)
+        assert seconds <= 2 * least_seconds + 10 * TURN_MS / 1000
+        assert number == 0 or seconds >= least_seconds - 10 * TURN_MS / 1000
+    world.feed(WORDS[len(WORDS) // 10 * 10 :])
+    world.seconds_to_results(len(WORDS))
+    world.end()
+    assert_exactly_once(world)
+
+
 def test_commits_that_take_long_come_rarely() -> None:
     """As with many tasks, or on a busy machine: what they take is waited first."""
     world = Paced(shared_writers=1)
@@ -92,7 +105,7 @@ def test_commits_that_take_long_come_rarely() -> None:
         world.seconds_to_results(number * 10)
     world.commits_total = 0
     world.feed(WORDS[:10])
-    assert world.seconds_to_results(50) >= 2 * 2.0
+    assert world.seconds_to_results(50) >= 2 * 2 * 2.0, "twice as long, by each of two stages"
     assert world.commits_total == 2
     world.end()
 
