@@ -259,7 +259,7 @@ def _engine(name: str, cluster: Cluster, options: AppOptions, catalog: Catalog) 
     from stateflow.spark.engine import SparkEngine
     from stateflow.spark.session import SparkSettings, spark_session
 
-    with spark_session(SparkSettings(app_name="stateflow-repartition")) as session:
+    with spark_session(SparkSettings(app_name="stateflow-repartition", is_python=True)) as session:
         yield SparkEngine(session, Connection(options.brokers, options.client))
 
 

@@ -42,7 +42,8 @@ class Placement:
 
         Raises ``StateCorrupt`` for a key that no handle could have written.
         """
-        routed = [self._routing_key(key) for key in keys]
+        is_whole = self._layout is None or self._layout == "plain"
+        routed = keys if is_whole else [self._routing_key(key) for key in keys]
         owners = self._table.partitions_of(routed)  # as a re-key step does with a batch
         for index in self._singles(len(routed)):
             owners[index] = self._table.partition_of(routed[index])
@@ -54,8 +55,6 @@ class Placement:
         return [*range(whole), *range(whole, count, SINGLE_EVERY)]
 
     def _routing_key(self, key: bytes) -> bytes:
-        if self._layout is None or self._layout == "plain":
-            return key
         if self._layout == "window":
             routed, start_ms = split_window(key)
             built = window_key(routed, start_ms)

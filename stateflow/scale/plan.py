@@ -14,9 +14,13 @@ from stateflow.log.reading import read_range
 from stateflow.log.stable_ranges import stable_ranges
 from stateflow.record import OffsetRange, TopicPartition
 from stateflow.scale.audit import AuditJob, audit_partition
+from stateflow.scale.audit_slices import AuditRange, send_digests
 from stateflow.scale.generation import preparing
 from stateflow.scale.last_commits import last_positions
+from stateflow.scale.newest_digests import tallies_by_partition
+from stateflow.scale.placement import Placement
 from stateflow.scale.prediction import Prediction, Run, Work, predict, relevant_runs
+from stateflow.scale.ranges import ChangelogRange
 from stateflow.scale.scope import MovedTopic, moved_topics
 from stateflow.scale.settings import ScaleSettings
 
@@ -137,8 +141,25 @@ def probed_slots_per_second(cluster: Cluster, jobs: Sequence[AuditJob]) -> float
     log = longest.offsets
     part = OffsetRange(log.offset_first, min(log.offset_next, log.offset_first + PROBE_SLOTS_MAX))
     started_at = time.monotonic()
-    audit_partition(cluster, replace(longest, offsets=part))
+    _sum_up(cluster, replace(longest, offsets=part))
     return part.slots / max(time.monotonic() - started_at, 1e-6)
+
+
+def _sum_up(cluster: Cluster, job: AuditJob) -> None:
+    """As the audit will do it."""
+    if job.layout is None:
+        audit_partition(cluster, job)
+        return
+    limits = ScaleSettings().ranges
+    read = AuditRange(
+        parts=(ChangelogRange(job.source, job.offsets, None),),
+        slices=1,
+        receiver_first=0,
+        memory_bytes_max=limits.memory_bytes_max,
+    )
+    pieces = [piece for _, piece in send_digests(cluster, read)]
+    for _ in tallies_by_partition(pieces, lambda: Placement(job.layout, job.routing)):
+        pass
 
 
 def source_ranges(

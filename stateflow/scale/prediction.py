@@ -87,9 +87,9 @@ _ENGINES = {
 _PREPARING = Range(1.5, 8)
 """Looking at catalog and group, fencing the tasks, creating topics; with them the switch at the end."""
 _PREPARING_PER_MOVE = Range(0.02, 0.15)
-_SECONDS_PER_SLOT_MOVED = Range(1 / 120_000, 1 / 25_000)
-_SECONDS_PER_SLOT_READ = Range(1 / 300_000, 1 / 60_000)
-_MOVED_BY_READ = Range(1.1, 4.0)
+_SECONDS_PER_SLOT_MOVED = Range(1 / 400_000, 1 / 30_000)
+_SECONDS_PER_SLOT_READ = Range(1 / 1_000_000, 1 / 80_000)
+_MOVED_BY_READ = Range(1.1, 5.0)
 """What moving a slot costs, as a multiple of reading and hashing one: it is routed, written and committed as well."""
 _READ_BY_PROBE = Range(0.8, 2.0)
 """Lanes that share cores and a broker are slower than a probe alone."""

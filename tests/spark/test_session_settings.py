@@ -25,6 +25,13 @@ def test_speculation_cannot_be_turned_on() -> None:
     assert conf["spark.sql.session.timeZone"] == "UTC"
 
 
+def test_a_session_of_python_compiles_quickly_unless_told_otherwise() -> None:
+    name = "spark.driver.extraJavaOptions"
+    assert name not in spark_conf(SparkSettings())
+    assert spark_conf(SparkSettings(is_python=True))[name] == "-XX:TieredStopAtLevel=1"
+    assert spark_conf(SparkSettings(is_python=True, conf={name: "-Dmine=1"}))[name] == "-Dmine=1"
+
+
 def test_a_trimmed_java_is_wrapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STATEFLOW_JAVA", "wheel")
     monkeypatch.setenv("STATEFLOW_CACHE", str(tmp_path))

@@ -3,8 +3,8 @@
 Under exactly-once nobody sees an output before its commit, so the interval is what a result is late by. Commits cost
 time, though, which a worker under load does not have: every one takes some milliseconds, however little is in it. So
 what counts is the time in which the poll thread had nothing to do. When that is twice as long as the last commits took,
-the next may come early. A worker that is behind its input never waits, and keeps the whole interval; one with many tasks,
-or on a busy machine, needs longer for a commit, and commits less often.
+the next may come early. A worker that is behind its input never waits, and keeps the whole interval; one with many
+tasks, or on a busy machine, needs longer for a commit, and commits less often.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def run(app: str, connection: Connection, images: str, partitions: Sequence[int]
     cluster = connection.open()
     try:
         catalog = load_catalog(cluster, app)  # before Spark takes its seconds to start
-        with spark_session(SparkSettings(app_name=f"recover-{app}")) as session:
+        with spark_session(SparkSettings(app_name=f"recover-{app}", is_python=True)) as session:
             engine = SparkEngine(session, connection)
             return recover(
                 cluster,

@@ -40,7 +40,7 @@ def repartition(app: str, partitions: int, connection: Connection) -> Outcome:
         check_change(catalog, routing)
         await_stopped(cluster, app)  # before Spark takes its seconds to start
         past, resumes, started_at = PastRuns(), preparing(catalog) is not None, time.monotonic()
-        with spark_session(SparkSettings(app_name=f"repartition-{app}")) as session:
+        with spark_session(SparkSettings(app_name=f"repartition-{app}", is_python=True)) as session:
             engine = SparkEngine(session, connection)
             outcome = start(
                 cluster,
