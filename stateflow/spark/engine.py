@@ -7,6 +7,7 @@ stack trace.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from stateflow.errors import JobFailed
 from stateflow.log.base import Cluster
-from stateflow.scale.shuffle import Inbox, OnDone, Sending
+from stateflow.scale.shuffle import Inbox, OnDone, Sending, ShuffleByFiles
 from stateflow.spark.connection import Connection
 from stateflow.spark.failure import Failure, last_line, result_or_failure
 from stateflow.spark.kept_connection import kept_cluster
@@ -23,6 +24,9 @@ from stateflow.spark.shuffle import shuffle_on_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_LOCAL = re.compile(r"local(\[.*\])?")
+"""Masters whose tasks all run on this machine, as children of the driver."""
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -53,14 +57,21 @@ class JobTask:
         return result
 
 
-class SparkEngine:
-    """Implements ``scale.engine.Engine`` on a Spark session. Jobs and results travel; clusters never do."""
+class SparkEngine(ShuffleByFiles):
+    """Implements ``scale.engine.Engine`` on a Spark session. Jobs and results travel; clusters never do.
+
+    On this machine alone (master ``local``) jobs hand on pieces by files. Elsewhere by Spark's own shuffle, which
+    survives lost executors; it takes each piece through the JVM, a third of the CPU of a repartition. ``by_spark`` says
+    which, if that is not to be found out.
+    """
 
     name = "spark"
 
-    def __init__(self, session: SparkSession, connection: Connection) -> None:
+    def __init__(self, session: SparkSession, connection: Connection, by_spark: bool | None = None) -> None:
         self._session = session
         self._connection = connection
+        is_local = _LOCAL.fullmatch(session.sparkContext.master or "") is not None
+        self._by_spark = not is_local if by_spark is None else by_spark
 
     @property
     def lanes(self) -> int:
@@ -88,9 +99,11 @@ class SparkEngine:
         receivers: Sequence[Job],
         on_done: OnDone | None = None,
     ) -> tuple[list[Sent], list[Result]]:
-        """One Spark task per sender and per receiver, with Spark's shuffle in between. Raises as ``run``."""
+        """One Spark task per sender and per receiver, with a shuffle in between. Raises as ``run``."""
         if not senders or not receivers:
             return [], []
+        if not self._by_spark:
+            return super().shuffle(send, senders, receive, receivers, on_done)
         context = self._session.sparkContext
         results = collected(
             lambda: shuffle_on_spark(context, self._connection, send, senders, receive, receivers, on_done)

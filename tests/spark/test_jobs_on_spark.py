@@ -165,8 +165,10 @@ class KilledWriter:
 class KillingEngine(SparkEngine):
     """Moves through :class:`KilledReader` and :class:`KilledWriter`."""
 
-    def __init__(self, session: SparkSession, connection: Connection, folder: Path) -> None:
-        super().__init__(session, connection)
+    def __init__(
+        self, session: SparkSession, connection: Connection, folder: Path, *, by_spark: bool
+    ) -> None:
+        super().__init__(session, connection, by_spark)
         self._folder = str(folder)
 
     def shuffle(self, send: Any, senders: Any, receive: Any, receivers: Any, on_done: Any = None) -> Any:
@@ -175,11 +177,12 @@ class KillingEngine(SparkEngine):
         return super().shuffle(send, senders, receive, receivers, on_done)
 
 
+@pytest.mark.parametrize("by_spark", [True, False], ids=["Spark's shuffle", "files"])
 def test_killed_python_workers_are_replaced_and_count_once(
-    cluster: KafkaCluster, broker: TestBroker, session: SparkSession, tmp_path: Path
+    cluster: KafkaCluster, broker: TestBroker, session: SparkSession, tmp_path: Path, by_spark: bool
 ) -> None:
     app = written(cluster, 3)
-    engine = KillingEngine(session, Connection(broker.bootstrap), tmp_path)
+    engine = KillingEngine(session, Connection(broker.bootstrap), tmp_path, by_spark=by_spark)
     routing = RoutingTable.modulo(5)
     settings = ScaleSettings(chunk_records_max=700, ranges=RangeSettings(slots_min=200))
     start(cluster, app.app, routing.entry(), engine, SystemClock(), settings=settings)
@@ -187,11 +190,12 @@ def test_killed_python_workers_are_replaced_and_count_once(
     assert_everything_kept(app, 1, routing)
 
 
+@pytest.mark.parametrize("by_spark", [True, False], ids=["Spark's shuffle", "files"])
 def test_readers_that_fail_for_good_let_no_slice_be_written(
-    cluster: KafkaCluster, broker: TestBroker, session: SparkSession
+    cluster: KafkaCluster, broker: TestBroker, session: SparkSession, by_spark: bool
 ) -> None:
     app = written(cluster, 2)
-    engine = SparkEngine(session, Connection(broker.bootstrap))
+    engine = SparkEngine(session, Connection(broker.bootstrap), by_spark)
     source = TopicPartition(changelog_topic(app.app, "totals"), 0)
     cluster.create([TopicSpec(f"{app.app}-target", 1)])
     job = SliceJob(
