@@ -2,8 +2,8 @@
 
 Under exactly-once nobody sees an output before its commit, so the interval is what a result is late by. Commits cost
 time, though, which a worker under load does not have: every one takes some milliseconds, however little is in it. So
-what counts is the time in which the poll thread had nothing to do. When that is twice as long as the last commits took,
-the next may come early. A worker that is behind its input never waits, and keeps the whole interval; one with many
+what counts is the time in which the poll thread had nothing to do. When that is longer than the last commits took, the
+next may come early. A worker that is behind its input never waits, and keeps the whole interval; one with many
 tasks, or on a busy machine, needs longer for a commit, and commits less often.
 """
 
@@ -19,8 +19,8 @@ from stateflow.runtime.worker.commits import RunningTask
 
 T = TypeVar("T")
 
-_WAITED_PER_COMMIT = 2.0
-"""Early commits take a third of the time that would otherwise be waited, at most."""
+_WAITED_PER_COMMIT = 1.0
+"""Early commits take half of the time that would otherwise be waited, at most."""
 _PARTS, _LEAST_SECONDS = 20, 0.05
 """By default commits come no more often than a twentieth of the interval after one another, nor than this."""
 _FULL_POLLS = 10
