@@ -94,7 +94,7 @@ class PlainRows:
 
     def clear(self) -> None:
         """Forget everything."""
-        self.__init__()  # type: ignore[misc]
+        self._places, self._values, self._timestamps_ms, self._headers, self._bytes = {}, [], [], [], 0
 
     def _add(
         self,
