@@ -1,4 +1,4 @@
-"""Numbers folded by key in the core: counts, sums, smallest and largest ones, of this epoch and of earlier ones.
+"""Numbers folded by key in the core: counts, sums, smallest, largest, newest ones, of this epoch and of earlier ones.
 
 The twin in Python is what ``DecodedStore`` and the aggregates do with decoded values.
 """
@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from stateflow.native.library import Core
 
-Operation = Literal["count", "sum", "least", "most"]
-_OPERATIONS: tuple[Operation, ...] = ("count", "sum", "least", "most")
-Format = Literal["long", "msgpack"]
-"""How numbers are kept on disk: 8 bytes big-endian, or MessagePack's shortest form."""
-_FORMATS: tuple[Format, ...] = ("long", "msgpack")
+Operation = Literal["count", "sum", "least", "most", "assign"]
+"""``assign``: the newest value is the number, and None deletes it."""
+_OPERATIONS: tuple[Operation, ...] = ("count", "sum", "least", "most", "assign")
+Format = Literal["long", "msgpack", "double"]
+"""How numbers are kept on disk: 8 bytes big-endian of an integer or a float, or MessagePack's shortest form."""
+_FORMATS: tuple[Format, ...] = ("long", "msgpack", "double")
 _INTEGERS, _FLOATS = 2, 4
 """As bits, in ``kinds``."""
 

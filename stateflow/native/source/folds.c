@@ -1,4 +1,5 @@
-/* Numbers folded by key: what a count, a sum, a smallest or a largest one has come to, from one commit to the next.
+/* Numbers folded by key: what a count, a sum, a smallest or a largest one has come to, or what a number was set to last,
+ * from one commit to the next.
  *
  * `young` has the numbers that were met lately, among them all that were changed since the last commit; `old` has those
  * from before, which are met again or forgotten. A key is looked for in both, and else on disk, before anything is folded
@@ -15,10 +16,11 @@
 
 #include "folds.h"
 
-enum { COUNT, SUM, LEAST, MOST };
+enum { COUNT, SUM, LEAST, MOST, ASSIGN };
 
 #define WINDOW_TAIL 12 /* bytes from the window's time on */
 #define NEVER INT64_MAX
+#define ENVELOPE_HEAD 0xff73667600 /* the first five bytes of eight */
 static const int64_t TOO_LARGE = (int64_t)1 << 62;
 
 folded sf_folded_of(const sf_entry *of) {
@@ -120,6 +122,8 @@ SF_API void sf_folds_committed(folds *own, int64_t bytes_max) {
 SF_API void sf_folds_limit(folds *own, int64_t bytes_max) {
     if (sf_folds_bytes(own) > bytes_max)
         forget_old(own);
+    if (sf_folds_bytes(own) > bytes_max && own->changed_count == 0)
+        sf_folds_clear(own);
 }
 
 /* --- a batch of keys ------------------------------------------------------------------------------------------- */
@@ -251,8 +255,24 @@ static int is_kept(const folds *own, const sf_number *number) {
     return own->kinds & 1 << SF_FLOAT && number->real > -(double)TOO_LARGE && number->real < (double)TOO_LARGE;
 }
 
+/* What a number is set to; -1 for what is none, or of another kind, and where its bytes would begin as an envelope does
+ * (MAGIC in codec/evolving.py), which this does not write. */
+static int assign(const folds *own, sf_number *number, py_object *item) {
+    if (item == sf_py.none) {
+        number->kind = SF_ABSENT;
+        return 0;
+    }
+    if (sf_number_of(item, 0, number) != 0 || !(own->kinds & 1 << number->kind))
+        return -1;
+    uint64_t bits;
+    memcpy(&bits, &number->integer, sizeof bits); /* either lies there */
+    return bits >> 24 == ENVELOPE_HEAD ? -1 : 0;
+}
+
 /* What a number becomes with one more value; -1 where that cannot be told here. */
 static int fold_one(const folds *own, sf_number *number, py_object *item) {
+    if (own->operation == ASSIGN)
+        return assign(own, number, item);
     static const sf_number NOTHING = {SF_INTEGER, {.integer = 0}}, ONE = {SF_INTEGER, {.integer = 1}};
     sf_number value = ONE;
     int adds = own->operation == COUNT || own->operation == SUM;

@@ -148,13 +148,6 @@ static sf_entry *found_from(const sf_newest *newest, uint32_t *slot, uint32_t ha
     return NULL;
 }
 
-sf_entry *sf_newest_find(const sf_newest *newest, const void *key, uint32_t key_length) {
-    if (newest->count == 0)
-        return NULL;
-    uint32_t hash = hash_of(newest->seed, key, key_length), slot = hash & (newest->slots_count - 1);
-    return found_from(newest, &slot, hash, key, key_length);
-}
-
 sf_entry *sf_newest_find_hashed(const sf_newest *newest, uint32_t hash, const void *key, uint32_t key_length) {
     if (newest->count == 0)
         return NULL;

@@ -46,10 +46,7 @@ SF_API sf_newest *sf_newest_new(uint64_t seed, const uint8_t *ignored, int64_t i
 SF_API void sf_newest_clear(sf_newest *newest);
 SF_API void sf_newest_free(sf_newest *newest);
 
-/* The entry of a key; NULL if it has none. */
-sf_entry *sf_newest_find(const sf_newest *newest, const void *key, uint32_t key_length);
-
-/* The same, made where there was none, with room for a value: a fresh one has the length SF_NO_VALUE. NULL when memory
+/* The entry of a key, made where there was none, with room for a value: a fresh one has the length SF_NO_VALUE. NULL when memory
  * is used up. Entries move when others are made: use it before the next one. */
 sf_entry *sf_newest_entry(sf_newest *newest, const void *key, uint32_t key_length, uint32_t room);
 
