@@ -70,13 +70,14 @@ class Folds:
         self._core.folds_known_from(self._folds, start_ms)
 
     def add(
-        self, keys: Sequence[bytes], values: Sequence[object] | None, stored: Stored
+        self, keys: Sequence[bytes], values: Sequence[object] | None, stored: Stored, suffix: bytes = b""
     ) -> tuple[int, int] | None:
         """Fold a value into each key's number; how many were not changed before, and the bytes of their keys.
 
-        ``values`` are left out of a count. ``stored`` is asked for keys that are not remembered, in order.
+        ``values`` are left out of a count. ``stored`` is asked for keys that are not remembered, in order. Each key is
+        what is given with the ``suffix`` behind it.
         """
-        if not self._begin(keys, stored):
+        if not self._begin(keys, stored, suffix):
             return None
         return self._core.folds_add(self._folds, [] if self._counts or values is None else values)
 
@@ -88,8 +89,8 @@ class Folds:
         """Delete the numbers of keys; returns what ``add`` does."""
         return self._core.folds_delete(self._folds) if self._begin(keys, stored) else None
 
-    def _begin(self, keys: Sequence[bytes], stored: Stored) -> bool:
-        unknown = self._core.folds_begin(self._folds, keys)
+    def _begin(self, keys: Sequence[bytes], stored: Stored, suffix: bytes = b"") -> bool:
+        unknown = self._core.folds_begin(self._folds, keys, suffix)
         return not unknown or self._core.folds_learn(self._folds, stored(unknown))
 
     def columns(self) -> tuple[list[bytes], list[bytes | None]]:
@@ -97,7 +98,7 @@ class Folds:
         return self._core.folds_encoded(self._folds)
 
     def take(self) -> tuple[list[bytes], list[Number]]:
-        """What was changed, as it came first; forgets everything."""
+        """What was changed, in any order; forgets everything."""
         changed = self._core.folds_objects(self._folds)
         self.clear()
         return changed

@@ -80,7 +80,9 @@ class Core:
         self.folds_known_from = self.function("sf_folds_known_from", None, c_void_p, c_int64)
         self.folds_committed = self.function("sf_folds_committed", None, c_void_p, c_int64)
         self.folds_limit = self.function("sf_folds_limit", None, c_void_p, c_int64)
-        self._folds_begin = self.object_function("sf_py_folds_begin", py_object, c_void_p, py_object)
+        self._folds_begin = self.object_function(
+            "sf_py_folds_begin", py_object, c_void_p, py_object, py_object
+        )
         self._folds_learn = self.object_function("sf_py_folds_learn", c_int64, c_void_p, py_object)
         self._folds_add = self.object_function("sf_py_folds_add", c_int64, c_void_p, py_object, c_void_p)
         self._folds_delete = self.function("sf_folds_delete", c_int64, c_void_p, c_void_p)
@@ -111,9 +113,9 @@ class Core:
         """Numbers to be folded, to be freed; see source/folds.c."""
         return allocated(self._folds_new(_seed(), operation, kept_as, kinds, skips_none, of_windows))
 
-    def folds_begin(self, folds: int, keys: Sequence[bytes]) -> list[bytes]:
-        """Begin a batch of keys; those that must be looked for on disk, in order."""
-        unknown: list[bytes] = self._folds_begin(folds, _list(keys))
+    def folds_begin(self, folds: int, keys: Sequence[bytes], suffix: bytes) -> list[bytes]:
+        """Begin a batch of keys, a suffix behind each; those that must be looked for on disk, in order."""
+        unknown: list[bytes] = self._folds_begin(folds, _list(keys), suffix)
         return unknown
 
     def folds_learn(self, folds: int, values: list[bytes | None]) -> bool:
@@ -143,7 +145,7 @@ class Core:
         return found
 
     def folds_objects(self, folds: int) -> tuple[list[bytes], list[int | float | None]]:
-        """Keys and numbers that were changed, as they came."""
+        """Keys and numbers that were changed."""
         found: tuple[list[bytes], list[int | float | None]] = self._folds_rows(folds, 0)
         return found
 

@@ -249,7 +249,7 @@ class DecodedStore(DirtyStore):
         self.put_many([(key, value)])
 
     def put_keys(self, keys: Sequence[bytes]) -> None:
-        """Set many different keys, which have no value."""
+        """Set many different keys in their order, which have no value."""
         self.put_many([(key, b"") for key in keys])
 
     def delete(self, key: bytes) -> None:

@@ -14,7 +14,7 @@ from stateflow.codec.base import Codec
 from stateflow.codec.scalar import Float, Integer
 from stateflow.memory import ENTRY_BYTES
 from stateflow.native.folds import Folding, Folds, Format
-from stateflow.store.base import Change, ChangeColumns, StoreReader
+from stateflow.store.base import Change, SortedColumns, StoreReader
 from stateflow.store.decoded import VALUE_BYTES, DecodedStore
 from stateflow.store.dirty import DirtyStore
 
@@ -92,16 +92,17 @@ class FoldedStore(DecodedStore):
     def _made(self) -> Folds:
         return Folds(self._used, self._folding, _kept_as(self._codec), of_windows=self._windows is not None)
 
-    def fold(self, keys: Sequence[bytes], values: Sequence[Any] | None) -> bool:
+    def fold(self, keys: Sequence[bytes], values: Sequence[Any] | None, suffix: bytes = b"") -> bool:
         """Fold a value into the number of each key; False, with nothing changed, where Python must do it.
 
-        ``values`` may be None for a count. Windows that this opens are listed by ``list_opened``.
+        ``values`` may be None for a count. Each key is what is given with the ``suffix`` behind it. Windows that this
+        opens are listed by ``list_opened``.
         """
         if not keys:
             return True
         if not self._may_fold():
             return False
-        grown = self._folds.add(keys, values, self._reader.get_many)
+        grown = self._folds.add(keys, values, self._reader.get_many, suffix)
         if grown is None:
             self._refusals += 1
             return False
@@ -111,6 +112,7 @@ class FoldedStore(DecodedStore):
 
     def _may_fold(self) -> bool:
         """True with the core at work: nothing of this epoch is in Python."""
+        self.settle()
         if self._undo is not None or self._added or self._changed or self._dirty:
             return False
         if self._refusals >= _REFUSALS_MAX:
@@ -137,7 +139,6 @@ class FoldedStore(DecodedStore):
 
     def load(self, keys: Sequence[bytes]) -> None:
         """Have the values of these different keys near, by one read of those that are not known."""
-        self.settle()
         if self._folding.operation == "assign" and self._may_fold():
             found = self._folds.numbers(keys, self._reader.get_many)
             if found is not None:
@@ -244,7 +245,7 @@ class FoldedStore(DecodedStore):
         if not self._is_folding:
             return super().changes()
         self.list_opened()
-        return ChangeColumns(*self._folds.columns())
+        return SortedColumns(*self._folds.columns())
 
     def committed(self) -> None:
         """The epoch is on disk; its values stay known."""

@@ -40,6 +40,7 @@ SF_API void sf_folds_free(folds *own) {
     free(own->rows);
     free(own->asked);
     free(own->undo);
+    free(own->joined);
     free(own);
 }
 
@@ -66,7 +67,7 @@ SF_API int64_t sf_folds_bytes(const folds *own) { return sf_newest_bytes(own->yo
 SF_API void sf_folds_clear(folds *own) {
     sf_newest_clear(own->young);
     sf_newest_clear(own->old);
-    own->changed_count = own->rows_count = own->asked_count = 0;
+    own->changed_count = own->sorted_count = own->rows_count = own->asked_count = 0;
     own->opened = 0;
     own->known_from = NEVER;
     own->young_latest = own->old_latest = INT64_MIN;
@@ -103,7 +104,7 @@ SF_API void sf_folds_committed(folds *own, int64_t bytes_max) {
         now.flags = 0;
         sf_folded_keep(each, &now);
     }
-    own->changed_count = 0;
+    own->changed_count = own->sorted_count = 0;
     if (sf_newest_bytes(own->young) > bytes_max / 4) { /* growing, its table may come to take twice as much */
         forget_old(own);
         sf_newest *young = own->young;
@@ -172,13 +173,40 @@ static int64_t met(folds *own, const sf_named *key) {
     return found - own->young->entries;
 }
 
-/* Begin with a list of keys; a new list of those that must be looked for on disk, in order. */
-SF_API py_object *sf_py_folds_begin(folds *own, py_object *keys) {
+/* Put a suffix behind each of some keys; 0, or -1 when memory is used up. */
+static int join(folds *own, sf_named *some, ptrdiff_t count, const char *suffix, ptrdiff_t suffix_length) {
+    size_t wanted = 0;
+    for (ptrdiff_t at = 0; at < count; at++)
+        wanted += (size_t)(some[at].length + suffix_length);
+    if (wanted > own->joined_max) {
+        char *joined = realloc(own->joined, wanted * 2);
+        if (joined == NULL)
+            return -1;
+        own->joined = joined;
+        own->joined_max = wanted * 2;
+    }
+    char *into = own->joined;
+    for (ptrdiff_t at = 0; at < count; at++) {
+        memcpy(into, some[at].data, (size_t)some[at].length);
+        memcpy(into + some[at].length, suffix, (size_t)suffix_length);
+        some[at].data = into;
+        some[at].length += suffix_length;
+        into += some[at].length;
+    }
+    return 0;
+}
+
+/* Begin with a list of keys, a suffix behind each; a new list of those that must be looked for on disk, in order. */
+SF_API py_object *sf_py_folds_begin(folds *own, py_object *keys, py_object *suffix) {
     ptrdiff_t rows = sf_py.list_size(keys);
+    char *suffix_data;
+    ptrdiff_t suffix_length;
     forget_asked(own);
     own->rows_count = 0;
-    if (rows < 0 || !has_room(own, (size_t)rows))
-        return rows < 0 ? NULL : sf_py.no_memory();
+    if (rows < 0 || sf_py.bytes_view(suffix, &suffix_data, &suffix_length) != 0)
+        return NULL;
+    if (!has_room(own, (size_t)rows))
+        return sf_py.no_memory();
     sf_named some[AHEAD];
     for (ptrdiff_t first = 0; first < rows; first += AHEAD) {
         ptrdiff_t count = rows - first < AHEAD ? rows - first : AHEAD;
@@ -186,8 +214,11 @@ SF_API py_object *sf_py_folds_begin(folds *own, py_object *keys) {
             sf_named *key = &some[at];
             if (sf_py.bytes_view(sf_py.list_item(keys, first + at), &key->data, &key->length) != 0)
                 return NULL;
-            key->hash = sf_newest_hash(own->young, key->data, (uint32_t)key->length);
         }
+        if (suffix_length && join(own, some, count, suffix_data, suffix_length) != 0)
+            return sf_py.no_memory();
+        for (ptrdiff_t at = 0; at < count; at++)
+            some[at].hash = sf_newest_hash(own->young, some[at].data, (uint32_t)some[at].length);
         sf_newest_fetch_ahead(own->young, some, count);
         for (ptrdiff_t at = 0; at < count; at++) {
             int64_t index = met(own, &some[at]);
@@ -309,6 +340,7 @@ static int change(folds *own, size_t row, const folded *before, const sf_number 
             own->changed_max = wanted;
         }
         own->changed[own->changed_count++] = own->rows[row];
+        own->sorted_count = 0;
     }
     if (own->of_windows && before->number.kind == SF_ABSENT && number->kind != SF_ABSENT && !(now.flags & IS_OPENED)) {
         now.flags |= IS_OPENED;

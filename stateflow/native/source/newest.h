@@ -71,8 +71,9 @@ void sf_newest_fetch_ahead(const sf_newest *newest, const sf_named *keys, ptrdif
 /* Entries, all of them where no indexes are given, in the order of their keys: to be freed. NULL when memory is used up. */
 sf_item *sf_newest_order(const sf_newest *newest, const uint32_t *indexes, size_t count);
 
-/* Items in the order of their heads, then of their keys. Takes them over, and gives them or others that are to be freed. */
-sf_item *sf_newest_ordered(const sf_newest *newest, sf_item *items, size_t count);
+/* Items that are in the order of their keys in that of their heads. Takes them over, and gives them or others that are
+ * to be freed; NULL when memory is used up. */
+sf_item *sf_newest_by_head(sf_item *items, size_t count);
 
 /* A new tuple of two new lists, to be filled row by row. */
 py_object *sf_two_lists(ptrdiff_t rows);

@@ -81,8 +81,11 @@ class Accumulators:
     def list_opened(self) -> None:
         """List the windows that were opened and not listed yet."""
 
-    def folds(self, store_keys: Sequence[bytes], batch: RecordBatch) -> bool:  # noqa: ARG002 - not here
-        """Fold in the core, where nobody wants to know what came of it; False, with nothing done, where Python must."""
+    def folds(self, keys: Sequence[bytes], batch: RecordBatch, suffix: bytes = b"") -> bool:  # noqa: ARG002 - not here
+        """Fold in the core, where nobody wants to know what came of it; False, with nothing done, where Python must.
+
+        Each store key is what is given with the ``suffix`` behind it.
+        """
         return False
 
     def fold_or_raise(self, store_keys: Sequence[bytes], batch: RecordBatch) -> Updated:

@@ -81,7 +81,7 @@ class DecodedAccumulators(Accumulators):
         elif self._fold_values(list(dict.fromkeys(store_keys)), store_keys, batch) is None:
             super().fold(store_keys, batch)
 
-    def folds(self, store_keys: Sequence[bytes], batch: RecordBatch) -> bool:
+    def folds(self, keys: Sequence[bytes], batch: RecordBatch, suffix: bytes = b"") -> bool:
         """Fold in the core, where nobody wants to know what came of it; False, with nothing done, where Python must."""
         if self._in_core is None:
             return False
@@ -91,7 +91,7 @@ class DecodedAccumulators(Accumulators):
                 values = list(map(pick, values))
             except Exception:  # noqa: BLE001 - comes up again in Python, at the record that causes it
                 return False
-        return self._in_core.fold(store_keys, values)
+        return self._in_core.fold(keys, values, suffix)
 
     def _fold(self, store_keys: Sequence[bytes], batch: RecordBatch, *, by_policy: bool) -> Updated:
         newest = dict(zip(store_keys, range(len(store_keys)), strict=True))

@@ -123,6 +123,18 @@ def test_windows_are_told_once_and_by_their_time() -> None:
         one.committed(1 << 20)
 
 
+@pytest.mark.parametrize("suffix", [b"", b"-", b"\x00" * 12])
+def test_a_suffix_is_part_of_each_key(suffix: bytes) -> None:
+    joined, whole = folds("sum"), folds("sum")
+    for size in (1, 5, 40):
+        keys = [b"x" * (number % size) + b"%d" % number for number in range(3 * size)]
+        whole_keys = [key + suffix for key in keys]
+        told = joined.add(keys, list(range(len(keys))), nothing, suffix)
+        assert told == whole.add(whole_keys, list(range(len(keys))), nothing)
+        assert joined.columns() == whole.columns()
+    assert joined.numbers(whole_keys, nothing) == whole.numbers(whole_keys, nothing)
+
+
 def test_what_is_remembered_keeps_to_its_room_and_is_looked_for_again() -> None:
     for room_bytes in (0, 16 << 10, 1 << 20):
         one, disk = folds("sum", windows=True), dict[bytes, bytes | None]()
