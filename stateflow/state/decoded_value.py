@@ -12,7 +12,6 @@ from stateflow.native.folds import Folding
 from stateflow.state.scope import Scope
 from stateflow.state.value import Value
 from stateflow.store.decoded import DecodedStore
-from stateflow.store.generations import MISSING
 
 T = TypeVar("T")
 
@@ -46,14 +45,15 @@ class DecodedValue(Value[T]):
 
     def get(self) -> T:
         """The value, or the declared default."""
-        value = self._near.get(self._scope.key, MISSING)
-        if value is MISSING:
+        try:
+            value = self._near[self._scope.key]
+        except KeyError:
             value = self._values.value(self._scope.key)
         return self._default_value if value is None else value  # type: ignore[return-value]
 
     def set(self, value: T, *, ttl: timedelta | None = None) -> None:
         """Replace the value; None clears it. Raises ``EncodeError`` for a value that the codec refuses."""
-        if ttl is not None or type(value) is not self._type or not (self._is_real or -_END <= value < _END):  # type: ignore[operator]
+        if type(value) is not self._type or ttl is not None or not (self._is_real or -_END <= value < _END):  # type: ignore[operator]
             super().set(value, ttl=ttl)
             return
         key = self._scope.key
