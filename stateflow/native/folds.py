@@ -49,6 +49,8 @@ class Folds:
         kinds = _INTEGERS * folding.integers + _FLOATS * folding.floats
         operation, kept = _OPERATIONS.index(folding.operation), _FORMATS.index(kept_as)
         self._folds = used.folds_new(operation, kept, kinds, folding.skips_none, of_windows)
+        self.batches = 0
+        """So many batches of keys were begun."""
         weakref.finalize(self, used.folds_free, self._folds)
 
     def __len__(self) -> int:
@@ -81,6 +83,10 @@ class Folds:
             return None
         return self._core.folds_add(self._folds, [] if self._counts or values is None else values)
 
+    def add_to_last(self, values: Sequence[object]) -> tuple[int, int] | None:
+        """``add`` for the keys of the last batch, in its order."""
+        return self._core.folds_add(self._folds, values)
+
     def numbers(self, keys: Sequence[bytes], stored: Stored) -> list[Number] | None:
         """What the keys have come to; None in the list where there is nothing."""
         return self._core.folds_numbers(self._folds) if self._begin(keys, stored) else None
@@ -90,6 +96,7 @@ class Folds:
         return self._core.folds_delete(self._folds) if self._begin(keys, stored) else None
 
     def _begin(self, keys: Sequence[bytes], stored: Stored, suffix: bytes = b"") -> bool:
+        self.batches += 1
         unknown = self._core.folds_begin(self._folds, keys, suffix)
         return not unknown or self._core.folds_learn(self._folds, stored(unknown))
 

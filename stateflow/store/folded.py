@@ -77,6 +77,8 @@ class FoldedStore(DecodedStore):
         self._is_folding = False
         """True while the core holds anything, be it of epochs before; nothing is remembered in Python then."""
         self._refusals = 0
+        self._loaded_batch = 0
+        """Which of the core's batches has the keys that are near, in their order."""
         self._windows: OpenedWindows | None = None
 
     def fold_with(self, used: Core, folding: Folding) -> None:
@@ -144,9 +146,20 @@ class FoldedStore(DecodedStore):
             if found is not None:
                 self.near.clear()
                 self.near.update(zip(keys, found, strict=True))
+                self._loaded_batch = self._folds.batches
                 return
             self._refusals += 1
         super().load(keys)
+
+    def settle(self) -> None:
+        """What was set of keys that are near becomes part of the epoch. They stay near."""
+        if self._is_folding and self.touched and len(self.touched) == len(self.near):
+            is_last = self._loaded_batch == self._folds.batches
+            grown = self._folds.add_to_last(list(self.near.values())) if is_last else None
+            if grown is not None:
+                self.touched.clear()
+                self._note_grown(*grown)
+        super().settle()
 
     def _settle(self, keys: list[bytes], values: list[Any]) -> None:
         if self._is_folding:

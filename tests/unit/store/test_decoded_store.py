@@ -75,16 +75,17 @@ class Checked:
         assert self.store.range(first, None, 2) == expected[:2]
 
     def near(self, keys: list[bytes], value: int | None) -> None:
-        """As an operator does: some are set, and all are looked at."""
+        """As an operator does: some are set, or all, and all are looked at."""
         distinct = list(dict.fromkeys(keys))
         self.store.load(distinct)
-        for key in distinct[::2]:
+        chosen = distinct if value is not None and value > 2 else distinct[::2]
+        for key in chosen:
             if value is not None and value % 2:
                 self.store.set_value(key, value)
             else:
                 self.store.near[key] = value
                 self.store.touched.add(key)
-        self._set(distinct[::2], value)
+        self._set(chosen, value)
         expected = [self.model.get(key) for key in distinct]
         assert [self.store.near[key] for key in distinct] == expected
         assert [self.store.value(key) for key in distinct] == expected
