@@ -22,7 +22,7 @@ from stateflow.operators.steps import timers as timing
 from stateflow.operators.steps.context import StageContext
 from stateflow.operators.steps.error_policy import LatePolicy
 from stateflow.operators.steps.guard import Guard
-from stateflow.operators.steps.marks import marks_of
+from stateflow.operators.steps.marks import marks_of, span_ms
 from stateflow.operators.steps.rows import derived, repeated
 from stateflow.operators.steps.step import Step
 from stateflow.operators.steps.timers import Turn
@@ -103,9 +103,11 @@ class WindowAggregateStep(Step):
         """Fold the batch in the core if all of it lies in one window, as most of what comes in order does."""
         if not (self._window.is_single and self._folds_late):
             return False
-        start_ms = self._window.start_ms(min(batch.timestamps_ms))
-        is_one = start_ms == self._window.start_ms(max(batch.timestamps_ms))
-        if not is_one or not self._accumulators.folds(batch.keys, batch, window_suffix(start_ms)):
+        first_ms, last_ms = span_ms(batch.timestamps_ms)
+        start_ms = self._window.start_ms(first_ms)
+        if start_ms != self._window.start_ms(last_ms) or not self._accumulators.folds(
+            batch.keys, batch, window_suffix(start_ms)
+        ):
             return False
         self._unlisted_from_ms = min(self._unlisted_from_ms, start_ms)
         return True
