@@ -198,9 +198,8 @@ static int join(folds *own, sf_named *some, ptrdiff_t count, const char *suffix,
 
 /* Begin with a list of keys, a suffix behind each; a new list of those that must be looked for on disk, in order. */
 SF_API py_object *sf_py_folds_begin(folds *own, py_object *keys, py_object *suffix) {
-    ptrdiff_t rows = sf_py.list_size(keys);
+    ptrdiff_t rows = sf_py.list_size(keys), suffix_length;
     char *suffix_data;
-    ptrdiff_t suffix_length;
     forget_asked(own);
     own->rows_count = 0;
     if (rows < 0 || sf_py.bytes_view(suffix, &suffix_data, &suffix_length) != 0)
@@ -210,11 +209,9 @@ SF_API py_object *sf_py_folds_begin(folds *own, py_object *keys, py_object *suff
     sf_named some[AHEAD];
     for (ptrdiff_t first = 0; first < rows; first += AHEAD) {
         ptrdiff_t count = rows - first < AHEAD ? rows - first : AHEAD;
-        for (ptrdiff_t at = 0; at < count; at++) {
-            sf_named *key = &some[at];
-            if (sf_py.bytes_view(sf_py.list_item(keys, first + at), &key->data, &key->length) != 0)
+        for (ptrdiff_t at = 0; at < count; at++)
+            if (sf_py.bytes_view(sf_py.list_item(keys, first + at), &some[at].data, &some[at].length) != 0)
                 return NULL;
-        }
         if (suffix_length && join(own, some, count, suffix_data, suffix_length) != 0)
             return sf_py.no_memory();
         for (ptrdiff_t at = 0; at < count; at++)
