@@ -8,7 +8,7 @@ task next reads it again.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from stateflow.log.base import GroupConsumer
 from stateflow.record import RecordBatch, TopicPartition
@@ -26,7 +26,9 @@ class Intake:
     for input; the other half is the client's.
     """
 
-    def __init__(self, group: GroupConsumer, settings: WorkerSettings) -> None:
+    def __init__(
+        self, group: GroupConsumer, settings: WorkerSettings, busy: Collection[TopicPartition] = ()
+    ) -> None:
         self._group = group
         self._settings = settings
         self._bytes_max = settings.memory.input_bytes // 2
@@ -34,6 +36,8 @@ class Intake:
         self._waiting: dict[TopicPartition, _Queue] = {}
         self._held: dict[TopicPartition, int] = {}
         """Inputs that are not read on for now, and where their reading goes on."""
+        self._busy = busy
+        """Inputs whose tasks cannot take anything now, as of whenever it is looked at."""
         self._put_off: set[TopicPartition] = set()
         """Inputs that nothing more is taken from in this turn; they are behind the others."""
 
@@ -77,8 +81,8 @@ class Intake:
 
     @property
     def first(self) -> TopicPartition | None:
-        """The input that ``take`` takes from; None while nothing waits, or all that does is put off."""
-        first = next(iter(self._waiting), None)
+        """The input that ``take`` takes from; None while nothing waits, or all that does is put off or busy."""
+        first = next((source for source in self._waiting if source not in self._busy), None)
         return None if first in self._put_off else first
 
     @property
@@ -88,7 +92,9 @@ class Intake:
 
     def take(self, seconds: float) -> RecordBatch:
         """The next records of the ``first`` input: as many as fit into a time, at least one."""
-        source, queue = next(iter(self._waiting.items()))
+        source = self.first
+        assert source is not None, "nothing waits that could be taken"
+        queue = self._waiting[source]
         batch = queue.take(self._started[source].fitting(seconds))
         if not len(queue):
             del self._waiting[source]

@@ -9,15 +9,12 @@ or on a busy machine, needs longer for a commit, and commits less often.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TypeVar
+from collections.abc import Iterable, Mapping, Sequence
 
 from stateflow.clock import Clock
 from stateflow.record import TopicPartition
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.worker.commits import RunningTask
-
-T = TypeVar("T")
 
 _WAITED_PER_COMMIT = 1.0
 """Early commits take half of the time that would otherwise be waited, at most."""
@@ -56,16 +53,16 @@ class CommitPace:
         if since is not None and may_wait and records <= self._records_waited_for_max:
             self._waited_seconds += self._clock.monotonic_seconds() - since
 
-    def weighed(self, outcomes: Iterable[tuple[TopicPartition, T]]) -> Iterator[tuple[TopicPartition, T]]:
-        """The outcomes of a commit of several tasks, which happens while they are taken; False if there was no need.
+    def began(self, tasks: Iterable[RunningTask]) -> None:
+        """The commits of these tasks begin."""
+        now_seconds = self._clock.monotonic_seconds()
+        for running in tasks:
+            running.commit_begun_seconds = now_seconds
 
-        It uses up what was waited, and shows what commits take.
-        """
-        begun_seconds, is_one = self._clock.monotonic_seconds(), False
-        for primary, outcome in outcomes:
-            is_one = is_one or outcome is not False
-            yield primary, outcome
-        if is_one:
+    def ended(self, tasks: Sequence[RunningTask]) -> None:
+        """The commits of these tasks are over, with something in them. They use up what was waited."""
+        if tasks:
+            begun_seconds = min(running.commit_begun_seconds for running in tasks)
             took_seconds = self._clock.monotonic_seconds() - begun_seconds
             self._commit_seconds = (self._commit_seconds + took_seconds) / 2
             self._waited_seconds = 0.0
