@@ -121,3 +121,21 @@ def test_where_nobody_waits_or_it_is_not_wanted_the_interval_is_kept(
     world.feed(WORDS)
     assert world.seconds_to_a_commit() >= INTERVAL_SECONDS - 1
     world.end()
+
+
+def test_what_a_worker_was_behind_with_is_committed_when_it_has_caught_up() -> None:
+    world = Paced("at-least-once", poll_records_max=10)
+    behind = WORDS * 10
+    world.feed(behind)
+    assert world.seconds_to_a_commit() < len(behind) / 10 * TURN_MS / 1000 + 1
+    world.turns_until(lambda: not any(task.is_dirty for task in world.worker_under_test.tasks.values()))
+    world.commits_total = 0
+    began_seconds = world.clock.monotonic_seconds()
+
+    def trickle() -> bool:
+        world.feed(WORDS[:1])
+        return world.commits_total > 0
+
+    world.turns_until(trickle)
+    assert world.clock.monotonic_seconds() - began_seconds > INTERVAL_SECONDS - 2, "it was not behind any more"
+    world.end()

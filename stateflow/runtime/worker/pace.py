@@ -5,6 +5,9 @@ time, though, which a worker under load does not have: every one takes some mill
 what counts is the time in which the poll thread had nothing to do. When that is longer than the last commits took, the
 next may come early. A worker that is behind its input never waits, and keeps the whole interval; one with many tasks,
 or on a busy machine, needs longer for a commit, and commits less often.
+
+Tasks that nobody waits for keep the interval, with one exception: what a worker was behind with is committed when it
+has caught up, once, as state that is behind is what queries, standby copies and restarts have to wait for.
 """
 
 from __future__ import annotations
@@ -20,6 +23,8 @@ _WAITED_PER_COMMIT = 1.0
 """Early commits take half of the time that would otherwise be waited, at most."""
 _PARTS, _LEAST_SECONDS = 10, 0.1
 """By default commits come no more often than a tenth of the interval after one another, nor than this."""
+_BEHIND_SECONDS, _WAIT_SECONDS_MIN = 0.1, 0.001
+"""A worker that has not waited for so long was behind its input; shorter waits than the second are none."""
 _FULL_POLLS = 10
 """A poll that brings this part of the most that it may bring has not waited: there was more than it could be given."""
 
@@ -42,6 +47,9 @@ class CommitPace:
         self._waiting_since: float | None = None
         self._waited_seconds = 0.0
         self._commit_seconds = 0.0
+        self._busy_since = clock.monotonic_seconds()
+        self._caught_up_seconds = float("-inf")
+        """When the poll thread last waited after it had been behind."""
 
     def turned(self) -> None:
         """A turn of the loop is over: what follows until ``polled`` is waiting."""
@@ -51,7 +59,12 @@ class CommitPace:
         """So many records are there to be processed, after a poll that waited for the first if it might wait."""
         since, self._waiting_since = self._waiting_since, None
         if since is not None and may_wait and records <= self._records_waited_for_max:
-            self._waited_seconds += self._clock.monotonic_seconds() - since
+            now_seconds = self._clock.monotonic_seconds()
+            self._waited_seconds += now_seconds - since
+            if now_seconds - since >= _WAIT_SECONDS_MIN:
+                if since - self._busy_since >= _BEHIND_SECONDS:
+                    self._caught_up_seconds = since
+                self._busy_since = now_seconds
 
     def began(self, tasks: Iterable[RunningTask]) -> None:
         """The commits of these tasks begin."""
@@ -79,4 +92,5 @@ class CommitPace:
     def _wait_seconds(self, running: RunningTask) -> float:
         """Of a task between two commits, as things are."""
         has_time = self._waited_seconds > _WAITED_PER_COMMIT * self._commit_seconds
-        return self._min_seconds if has_time and running.task.is_awaited else self._interval_seconds
+        is_wanted = running.task.is_awaited or running.committed_seconds < self._caught_up_seconds
+        return self._min_seconds if has_time and is_wanted else self._interval_seconds
