@@ -137,5 +137,7 @@ def test_what_a_worker_was_behind_with_is_committed_when_it_has_caught_up() -> N
         return world.commits_total > 0
 
     world.turns_until(trickle)
-    assert world.clock.monotonic_seconds() - began_seconds > INTERVAL_SECONDS - 2, "it was not behind any more"
+    assert world.clock.monotonic_seconds() - began_seconds > INTERVAL_SECONDS - 2, (
+        "it was not behind any more"
+    )
     world.end()

@@ -14,7 +14,7 @@ from stateflow.log.base import GroupConsumer
 from stateflow.record import TopicPartition
 from stateflow.runtime.opening.starting import StartingTasks
 from stateflow.runtime.settings import WorkerSettings
-from stateflow.runtime.worker.commits import COMMITS_PER_TURN_MAX, Commits, RunningTask
+from stateflow.runtime.worker.commits import COMMITS_AT_A_TIME_MAX, Commits, RunningTask
 from stateflow.runtime.worker.intake import Intake
 from stateflow.runtime.worker.memory import TaskMemory
 from stateflow.runtime.worker.pace import CommitPace
@@ -55,7 +55,8 @@ class CommitRounds:
         now_seconds = self._clock.monotonic_seconds()
         free = {primary: running for primary, running in self._tasks.items() if primary not in self._commits}
         self._commits.flush(free.values(), now_seconds)
-        self.begin(self.pace.due(free, now_seconds)[:COMMITS_PER_TURN_MAX])
+        most = max(0, COMMITS_AT_A_TIME_MAX - len(self._commits))
+        self.begin(self.pace.due(free, now_seconds)[:most])
 
     def begin(self, primaries: Sequence[TopicPartition]) -> None:
         """Begin to commit tasks, and those that share a writer with them."""

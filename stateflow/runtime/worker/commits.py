@@ -35,8 +35,8 @@ T = TypeVar("T")
 
 COMMITS_AT_ONCE = 16
 """More are limited by the broker and by Python itself."""
-COMMITS_PER_TURN_MAX = 128
-"""So many may hold up the group, and the processing of others, for a round."""
+COMMITS_AT_A_TIME_MAX = 128
+"""So many tasks that are due may be in flight: no more wait for a thread, and for their input meanwhile."""
 
 
 class RunningTask:
