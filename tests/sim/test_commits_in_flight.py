@@ -28,7 +28,7 @@ class Held(World):
         usual = {"commit_interval_seconds": 1, "commit_interval_min_seconds": 1, "poll_timeout_seconds": 0}
         self.set(**{**usual, **settings})
         self.commits = ParkedExecutor()
-        self.worker = self.begin()
+        self.under_test = self.begin()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.cluster, name)
@@ -46,22 +46,22 @@ class Held(World):
 
     def turn(self, turns: int = 20) -> None:
         for _ in range(turns):
-            self.worker.step()
+            self.under_test.step()
 
     def processed(self, stage: str) -> int:
         return sum(
-            task.records_total for name, task in self.worker.tasks.items() if name.startswith(f"{stage}-")
+            task.records_total for name, task in self.under_test.tasks.items() if name.startswith(f"{stage}-")
         )
 
     def begin_commits(self) -> None:
         """Process words, and let the first stage's commits begin."""
         self.turn()
-        assert len(self.worker.tasks) == TASKS
+        assert len(self.under_test.tasks) == TASKS
         self.feed(WORDS)
         self.turn()
         assert self.processed("rekey") == len(WORDS)
         self.clock.advance(ms=INTERVAL_MS)
-        self.worker.step()
+        self.under_test.step()
 
     def end(self) -> None:
         """Until all is done, however long commits take."""
@@ -69,27 +69,27 @@ class Held(World):
             self.commits.drive(NOTHING)
             self.turn(5)
             self.clock.advance(ms=INTERVAL_MS)
-        self.worker.stop()
-        self.worker.run()
+        self.under_test.stop()
+        self.under_test.run()
 
 
 def test_other_tasks_go_on_and_the_one_that_commits_waits() -> None:
     world = Held()
     world.turn()
     world.clock.advance(ms=INTERVAL_MS)
-    world.worker.step()
+    world.under_test.step()
     world.commits.drive(NOTHING)  # the first stage has announced its event time
     world.feed_second_stage(WORDS)
     world.turn()
     world.clock.advance(ms=INTERVAL_MS)
-    world.worker.step()
+    world.under_test.step()
     world.feed_second_stage(WORDS)
     world.feed(WORDS)
     world.turn(40)
     assert world.processed("rekey") == len(WORDS)
     assert world.processed("number") == len(WORDS), "nothing goes into the epoch that is being committed"
-    assert not world.worker.is_quiet
-    assert any(task.is_dirty for task in world.worker.tasks.values())
+    assert not world.under_test.is_quiet
+    assert any(task.is_dirty for task in world.under_test.tasks.values())
     world.commits.drive(NOTHING)
     world.turn()
     assert world.processed("number") == 2 * len(WORDS)
@@ -105,13 +105,13 @@ def test_what_fails_in_flight_costs_its_own_task_an_epoch_and_no_other() -> None
 
     world = Held(before_commit)
     world.begin_commits()
-    running = dict(world.worker.tasks)
+    running = dict(world.under_test.tasks)
     world.turn()
-    assert world.worker.tasks == running, "nobody knows yet"
+    assert world.under_test.tasks == running, "nobody knows yet"
     world.commits.drive(NOTHING)
     world.turn()
-    assert len(world.worker.tasks) == TASKS
-    assert sum(world.worker.tasks[name] is not task for name, task in running.items()) == 1, (
+    assert len(world.under_test.tasks) == TASKS
+    assert sum(world.under_test.tasks[name] is not task for name, task in running.items()) == 1, (
         "it was opened again"
     )
     world.end()
@@ -123,16 +123,16 @@ def test_a_rebalance_meets_commits_in_flight() -> None:
     world.begin_commits()
     second = world.begin()
     for _ in range(40):
-        world.worker.step()
+        world.under_test.step()
         second.step()
-    assert world.worker.tasks
+    assert world.under_test.tasks
     assert second.tasks
     for _ in range(10):
         world.clock.advance(ms=INTERVAL_MS)
         world.commits.drive(NOTHING)
-        world.worker.step()
+        world.under_test.step()
         second.step()
-    for worker in (world.worker, second):
+    for worker in (world.under_test, second):
         worker.stop()
         worker.run()
     assert_exactly_once(world)
@@ -144,8 +144,8 @@ def test_a_worker_that_closes_leaves_a_commit_in_flight_to_the_next_owner(*, is_
     world.begin_commits()
     if is_written:
         world.commits.drive(NOTHING)
-    world.worker.close()
-    world.worker = world.begin()
+    world.under_test.close()
+    world.under_test = world.begin()
     world.end()
     assert_exactly_once(world)
 
@@ -156,7 +156,9 @@ def test_a_worker_whose_memory_is_full_waits_for_commits() -> None:
     world.feed_second_stage(WORDS * 20)
     world.turn(150)
     assert world.processed("number") == 20 * len(WORDS)
-    assert max(task.commits_total for task in world.worker.tasks.values()) > 2, "no test has let them go on"
+    assert max(task.commits_total for task in world.under_test.tasks.values()) > 2, (
+        "no test has let them go on"
+    )
     world.end()
 
 
@@ -165,7 +167,7 @@ def test_an_input_that_falls_idle_waits_for_the_commit() -> None:
     world.begin_commits()
     world.clock.advance(ms=INTERVAL_MS)
     world.turn()
-    assert sum(task.commits_total for task in world.worker.tasks.values()) == 2, (
+    assert sum(task.commits_total for task in world.under_test.tasks.values()) == 2, (
         "those of the first stage are over"
     )
     world.end()
