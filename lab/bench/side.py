@@ -15,7 +15,7 @@ from typing import Protocol
 from stateflow.errors import ConfigError, SetupError
 from stateflow.lab.bench import java_peer, quix_env
 from stateflow.lab.bench.result import OURS, Ran
-from stateflow.lab.bench.workload import Workload, WorkName
+from stateflow.lab.bench.workload import RESTORES, WORKS, Workload, WorkName
 
 RUN_SECONDS_MAX = 1_800.0
 _PEER_FOLDER = Path(__file__).parent
@@ -78,7 +78,7 @@ class Ours:
 
 
 class KafkaStreams:
-    """Kafka Streams; reading is Java's consumer."""
+    """Kafka Streams; reading is Java's consumer, writing its producer."""
 
     name = "kafka-streams"
 
@@ -88,15 +88,15 @@ class KafkaStreams:
 
     def inputs(self, load: Workload) -> list[str]:
         """Of a restore its own changelog, under the name that it looks for."""
-        return [f"{_restored_app(load)}-state-changelog"] if load.work == "restore" else []
+        return [f"{_restored_app(load)}-state-changelog"] if load.work in RESTORES else []
 
     def empty_topics(self, load: Workload) -> list[str]:
         """Of a restore a source topic, so that nothing is processed beside it."""
-        return [f"{load.topic}-empty"] if load.work == "restore" else []
+        return [f"{load.topic}-empty"] if load.work in RESTORES else []
 
     def run(self, load: Workload, place: Place) -> Ran:
         """Run the Java program."""
-        app_id = _restored_app(load) if load.work == "restore" else place.app_id
+        app_id = _restored_app(load) if load.work in RESTORES else place.app_id
         told = json.loads(load.encode()) | {
             "brokers": place.brokers,
             "app": app_id,
@@ -130,7 +130,7 @@ class Quix:
 
 
 WORKS_OF: dict[str, frozenset[WorkName]] = {
-    KafkaStreams.name: frozenset({"count", "rekey", "window", "operator", "restore", "read"}),
+    KafkaStreams.name: frozenset(WORKS),
     Quix.name: frozenset({"count", "operator"}),
 }
 """What each peer can be asked for."""

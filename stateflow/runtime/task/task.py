@@ -123,9 +123,8 @@ class Task:
 
     @property
     def is_dirty(self) -> bool:
-        """True when a commit would change anything, or is under way."""
-        is_known = self._prepared_bytes is not None or self._has_news
-        return is_known or any(store.is_dirty for store in self.context.stores.values())
+        """True when a commit would change anything, or is under way: then no store is asked."""
+        return self._has_news or any(store.is_dirty for store in self.context.stores.values())
 
     @property
     def is_awaited(self) -> bool:
@@ -140,7 +139,7 @@ class Task:
 
     @property
     def _has_news(self) -> bool:
-        is_due = self._watermark_emitter.is_due(self._time.news)
+        is_due = self._prepared_bytes is not None or self._watermark_emitter.is_due(self._time.news)
         is_due |= self._committed.is_closing and not self.has_pending_timers  # the last windows have closed
         return is_due or self.context.has_sent or self._offsets != self._committed.offsets
 
