@@ -264,8 +264,7 @@ class Task:
 
         ``complete`` brings eventual changelogs up to date, so that whoever comes next has nothing to replay.
         """
-        prepared = self.prepare_commit(complete=complete)
-        if prepared is not None:
+        if (prepared := self.prepare_commit(complete=complete)) is not None:
             self._commit(prepared, group)
         return prepared is not None
 
