@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from stateflow.catalog.model import Guarantee
+from stateflow.runtime.worker.pace import CommitPace
 from stateflow.runtime.worker.worker import Worker
 from stateflow.store.memory import MemoryTaskStores
 from tests.sim.asking_writer import AskingWriter
@@ -140,4 +141,19 @@ def test_what_a_worker_was_behind_with_is_committed_when_it_has_caught_up() -> N
     assert world.clock.monotonic_seconds() - began_seconds > INTERVAL_SECONDS - 2, (
         "it was not behind any more"
     )
+    world.end()
+
+
+def test_a_poll_waits_no_longer_than_until_a_commit_may_come() -> None:
+    world = Paced(poll_timeout_seconds=0)
+    worker, pace = world.worker_under_test, CommitPace(world.settings, world.clock)
+    world.turns_until(lambda: not any(task.is_dirty for task in worker.tasks.values()))
+    assert pace.seconds_to_wait(worker._tasks.values()) == float("inf")
+    world.feed(WORDS)
+    worker.step()
+    awaited = [running for running in worker._tasks.values() if running.task.is_awaited]
+    since_seconds = world.clock.monotonic_seconds() - min(running.committed_seconds for running in awaited)
+    assert pace.seconds_to_wait(awaited) == pytest.approx(max(0.001, 0.1 - since_seconds))
+    world.clock.advance(ms=1_000)
+    assert pace.seconds_to_wait(awaited) == 0.001, "it is due, but for a moment in which nothing comes"
     world.end()

@@ -66,6 +66,12 @@ class CommitRounds:
         self.pace.began(tasks.values())
         self._commits.begin(tasks, self._group)
 
+    @property
+    def poll_seconds(self) -> float:
+        """How long a poll may wait for input: no longer than until a commit may come early."""
+        free = (running for primary, running in self._tasks.items() if primary not in self._commits)
+        return min(self._poll_timeout_seconds, self.pace.seconds_to_wait(free))
+
     def wait_at_leisure(self, intake: Intake) -> None:
         """A worker with nothing else to do waits a while for the commits in flight."""
         if self._commits and intake.first is None and not self._has_timers_due():

@@ -89,8 +89,19 @@ class CommitPace:
         ]
         return sorted(due, key=lambda primary: tasks[primary].committed_seconds)
 
+    def seconds_to_wait(self, tasks: Iterable[RunningTask]) -> float:
+        """After so long without input one of these tasks may commit early; infinite if none may."""
+        now_seconds = self._clock.monotonic_seconds()
+        due = (run.committed_seconds + self._min_seconds for run in tasks if self._is_wanted(run))
+        missing_seconds = _WAITED_PER_COMMIT * self._commit_seconds - self._waited_seconds
+        least_seconds = max(_WAIT_SECONDS_MIN, missing_seconds)
+        return max(least_seconds, min(due, default=float("inf")) - now_seconds)
+
+    def _is_wanted(self, running: RunningTask) -> bool:
+        """Whether a task should commit before its interval is over, if there is time."""
+        return running.task.is_awaited or running.committed_seconds < self._caught_up_seconds
+
     def _wait_seconds(self, running: RunningTask) -> float:
         """Of a task between two commits, as things are."""
         has_time = self._waited_seconds > _WAITED_PER_COMMIT * self._commit_seconds
-        is_wanted = running.task.is_awaited or running.committed_seconds < self._caught_up_seconds
-        return self._min_seconds if has_time and is_wanted else self._interval_seconds
+        return self._min_seconds if has_time and self._is_wanted(running) else self._interval_seconds

@@ -123,7 +123,7 @@ class Worker:
             self._savepoints.poll()
         has_pending_timers = any(running.task.has_pending_timers for running in self._tasks.values())
         may_wait = not has_pending_timers and self._intake.first is None
-        self._poll(0.0 if has_pending_timers else self._settings.poll_timeout_seconds)
+        self._poll(0.0 if has_pending_timers else self._rounds.poll_seconds)
         self._rounds.pace.polled(len(self._intake), may_wait=may_wait)
         is_idle = self._intake.first is None
         if not is_idle:
