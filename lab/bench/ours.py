@@ -131,7 +131,7 @@ def _has_committed(worker: Worker, wanted: Mapping[str, Mapping[TopicPartition, 
 
 def _entries(task: Task) -> Iterable[tuple[bytes, int]]:
     """What a task's store holds, keys as Kafka Streams writes them."""
-    store = next(store for store in task.wiring.stage.stores if store.name == STORE)
+    *_, store = sorted(task.wiring.stage.stores, key=lambda store: store.name == STORE)
     codec = from_description(task.wiring.entries[store.name].value_codec)
     return ((key, codec.decode(value)) for key, value in task.stores.reader(store.name).scan())
 

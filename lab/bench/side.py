@@ -13,7 +13,8 @@ from types import MappingProxyType
 from typing import Protocol
 
 from stateflow.errors import ConfigError, SetupError
-from stateflow.lab.bench import java_peer, quix_env
+from stateflow.lab.bench import java_peer, peer_env
+from stateflow.lab.bench.peer_env import FAUST, QUIX, PythonPeer
 from stateflow.lab.bench.result import OURS, Ran
 from stateflow.lab.bench.workload import RESTORES, WORKS, Workload, WorkName
 
@@ -106,13 +107,13 @@ class KafkaStreams:
         return ran_by([*self.command, json.dumps(told)], place)
 
 
-class Quix:
-    """Quix Streams, from a Python environment of its own."""
+class Python:
+    """A peer in Python, from an environment of its own."""
 
-    name = "quix"
-
-    def __init__(self, folder: Path) -> None:
-        self._python, self.version = quix_env.made(folder)
+    def __init__(self, name: str, peer: PythonPeer, folder: Path) -> None:
+        self.name, self.version = name, peer.version
+        self._script = _PEER_FOLDER / peer.script
+        self._python = peer_env.made(peer, folder)
 
     def inputs(self, load: Workload) -> list[str]:  # noqa: ARG002 - of the protocol
         """None but the input."""
@@ -123,15 +124,15 @@ class Quix:
         return []
 
     def run(self, load: Workload, place: Place) -> Ran:
-        """Run the script ``quix_peer.py`` there; it knows only libraries of that environment."""
-        script = _PEER_FOLDER / "quix_peer.py"
+        """Run the peer's script there; it knows only libraries of that environment."""
         arguments = [load.encode(), place.brokers, str(place.state_dir), place.app_id]
-        return ran_by([str(self._python), str(script), *arguments], place)
+        return ran_by([str(self._python), str(self._script), *arguments], place)
 
 
+PYTHON_PEERS = {"quix": QUIX, "faust": FAUST}
 WORKS_OF: dict[str, frozenset[WorkName]] = {
     KafkaStreams.name: frozenset(WORKS),
-    Quix.name: frozenset({"count", "operator"}),
+    **dict.fromkeys(PYTHON_PEERS, frozenset[WorkName]({"count", "operator"})),
 }
 """What each peer can be asked for."""
 

@@ -17,7 +17,13 @@ from stateflow.codec.scalar import Bytes
 from stateflow.operators.classes.operator import Context, Operator, OperatorClass
 from stateflow.operators.classes.operator_step import OperatorStep
 from stateflow.operators.joins.intervals import Within
-from stateflow.operators.order.event_time_buffer import at_own_times, first_at, next_entry, time_of
+from stateflow.operators.order.event_time_buffer import (
+    at_own_times,
+    first_at,
+    next_entry,
+    ready_until,
+    time_of,
+)
 from stateflow.operators.steps.context import StageContext
 from stateflow.operators.steps.error_policy import LatePolicy
 from stateflow.operators.steps.guard import Guard
@@ -34,8 +40,6 @@ LEFT, RIGHT = "on_left", "on_right"
 
 _LEFT_SIDE, _RIGHT_SIDE = b"l", b"r"
 _CLOSE = "close"
-_FEW = 8
-"""Entries of one side that are looked at together: of most keys that is all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +87,8 @@ class IntervalJoin(Operator[Any, Any, Any]):
     def on_timer(self, name: str, ctx: Context[Any]) -> None:  # noqa: ARG002 - it has but one
         """Intervals are over: pass on what is unmatched, forget what nothing can be joined with any more."""
         due_ms = ctx.timestamp_ms
-        lefts, next_left_ms = _over(self.left, due_ms - self.left_kept_ms)
-        rights, next_right_ms = _over(self.right, due_ms - self.right_kept_ms)
+        lefts, next_left_ms = ready_until(self.left, due_ms - self.left_kept_ms)
+        rights, next_right_ms = ready_until(self.right, due_ms - self.right_kept_ms)
         over = [(*each, _LEFT_SIDE) for each in lefts] + [(*each, _RIGHT_SIDE) for each in rights]
         for entry, value, side in sorted(over, key=_entry_and_side):
             if self._matched(side, entry):
@@ -172,17 +176,6 @@ class IntervalJoinStep(OperatorStep):
     def _pass_on(self, out: RecordBatch) -> None:
         # Which of two records came second depends on how the inputs were read, and must not make their pair late.
         self.forward(at_own_times(out))
-
-
-def _over(side: MapOf[bytes, Any], until_ms: int) -> tuple[list[tuple[bytes, Any]], int | None]:
-    """The entries up to a time, and the time of the first one after them, if there is one."""
-    after = first_at(until_ms + 1)
-    few = side.range(limit=_FEW)
-    if len(few) < _FEW or few[-1][0] >= after:
-        over = [each for each in few if each[0] < after]
-        return over, time_of(few[len(over)][0]) if len(over) < len(few) else None
-    over, following = side.range(None, after), side.range(after, limit=1)
-    return over, time_of(following[0][0]) if following else None
 
 
 def _entry_and_side(each: tuple[bytes, Any, bytes]) -> tuple[bytes, bytes]:
