@@ -80,6 +80,8 @@ POINTS: Mapping[str, str] = {
     "commit.after_end_txn": "4: the broker has ended the transaction, the client has only just heard",
     "commit.after_end": "4: committed, the stores do not know",
     "commit.after_apply": "5: the stores have the epoch",
+    "commit.in_flight": "2 to 5: other threads may be anywhere in it, the worker goes on with other tasks",
+    "commit.written": "5: the stores have the epoch, the worker has only just looked",
     "commit.before_group": "at least once: the input offsets are not committed",
     "commit.after_group": "at least once: the input offsets are committed",
     "commit.done": "the task knows that its commit is over",

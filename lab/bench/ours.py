@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import asdict
 from datetime import timedelta
@@ -31,6 +31,7 @@ from stateflow.lab.bench.workload import (
 from stateflow.lab.costs.running import Stopwatch
 from stateflow.log.base import Cluster
 from stateflow.log.kafka import connect
+from stateflow.record import TopicPartition
 from stateflow.runtime.settings import worker_settings
 from stateflow.runtime.task.task import Task
 from stateflow.runtime.worker.launch import rocks_opener
@@ -97,7 +98,9 @@ def run(load: Workload, cluster: Cluster, app_id: str, place: Path) -> Ran:
     with closing(worker):
         _step_until(worker, lambda: _processed(worker) >= load.warm_records)
         watch = Stopwatch()
-        _step_until(worker, lambda: _processed(worker) >= load.all_records and _is_committed(worker))
+        _step_until(worker, lambda: _processed(worker) >= load.all_records)
+        wanted = {name: dict(task.offsets) for name, task in worker.tasks.items()}
+        _step_until(worker, lambda: _has_committed(worker, wanted))
         took = watch.took()
         found = {key: value for task in _stateful(worker) for key, value in _entries(task)}
     return ran_here(load.timed_records, took, digest(found))
@@ -116,8 +119,14 @@ def _processed(worker: Worker) -> int:
     return sum(task.records_total for task in _stateful(worker))
 
 
-def _is_committed(worker: Worker) -> bool:
-    return not any(task.is_dirty for task in worker.tasks.values())
+def _has_committed(worker: Worker, wanted: Mapping[str, Mapping[TopicPartition, int]]) -> bool:
+    """Whether each task has committed up to these offsets; what it may say of event time later is not waited for."""
+    tasks = worker.tasks
+    return all(
+        tasks[name].committed.offsets.get(source, 0) >= offset_next
+        for name, offsets in wanted.items()
+        for source, offset_next in offsets.items()
+    )
 
 
 def _entries(task: Task) -> Iterable[tuple[bytes, int]]:

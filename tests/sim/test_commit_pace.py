@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from stateflow.catalog.model import Guarantee
+from stateflow.runtime.worker.pace import CommitPace
 from stateflow.runtime.worker.worker import Worker
 from stateflow.store.memory import MemoryTaskStores
 from tests.sim.asking_writer import AskingWriter
@@ -133,4 +134,39 @@ def test_where_nobody_waits_or_it_is_not_wanted_the_interval_is_kept(
     world = Paced(guarantee, **settings)
     world.feed(WORDS)
     assert world.seconds_to_a_commit() >= INTERVAL_SECONDS - 1
+    world.end()
+
+
+def test_what_a_worker_was_behind_with_is_committed_when_it_has_caught_up() -> None:
+    world = Paced("at-least-once", poll_records_max=10)
+    behind = WORDS * 10
+    world.feed(behind)
+    assert world.seconds_to_a_commit() < len(behind) / 10 * TURN_MS / 1000 + 1
+    world.turns_until(lambda: not any(task.is_dirty for task in world.worker_under_test.tasks.values()))
+    world.commits_total = 0
+    began_seconds = world.clock.monotonic_seconds()
+
+    def trickle() -> bool:
+        world.feed(WORDS[:1])
+        return world.commits_total > 0
+
+    world.turns_until(trickle)
+    assert world.clock.monotonic_seconds() - began_seconds > INTERVAL_SECONDS - 2, (
+        "it was not behind any more"
+    )
+    world.end()
+
+
+def test_a_poll_waits_no_longer_than_until_a_commit_may_come() -> None:
+    world = Paced(poll_timeout_seconds=0)
+    worker, pace = world.worker_under_test, CommitPace(world.settings, world.clock)
+    world.turns_until(lambda: not any(task.is_dirty for task in worker.tasks.values()))
+    assert pace.seconds_to_wait(worker._tasks.values()) == float("inf")
+    world.feed(WORDS)
+    worker.step()
+    awaited = [running for running in worker._tasks.values() if running.task.is_awaited]
+    since_seconds = world.clock.monotonic_seconds() - min(running.committed_seconds for running in awaited)
+    assert pace.seconds_to_wait(awaited) == pytest.approx(max(0.001, 0.1 - since_seconds))
+    world.clock.advance(ms=1_000)
+    assert pace.seconds_to_wait(awaited) == 0.001, "it is due, but for a moment in which nothing comes"
     world.end()

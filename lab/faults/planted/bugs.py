@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from stateflow.catalog.model import Guarantee
-from stateflow.lab.faults.planted import planting, planting_time, planting_writers
+from stateflow.lab.faults.planted import planting, planting_commits, planting_time, planting_writers
 from stateflow.lab.faults.simulation.history import History, Profile, generate
 from stateflow.lab.faults.simulation.simulate import process_pool, run
 from stateflow.lab.quiet import quiet
@@ -86,6 +86,10 @@ def _idle_from_the_start(history: History) -> bool:
 def _flushes_rarely(history: History) -> bool:
     """There are commits between two flushes, for a kill to tell what was flushed from what was not."""
     return history.flush_ms > 1_000
+
+
+def _commits_slowly(history: History) -> bool:
+    return history.commits_slowly
 
 
 BUGS: tuple[PlantedBug, ...] = (
@@ -255,6 +259,20 @@ BUGS: tuple[PlantedBug, ...] = (
         planting_writers.committed_by_halves,
         ("kill",),
         shares=True,
+    ),
+    PlantedBug(
+        "fed_amid_its_commit",
+        "a task is given records while its commit is in flight",
+        "crash",
+        planting_commits.fed_amid_its_commit,
+        setting=_commits_slowly,
+    ),
+    PlantedBug(
+        "let_go_amid_its_commit",
+        "a task is let go of while its commit is in flight",
+        "crash",
+        planting_commits.let_go_amid_its_commit,
+        setting=_commits_slowly,
     ),
 )
 

@@ -56,6 +56,8 @@ class History:
     paranoid: bool
     opens_slowly: bool
     """Tasks open beside the poll loop, a few calls at a time, so that a rebalance can meet a restore."""
+    commits_slowly: bool
+    """What commits wait for goes on beside the poll loop, a few calls at a time, and so does the loop."""
     static_members: bool
     delays: bool
     """Records are on their way for a while before they are in the log."""
@@ -107,6 +109,7 @@ def generate(seed: int, profile: Profile | None = None) -> History:
         guarantee="exactly-once" if exactly_once else "at-least-once",
         paranoid=exactly_once and chosen != "torn" and rng.random() < 0.15,
         opens_slowly=rng.random() < 0.3,
+        commits_slowly=chosen != "switch" and random.Random(f"commits-{seed}").random() < 0.5,  # noqa: S311 - its own
         static_members=rng.random() < 0.3,
         delays=more.random() < 0.7 or chosen == "torn",
         sources=30 if has_many else rng.choice((1, 2, 2)),

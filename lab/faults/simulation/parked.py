@@ -74,6 +74,16 @@ class ParkedFuture(Future[T]):
             self.thread.run()
         return False
 
+    def result(self, timeout: float | None = None) -> T:
+        """Drive the call to its end; what it returned or raised."""
+        self.cancel()
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Drive the call to its end; what it raised."""
+        self.cancel()
+        return super().exception(timeout)
+
 
 class ParkedExecutor(Executor):
     """Runs what is submitted in parked threads, a little at a time, when :meth:`drive` is called."""

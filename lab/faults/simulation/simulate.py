@@ -65,6 +65,7 @@ class Ended:
         head = (
             f"seed {what.seed}: {what.profile}, {what.verb or what.application}, {what.guarantee}"
             f"{', paranoid' if what.paranoid else ''}{', opens slowly' if what.opens_slowly else ''}"
+            f"{', commits slowly' if what.commits_slowly else ''}"
         )
         found = [f"⇒ {finding.kind} ({finding.check}): {finding.message}" for finding in self.findings]
         return "\n".join([head, *(f"  {line}" for line in self.lines), *found])

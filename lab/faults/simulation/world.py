@@ -212,8 +212,9 @@ class World:
 
     def begin(self, machine: Machine) -> None:
         """Start a worker, as ``stateflow run`` does. A strike that waits on the machine is for it."""
-        openings = ParkedExecutor() if self.history.opens_slowly else None
-        process = Process(machine.name, self.notes, openings)
+        history = self.history
+        parked = ParkedExecutor() if history.opens_slowly or history.commits_slowly else None
+        process = Process(machine.name, self.notes, parked)
         process.tears = self.history.profile == "torn"
         process.on_torn = lambda: self.on_torn(self)
         if machine.process is not None:  # armed before it began
@@ -238,7 +239,8 @@ class World:
                 lambda task, cancelled: machine.disk.open(cluster, process, task, cancelled),
                 self._settings(machine),
                 self.clock,
-                openings=openings,
+                openings=parked if history.opens_slowly else None,
+                commits=parked if history.commits_slowly else None,
             )
 
         self.settle(machine, self.guard(process, born))

@@ -26,7 +26,7 @@ from stateflow.runtime.task.size_limits import SizeLimits
 from stateflow.runtime.task.undo import UndoScope
 from stateflow.runtime.task.wiring import TaskWiring
 from stateflow.state.layout import LENGTH_BYTES, prefix_bytes, prefix_end
-from stateflow.store.base import StoreReader
+from stateflow.store.base import StoreReader, TaskStores
 from stateflow.store.decoded import DecodedStore
 from stateflow.store.dirty import DirtyStore
 from stateflow.store.folded import decoded_in_place_of
@@ -117,6 +117,12 @@ class TaskContext:
     def held_bytes(self) -> int:
         """What the changes since the last commit take in memory."""
         return sum(store.held_bytes for store in self.stores.values())
+
+    def set_replaying(self, *, now: bool) -> None:
+        """Whether what eventual changelogs have left out is computed again, and nothing sent."""
+        self.is_muted = now
+        for changelog in self.eventual_changelogs.values():
+            changelog.is_replaying = now
 
     def limit_cache(self, bytes_max: int) -> None:
         """From now on the read caches of the stores hold at most so much together; indexes have none."""
@@ -292,3 +298,11 @@ class TaskContext:
             send()
 
         self._undo.do(begun_send)
+
+
+def dirty_stores(wiring: TaskWiring, stores: TaskStores) -> dict[str, DirtyStore]:
+    """What a task works on, over its stores and their indexes, which must have been brought up."""
+    for index in wiring.indexes:
+        assert stores.position(index.family) == index.mark, f"{index.family} was not brought up"
+    families = [store.name for store in wiring.stage.stores] + [index.family for index in wiring.indexes]
+    return {family: dirty_store(wiring, family, stores.reader(family)) for family in families}

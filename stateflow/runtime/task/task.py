@@ -32,7 +32,7 @@ from stateflow.runtime.task.commit import (
     commit_offsets,
     replay_from,
 )
-from stateflow.runtime.task.context import TaskContext, dirty_store
+from stateflow.runtime.task.context import TaskContext, dirty_stores
 from stateflow.runtime.task.global_tables import TaskTables
 from stateflow.runtime.task.size_limits import SizeLimits
 from stateflow.runtime.task.stage_time import StageTime
@@ -71,13 +71,11 @@ class Task:
         watermarks.wake_sources()
         self._offsets = dict(position.offsets)
         self._committed = position
+        self._prepared_bytes: int | None = None
+        """Of the epoch whose commit is under way, on whatever thread; None between two commits."""
         self._watermark_emitter = WatermarkEmitter(wiring, clock)
-        for index in wiring.indexes:
-            assert stores.position(index.family) == index.mark, f"{index.family} was not brought up"
-        families = [store.name for store in wiring.stage.stores] + [index.family for index in wiring.indexes]
-        dirty = {family: dirty_store(wiring, family, stores.reader(family)) for family in families}
-        size_limits = size_limits or SizeLimits(None, clock)
-        self.context = TaskContext(wiring, writer, dirty, watermarks, clock, size_limits, tables)
+        own, size_limits = dirty_stores(wiring, stores), size_limits or SizeLimits(None, clock)
+        self.context = TaskContext(wiring, writer, own, watermarks, clock, size_limits, tables)
         self.context.limit_cache(read_cache_bytes)
         self._own = (wiring, self.context, writer, stores)
         self._enter(position.barrier_point)
@@ -108,7 +106,10 @@ class Task:
     @property
     def dirty_bytes(self) -> int:
         """Bytes of keys and values changed since the last commit."""
-        return sum(store.dirty_bytes for store in self.context.stores.values())
+        prepared = self._prepared_bytes
+        return (
+            sum(each.dirty_bytes for each in self.context.stores.values()) if prepared is None else prepared
+        )
 
     def is_full(self, dirty_bytes_max: int) -> bool:
         """True when the epoch should be committed early, or the timers that are due cannot go on firing."""
@@ -122,7 +123,7 @@ class Task:
 
     @property
     def is_dirty(self) -> bool:
-        """True when a commit would change anything."""
+        """True when a commit would change anything, or is under way: then no store is asked."""
         return self._has_news or any(store.is_dirty for store in self.context.stores.values())
 
     @property
@@ -138,7 +139,7 @@ class Task:
 
     @property
     def _has_news(self) -> bool:
-        is_due = self._watermark_emitter.is_due(self._time.news)
+        is_due = self._prepared_bytes is not None or self._watermark_emitter.is_due(self._time.news)
         is_due |= self._committed.is_closing and not self.has_pending_timers  # the last windows have closed
         return is_due or self.context.has_sent or self._offsets != self._committed.offsets
 
@@ -157,6 +158,7 @@ class Task:
         Raises ``DecodeError``, ``ProcessingError`` or ``OffsetOutOfRange``'s relatives under the policy *fail*.
         """
         assert batch.source in self.wiring.inputs, f"{batch.source} is not an input of task {self.wiring.id}"
+        self._assert_is_free()
         if not len(batch):
             return None
         reach("process.before_batch")
@@ -218,10 +220,8 @@ class Task:
             self._watermark_emitter.send(self._writer, EventTimeNews(self._time.fired_watermark_ms))
 
     def advance_time(self) -> None:
-        """One turn of the host's loop: fire what time has made due, a bounded part of it.
-
-        Raises what ``process`` raises.
-        """
+        """One turn of the host's loop: fire a bounded part of what is due. Raises what ``process`` raises."""
+        self._assert_is_free()
         self._time.advance()
 
     def become_idle(self, source: TopicPartition) -> None:
@@ -247,18 +247,14 @@ class Task:
         processed first.
         """
         before = dict(self._offsets), self.records_total
-        self.context.is_muted = True
-        for changelog in self.context.eventual_changelogs.values():
-            changelog.is_replaying = True
+        self.context.set_replaying(now=True)
         time_before = self._time.begin_replay(replay.event_time)
         for batch in batches:
             rest: RecordBatch | None = batch
             while rest is not None:
                 rest = self.process(rest)
         self._time.end_replay(time_before, closes_all=replay.has_closed_all)
-        for changelog in self.context.eventual_changelogs.values():
-            changelog.is_replaying = False
-        self.context.is_muted = False
+        self.context.set_replaying(now=False)
         self._offsets, self.records_total = before
         if replay.offsets.slots:
             _LOG.info("Task %s has replayed %d offsets of its input.", self.wiring.id, replay.offsets.slots)
@@ -268,16 +264,16 @@ class Task:
 
         ``complete`` brings eventual changelogs up to date, so that whoever comes next has nothing to replay.
         """
-        prepared = self.prepare_commit(complete=complete)
-        if prepared is not None:
+        if (prepared := self.prepare_commit(complete=complete)) is not None:
             self._commit(prepared, group)
         return prepared is not None
 
     def prepare_commit(self, *, complete: bool = False) -> PreparedCommit | None:
         """The part of a commit that runs the application's code, on the host's own thread; None when there is no need.
 
-        ``write_commit`` and ``end_commit`` must follow before anything else is asked of this task.
+        ``write_commit`` and ``end_commit`` must follow before more is asked of this task than its properties.
         """
+        self._assert_is_free()
         if not self.is_dirty and not (complete and replay_from(self.context) is not None):
             return None
         point = None if self.barrier_point is None else self.barrier_point.followed()
@@ -294,7 +290,7 @@ class Task:
     def end_commit(self, prepared: PreparedCommit, group: InputGroup) -> None:
         """The end of it, on the host's own thread again."""
         commit_offsets(self.wiring, group, prepared.position)
-        self._committed = prepared.position
+        self._committed, self._prepared_bytes = prepared.position, None
         self._enter(prepared.barrier_point)
         self.commits_total += 1
         reach("commit.done")
@@ -361,7 +357,11 @@ class Task:
         position = InputPosition(
             dict(self._offsets), time.event_time, replay, point, time.ending_ms, is_closing
         )
+        self._prepared_bytes = self.dirty_bytes
         return PreparedCommit(position, point, chosen)
+
+    def _assert_is_free(self) -> None:
+        assert self._prepared_bytes is None, f"a commit of {self.wiring.id} is under way"
 
     @property
     def _is_closing(self) -> bool:
@@ -370,6 +370,7 @@ class Task:
 
     def flush(self) -> None:
         """Make what was committed durable on the local disk, so that the next restore is short."""
+        self._assert_is_free()
         reach("flush.before")
         self._stores.flush()
         reach("flush.after")

@@ -1,21 +1,24 @@
-"""Committing the tasks of a worker side by side.
+"""Committing the tasks of a worker, beside the processing of others.
 
-A commit is mostly waiting: for acknowledgements, for the end of a transaction, for the disk. One after the other, those
-of 256 tasks took as long as a hundred commit intervals are. So what runs the application's code, and what asks the
-group's consumer, is done on the poll thread, one task after the other, and the rest on a few threads, while the poll
-thread waits for all of them: no two threads are within a task, or its writer, at any time. The consumer is left to the
-poll thread: from another one it was seen never to answer while the poll thread stood in a callback of a rebalance.
+A commit is mostly waiting: for acknowledgements, for the end of a transaction, for the disk. So what runs the
+application's code, and what asks the group's consumer, is done on the poll thread, one task after the other, and the
+rest on a few threads. From ``begin`` until its outcome is taken a task's commit is *in flight*: only the thread that
+writes it is within the task, its writer and its stores. The poll thread hands it no records, and goes on with other
+tasks; there is never a second epoch of a task. The consumer is left to the poll thread: from another one it was seen
+never to answer while the poll thread stood in a callback of a rebalance.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ALL_COMPLETED, FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
 from stateflow.errors import BrokerUnreachable, StateflowError
+from stateflow.failpoints import reach
 from stateflow.log.base import GroupMetadata
 from stateflow.record import TopicPartition
 from stateflow.runtime.opening.inline import InlineExecutor
@@ -23,6 +26,7 @@ from stateflow.runtime.opening.opening import OpenedTask
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.task.commit import InputGroup, PreparedCommit, write_epochs
 from stateflow.runtime.task.shared_writer import SharedWriter
+from stateflow.runtime.task.task import Task
 
 _LOG = logging.getLogger(__name__)
 
@@ -31,8 +35,8 @@ T = TypeVar("T")
 
 COMMITS_AT_ONCE = 16
 """More are limited by the broker and by Python itself."""
-COMMITS_PER_TURN_MAX = 128
-"""So many may hold up the group, and the processing of others, for a round."""
+COMMITS_AT_A_TIME_MAX = 128
+"""So many tasks that are due may be in flight: no more wait for a thread, and for their input meanwhile."""
 
 
 class RunningTask:
@@ -47,6 +51,7 @@ class RunningTask:
         self.ended: set[TopicPartition] = set()
         """Source partitions that it was told the end of."""
         self.committed_seconds = now_seconds
+        self.commit_begun_seconds = now_seconds
         self.flushed_seconds = now_seconds
 
 
@@ -67,25 +72,52 @@ class _BrokersAway:
             raise
 
 
+@dataclass(frozen=True, slots=True)
+class _InFlight:
+    """A commit that was begun."""
+
+    task: Task
+    prepared: PreparedCommit
+    written: Future[None]
+
+
 class Commits:
-    """Commits tasks, and makes them durable on disk when that is due. Used by the poll thread alone."""
+    """Commits tasks, and makes them durable on disk when that is due. Used by the poll thread alone.
 
-    def __init__(self, settings: WorkerSettings) -> None:
+    ``executor`` takes the place of its own threads.
+    """
+
+    def __init__(self, settings: WorkerSettings, executor: Executor | None = None) -> None:
         self._settings = settings
-        self._pool: Executor | None = None if settings.restore_threads else InlineExecutor()
+        self._writing = executor or (None if settings.restore_threads else InlineExecutor())
+        self._pool: ThreadPoolExecutor | None = None
+        self._away = _BrokersAway()
+        self._in_flight: dict[TopicPartition, _InFlight] = {}
+        self._known: list[tuple[TopicPartition, bool | StateflowError]] = []
+        """Outcomes that did not have to be waited for."""
+        self.sources: set[TopicPartition] = set()
+        """Inputs of the tasks whose commits are in flight."""
 
-    def commit(
+    def __contains__(self, primary: object) -> bool:
+        """Whether a commit of this task is in flight: nothing else may be asked of it."""
+        return primary in self._in_flight
+
+    def __len__(self) -> int:
+        """How many are in flight."""
+        return len(self._in_flight)
+
+    def begin(
         self,
         tasks: Mapping[TopicPartition, RunningTask],
         group: InputGroup,
         *,
         complete: Collection[TopicPartition] = (),
-    ) -> Iterator[tuple[TopicPartition, bool | StateflowError]]:
-        """Commit all of them. For each what became of it: whether there was anything to commit, or what went wrong.
+    ) -> None:
+        """Begin to commit all of them; ``outcomes`` tells of each what became of it.
 
-        Of tasks that share a writer all that have sent anything must be among them (``sharing``). Those
-        ``complete`` bring eventual changelogs up to date. Everything else that is raised, as an application's bug,
-        comes out of here.
+        Of tasks that share a writer all that have sent anything must be among them (``sharing``): their transaction is
+        over on return. Those ``complete`` bring eventual changelogs up to date. What is raised that is no
+        ``StateflowError``, as an application's bug, comes out of here or of ``outcomes``.
         """
         prepared: dict[TopicPartition, PreparedCommit] = {}
         for primary, running in tasks.items():
@@ -94,37 +126,69 @@ class Commits:
             except StateflowError as error:
                 if running.claimed is not None:
                     running.claimed.part.give_up(error)
-                yield primary, error
+                self._known.append((primary, error))
                 continue
             if each is None:
-                yield primary, False
+                self._known.append((primary, False))
             else:
                 prepared[primary] = each
         if not prepared:
             return
-        member, away = group.metadata(), _BrokersAway()
-        writing: dict[TopicPartition, Callable[[], None]] = {}
+        if not self._in_flight:
+            self._away = _BrokersAway()
+        member, away = group.metadata(), self._away
         for writer, primaries in _by_writer(prepared, tasks).items():
             if writer is None:
                 for primary in primaries:
                     write = partial(tasks[primary].task.write_commit, prepared[primary], member)
-                    writing[primary] = partial(away.guard, write)
-            else:
-                sharing = {tasks[primary]: prepared[primary] for primary in primaries}
-                try:
-                    applying = away.guard(partial(_commit_shared, writer, sharing, member))
-                except StateflowError as error:
-                    yield from ((primary, error) for primary in primaries)
-                else:
-                    writing.update(zip(primaries, applying, strict=True))
-        for primary, future in self._together(writing).items():
+                    self._write(primary, tasks[primary].task, prepared[primary], partial(away.guard, write))
+                continue
+            sharing = {tasks[primary]: prepared[primary] for primary in primaries}
             try:
-                future.result()
-                tasks[primary].task.end_commit(prepared[primary], group)
+                applying = away.guard(partial(_commit_shared, writer, sharing, member))
+            except StateflowError as error:
+                self._known += [(primary, error) for primary in primaries]
+                continue
+            for primary, apply in zip(primaries, applying, strict=True):
+                self._write(primary, tasks[primary].task, prepared[primary], apply)
+            self.wait_until_written(primaries)
+        reach("commit.in_flight")
+
+    def _write(
+        self, primary: TopicPartition, task: Task, prepared: PreparedCommit, part: Callable[[], None]
+    ) -> None:
+        self._in_flight[primary] = _InFlight(task, prepared, (self._writing or self._threads()).submit(part))
+        self.sources.update(task.wiring.inputs)
+
+    def outcomes(self, group: InputGroup) -> Iterator[tuple[TopicPartition, bool | StateflowError]]:
+        """What became of commits that are written: whether there was anything to commit, or what went wrong."""
+        known, self._known = self._known, []
+        yield from known
+        for primary in [primary for primary, each in self._in_flight.items() if each.written.done()]:
+            each = self._forget(primary)
+            try:
+                each.written.result()
+                reach("commit.written")
+                each.task.end_commit(each.prepared, group)
             except StateflowError as error:
                 yield primary, error
             else:
                 yield primary, True
+
+    def wait_until_written(self, primaries: Iterable[TopicPartition] | None = None) -> None:
+        """Until these, or all that are in flight, are written or have failed: no other thread is within a task then."""
+        for primary in list(self._in_flight if primaries is None else primaries):
+            self._in_flight[primary].written.exception()
+
+    def wait_a_while(self, timeout_seconds: float, *, for_all: bool) -> None:
+        """Until one of those in flight is written, or all are, or the time is over."""
+        until = ALL_COMPLETED if for_all else FIRST_COMPLETED
+        wait([each.written for each in self._in_flight.values()], timeout_seconds, return_when=until)
+
+    def _forget(self, primary: TopicPartition) -> _InFlight:
+        each = self._in_flight.pop(primary)
+        self.sources.difference_update(each.task.wiring.inputs)
+        return each
 
     def sharing(
         self, primaries: Iterable[TopicPartition], running: Mapping[TopicPartition, RunningTask]
@@ -167,9 +231,16 @@ class Commits:
         for future in self._together({running: running.task.close for running in tasks}).values():
             future.result()
 
-    def abandon_tasks(self, tasks: Iterable[RunningTask]) -> None:
-        """Let go of tasks without committing; then raises the first of what waiting does not cure."""
-        failure: StateflowError | None = None
+    def abandon_tasks(self, tasks: Sequence[RunningTask]) -> None:
+        """Let go of tasks without committing; then raises the first of what waiting does not cure.
+
+        What became of their commits that are in flight is for the next owners to find out.
+        """
+        self.wait_until_written()
+        gone = {running.primary for running in tasks}
+        self._known = [(primary, outcome) for primary, outcome in self._known if primary not in gone]
+        abandoned = [self._forget(primary) for primary in gone & self._in_flight.keys()]
+        failure = next((met for each in abandoned if _is_bug(met := each.written.exception())), None)
         for running, future in self._together({running: running.task.abandon for running in tasks}).items():
             try:
                 future.result()
@@ -181,17 +252,23 @@ class Commits:
 
     def _together(self, work: Mapping[K, Callable[[], None]]) -> dict[K, Future[None]]:
         """Do it all, each part on a thread of its own if there is more than one; on return all is done."""
-        if len(work) > 1 and self._pool is None:
-            self._pool = ThreadPoolExecutor(COMMITS_AT_ONCE, thread_name_prefix="commit")
-        pool = self._pool if len(work) > 1 and self._pool is not None else InlineExecutor()
+        pool = self._threads() if len(work) > 1 and self._writing is None else InlineExecutor()
         futures = {key: pool.submit(part) for key, part in work.items()}
         wait(futures.values())  # nobody may be within any of the tasks when their outcomes are acted upon
         return futures
+
+    def _threads(self) -> Executor:
+        self._pool = self._pool or ThreadPoolExecutor(COMMITS_AT_ONCE, thread_name_prefix="commit")
+        return self._pool
 
     def close(self) -> None:
         """End the threads."""
         if self._pool is not None:
             self._pool.shutdown(wait=True)
+
+
+def _is_bug(error: BaseException | None) -> bool:
+    return error is not None and not isinstance(error, StateflowError)
 
 
 def _by_writer(

@@ -8,13 +8,15 @@ task next reads it again.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from stateflow.log.base import GroupConsumer
 from stateflow.record import RecordBatch, TopicPartition
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.worker.slices import SliceSize
 
+_BUSY_POLLS_MAX = 4
+"""So many polls may wait for tasks that are busy, before nothing more is read for others either."""
 _WAITING_SECONDS_MAX = 5.0
 """More work than this is not kept waiting: see ``Intake.end_turn``."""
 
@@ -22,11 +24,13 @@ _WAITING_SECONDS_MAX = 5.0
 class Intake:
     """Reads the started inputs of a group member and hands their records out in slices, in order.
 
-    At most ``poll_records_max`` records wait, and no more are read while their keys and values fill half of the memory
-    for input; the other half is the client's.
+    At most ``poll_records_max`` records wait for tasks that can take them, and a few times as many for those that are
+    ``busy``. No more are read while keys and values fill half of the memory for input; the other half is the client's.
     """
 
-    def __init__(self, group: GroupConsumer, settings: WorkerSettings) -> None:
+    def __init__(
+        self, group: GroupConsumer, settings: WorkerSettings, busy: Collection[TopicPartition] = ()
+    ) -> None:
         self._group = group
         self._settings = settings
         self._bytes_max = settings.memory.input_bytes // 2
@@ -34,6 +38,8 @@ class Intake:
         self._waiting: dict[TopicPartition, _Queue] = {}
         self._held: dict[TopicPartition, int] = {}
         """Inputs that are not read on for now, and where their reading goes on."""
+        self._busy = busy
+        """Inputs whose tasks cannot take anything now, as of whenever it is looked at."""
         self._put_off: set[TopicPartition] = set()
         """Inputs that nothing more is taken from in this turn; they are behind the others."""
 
@@ -57,7 +63,7 @@ class Intake:
 
     def poll(self, timeout_seconds: float) -> None:
         """Serve the group and read what there is room for, waiting only while nothing waits here."""
-        room = 1 if self._is_full else self._settings.poll_records_max - len(self)
+        room = 1 if self._is_full else self._settings.poll_records_max - self._ready
         for batch in self._group.poll(room, 0.0 if self._waiting else timeout_seconds):
             # Of an input that was stopped meanwhile another worker, or a later life of the task, reads it again.
             if len(batch) and batch.source in self._started and batch.source not in self._held:
@@ -67,7 +73,14 @@ class Intake:
     def _is_full(self) -> bool:
         """True when no more should be read; the group wants to be served nevertheless, so some is."""
         size_bytes = sum(queue.size_bytes for queue in self._waiting.values())
-        return len(self) >= self._settings.poll_records_max or size_bytes >= self._bytes_max
+        most = self._settings.poll_records_max
+        is_long = self._ready >= most or len(self) >= _BUSY_POLLS_MAX * most
+        return is_long or size_bytes >= self._bytes_max
+
+    @property
+    def _ready(self) -> int:
+        """Records that wait for tasks that can take them."""
+        return sum(len(queue) for source, queue in self._waiting.items() if source not in self._busy)
 
     def position(self, source: TopicPartition) -> int:
         """The next offset of an input to be handed out: all before it was, or has no record."""
@@ -77,8 +90,8 @@ class Intake:
 
     @property
     def first(self) -> TopicPartition | None:
-        """The input that ``take`` takes from; None while nothing waits, or all that does is put off."""
-        first = next(iter(self._waiting), None)
+        """The input that ``take`` takes from; None while nothing waits, or all that does is put off or busy."""
+        first = next((source for source in self._waiting if source not in self._busy), None)
         return None if first in self._put_off else first
 
     @property
@@ -88,7 +101,9 @@ class Intake:
 
     def take(self, seconds: float) -> RecordBatch:
         """The next records of the ``first`` input: as many as fit into a time, at least one."""
-        source, queue = next(iter(self._waiting.items()))
+        source = self.first
+        assert source is not None, "nothing waits that could be taken"
+        queue = self._waiting[source]
         batch = queue.take(self._started[source].fitting(seconds))
         if not len(queue):
             del self._waiting[source]

@@ -31,6 +31,11 @@ class TaskMemory:
         """Changed state of all tasks, as of when each was last looked at."""
         return self._held_bytes
 
+    @property
+    def is_over(self) -> bool:
+        """True when all tasks together hold more than their share, what is being committed included."""
+        return self._held_bytes > self._shares.dirty_bytes
+
     def begin(self, primary: TopicPartition, task: Task) -> None:
         """A task runs from now on: all caches become smaller."""
         self._tasks[primary] = task
@@ -63,7 +68,7 @@ class TaskMemory:
         self.note(primary)
         if self._tasks[primary].is_full(self._task_dirty_bytes_max):
             return True
-        if self._held_bytes <= self._shares.dirty_bytes:
+        if not self.is_over:
             return False
         return self._held[primary] == max(self._held.values())
 

@@ -3,26 +3,28 @@
 Under exactly-once nobody sees an output before its commit, so the interval is what a result is late by. Commits cost
 time, though, which a worker under load does not have: every one takes some milliseconds, however little is in it. So
 what counts is the time in which the poll thread had nothing to do. When that is longer than the last commits took, the
-next may come early. A worker that is behind its input never waits, and keeps the whole interval; one with many
-tasks, or on a busy machine, needs longer for a commit, and commits less often.
+next may come early. A worker that is behind its input never waits, and keeps the whole interval; one with many tasks,
+or on a busy machine, needs longer for a commit, and commits less often.
+
+Tasks that nobody waits for keep the interval, with one exception: what a worker was behind with is committed when it
+has caught up, once, as state that is behind is what queries, standby copies and restarts have to wait for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TypeVar
+from collections.abc import Iterable, Mapping, Sequence
 
 from stateflow.clock import Clock
 from stateflow.record import TopicPartition
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.worker.commits import RunningTask
 
-T = TypeVar("T")
-
 _WAITED_PER_COMMIT = 1.0
 """Early commits take half of the time that would otherwise be waited, at most."""
 _PARTS, _LEAST_SECONDS = 20, 0.05
 """By default commits come no more often than a twentieth of the interval after one another, nor than this."""
+_BEHIND_SECONDS, _WAIT_SECONDS_MIN = 0.1, 0.001
+"""A worker that has not waited for so long was behind its input; shorter waits than the second are none."""
 _FULL_POLLS = 10
 """A poll that brings this part of the most that it may bring has not waited: there was more than it could be given."""
 
@@ -45,6 +47,9 @@ class CommitPace:
         self._waiting_since: float | None = None
         self._waited_seconds = 0.0
         self._commit_seconds = 0.0
+        self._busy_since = clock.monotonic_seconds()
+        self._caught_up_seconds = float("-inf")
+        """When the poll thread last waited after it had been behind."""
 
     def turned(self) -> None:
         """A turn of the loop is over: what follows until ``polled`` is waiting."""
@@ -54,18 +59,23 @@ class CommitPace:
         """So many records are there to be processed, after a poll that waited for the first if it might wait."""
         since, self._waiting_since = self._waiting_since, None
         if since is not None and may_wait and records <= self._records_waited_for_max:
-            self._waited_seconds += self._clock.monotonic_seconds() - since
+            now_seconds = self._clock.monotonic_seconds()
+            self._waited_seconds += now_seconds - since
+            if now_seconds - since >= _WAIT_SECONDS_MIN:
+                if since - self._busy_since >= _BEHIND_SECONDS:
+                    self._caught_up_seconds = since
+                self._busy_since = now_seconds
 
-    def weighed(self, outcomes: Iterable[tuple[TopicPartition, T]]) -> Iterator[tuple[TopicPartition, T]]:
-        """The outcomes of a commit of several tasks, which happens while they are taken; False if there was no need.
+    def began(self, tasks: Iterable[RunningTask]) -> None:
+        """The commits of these tasks begin."""
+        now_seconds = self._clock.monotonic_seconds()
+        for running in tasks:
+            running.commit_begun_seconds = now_seconds
 
-        It uses up what was waited, and shows what commits take.
-        """
-        begun_seconds, is_one = self._clock.monotonic_seconds(), False
-        for primary, outcome in outcomes:
-            is_one = is_one or outcome is not False
-            yield primary, outcome
-        if is_one:
+    def ended(self, tasks: Sequence[RunningTask]) -> None:
+        """The commits of these tasks are over, with something in them. They use up what was waited."""
+        if tasks:
+            begun_seconds = min(running.commit_begun_seconds for running in tasks)
             took_seconds = self._clock.monotonic_seconds() - begun_seconds
             self._commit_seconds = (self._commit_seconds + took_seconds) / 2
             self._waited_seconds = 0.0
@@ -79,7 +89,19 @@ class CommitPace:
         ]
         return sorted(due, key=lambda primary: tasks[primary].committed_seconds)
 
+    def seconds_to_wait(self, tasks: Iterable[RunningTask]) -> float:
+        """After so long without input one of these tasks may commit early; infinite if none may."""
+        now_seconds = self._clock.monotonic_seconds()
+        due = (run.committed_seconds + self._min_seconds for run in tasks if self._is_wanted(run))
+        missing_seconds = _WAITED_PER_COMMIT * self._commit_seconds - self._waited_seconds
+        least_seconds = max(_WAIT_SECONDS_MIN, missing_seconds)
+        return max(least_seconds, min(due, default=float("inf")) - now_seconds)
+
+    def _is_wanted(self, running: RunningTask) -> bool:
+        """Whether a task should commit before its interval is over, if there is time."""
+        return running.task.is_awaited or running.committed_seconds < self._caught_up_seconds
+
     def _wait_seconds(self, running: RunningTask) -> float:
         """Of a task between two commits, as things are."""
         has_time = self._waited_seconds > _WAITED_PER_COMMIT * self._commit_seconds
-        return self._min_seconds if has_time and running.task.is_awaited else self._interval_seconds
+        return self._min_seconds if has_time and self._is_wanted(running) else self._interval_seconds

@@ -2,7 +2,7 @@
 
 The poll thread does four things in turn: serve the group and read, process some of what was read, start tasks that
 are restored, commit what is due. A turn is bounded in time, whatever a record takes (``slices``); everything else that
-is slow (fencing, restoring) happens on a few threads beside it. So the group never waits.
+is slow (fencing, restoring, what a commit waits for) happens on a few threads beside it. So the group never waits.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.snapshots.savepoint_participant import SavepointParticipant
 from stateflow.runtime.task.task import Task
 from stateflow.runtime.task.wiring import Wiring
-from stateflow.runtime.worker.commits import COMMITS_PER_TURN_MAX, Commits, RunningTask
+from stateflow.runtime.worker.commit_rounds import CommitRounds
+from stateflow.runtime.worker.commits import Commits, RunningTask
 from stateflow.runtime.worker.intake import Intake
 from stateflow.runtime.worker.memory import TaskMemory
 from stateflow.runtime.worker.observing import WorkerObserver
-from stateflow.runtime.worker.pace import CommitPace
 from stateflow.runtime.worker.purge import Purge
 from stateflow.runtime.worker.release import TaskRelease
 from stateflow.runtime.worker.slices import turn_seconds
@@ -43,7 +43,7 @@ class Worker:
     """Runs the tasks that the group assigns to it, until ``stop``.
 
     Not thread-safe except for ``stop``. ``step`` is one turn of the loop: a test drives it by hand. ``openings`` runs
-    what opens tasks; the settings say how many threads do without it.
+    what opens tasks and ``commits`` what writes their commits; the settings say how many threads do without them.
     """
 
     def __init__(
@@ -55,6 +55,7 @@ class Worker:
         clock: Clock,
         observer: WorkerObserver | None = None,
         openings: Executor | None = None,
+        commits: Executor | None = None,
         savepoints: SavepointParticipant | None = None,
         news: StatusReports | None = None,
     ) -> None:
@@ -68,12 +69,10 @@ class Worker:
         self._primary_topics = wiring.primary_topics()
         self._tasks: dict[TopicPartition, RunningTask] = {}
         self._memory = TaskMemory(settings)
-        self._commits = Commits(settings)
-        self._pace = CommitPace(settings, clock)
+        self._commits = Commits(settings, commits)
         self._writers = writers_of(cluster, wiring, settings, clock)
         opener = Opener(cluster, open_stores, settings, clock, observer, self._writers)
         self._starting = StartingTasks(opener, settings, clock, openings)
-        self._purge = Purge(cluster, settings.purge_interval_seconds, clock)
         self._idle_sources = IdleSources(cluster, settings.idle_seconds, clock)
         held = self._memory, self._idle_sources
         self._leaving = TaskRelease(self._commits, self._starting, self._writers, *held, observer)
@@ -83,7 +82,10 @@ class Worker:
         self._ends: dict[TopicPartition, int] = {}
         reach("startup.before_join")
         self._group = self._join(cluster)
-        self._intake = Intake(self._group, settings)
+        self._intake = Intake(self._group, settings, self._commits.sources)
+        purge = Purge(cluster, settings.purge_interval_seconds, clock)
+        others = self._memory, purge, self._starting, lambda: self._say_quiet(None)
+        self._rounds = CommitRounds(self._tasks, self._commits, self._group, settings, clock, *others)
 
     def _join(self, cluster: Cluster) -> GroupConsumer:
         """Become a member of the application's group."""
@@ -121,8 +123,8 @@ class Worker:
             self._savepoints.poll()
         has_pending_timers = any(running.task.has_pending_timers for running in self._tasks.values())
         may_wait = not has_pending_timers and self._intake.first is None
-        self._poll(0.0 if has_pending_timers else self._settings.poll_timeout_seconds)
-        self._pace.polled(len(self._intake), may_wait=may_wait)
+        self._poll(0.0 if has_pending_timers else self._rounds.poll_seconds)
+        self._rounds.pace.polled(len(self._intake), may_wait=may_wait)
         is_idle = self._intake.first is None
         if not is_idle:
             self._say_quiet(None)
@@ -133,13 +135,15 @@ class Worker:
         for source in self._idle_sources.fallen_idle(self._intake.position):
             self._become_idle(source)
         for primary in list(self._tasks):
-            if primary in self._tasks:  # another has not just cost it its epoch
+            if primary in self._tasks and primary not in self._commits:  # nor has another cost it its epoch
                 self._advance(primary)
-        self._commit_due()
+        self._rounds.begin_due()
+        self._rounds.wait_at_leisure(self._intake)
+        self._settle()
         self._tell_news()
         if self.quiet_listener is not None and is_idle:
             self._say_quiet(len(self._tasks) if self.is_quiet else None)
-        self._pace.turned()
+        self._rounds.pace.turned()
 
     def _poll(self, timeout_seconds: float) -> None:
         """Serve the group and read. Brokers that do not answer are waited for; the client says so meanwhile."""
@@ -171,7 +175,7 @@ class Worker:
     @property
     def is_quiet(self) -> bool:
         """True when nothing is left to do here but by new input or by the clock."""
-        return not (self.starting or self._intake.first) and all(
+        return not (self.starting or self._intake.first or self._commits) and all(
             running.task.is_quiet
             and running.ended.issuperset(self._ends.keys() & running.task.wiring.sources)
             for running in self._tasks.values()
@@ -193,6 +197,7 @@ class Worker:
     def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
         """Commit and close the tasks of these primary partitions before another worker gets them."""
         reach("handover.revoked")
+        self._settle_all()
         for primary in partitions:
             self._starting.cancel(primary)
         self._release([primary for primary in partitions if primary in self._tasks])
@@ -211,6 +216,7 @@ class Worker:
         self._starting.submit(primary, self._wiring.task(stage, primary.partition))
 
     def _start(self, primary: TopicPartition, opened: OpenedTask) -> None:
+        self._commits.wait_until_written()  # memory for caches is divided anew, for all tasks
         self._tasks[primary] = RunningTask(opened, self._clock.monotonic_seconds())
         self._memory.begin(primary, opened.task)
         reach("handover.before_start")
@@ -230,6 +236,8 @@ class Worker:
                 break
             self._process(source, left_seconds)
             self._idle_sources.heard([source])
+            if self._commits and self._memory.is_over:
+                self._settle_all()
             now_seconds = self._clock.monotonic_seconds()
         self._intake.end_turn()
         self._idle_sources.heard(self._intake.sources)
@@ -266,8 +274,9 @@ class Worker:
         return next(readers, None)
 
     def _become_idle(self, source: TopicPartition) -> None:
-        primary = self._primary_of(source)
-        if primary is None:  # another source of the same task has just cost it its epoch
+        if (primary := self._primary_of(source)) in self._commits:
+            self._settle_all()
+        if primary is None or primary not in self._tasks:  # something else has just cost it its epoch
             return
         task = self._tasks[primary].task
         self._keeps_epoch(primary, lambda: task.become_idle(source))
@@ -307,50 +316,35 @@ class Worker:
             self._said_quiet = tasks
             self.quiet_listener.tell(tasks)
 
-    def _commit_due(self) -> None:
-        """Commit the tasks that are due, those first that have waited longest, and flush what is due."""
-        now_seconds = self._clock.monotonic_seconds()
-        self._commit(self._pace.due(self._tasks, now_seconds)[:COMMITS_PER_TURN_MAX])
-        self._commits.flush(self._tasks.values(), now_seconds)
-
     def _commit(self, primaries: Sequence[TopicPartition]) -> None:
-        self._start_again(self._commit_sharing(primaries))
+        self._rounds.begin(primaries)
+        self._settle()
 
-    def _commit_sharing(self, primaries: Sequence[TopicPartition]) -> dict[TopicPartition, StateflowError]:
-        """Commit tasks, and those that share a writer with them; what could not be committed, and why."""
-        tasks = self._commits.sharing(primaries, self._tasks)
-        if not all(running.task.is_quiet for running in tasks.values()):
-            self._say_quiet(None)
-        failed: dict[TopicPartition, StateflowError] = {}
-        for primary, outcome in self._pace.weighed(self._commits.commit(tasks, self._group)):
-            if isinstance(outcome, StateflowError):
-                failed[primary] = outcome
-            else:
-                self._committed(primary, is_new=outcome)
-        return failed
+    def _settle_all(self) -> None:
+        self._commits.wait_until_written()
+        self._settle()
+
+    def _settle(self) -> None:
+        """Act on the commits that are written, or have failed."""
+        self._start_again(self._rounds.settled())
 
     def _make_way(self, running: RunningTask) -> None:
         """Before a task commits by itself: nothing of others may be in the transaction. Raises what its own met."""
-        failed = {} if running.claimed is None else self._commit_sharing([running.primary])
+        if running.claimed is not None:
+            self._rounds.begin([running.primary])
+        failed = self._rounds.settled()
         own = failed.pop(running.primary, None)
         self._start_again(failed)
         if own is not None:
             raise own
-
-    def _committed(self, primary: TopicPartition, *, is_new: bool) -> None:
-        running = self._tasks[primary]
-        running.committed_seconds = self._clock.monotonic_seconds()
-        self._memory.note(primary)
-        if is_new:
-            self._starting.committed(primary)
-        if running.task.wiring.is_rekeyed and running.task.barrier_point is None:  # else a savepoint reads it
-            self._purge.consumed(running.task.committed.needed_next())
 
     def _start_again(self, failed: Mapping[TopicPartition, StateflowError]) -> None:
         """Let go of tasks whose epoch is lost, and open them again: here or, if the group has moved on, elsewhere.
 
         Raises an error that a person must act on (``StateflowError.is_retriable``).
         """
+        if not failed:
+            return
         for error in failed.values():
             if not error.is_retriable:
                 raise error
@@ -366,6 +360,10 @@ class Worker:
 
     def _release(self, primaries: Sequence[TopicPartition]) -> None:
         """Commit and close tasks, before others get them."""
+        if not primaries:
+            return
+        self._settle_all()
+        primaries = [primary for primary in primaries if primary in self._tasks]
         for _ in primaries:
             reach("handover.before_commit")
         if self._starting.is_unreachable:  # it would be waited for once per task
@@ -373,7 +371,9 @@ class Worker:
             return
         tasks = self._commits.sharing(primaries, self._tasks)
         failed: dict[TopicPartition, StateflowError] = {}
-        for primary, outcome in self._commits.commit(tasks, self._group, complete=primaries):
+        self._commits.begin(tasks, self._group, complete=primaries)
+        self._commits.wait_until_written()
+        for primary, outcome in self._commits.outcomes(self._group):
             if isinstance(outcome, StateflowError):
                 failed[primary] = outcome
                 if not outcome.is_retriable:
@@ -381,7 +381,7 @@ class Worker:
             elif primary in primaries:
                 reach("handover.after_commit")
             else:
-                self._committed(primary, is_new=outcome)
+                self._rounds.committed(primary, is_new=outcome)
         leaving = [primary for primary in primaries if primary in failed]
         for primary in leaving:
             task = tasks[primary].task.wiring.id

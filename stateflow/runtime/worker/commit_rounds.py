@@ -1,0 +1,106 @@
+"""When the tasks of a worker commit, and what a commit that is over means for the rest of it.
+
+The commits themselves, and the threads that write them, are in ``commits``; what is lost by one that failed is the
+worker's to open again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from stateflow.clock import Clock
+from stateflow.errors import StateflowError
+from stateflow.log.base import GroupConsumer
+from stateflow.record import TopicPartition
+from stateflow.runtime.opening.starting import StartingTasks
+from stateflow.runtime.settings import WorkerSettings
+from stateflow.runtime.worker.commits import COMMITS_AT_A_TIME_MAX, Commits, RunningTask
+from stateflow.runtime.worker.intake import Intake
+from stateflow.runtime.worker.memory import TaskMemory
+from stateflow.runtime.worker.pace import CommitPace
+from stateflow.runtime.worker.purge import Purge
+
+
+class CommitRounds:
+    """Begins the commits of ``tasks``, which others add to and take from. Used by the poll thread alone.
+
+    ``on_news`` is called before a commit that tells others anything.
+    """
+
+    def __init__(
+        self,
+        tasks: Mapping[TopicPartition, RunningTask],
+        commits: Commits,
+        group: GroupConsumer,
+        settings: WorkerSettings,
+        clock: Clock,
+        memory: TaskMemory,
+        purge: Purge,
+        starting: StartingTasks,
+        on_news: Callable[[], None],
+    ) -> None:
+        self._tasks = tasks
+        self._commits = commits
+        self._group = group
+        self._poll_timeout_seconds = settings.poll_timeout_seconds
+        self._clock = clock
+        self._memory = memory
+        self._purge = purge
+        self._starting = starting
+        self._on_news = on_news
+        self.pace = CommitPace(settings, clock)
+
+    def begin_due(self) -> None:
+        """Flush what is due, and begin to commit the tasks that are, those first that have waited longest."""
+        now_seconds = self._clock.monotonic_seconds()
+        free = {primary: running for primary, running in self._tasks.items() if primary not in self._commits}
+        self._commits.flush(free.values(), now_seconds)
+        most = max(0, COMMITS_AT_A_TIME_MAX - len(self._commits))
+        self.begin(self.pace.due(free, now_seconds)[:most])
+
+    def begin(self, primaries: Sequence[TopicPartition]) -> None:
+        """Begin to commit tasks, and those that share a writer with them."""
+        tasks = self._commits.sharing(primaries, self._tasks)
+        if not all(running.task.is_quiet for running in tasks.values()):
+            self._on_news()
+        self.pace.began(tasks.values())
+        self._commits.begin(tasks, self._group)
+
+    @property
+    def poll_seconds(self) -> float:
+        """How long a poll may wait for input: no longer than until a commit may come early."""
+        free = (running for primary, running in self._tasks.items() if primary not in self._commits)
+        return min(self._poll_timeout_seconds, self.pace.seconds_to_wait(free))
+
+    def wait_at_leisure(self, intake: Intake) -> None:
+        """A worker with nothing else to do waits a while for the commits in flight."""
+        if self._commits and intake.first is None and not self._has_timers_due():
+            self._commits.wait_a_while(self._poll_timeout_seconds, for_all=not len(intake))
+
+    def _has_timers_due(self) -> bool:
+        free = (running for primary, running in self._tasks.items() if primary not in self._commits)
+        return any(running.task.has_pending_timers for running in free)
+
+    def settled(self) -> dict[TopicPartition, StateflowError]:
+        """Take note of the commits that are written; what could not be committed, and why."""
+        failed: dict[TopicPartition, StateflowError] = {}
+        ended: list[RunningTask] = []
+        for primary, outcome in self._commits.outcomes(self._group):
+            if outcome is not False:
+                ended.append(self._tasks[primary])
+            if isinstance(outcome, StateflowError):
+                failed[primary] = outcome
+            else:
+                self.committed(primary, is_new=outcome)
+        self.pace.ended(ended)
+        return failed
+
+    def committed(self, primary: TopicPartition, *, is_new: bool) -> None:
+        """A task stands at its commit, which was ``is_new`` or would have changed nothing."""
+        running = self._tasks[primary]
+        running.committed_seconds = self._clock.monotonic_seconds()
+        self._memory.note(primary)
+        if is_new:
+            self._starting.committed(primary)
+        if running.task.wiring.is_rekeyed and running.task.barrier_point is None:  # else a savepoint reads it
+            self._purge.consumed(running.task.committed.needed_next())

@@ -1,0 +1,174 @@
+"""While commits are in flight a worker goes on with other tasks, and waits before what needs them to be over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from stateflow.errors import TransactionAborted
+from stateflow.lab.faults.simulation.parked import ParkedExecutor
+from stateflow.runtime.worker.worker import Worker
+from stateflow.store.memory import MemoryTaskStores
+from tests.sim.asking_writer import AskingWriter
+from tests.sim.test_worker_crashes import WORDS, World, assert_exactly_once
+
+TASKS = 5
+INTERVAL_MS = 1_000
+NOTHING = 1
+
+
+class Held(World):
+    """The numbering application; what its commits wait for goes on only when a test says so, or the worker waits."""
+
+    def __init__(self, before_commit: Callable[[], None] = lambda: None, **settings: Any) -> None:
+        super().__init__("exactly-once")
+        self._before_commit = before_commit
+        usual = {"commit_interval_seconds": 1, "commit_interval_min_seconds": 1, "poll_timeout_seconds": 0}
+        self.set(**{**usual, **settings})
+        self.commits = ParkedExecutor()
+        self.under_test = self.begin()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.cluster, name)
+
+    def writer(self, transactional_id: str | None = None) -> Any:
+        made = self.cluster.writer(transactional_id)
+        return made if transactional_id is None else AskingWriter(made, self._before_commit)
+
+    def begin(self) -> Worker:
+        def open_stores(wiring: Any, _cancelled: object) -> MemoryTaskStores:
+            names = [store.name for store in wiring.stage.stores]
+            return self.disks.setdefault(wiring.id, MemoryTaskStores(names, self.clock))
+
+        return Worker(self, self.wiring, open_stores, self.settings, self.clock, commits=self.commits)
+
+    def turn(self, turns: int = 20) -> None:
+        for _ in range(turns):
+            self.under_test.step()
+
+    def processed(self, stage: str) -> int:
+        return sum(
+            task.records_total for name, task in self.under_test.tasks.items() if name.startswith(f"{stage}-")
+        )
+
+    def begin_commits(self) -> None:
+        """Process words, and let the first stage's commits begin."""
+        self.turn()
+        assert len(self.under_test.tasks) == TASKS
+        self.feed(WORDS)
+        self.turn()
+        assert self.processed("rekey") == len(WORDS)
+        self.clock.advance(ms=INTERVAL_MS)
+        self.under_test.step()
+
+    def end(self) -> None:
+        """Until all is done, however long commits take."""
+        for _ in range(20):
+            self.commits.drive(NOTHING)
+            self.turn(5)
+            self.clock.advance(ms=INTERVAL_MS)
+        self.under_test.stop()
+        self.under_test.run()
+
+
+def test_other_tasks_go_on_and_the_one_that_commits_waits() -> None:
+    world = Held()
+    world.turn()
+    world.clock.advance(ms=INTERVAL_MS)
+    world.under_test.step()
+    world.commits.drive(NOTHING)  # the first stage has announced its event time
+    world.feed_second_stage(WORDS)
+    world.turn()
+    world.clock.advance(ms=INTERVAL_MS)
+    world.under_test.step()
+    world.feed_second_stage(WORDS)
+    world.feed(WORDS)
+    world.turn(40)
+    assert world.processed("rekey") == len(WORDS)
+    assert world.processed("number") == len(WORDS), "nothing goes into the epoch that is being committed"
+    assert not world.under_test.is_quiet
+    assert any(task.is_dirty for task in world.under_test.tasks.values())
+    world.commits.drive(NOTHING)
+    world.turn()
+    assert world.processed("number") == 2 * len(WORDS)
+    world.end()
+
+
+def test_what_fails_in_flight_costs_its_own_task_an_epoch_and_no_other() -> None:
+    failures = [TransactionAborted("it was aborted.", action="open it again.")]
+
+    def before_commit() -> None:
+        if failures:
+            raise failures.pop()
+
+    world = Held(before_commit)
+    world.begin_commits()
+    running = dict(world.under_test.tasks)
+    world.turn()
+    assert world.under_test.tasks == running, "nobody knows yet"
+    world.commits.drive(NOTHING)
+    world.turn()
+    assert len(world.under_test.tasks) == TASKS
+    assert sum(world.under_test.tasks[name] is not task for name, task in running.items()) == 1, (
+        "it was opened again"
+    )
+    world.end()
+    assert_exactly_once(world)
+
+
+def test_a_rebalance_meets_commits_in_flight() -> None:
+    world = Held(member=None)
+    world.begin_commits()
+    second = world.begin()
+    for _ in range(40):
+        world.under_test.step()
+        second.step()
+    assert world.under_test.tasks
+    assert second.tasks
+    for _ in range(10):
+        world.clock.advance(ms=INTERVAL_MS)
+        world.commits.drive(NOTHING)
+        world.under_test.step()
+        second.step()
+    for worker in (world.under_test, second):
+        worker.stop()
+        worker.run()
+    assert_exactly_once(world)
+
+
+@pytest.mark.parametrize("is_written", [False, True], ids=["under way", "written"])
+def test_a_worker_that_closes_leaves_a_commit_in_flight_to_the_next_owner(*, is_written: bool) -> None:
+    world = Held()
+    world.begin_commits()
+    if is_written:
+        world.commits.drive(NOTHING)
+    world.under_test.close()
+    world.under_test = world.begin()
+    world.end()
+    assert_exactly_once(world)
+
+
+def test_a_worker_whose_memory_is_full_waits_for_commits() -> None:
+    world = Held(memory_bytes=4096)
+    world.turn()
+    world.feed_second_stage(WORDS * 20)
+    world.turn(150)
+    assert world.processed("number") == 20 * len(WORDS)
+    assert max(task.commits_total for task in world.under_test.tasks.values()) > 2, (
+        "no test has let them go on"
+    )
+    world.end()
+
+
+def test_an_input_that_falls_idle_waits_for_the_commit() -> None:
+    world = Held(idle_seconds=1.5)
+    world.begin_commits()
+    world.clock.advance(ms=INTERVAL_MS)
+    world.turn()
+    assert sum(task.commits_total for task in world.under_test.tasks.values()) == 2, (
+        "those of the first stage are over"
+    )
+    world.end()
+    assert_exactly_once(world)
