@@ -39,8 +39,6 @@ TEST_JARS = (
     ROOT / "tests" / "foreign" / "kafka-streams.json",
     ROOT / "lab" / "time" / "topology-test-driver.json",
 )
-EDITABLE = ("--config-settings", "editable_mode=compat")
-"""A plain path entry, which type checkers follow: the default import hook hides the package from them."""
 NOT_HANDED_ON = ("PYTHONHOME", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
 USAGE_EXIT_CODE = 2
 INTERRUPTED = 130
@@ -144,19 +142,13 @@ def ensure_environment() -> int:
         return _fail("neither pip nor uv was found", "install pip for this Python (Debian: python3-pip)")
     core = threading.Thread(target=ensure_core)  # it needs none of the packages
     core.start()
-    code = _install(installer)
+    code = _call([sys.executable, str(ROOT / "tools" / "packages.py"), str(VENV), *installer])
     core.join()
     if code:
         return _fail("the packages could not be installed", "read the installer's message above", code)
     STAMP.write_text(wanted)
     print(f"dev.py: .venv is ready after {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
     return 0
-
-
-def _install(installer: list[str]) -> int:
-    """Install what the lock says, then the checkout itself; returns 0, or the installer's exit code."""
-    checkout = ["--no-deps", "--no-build-isolation", *EDITABLE, "-e", str(ROOT)]  # its backend is in the lock
-    return _call([*installer, "--require-hashes", "-r", str(LOCK)]) or _call([*installer, *checkout])
 
 
 def ensure_core() -> None:
