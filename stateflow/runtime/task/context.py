@@ -105,7 +105,7 @@ class TaskContext:
     @property
     def held_bytes(self) -> int:
         """What the changes since the last commit take in memory."""
-        return sum(store.held_bytes for store in self.stores.values())
+        return sum([store.held_bytes for store in self.stores.values()])
 
     def limit_cache(self, bytes_max: int) -> None:
         """From now on the read caches of the stores hold at most so much together; indexes have none."""

@@ -109,7 +109,7 @@ class Task:
     @property
     def dirty_bytes(self) -> int:
         """Bytes of keys and values changed since the last commit."""
-        return sum(store.dirty_bytes for store in self.context.stores.values())
+        return sum([store.dirty_bytes for store in self.context.stores.values()])
 
     def is_full(self, dirty_bytes_max: int) -> bool:
         """True when the epoch should be committed early, or the timers that are due cannot go on firing."""

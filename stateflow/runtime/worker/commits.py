@@ -18,7 +18,7 @@ from typing import TypeVar
 from stateflow.errors import BrokerUnreachable, StateflowError
 from stateflow.log.base import GroupMetadata
 from stateflow.record import TopicPartition
-from stateflow.runtime.opening.inline import InlineExecutor
+from stateflow.runtime.opening.inline import Outcome, done_at_once
 from stateflow.runtime.opening.opening import OpenedTask
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.task.commit import InputGroup, PreparedCommit, write_epochs
@@ -72,7 +72,8 @@ class Commits:
 
     def __init__(self, settings: WorkerSettings) -> None:
         self._settings = settings
-        self._pool: Executor | None = None if settings.restore_threads else InlineExecutor()
+        self._has_threads = settings.restore_threads > 0
+        self._pool: Executor | None = None
 
     def commit(
         self,
@@ -179,12 +180,15 @@ class Commits:
         if failure is not None:
             raise failure
 
-    def _together(self, work: Mapping[K, Callable[[], None]]) -> dict[K, Future[None]]:
+    def _together(
+        self, work: Mapping[K, Callable[[], None]]
+    ) -> Mapping[K, Future[None]] | Mapping[K, Outcome[None]]:
         """Do it all, each part on a thread of its own if there is more than one; on return all is done."""
-        if len(work) > 1 and self._pool is None:
+        if len(work) <= 1 or not self._has_threads:
+            return {key: done_at_once(part) for key, part in work.items()}
+        if self._pool is None:
             self._pool = ThreadPoolExecutor(COMMITS_AT_ONCE, thread_name_prefix="commit")
-        pool = self._pool if len(work) > 1 and self._pool is not None else InlineExecutor()
-        futures = {key: pool.submit(part) for key, part in work.items()}
+        futures = {key: self._pool.submit(part) for key, part in work.items()}
         wait(futures.values())  # nobody may be within any of the tasks when their outcomes are acted upon
         return futures
 

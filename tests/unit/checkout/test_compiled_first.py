@@ -22,4 +22,7 @@ def test_who_comes_later_does_not_wait() -> None:
     first = CompiledFirst()
     first.done()
     first.done()
-    wait_for_compiled(first.path)
+    waiting = threading.Thread(target=wait_for_compiled, args=(first.path,))
+    waiting.start()
+    waiting.join(timeout=60)
+    assert not waiting.is_alive()
