@@ -13,11 +13,12 @@ _COMPILE_SECONDS = 120
 _JVM_ARGUMENTS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
-def compile_program(java: Java, classpath: str, program: Path, folder: Path) -> None:
-    """Compile one source file into ``folder``; the compiler is among the jars. Raises ``SetupError``."""
-    arguments = ["-proc:none", "-warn:none", "-17", "-cp", classpath, "-d", str(folder), str(program)]
+def compile_program(java: Java, classpath: str, folder: Path, program: Path, *parts: Path) -> None:
+    """Compile a program and its parts into ``folder``; the compiler is among the jars. Raises ``SetupError``."""
+    arguments = ["-proc:none", "-warn:none", "-17", "-cp", classpath, "-d", str(folder)]
+    sources = [str(program), *map(str, parts)]
     done = subprocess.run(
-        [str(java.executable), *_JVM_ARGUMENTS, "-cp", classpath, _COMPILER, *arguments],
+        [str(java.executable), *_JVM_ARGUMENTS, "-cp", classpath, _COMPILER, *arguments, *sources],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -11,7 +11,7 @@ from stateflow.connectors.broker.java import find_java
 from stateflow.lab.java import compile_program
 
 PEER_JARS: JarSet = load_jar_set(Path(__file__).parent / "kafka-streams-peer.json")
-_SOURCE = Path(__file__).parent / "StreamsPeer.java"
+_SOURCE, *_PARTS = (Path(__file__).parent / f"{name}.java" for name in ("StreamsPeer", "Clients", "Measured"))
 _JVM_ARGUMENTS = ("-Xmx1g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error")
 """All of the compiler's tiers, and the collector that Java chooses for the machine."""
 
@@ -21,7 +21,7 @@ def compiled(folder: Path) -> list[str]:
     java = find_java()
     jars = [fetch(each) / jar.file_name for each in (PEER_JARS, KAFKA_JARS) for jar in each.jars]
     classpath = os.pathsep.join(map(str, jars))
-    compile_program(java, classpath, _SOURCE, folder)
+    compile_program(java, classpath, folder, _SOURCE, *_PARTS)
     return [
         str(java.executable),
         *_JVM_ARGUMENTS,

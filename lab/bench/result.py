@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
@@ -51,6 +51,15 @@ def bytes_digest(entries: Mapping[bytes, bytes]) -> str:
     """The same of keys and values."""
     total = sum(crc32(key + value) for key, value in entries.items())
     return f"{len(entries)}:{total % (1 << 64):x}"
+
+
+def records_digest(records: Iterable[tuple[int, bytes, bytes]]) -> str:
+    """The same of records, each with its partition."""
+    count = total = 0
+    for partition, key, value in records:
+        count += 1
+        total += crc32(partition.to_bytes(4, "big") + key + value)
+    return f"{count}:{total % (1 << 64):x}"
 
 
 def summary(rounds: Sequence[Round]) -> dict[str, Any]:

@@ -13,9 +13,10 @@ from types import MappingProxyType
 from typing import Protocol
 
 from stateflow.errors import ConfigError, SetupError
-from stateflow.lab.bench import java_peer, quix_env
+from stateflow.lab.bench import java_peer, peer_env
+from stateflow.lab.bench.peer_env import FAUST, QUIX, PythonPeer
 from stateflow.lab.bench.result import OURS, Ran
-from stateflow.lab.bench.workload import Workload, WorkName
+from stateflow.lab.bench.workload import RESTORES, WORKS, Workload, WorkName
 
 RUN_SECONDS_MAX = 1_800.0
 _PEER_FOLDER = Path(__file__).parent
@@ -78,7 +79,7 @@ class Ours:
 
 
 class KafkaStreams:
-    """Kafka Streams; reading is Java's consumer."""
+    """Kafka Streams; reading is Java's consumer, writing its producer."""
 
     name = "kafka-streams"
 
@@ -88,15 +89,15 @@ class KafkaStreams:
 
     def inputs(self, load: Workload) -> list[str]:
         """Of a restore its own changelog, under the name that it looks for."""
-        return [f"{_restored_app(load)}-state-changelog"] if load.work == "restore" else []
+        return [f"{_restored_app(load)}-state-changelog"] if load.work in RESTORES else []
 
     def empty_topics(self, load: Workload) -> list[str]:
         """Of a restore a source topic, so that nothing is processed beside it."""
-        return [f"{load.topic}-empty"] if load.work == "restore" else []
+        return [f"{load.topic}-empty"] if load.work in RESTORES else []
 
     def run(self, load: Workload, place: Place) -> Ran:
         """Run the Java program."""
-        app_id = _restored_app(load) if load.work == "restore" else place.app_id
+        app_id = _restored_app(load) if load.work in RESTORES else place.app_id
         told = json.loads(load.encode()) | {
             "brokers": place.brokers,
             "app": app_id,
@@ -106,13 +107,13 @@ class KafkaStreams:
         return ran_by([*self.command, json.dumps(told)], place)
 
 
-class Quix:
-    """Quix Streams, from a Python environment of its own."""
+class Python:
+    """A peer in Python, from an environment of its own."""
 
-    name = "quix"
-
-    def __init__(self, folder: Path) -> None:
-        self._python, self.version = quix_env.made(folder)
+    def __init__(self, name: str, peer: PythonPeer, folder: Path) -> None:
+        self.name, self.version = name, peer.version
+        self._script = _PEER_FOLDER / peer.script
+        self._python = peer_env.made(peer, folder)
 
     def inputs(self, load: Workload) -> list[str]:  # noqa: ARG002 - of the protocol
         """None but the input."""
@@ -123,15 +124,15 @@ class Quix:
         return []
 
     def run(self, load: Workload, place: Place) -> Ran:
-        """Run the script ``quix_peer.py`` there; it knows only libraries of that environment."""
-        script = _PEER_FOLDER / "quix_peer.py"
+        """Run the peer's script there; it knows only libraries of that environment."""
         arguments = [load.encode(), place.brokers, str(place.state_dir), place.app_id]
-        return ran_by([str(self._python), str(script), *arguments], place)
+        return ran_by([str(self._python), str(self._script), *arguments], place)
 
 
+PYTHON_PEERS = {"quix": QUIX, "faust": FAUST}
 WORKS_OF: dict[str, frozenset[WorkName]] = {
-    KafkaStreams.name: frozenset({"count", "rekey", "window", "operator", "restore", "read"}),
-    Quix.name: frozenset({"count", "operator"}),
+    KafkaStreams.name: frozenset(WORKS),
+    **dict.fromkeys(PYTHON_PEERS, frozenset[WorkName]({"count", "operator"})),
 }
 """What each peer can be asked for."""
 

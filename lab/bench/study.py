@@ -5,10 +5,12 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from stateflow.lab.bench.result import Ran, Round, summary
+from stateflow.lab.bench.our_topics import batches_of
+from stateflow.lab.bench.result import Ran, Round, records_digest, summary
 from stateflow.lab.bench.side import Place, Side
 from stateflow.lab.bench.workload import Workload, fill
 from stateflow.log.base import Cluster, TopicSpec
@@ -47,13 +49,25 @@ def _run(cluster: Cluster, load: Workload, side: Side, brokers: str, folder: Pat
     app_id = f"bench-{load.work}-{side.name}-{number}"
     place = Place(brokers, app_id, folder / app_id)
     _drop(cluster, app_id)
-    empty = [topic for topic in side.empty_topics(load) if topic not in cluster.list_topics()]
+    written = [f"{app_id}-output"] if load.work == "write" else []
+    wanted = [*side.empty_topics(load), *written]
+    empty = [topic for topic in wanted if topic not in cluster.list_topics()]
     cluster.create([TopicSpec(topic, load.partitions) for topic in empty])
     try:
-        return side.run(load, place)
+        ran = side.run(load, place)
+        return replace(ran, digest=_digest_of(cluster, written[0], load.partitions)) if written else ran
     finally:
         shutil.rmtree(place.state_dir, ignore_errors=True)
         _drop(cluster, app_id)
+
+
+def _digest_of(cluster: Cluster, topic: str, partitions: int) -> str:
+    """Of what a reader of committed records finds."""
+    return records_digest(
+        (batch.source.partition, key or b"", value or b"")
+        for batch in batches_of(topic, partitions, cluster)
+        for key, value in zip(batch.keys, batch.values, strict=True)
+    )
 
 
 def _drop(cluster: Cluster, app_id: str) -> None:

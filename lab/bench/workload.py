@@ -13,16 +13,27 @@ from typing import Any, Literal, Self
 from stateflow.log.base import Cluster, TopicSpec
 from stateflow.partitioner import partition_of
 
-WorkName = Literal["count", "rekey", "window", "operator", "restore", "read"]
+WorkName = Literal["count", "rekey", "window", "operator", "join", "restore", "image", "read", "write"]
 WORKS: dict[WorkName, str] = {
     "count": "a running count per key, with its changelog",
     "rekey": "the same behind a re-key step: every record goes through a repartition topic",
     "window": "a sum per key and minute, with its changelog",
     "operator": "an operator called for each record: a running sum per key",
+    "join": "pairs of two inputs, of equal keys within three seconds of each other, counted per key",
     "restore": "a changelog of five records per key, restored to an empty disk",
+    "image": "the same from an image that lacks the last hundredth of the changelog; peers have none, and restore all",
     "read": "reading the input, keys and values",
+    "write": "writing the input, held in memory, to another topic",
 }
+RESTORES: frozenset[WorkName] = frozenset({"restore", "image"})
+"""Whose input is a changelog."""
+JOIN_WITHIN_MS = 3_000
+JOIN_GRACE_MS = 10_000
+"""Both inputs are in order; a side that reads one of them ahead of the other must not call anything late."""
 STATE_DIR = "state"
+STORE = "state"
+"""What the store is called whose content is compared."""
+_SEED = 5
 _FIRST_MS = 1_704_067_200_000
 _MINUTES = 10
 _CHUNK_RECORDS = 20_000
@@ -56,17 +67,29 @@ class Workload:
 
     @property
     def topic(self) -> str:
-        """The input."""
+        """The input, or the first one."""
         return f"bench-{self.work}-input"
+
+    @property
+    def inputs(self) -> list[str]:
+        """All inputs: a join has two, each with ``records``."""
+        return [self.topic, f"{self.topic}-right"] if self.work == "join" else [self.topic]
+
+    @property
+    def all_records(self) -> int:
+        """Records of all inputs."""
+        return self.records * len(self.inputs)
 
     @property
     def timed_records(self) -> int:
         """Records that the clock runs for."""
-        return self.records if self.work in ("restore", "read") else self.records - self.warm_records
+        return self.all_records - (0 if self.work in RESTORES or self.work == "read" else self.warm_records)
 
     def encode(self) -> str:
         """As the sides read it."""
-        return json.dumps(asdict(self) | {"topic": self.topic, "number_at": NUMBER_AT})
+        more = {"inputs": self.inputs, "all_records": self.all_records, "number_at": NUMBER_AT}
+        join = {"join_within_ms": JOIN_WITHIN_MS, "join_grace_ms": JOIN_GRACE_MS}
+        return json.dumps(asdict(self) | {"topic": self.topic} | more | join)
 
     @classmethod
     def decode(cls, text: str) -> Self:
@@ -87,31 +110,34 @@ def other_key_in(value: bytes) -> bytes:
 
 
 def fill(cluster: Cluster, load: Workload, topics: Sequence[str]) -> None:
-    """Write the input, the same into each of the topics.
+    """Write the input, the same into each of the topics; what a join has on its right, too.
 
     A changelog has its records with the wall clock's time, as workers write them, the input of a window with times over
     some minutes.
     """
-    is_log = load.work == "restore"
+    is_log = load.work in RESTORES
     config = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "1.0"} if is_log else {}
-    cluster.delete([topic for topic in topics if topic in cluster.list_topics()])
+    _, *others = load.inputs
+    made = [*topics, *others]
+    cluster.delete([topic for topic in made if topic in cluster.list_topics()])
     cluster.create(
-        [TopicSpec(topic, load.partitions, config={"retention.ms": "-1", **config}) for topic in topics]
+        [TopicSpec(topic, load.partitions, config={"retention.ms": "-1", **config}) for topic in made]
     )
     with closing(cluster.writer()) as writer:
-        for keys, values, partitions, times_ms in _chunks(load):
-            for topic in topics:
-                writer.send_many(
-                    topic, keys, values, partitions=partitions, timestamps_ms=None if is_log else times_ms
-                )
-            writer.commit()
+        for seed, same in enumerate([topics, *([topic] for topic in others)], _SEED):
+            for keys, values, partitions, times_ms in _chunks(load, seed):
+                for topic in same:
+                    writer.send_many(
+                        topic, keys, values, partitions=partitions, timestamps_ms=None if is_log else times_ms
+                    )
+                writer.commit()
 
 
-def _chunks(load: Workload) -> Iterator[tuple[list[bytes], list[bytes], list[int], list[int]]]:
-    draw, names = random.Random(5), [b"%016d" % number for number in range(load.keys)]
+def _chunks(load: Workload, seed: int) -> Iterator[tuple[list[bytes], list[bytes], list[int], list[int]]]:
+    draw, names = random.Random(seed), [b"%016d" % number for number in range(load.keys)]
     places = [partition_of(name, load.partitions) for name in names]
     padding = bytes(load.value_bytes - NUMBER_AT - _NUMBER.size)
-    chosen = _in_rounds(load.keys) if load.work == "restore" else _at_random(draw, load.keys)
+    chosen = _in_rounds(load.keys) if load.work in RESTORES else _at_random(draw, load.keys)
     for first in range(0, load.records, _CHUNK_RECORDS):
         rows = range(first, min(load.records, first + _CHUNK_RECORDS))
         keys = [chosen(row) for row in rows]
@@ -145,6 +171,6 @@ def _are_coprime(one: int, two: int) -> bool:
 
 def of(work: WorkName, records: int, keys: int | None, **options: Any) -> Workload:
     """The workload of a size; restores have five records of each key where nothing else is said."""
-    if work == "restore":
+    if work in RESTORES:
         keys = keys or max(1, records // _CHANGELOG_RECORDS_PER_KEY)
     return Workload(work, records, records // 5, keys or 100_000, **options)

@@ -19,7 +19,7 @@ from stateflow.lab.bench.idle import IdleLoad, measure_idle
 from stateflow.lab.bench.latency import LatencyLoad
 from stateflow.lab.bench.latency_study import LatencySide, measure_latency, our_command, streams_command
 from stateflow.lab.bench.result import OURS
-from stateflow.lab.bench.side import WORKS_OF, KafkaStreams, Ours, Quix, Side
+from stateflow.lab.bench.side import PYTHON_PEERS, WORKS_OF, KafkaStreams, Ours, Python, Side
 from stateflow.lab.bench.study import measure
 from stateflow.lab.bench.workload import WORKS, Workload, WorkName, of
 from stateflow.testing.broker import open_test_broker
@@ -29,7 +29,7 @@ _IDLE = "idle"
 _LATENCY = "latency"
 _SPARK = "spark"
 _SPARK_PARTITIONS_TO = 5
-_PEERS = {KafkaStreams.name: KafkaStreams, Quix.name: Quix}
+_PEERS = (KafkaStreams.name, *PYTHON_PEERS)
 
 
 @click.command()
@@ -38,7 +38,7 @@ _PEERS = {KafkaStreams.name: KafkaStreams, Quix.name: Quix}
     "--vs",
     default="",
     metavar="PEER[,PEER]",
-    help="Who else does it: kafka-streams, quix; for spark spark-groupby.",
+    help="Who else does it: kafka-streams, quix, faust; for spark spark-groupby.",
 )
 @click.option(
     "--before",
@@ -142,11 +142,12 @@ def command(
             sides.append(Ours("before", before.resolve()))
         if KafkaStreams.name in peers:
             sides.append(KafkaStreams(place / "classes"))
-        if Quix.name in peers:
-            sides.append(Quix(cache_dir() / "bench"))
+        sides += [
+            Python(name, peer, cache_dir() / "bench") for name, peer in PYTHON_PEERS.items() if name in peers
+        ]
         with open_test_broker(brokers) as broker:
             result = measure(load, sides, broker.bootstrap, place, rounds, _tell)
-    versions = {side.name: side.version for side in sides if isinstance(side, KafkaStreams | Quix)}
+    versions = {side.name: side.version for side in sides if isinstance(side, KafkaStreams | Python)}
     body = {"work": work, "workload": _size(load), "versions": versions, **result}
     if as_json:
         emit_json(body)

@@ -42,7 +42,7 @@ def prepare(folder: Path, program: Path = WINDOW_ORACLE) -> list[str]:
     jars = [fetch(each) / jar.file_name for each in (TEST_DRIVER_JARS, KAFKA_JARS) for jar in each.jars]
     classpath = os.pathsep.join(map(str, jars))
     command = [str(java.executable), *_JVM_ARGUMENTS, "-cp"]
-    compile_program(java, classpath, program, folder)
+    compile_program(java, classpath, folder, program)
     return [*command, os.pathsep.join((str(folder), classpath)), program.stem]
 
 

@@ -21,7 +21,8 @@ _WINDOW_SUFFIX = struct.Struct(">qi")
 _LENGTH = struct.Struct(">I")
 _INDEX = struct.Struct(">Q")
 _WINDOW_SUFFIX_BYTES = _WINDOW_SUFFIX.size
-_LENGTH_BYTES = _LENGTH.size
+LENGTH_BYTES = _LENGTH.size
+"""Of a prefixed store key: by these its prefix is as long as it is."""
 
 
 def routing_key(layout: KeyLayout, key: bytes) -> bytes:
@@ -60,18 +61,18 @@ def prefixed_key(key: bytes, rest: bytes = b"") -> bytes:
 
 def split_prefixed(store_key: bytes) -> tuple[bytes, bytes]:
     """Routing key and rest of a store key."""
-    if len(store_key) < _LENGTH_BYTES:
+    if len(store_key) < LENGTH_BYTES:
         raise _not_of("prefixed", store_key)
     (length,) = _LENGTH.unpack_from(store_key)
-    rest_at = _LENGTH_BYTES + length
+    rest_at = LENGTH_BYTES + length
     if len(store_key) < rest_at:
         raise _not_of("prefixed", store_key)
-    return store_key[_LENGTH_BYTES:rest_at], store_key[rest_at:]
+    return store_key[LENGTH_BYTES:rest_at], store_key[rest_at:]
 
 
 def prefix_bytes(store_key: bytes) -> int:
     """How long the prefix of a prefixed store key is: the rest begins there."""
-    return _LENGTH_BYTES + int(_LENGTH.unpack_from(store_key)[0])
+    return LENGTH_BYTES + int(_LENGTH.unpack_from(store_key)[0])
 
 
 def index_bytes(index: int) -> bytes:

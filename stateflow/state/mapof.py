@@ -82,7 +82,7 @@ class MapOf(Generic[K, V]):
     def items(self) -> list[tuple[K, V]]:
         """Every entry."""
         prefix = self._prefix()
-        return self._read(prefix, prefix_end(prefix), None)
+        return self._read(prefix, prefix_end(prefix), None, len(prefix))
 
     def range(
         self, first: K | None = None, after: K | None = None, *, limit: int | None = None
@@ -91,19 +91,22 @@ class MapOf(Generic[K, V]):
 
         Raises ``GraphError`` where the codec of the keys does not keep their order.
         """
-        require_order(self._key_codec)
+        codec = self._key_codec
+        if not codec.is_ordered:
+            require_order(codec)
         prefix = self._prefix()
-        low = prefix if first is None else prefix + self._key_codec.encode(first)
-        high = prefix_end(prefix) if after is None else prefix + self._key_codec.encode(after)
-        return self._read(low, high, limit)
+        low = prefix if first is None else prefix + codec.encode(first)
+        high = prefix_end(prefix) if after is None else prefix + codec.encode(after)
+        return self._read(low, high, limit, len(prefix))
 
     def beginning(self, text: K, *, limit: int | None = None) -> list[tuple[K, V]]:
         """The entries whose keys, text or bytes, begin with ``text``, in order; reads no others.
 
         Raises ``GraphError`` for keys of any other type.
         """
-        low = self._prefix() + beginning_bytes(self._key_codec, text)
-        return self._read(low, prefix_end(low), limit)
+        prefix = self._prefix()
+        low = prefix + beginning_bytes(self._key_codec, text)
+        return self._read(low, prefix_end(low), limit, len(prefix))
 
     def by(self, index: str, value: Any) -> list[tuple[K, V]]:
         """The entries of which the declared ``index`` gives ``value``, in order; reads no others.
@@ -144,12 +147,13 @@ class MapOf(Generic[K, V]):
     def _entry(self, key: K) -> bytes:
         return self._prefix() + self._key_codec.encode(key)
 
-    def _read(self, low: bytes, high: bytes | None, limit: int | None) -> list[tuple[K, V]]:
+    def _read(self, low: bytes, high: bytes | None, limit: int | None, skip: int) -> list[tuple[K, V]]:
         if high is not None and high <= low:
             return []
-        skip = len(self._prefix())
+        entries = self._stored.scan(low, high)
+        if limit is not None:
+            entries = islice(entries, limit)
         key_of, value_of = self._key_codec.decode, self._value_codec.decode
-        entries = islice(self._stored.scan(low, high), limit)
         return [(key_of(entry[skip:]), value_of(data)) for entry, data in entries]
 
 

@@ -134,4 +134,9 @@ class ReadCache(Generations[bytes | None]):
 
     def put(self, key: bytes, value: bytes | None) -> None:
         """Remember what disk holds for a key."""
-        self.put_many((key,), (value,))
+        size_bytes = ENTRY_BYTES + len(key) + (len(value) if value else 0)
+        if key in self._young or self._young_bytes + size_bytes > self._bytes_max // 2:
+            self.put_many((key,), (value,))
+        else:  # the usual case, once for each lookup on disk
+            self._young[key] = value
+            self._young_bytes += size_bytes

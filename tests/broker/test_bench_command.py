@@ -27,6 +27,16 @@ def test_the_last_line_compares_two_checkouts_round_by_round(broker: TestBroker)
     assert (found["runs"], found["workload"]["keys"]) == (1, 50)
 
 
+@pytest.mark.parametrize("work", ["join", "image", "write"])
+def test_our_side_does_each_work(broker: TestBroker, work: str) -> None:
+    arguments = [work, "--records", "2000", "--keys", "50", "--partitions", "2", "--rounds", "1", "--json"]
+    more = ["--commit-interval", "0.1", "--brokers", broker.bootstrap]
+    done = CliRunner().invoke(command, [*arguments, *more])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout.strip().splitlines()[-1])
+    assert found["sides"]["stateflow"]["records_per_second"] > 0
+
+
 def test_latency_is_measured_from_sending_to_reading_what_is_committed(broker: TestBroker) -> None:
     size = ["--rate", "200", "--seconds", "1", "--rounds", "1", "--partitions", "1", "--keys", "20"]
     done = CliRunner().invoke(command, ["latency", *size, "--brokers", broker.bootstrap, "--json"])

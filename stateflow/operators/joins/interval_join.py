@@ -17,7 +17,13 @@ from stateflow.codec.scalar import Bytes
 from stateflow.operators.classes.operator import Context, Operator, OperatorClass
 from stateflow.operators.classes.operator_step import OperatorStep
 from stateflow.operators.joins.intervals import Within
-from stateflow.operators.order.event_time_buffer import at_own_times, first_at, next_entry, time_of
+from stateflow.operators.order.event_time_buffer import (
+    at_own_times,
+    first_at,
+    next_entry,
+    ready_until,
+    time_of,
+)
 from stateflow.operators.steps.context import StageContext
 from stateflow.operators.steps.error_policy import LatePolicy
 from stateflow.operators.steps.guard import Guard
@@ -51,6 +57,10 @@ class IntervalJoin(Operator[Any, Any, Any]):
     """Base of the operators of such joins: subclasses declare their state and rules."""
 
     rules: IntervalRules
+    before_ms: int
+    after_ms: int
+    left_kept_ms: int
+    right_kept_ms: int
     guard: Guard
     left: MapOf[bytes, Any]
     right: MapOf[bytes, Any]
@@ -58,8 +68,8 @@ class IntervalJoin(Operator[Any, Any, Any]):
 
     def on_left(self, value: Any, ctx: Context[Any]) -> None:
         """A record of the left stream: join it with the right ones that are there, and keep it."""
-        within, at_ms = self.rules.within, ctx.timestamp_ms
-        found = _between(self.right, at_ms - within.before_ms, at_ms + within.after_ms)
+        at_ms = ctx.timestamp_ms
+        found = _between(self.right, at_ms - self.before_ms, at_ms + self.after_ms)
         for entry, other in found:
             self._matched(_RIGHT_SIDE, entry)
             ctx.emit(self.rules.function(value, other), timestamp_ms=max(at_ms, time_of(entry)), headers=())
@@ -67,8 +77,8 @@ class IntervalJoin(Operator[Any, Any, Any]):
 
     def on_right(self, value: Any, ctx: Context[Any]) -> None:
         """A record of the right stream: the same the other way round."""
-        within, at_ms = self.rules.within, ctx.timestamp_ms
-        found = _between(self.left, at_ms - within.after_ms, at_ms + within.before_ms)
+        at_ms = ctx.timestamp_ms
+        found = _between(self.left, at_ms - self.after_ms, at_ms + self.before_ms)
         for entry, other in found:
             self._matched(_LEFT_SIDE, entry)
             ctx.emit(self.rules.function(other, value), timestamp_ms=max(at_ms, time_of(entry)), headers=())
@@ -76,33 +86,29 @@ class IntervalJoin(Operator[Any, Any, Any]):
 
     def on_timer(self, name: str, ctx: Context[Any]) -> None:  # noqa: ARG002 - it has but one
         """Intervals are over: pass on what is unmatched, forget what nothing can be joined with any more."""
-        within, due_ms = self.rules.within, ctx.timestamp_ms
-        over = [
-            (*each, _LEFT_SIDE) for each in self.left.range(None, first_at(due_ms - within.left_kept_ms + 1))
-        ]
-        over += [
-            (*each, _RIGHT_SIDE)
-            for each in self.right.range(None, first_at(due_ms - within.right_kept_ms + 1))
-        ]
-        for entry, value, side in sorted(over, key=lambda each: (each[0], each[2])):
+        due_ms = ctx.timestamp_ms
+        lefts, next_left_ms = ready_until(self.left, due_ms - self.left_kept_ms)
+        rights, next_right_ms = ready_until(self.right, due_ms - self.right_kept_ms)
+        over = [(*each, _LEFT_SIDE) for each in lefts] + [(*each, _RIGHT_SIDE) for each in rights]
+        for entry, value, side in sorted(over, key=_entry_and_side):
             if self._matched(side, entry):
                 pair = (value, None) if side == _LEFT_SIDE else (None, value)
                 for joined in self.guard.one_of_several(self.rules.function, *pair):
                     ctx.emit(joined, timestamp_ms=time_of(entry))
             (self.left if side == _LEFT_SIDE else self.right).remove(entry)
-        next_ms = [time_of(entry) + within.left_kept_ms for entry, _ in self.left.range(limit=1)]
-        next_ms += [time_of(entry) + within.right_kept_ms for entry, _ in self.right.range(limit=1)]
+        next_ms = [] if next_left_ms is None else [next_left_ms + self.left_kept_ms]
+        next_ms += [] if next_right_ms is None else [next_right_ms + self.right_kept_ms]
         if next_ms:
             ctx.timer(_CLOSE, at=min(next_ms))
 
     def _keep(self, own: MapOf[bytes, Any], value: Any, ctx: Context[Any], is_matched: bool) -> None:
-        within, at_ms, kind = self.rules.within, ctx.timestamp_ms, self.rules.kind
+        at_ms, kind = ctx.timestamp_ms, self.rules.kind
         is_left = own is self.left
         entry = next_entry(own, at_ms)
         own.put(entry, value)
         if self.unmatched is not None and not is_matched and (is_left or kind == "outer"):
             self.unmatched.add((_LEFT_SIDE if is_left else _RIGHT_SIDE) + entry)
-        due_ms = at_ms + (within.left_kept_ms if is_left else within.right_kept_ms)
+        due_ms = at_ms + (self.left_kept_ms if is_left else self.right_kept_ms)
         before_ms = ctx.timer_due_ms(_CLOSE)
         if before_ms is None or due_ms < before_ms:
             ctx.timer(_CLOSE, at=due_ms)
@@ -118,6 +124,8 @@ def interval_operator(rules: IntervalRules, left: Codec[Any], right: Codec[Any])
 
     class Inner(IntervalJoin):
         rules = chosen
+        before_ms, after_ms = chosen.within.before_ms, chosen.within.after_ms
+        left_kept_ms, right_kept_ms = chosen.within.left_kept_ms, chosen.within.right_kept_ms
         left: MapOf[bytes, Any] = state(codec=lefts, key_codec=Bytes)
         right: MapOf[bytes, Any] = state(codec=rights, key_codec=Bytes)
 
@@ -168,6 +176,10 @@ class IntervalJoinStep(OperatorStep):
     def _pass_on(self, out: RecordBatch) -> None:
         # Which of two records came second depends on how the inputs were read, and must not make their pair late.
         self.forward(at_own_times(out))
+
+
+def _entry_and_side(each: tuple[bytes, Any, bytes]) -> tuple[bytes, bytes]:
+    return each[0], each[2]
 
 
 def _between(side: MapOf[bytes, Any], first_ms: int, last_ms: int) -> list[tuple[bytes, Any]]:

@@ -18,6 +18,8 @@ from stateflow.store.base import StateStore
 
 _ENTRY = struct.Struct(">QI")
 _RELEASE = "release"
+_FEW = 8
+"""Entries of a map that are looked at together: of most keys that is all."""
 
 Waiting = MapOf[bytes, Any]
 
@@ -55,17 +57,17 @@ class BufferingOperator(Operator[Any, Any, Any]):
 
     def on_timer(self, name: str, ctx: Context[Any]) -> None:  # noqa: ARG002 - it has but one
         """Let those go whose time has come: all of one time in one turn."""
-        after_ms = ctx.timestamp_ms - self.waits_ms + 1
-        places, rows = self.places(), list[Buffered]()
-        for port, waiting in places.items():
-            ready = waiting.range(None, first_at(after_ms))
+        until_ms = ctx.timestamp_ms - self.waits_ms
+        rows, next_ms = list[Buffered](), list[int]()
+        for port, waiting in self.places().items():
+            ready, left_ms = ready_until(waiting, until_ms)
+            next_ms += [] if left_ms is None else [left_ms]
             for entry, _ in ready:
                 waiting.remove(entry)
             rows += [Buffered(time_of(entry), value, headers_in(entry), port) for entry, value in ready]
         self.release(sorted(rows, key=time_of_row), ctx)
-        left_ms = [time_of(entry) for waiting in places.values() for entry, _ in waiting.range(limit=1)]
-        if left_ms:
-            ctx.timer(_RELEASE, at=min(left_ms) + self.waits_ms)
+        if next_ms:
+            ctx.timer(_RELEASE, at=min(next_ms) + self.waits_ms)
 
     @abstractmethod
     def release(self, rows: list[Buffered], ctx: Context[Any]) -> None:
@@ -107,6 +109,17 @@ def next_entry(waiting: Waiting, at_ms: int) -> bytes:
     """The map key for one more record of that time, behind those that wait already."""
     same = waiting.range(first_at(at_ms), first_at(at_ms + 1))
     return _ENTRY.pack(at_ms, _ENTRY.unpack_from(same[-1][0])[1] + 1 if same else 0)
+
+
+def ready_until(waiting: Waiting, until_ms: int) -> tuple[list[tuple[bytes, Any]], int | None]:
+    """The entries up to a time, and the time of the first one after them, if there is one."""
+    after = first_at(until_ms + 1)
+    few = waiting.range(limit=_FEW)
+    if len(few) < _FEW or few[-1][0] >= after:
+        over = [each for each in few if each[0] < after]
+        return over, time_of(few[len(over)][0]) if len(over) < len(few) else None
+    over, following = waiting.range(None, after), waiting.range(after, limit=1)
+    return over, time_of(following[0][0]) if following else None
 
 
 def first_at(at_ms: int) -> bytes:

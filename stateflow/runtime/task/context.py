@@ -25,11 +25,22 @@ from stateflow.runtime.task.global_tables import TaskTables, TopicEntries
 from stateflow.runtime.task.size_limits import SizeLimits
 from stateflow.runtime.task.undo import UndoScope
 from stateflow.runtime.task.wiring import TaskWiring
+from stateflow.state.layout import LENGTH_BYTES, prefix_bytes, prefix_end
+from stateflow.store.base import StoreReader
 from stateflow.store.decoded import DecodedStore
 from stateflow.store.dirty import DirtyStore
 from stateflow.store.folded import decoded_in_place_of
+from stateflow.store.grouped import GroupedStore
 
 _DEFAULT_PARTITIONER = -1
+
+
+def dirty_store(wiring: TaskWiring, family: str, reader: StoreReader) -> DirtyStore:
+    """What a task works on: keys that begin with the length of their group's key are kept in groups."""
+    entry = wiring.entries.get(family)  # an index has none
+    if entry is not None and entry.layout == "prefixed":
+        return GroupedStore(reader, prefix_bytes, prefix_end, LENGTH_BYTES, read_cache_bytes=0)
+    return DirtyStore(reader, read_cache_bytes=0)
 
 
 class TaskContext:

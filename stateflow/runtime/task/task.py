@@ -32,13 +32,12 @@ from stateflow.runtime.task.commit import (
     commit_offsets,
     replay_from,
 )
-from stateflow.runtime.task.context import TaskContext
+from stateflow.runtime.task.context import TaskContext, dirty_store
 from stateflow.runtime.task.global_tables import TaskTables
 from stateflow.runtime.task.size_limits import SizeLimits
 from stateflow.runtime.task.stage_time import StageTime
 from stateflow.runtime.task.wiring import TaskWiring
 from stateflow.store.base import TaskStores
-from stateflow.store.dirty import DirtyStore
 
 _LOG = logging.getLogger(__name__)
 
@@ -76,7 +75,7 @@ class Task:
         for index in wiring.indexes:
             assert stores.position(index.family) == index.mark, f"{index.family} was not brought up"
         families = [store.name for store in wiring.stage.stores] + [index.family for index in wiring.indexes]
-        dirty = {family: DirtyStore(stores.reader(family), read_cache_bytes=0) for family in families}
+        dirty = {family: dirty_store(wiring, family, stores.reader(family)) for family in families}
         size_limits = size_limits or SizeLimits(None, clock)
         self.context = TaskContext(wiring, writer, dirty, watermarks, clock, size_limits, tables)
         self.context.limit_cache(read_cache_bytes)

@@ -1,0 +1,169 @@
+"""A dirty map over a store whose keys are read in groups: those of one prefix together, again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+
+from stateflow.store.base import Change, StoreReader
+from stateflow.store.dirty import DEFAULT_READ_CACHE_BYTES, DirtyStore
+from stateflow.store.groups import GROUP_ENTRIES_MAX, Group, Groups, entries_over
+
+_NOTED_GROUP_BYTES = 200
+"""What it costs to know which keys of a group were changed, about."""
+
+
+class GroupedStore(DirtyStore):
+    """A ``DirtyStore`` that keeps the groups whose ranges are asked for in memory, in half of its read cache.
+
+    ``prefix_bytes`` tells by the first ``length_bytes`` of a key how much of it is its group's prefix; ``group_end``
+    which key comes behind a group, None where none does. Nothing is kept, and no write costs more, until the first
+    range within a group is read.
+    Not thread-safe.
+    """
+
+    def __init__(
+        self,
+        reader: StoreReader,
+        prefix_bytes: Callable[[bytes], int],
+        group_end: Callable[[bytes], bytes | None],
+        length_bytes: int,
+        read_cache_bytes: int = DEFAULT_READ_CACHE_BYTES,
+    ) -> None:
+        super().__init__(reader, read_cache_bytes)
+        self._prefix_bytes, self._group_end, self._length_bytes = prefix_bytes, group_end, length_bytes
+        self._read_cache_bytes = read_cache_bytes
+        self._groups = Groups(0)
+        self._is_grouped = False
+        self._changed_of: dict[bytes, list[bytes]] = {}
+        """By prefix the keys that are, or were, dirty in this epoch: for groups that are read only then."""
+
+    @property
+    def held_bytes(self) -> int:
+        """What the changes take in memory, and what is noted of them."""
+        return super().held_bytes + _NOTED_GROUP_BYTES * len(self._changed_of)
+
+    def limit_cache(self, bytes_max: int) -> None:
+        """From now on the read cache and the groups hold at most so much together."""
+        self._read_cache_bytes = bytes_max
+        groups_bytes = bytes_max // 2 if self._is_grouped else 0
+        super().limit_cache(bytes_max - groups_bytes)
+        self._groups.limit(groups_bytes)
+
+    # --- reading --------------------------------------------------------------------------------------
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value as this task left it, or None."""
+        if self._is_grouped:
+            prefix = key[: self._prefix_bytes(key)]
+            if prefix in self._groups and (group := self._groups.get(prefix)) is not None:
+                return group.get(key)
+        return super().get(key)
+
+    def scan(self, first: bytes = b"", after: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """Entries with ``first`` ≤ key < ``after``, in byte order, as they are now.
+
+        Later writes of this task do not change a scan that has begun.
+        """
+        group = self._group_within(first, after)
+        return super().scan(first, after) if group is None else iter(group.between(first, after))
+
+    def range(self, first: bytes, after: bytes | None, limit: int) -> list[tuple[bytes, bytes]]:
+        """The first entries that ``scan`` would give, ``limit`` at most."""
+        group = self._group_within(first, after)
+        return super().range(first, after, limit) if group is None else group.between(first, after)[:limit]
+
+    def _group_within(self, first: bytes, after: bytes | None) -> Group | None:
+        """The group that a range lies in; None where it lies in none, or in one that is too large to keep."""
+        if not first or not self._read_cache_bytes:
+            return None
+        prefix = self._prefix_of(first)
+        if prefix is None:
+            return None
+        if (after is None or not after.startswith(prefix)) and after != self._group_end(prefix):
+            return None
+        if not self._is_grouped:
+            self._begin_grouping()
+        if prefix in self._groups:
+            return self._groups.get(prefix)
+        group = self._read_group(prefix)
+        self._groups.put(prefix, group)
+        return group
+
+    def _prefix_of(self, first: bytes) -> bytes | None:
+        """The prefix that a range begins with; None where it begins before there is a whole one."""
+        if len(first) < self._length_bytes:
+            return None
+        size = self._prefix_bytes(first)
+        return first[:size] if len(first) >= size else None
+
+    def _begin_grouping(self) -> None:
+        self._is_grouped = True
+        self.limit_cache(self._read_cache_bytes)
+        for key in self._dirty:
+            self._note(key)
+
+    def _read_group(self, prefix: bytes) -> Group | None:
+        changed = {key: self._dirty[key] for key in self._changed_of.get(prefix, ()) if key in self._dirty}
+        if len(changed) > GROUP_ENTRIES_MAX:
+            return None
+        # As many of those on disk may be deleted as were changed.
+        most = GROUP_ENTRIES_MAX + len(changed) + 1
+        committed = list(islice(self._reader.scan(prefix, self._group_end(prefix)), most))
+        if len(committed) == most:
+            return None
+        entries = entries_over(iter(committed), changed)
+        return None if len(entries) > GROUP_ENTRIES_MAX else Group(entries)
+
+    # --- writing --------------------------------------------------------------------------------------
+
+    def put_many(self, changes: Sequence[Change]) -> None:
+        """Set or delete many keys."""
+        if self._is_grouped and self._undo is None:  # else they come by _set
+            for key, value in changes:
+                self._follow(key, value)
+        super().put_many(changes)
+
+    def put_columns(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
+        """Set or delete many different keys."""
+        self.put_many(list(zip(keys, values, strict=True)))
+
+    def put_keys(self, keys: Sequence[bytes]) -> None:
+        """Set many different keys, which have no value."""
+        self.put_many([(key, b"") for key in keys])
+
+    def _set(self, key: bytes, value: bytes | None) -> None:
+        if self._is_grouped:
+            self._follow(key, value)
+        super()._set(key, value)
+
+    def _follow(self, key: bytes, value: bytes | None) -> None:
+        """A key is about to be changed."""
+        prefix = key[: self._prefix_bytes(key)]
+        if key not in self._dirty:
+            self._changed_of.setdefault(prefix, []).append(key)
+        self._groups.follow(prefix, key, value)
+
+    def _note(self, key: bytes) -> None:
+        self._changed_of.setdefault(key[: self._prefix_bytes(key)], []).append(key)
+
+    # --- one record's scope, and the commit ---------------------------------------------------------------
+
+    def rollback(self, mark: int) -> None:
+        """End the scope and take its writes back, newest first."""
+        if self._is_grouped:
+            for key, _ in self._undo or ():
+                self._groups.forget(key[: self._prefix_bytes(key)])
+        super().rollback(mark)
+
+    def committed(self) -> None:
+        """The epoch is on disk: its values stay readable from memory, the dirty map is empty."""
+        groups, self._groups = self._groups, Groups(self._groups.bytes_max)
+        super().committed()
+        self._groups = groups
+
+    def clear(self) -> None:
+        """Drop the epoch; what was committed is as it was."""
+        super().clear()
+        self._groups.clear()
+        self._changed_of = {}
