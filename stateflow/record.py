@@ -71,6 +71,11 @@ class OffsetRange(NamedTuple):
         return self.offset_next <= self.offset_first
 
 
+def has_none(column: Sequence[bytes | None]) -> bool:
+    """Whether a column of bytes has a None. Comparing each with None takes four times as long as all()."""
+    return not all(column) and None in set(column)
+
+
 class Record(NamedTuple):
     """One record, as bytes or decoded."""
 

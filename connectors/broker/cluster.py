@@ -13,10 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Self
-
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
+from typing import TYPE_CHECKING, Self
 
 from stateflow.connectors.broker.distribution import KafkaDistribution, kafka_distribution
 from stateflow.connectors.broker.features import finalized_features
@@ -24,6 +21,9 @@ from stateflow.connectors.broker.filelock import try_lock
 from stateflow.connectors.broker.node import SMALL_JVM, BrokerNode, Jvm, NodeLife, random_id
 from stateflow.connectors.broker.settings import HOST, NodePorts, node_settings
 from stateflow.errors import ConfigError, SetupError
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
 
 START_TIMEOUT_SECONDS = 90.0
 PORT_ATTEMPTS = 4
@@ -183,6 +183,8 @@ class EmbeddedKafka:
             while not _answers(self._ports[node.node_id - 1].client):
                 self._fail_if_dead(node, deadline)
                 time.sleep(POLL_SECONDS)
+        from confluent_kafka.admin import AdminClient  # takes as long as all else that ends a broker
+
         client = AdminClient(
             {"bootstrap.servers": self.bootstrap, "log_level": 0, "reconnect.backoff.max.ms": 100}
         )
@@ -260,6 +262,8 @@ def _answers(port: int) -> bool:
 
 
 def _lists(client: AdminClient, node_ids: set[int]) -> bool:
+    from confluent_kafka import KafkaException
+
     try:
         return node_ids <= set(client.list_topics(timeout=1.0).brokers)
     except KafkaException:

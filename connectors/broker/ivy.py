@@ -8,10 +8,8 @@ import os
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from xml.sax.saxutils import quoteattr
 
 from stateflow.connectors.broker.java import find_java
-from stateflow.connectors.broker.network import network_arguments
 from stateflow.errors import SetupError, install_command
 
 Coordinates = tuple[str, str, str]
@@ -26,6 +24,8 @@ def retrieve(artifacts: Sequence[Coordinates], folder: Path) -> list[str]:
     What could not be had is simply not there; returns the lines in which Ivy says why. Files are not checked
     here.
     """
+    from stateflow.connectors.broker.network import network_arguments  # brings TLS and a client of HTTP
+
     java = find_java()
     command = [str(java.executable), *_JVM_ARGUMENTS, *network_arguments(java), "-cp", ivy_classpath(), _MAIN]
     if settings := os.environ.get("STATEFLOW_IVY_SETTINGS"):
@@ -59,6 +59,8 @@ def ivy_classpath() -> str:
 
 def module_xml(artifacts: Sequence[Coordinates]) -> str:
     """An Ivy module that depends on exactly `artifacts`."""
+    from xml.sax.saxutils import quoteattr  # brings a client of HTTP
+
     rows = "".join(
         f"<dependency org={quoteattr(group)} name={quoteattr(artifact)} rev={quoteattr(version)}"
         ' transitive="false" conf="default->master"/>'

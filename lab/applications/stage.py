@@ -90,11 +90,9 @@ class MemoryContext:
         """The stage's own store; KeyError for another."""
         return self.stores[name]
 
-    def decoded_store(
-        self, name: str, codec: Codec[Any], *, is_counted: bool = False, folding: Folding | None = None
-    ) -> DecodedStore:
+    def decoded_store(self, name: str, codec: Codec[Any], folding: Folding | None = None) -> DecodedStore:
         """The stage's own store, from now on one that keeps values decoded until the commit."""
-        decoded = decoded_in_place_of(self.stores[name], codec, is_counted=is_counted, folding=folding)
+        decoded = decoded_in_place_of(self.stores[name], codec, folding)
         self.stores[name] = decoded
         return decoded
 

@@ -45,6 +45,14 @@ class EvolvingCodec(Codec[Any]):
         self._is_bare = is_bare
         self._first = readers.get(FIRST_NUMBER)
 
+    @property
+    def bare(self) -> Codec[Any] | None:
+        """The codec of all values outside envelopes, written and read; None where they were of another schema.
+
+        It must not be given a value whose bytes begin with ``MAGIC``.
+        """
+        return self._codec if self._is_bare and self._first is self._codec else None
+
     def encode(self, value: Any) -> bytes:
         """The bytes of one value, in an envelope where it needs one; raises ``EncodeError``."""
         data = self._codec.encode(value)

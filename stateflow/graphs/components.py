@@ -22,7 +22,7 @@ import msgspec
 
 from stateflow.graphs.edges import Changed
 from stateflow.operators.classes.operator import Context, Operator
-from stateflow.state.declare import state
+from stateflow.state.declaration import state
 from stateflow.state.setof import SetOf
 from stateflow.state.value import Value
 

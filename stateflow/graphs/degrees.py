@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stateflow.graphs.edges import Changed
 from stateflow.operators.classes.operator import Context, Operator
-from stateflow.state.declare import state
+from stateflow.state.declaration import state
 from stateflow.state.setof import SetOf
 from stateflow.state.value import Value
 

@@ -8,7 +8,7 @@ import msgspec
 
 from stateflow.duration import whole_ms
 from stateflow.operators.classes.operator import Context, Operator
-from stateflow.state.declare import state
+from stateflow.state.declaration import state
 from stateflow.state.value import Value
 
 SELF_LOOPS = "self_loops_total"

@@ -19,7 +19,7 @@ import msgspec
 from stateflow.errors import ProcessingError
 from stateflow.graphs.edges import Changed
 from stateflow.operators.classes.operator import Context, Operator
-from stateflow.state.declare import state
+from stateflow.state.declaration import state
 from stateflow.state.mapof import MapOf
 from stateflow.state.setof import SetOf
 

@@ -1,4 +1,4 @@
-"""Numbers folded by key in the core: counts, sums, smallest and largest ones, of this epoch and of earlier ones.
+"""Numbers folded by key in the core: counts, sums, smallest, largest, newest ones, of this epoch and of earlier ones.
 
 The twin in Python is what ``DecodedStore`` and the aggregates do with decoded values.
 """
@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from stateflow.native.library import Core
 
-Operation = Literal["count", "sum", "least", "most"]
-_OPERATIONS: tuple[Operation, ...] = ("count", "sum", "least", "most")
-Format = Literal["long", "msgpack"]
-"""How numbers are kept on disk: 8 bytes big-endian, or MessagePack's shortest form."""
-_FORMATS: tuple[Format, ...] = ("long", "msgpack")
+Operation = Literal["count", "sum", "least", "most", "assign"]
+"""``assign``: the newest value is the number, and None deletes it."""
+_OPERATIONS: tuple[Operation, ...] = ("count", "sum", "least", "most", "assign")
+Format = Literal["long", "msgpack", "double"]
+"""How numbers are kept on disk: 8 bytes big-endian of an integer or a float, or MessagePack's shortest form."""
+_FORMATS: tuple[Format, ...] = ("long", "msgpack", "double")
 _INTEGERS, _FLOATS = 2, 4
 """As bits, in ``kinds``."""
 
@@ -48,6 +49,8 @@ class Folds:
         kinds = _INTEGERS * folding.integers + _FLOATS * folding.floats
         operation, kept = _OPERATIONS.index(folding.operation), _FORMATS.index(kept_as)
         self._folds = used.folds_new(operation, kept, kinds, folding.skips_none, of_windows)
+        self.batches = 0
+        """So many batches of keys were begun."""
         weakref.finalize(self, used.folds_free, self._folds)
 
     def __len__(self) -> int:
@@ -69,15 +72,20 @@ class Folds:
         self._core.folds_known_from(self._folds, start_ms)
 
     def add(
-        self, keys: Sequence[bytes], values: Sequence[object] | None, stored: Stored
+        self, keys: Sequence[bytes], values: Sequence[object] | None, stored: Stored, suffix: bytes = b""
     ) -> tuple[int, int] | None:
         """Fold a value into each key's number; how many were not changed before, and the bytes of their keys.
 
-        ``values`` are left out of a count. ``stored`` is asked for keys that are not remembered, in order.
+        ``values`` are left out of a count. ``stored`` is asked for keys that are not remembered, in order. Each key is
+        what is given with the ``suffix`` behind it.
         """
-        if not self._begin(keys, stored):
+        if not self._begin(keys, stored, suffix):
             return None
         return self._core.folds_add(self._folds, [] if self._counts or values is None else values)
+
+    def add_to_last(self, values: Sequence[object]) -> tuple[int, int] | None:
+        """``add`` for the keys of the last batch, in its order."""
+        return self._core.folds_add(self._folds, values)
 
     def numbers(self, keys: Sequence[bytes], stored: Stored) -> list[Number] | None:
         """What the keys have come to; None in the list where there is nothing."""
@@ -87,8 +95,9 @@ class Folds:
         """Delete the numbers of keys; returns what ``add`` does."""
         return self._core.folds_delete(self._folds) if self._begin(keys, stored) else None
 
-    def _begin(self, keys: Sequence[bytes], stored: Stored) -> bool:
-        unknown = self._core.folds_begin(self._folds, keys)
+    def _begin(self, keys: Sequence[bytes], stored: Stored, suffix: bytes = b"") -> bool:
+        self.batches += 1
+        unknown = self._core.folds_begin(self._folds, keys, suffix)
         return not unknown or self._core.folds_learn(self._folds, stored(unknown))
 
     def columns(self) -> tuple[list[bytes], list[bytes | None]]:
@@ -96,7 +105,7 @@ class Folds:
         return self._core.folds_encoded(self._folds)
 
     def take(self) -> tuple[list[bytes], list[Number]]:
-        """What was changed, as it came first; forgets everything."""
+        """What was changed, in any order; forgets everything."""
         changed = self._core.folds_objects(self._folds)
         self.clear()
         return changed

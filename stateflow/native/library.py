@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from stateflow.native.newest import Row
 
-ABI = 3
+ABI = 4
 
 PYTHON_FUNCTIONS = (
     "PyBytes_AsStringAndSize",
@@ -71,14 +71,6 @@ class Core:
         self.newest_bytes = self.function("sf_newest_bytes", c_int64, c_void_p)
         self._newest_sort = self.function("sf_newest_sort", c_int64, c_void_p)
         self.newest_add = self.object_function("sf_py_newest_add", c_int64, c_void_p, py_object, py_object)
-        self._tally_add = self.object_function("sf_py_tally_add", c_int64, c_void_p, py_object, c_void_p)
-        self._tally_look = self.function("sf_tally_look", c_int64, c_void_p, c_void_p, c_void_p)
-        self._tally_unknown = self.object_function("sf_py_tally_unknown", py_object, c_void_p, c_int64)
-        self._tally_learn = self.object_function("sf_py_tally_learn", c_int64, c_void_p, py_object)
-        self.tally_too_large = self.function("sf_tally_too_large", c_int64, c_void_p)
-        self._tally_rows = self.object_function("sf_py_tally_rows", py_object, c_void_p)
-        self._tally_times = self.object_function("sf_py_tally_times", py_object, c_void_p)
-        self._tally_remember = self.function("sf_tally_remember", c_int64, c_void_p, c_void_p, c_int64)
         self._folds_new = self.function("sf_folds_new", c_void_p, c_uint64, *[c_int64] * 5)
         self.folds_free = self.function("sf_folds_free", None, c_void_p)
         self.folds_clear = self.function("sf_folds_clear", None, c_void_p)
@@ -88,7 +80,9 @@ class Core:
         self.folds_known_from = self.function("sf_folds_known_from", None, c_void_p, c_int64)
         self.folds_committed = self.function("sf_folds_committed", None, c_void_p, c_int64)
         self.folds_limit = self.function("sf_folds_limit", None, c_void_p, c_int64)
-        self._folds_begin = self.object_function("sf_py_folds_begin", py_object, c_void_p, py_object)
+        self._folds_begin = self.object_function(
+            "sf_py_folds_begin", py_object, c_void_p, py_object, py_object
+        )
         self._folds_learn = self.object_function("sf_py_folds_learn", c_int64, c_void_p, py_object)
         self._folds_add = self.object_function("sf_py_folds_add", c_int64, c_void_p, py_object, c_void_p)
         self._folds_delete = self.function("sf_folds_delete", c_int64, c_void_p, c_void_p)
@@ -115,45 +109,13 @@ class Core:
         found: list[Row] = self._rows(table, first, count)
         return found
 
-    def tally_add(self, added: int, keys: Sequence[bytes]) -> tuple[int, int]:
-        """One more for each key; how many are new in the table, and the bytes of all."""
-        told = (c_int64 * 2)()
-        self._tally_add(added, _list(keys), told)
-        return told[0], told[1]
-
-    def tally_unknown(self, added: int, young: int, old: int) -> list[bytes]:
-        """The keys of a sorted table whose totals stand in neither of two others, in order."""
-        unknown = self._tally_look(added, young, old)
-        found: list[bytes] = self._tally_unknown(added, unknown) if unknown else []
-        return found
-
-    def tally_learn(self, added: int, values: list[bytes | None]) -> bool:
-        """What is on disk of the unknown keys; False when one of them is no number of 8 bytes."""
-        return bool(self._tally_learn(added, values) == 0)
-
-    def tally_rows(self, added: int) -> tuple[list[bytes], list[bytes]]:
-        """Keys and totals of a sorted table of which all is known, in order."""
-        found: tuple[list[bytes], list[bytes]] = self._tally_rows(added)
-        return found
-
-    def tally_times(self, added: int) -> tuple[list[bytes], list[int]]:
-        """Keys and how often each was named, in the order in which they came first."""
-        found: tuple[list[bytes], list[int]] = self._tally_times(added)
-        return found
-
-    def tally_remember(self, added: int, totals: int, bytes_max: int) -> bool:
-        """Put all totals into another table; False when some found no room. Raises ``MemoryError``."""
-        left = int(self._tally_remember(added, totals, bytes_max))
-        done(min(left, 0))
-        return left == 0
-
     def folds_new(self, operation: int, kept_as: int, kinds: int, skips_none: bool, of_windows: bool) -> int:
         """Numbers to be folded, to be freed; see source/folds.c."""
         return allocated(self._folds_new(_seed(), operation, kept_as, kinds, skips_none, of_windows))
 
-    def folds_begin(self, folds: int, keys: Sequence[bytes]) -> list[bytes]:
-        """Begin a batch of keys; those that must be looked for on disk, in order."""
-        unknown: list[bytes] = self._folds_begin(folds, _list(keys))
+    def folds_begin(self, folds: int, keys: Sequence[bytes], suffix: bytes) -> list[bytes]:
+        """Begin a batch of keys, a suffix behind each; those that must be looked for on disk, in order."""
+        unknown: list[bytes] = self._folds_begin(folds, _list(keys), suffix)
         return unknown
 
     def folds_learn(self, folds: int, values: list[bytes | None]) -> bool:
@@ -183,7 +145,7 @@ class Core:
         return found
 
     def folds_objects(self, folds: int) -> tuple[list[bytes], list[int | float | None]]:
-        """Keys and numbers that were changed, as they came."""
+        """Keys and numbers that were changed."""
         found: tuple[list[bytes], list[int | float | None]] = self._folds_rows(folds, 0)
         return found
 

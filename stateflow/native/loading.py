@@ -21,7 +21,6 @@ from stateflow.errors import ConfigError
 from stateflow.native.building import library_path
 from stateflow.native.folds import Folding, Folds
 from stateflow.native.library import ABI, Core, Unusable
-from stateflow.native.tally import Tally
 
 VARIABLE = "STATEFLOW_NATIVE"
 _CHOICES = ("auto", "0", "1")
@@ -107,10 +106,11 @@ def _check(made: Core) -> None:
         made.newest_free(table)
     if (size_bytes, rows) != (11, [(b"a", b"2"), (b"ab", b""), (b"b", None)]):
         raise Unusable("it does not find the newest values")
-    tally = Tally(made, 1 << 20)
-    tally.add([b"b", b"a", b"b"])
-    columns = tally.columns(lambda keys: [bytes(7) + b"\x05" if key == b"b" else None for key in keys])
-    if columns != ([b"a", b"b"], [bytes(7) + b"\x01", bytes(7) + b"\x07"]):
+    counts = Folds(made, Folding("count"), "long", of_windows=False)
+    counts.add(
+        [b"b", b"a", b"b"], None, lambda keys: [bytes(7) + b"\x05" if key == b"b" else None for key in keys]
+    )
+    if counts.columns() != ([b"a", b"b"], [bytes(7) + b"\x01", bytes(7) + b"\x07"]):
         raise Unusable("it does not count as Python does")
     folds = Folds(made, Folding("sum", floats=True), "msgpack", of_windows=False)
     folds.add([b"b", b"a", b"b"], [1, 0.5, -200], lambda keys: [None] * len(keys))

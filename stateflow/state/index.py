@@ -149,7 +149,7 @@ class IndexedStore:
         self._base.put_many(changes)
 
     def put_keys(self, keys: Sequence[bytes]) -> None:
-        """Set many different keys, which have no value."""
+        """Set many different keys in their order, which have no value."""
         self.put_many([(key, b"") for key in keys])
 
     def find(self, name: str, value: Any, store_prefix: bytes) -> list[bytes]:

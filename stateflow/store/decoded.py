@@ -40,6 +40,8 @@ class DecodedStore(DirtyStore):
         """Keys and values of both, about."""
         self.near: dict[bytes, Any] = {}
         """What ``value`` would give of the keys that were loaded last; always this same map."""
+        self.touched: set[bytes] = set()
+        """Keys that were given another value in ``near``, by whoever called ``load``; ``settle`` makes it a change."""
 
     @classmethod
     def in_place_of(cls, store: DirtyStore, codec: Codec[Any]) -> Self:
@@ -71,6 +73,9 @@ class DecodedStore(DirtyStore):
 
     def value(self, key: bytes) -> Any:
         """The value of one key as this task left it; None where there is none. Raises ``DecodeError``."""
+        found = self.near.get(key, MISSING)
+        if found is not MISSING:
+            return found
         if not self._added:
             found = self._changed.get(key, MISSING)
             if found is MISSING:
@@ -80,10 +85,16 @@ class DecodedStore(DirtyStore):
         return self.values([key])[0]
 
     def load(self, keys: Sequence[bytes]) -> None:
-        """Have the values of these keys near, by one read of those that are not known: nothing else need be asked."""
+        """Have the values of these different keys near, by one read of those that are not known.
+
+        Whoever asked may then look into ``near``, and set values there of keys that it has: with each the key goes into
+        ``touched``. Inside an undo scope nothing is near.
+        """
         self._decide()
         near, changed = self.near, self._changed
         near.clear()
+        if self._undo is not None:
+            return
         near.update(zip(keys, map(changed.get, keys, self._remembered.get_many(keys)), strict=True))
         unknown = [key for key, value in near.items() if value is MISSING]
         if unknown:
@@ -101,6 +112,7 @@ class DecodedStore(DirtyStore):
         if self._undo is not None or self._added:
             self.set_values([key], [value])
             return
+        self.touched.discard(key)
         if key not in self._changed:
             self._undecided_bytes += VALUE_BYTES + len(key)
         self._changed[key] = self.near[key] = value
@@ -109,17 +121,18 @@ class DecodedStore(DirtyStore):
         """Set values, each of which the codec can encode; None deletes."""
         if not keys:
             return
+        self._decide()
         self.near.clear()
         if self._undo is not None:
             self._put_through(keys, values)
             return
-        self._decide()
         before = len(self._changed)
         self._changed.update(zip(keys, values, strict=True))
         self._note(keys, len(self._changed) - before)
 
     def add_ones(self, keys: Sequence[bytes]) -> None:
         """Add one to the integer of each key, as often as the key is named; a key that is not there has 0."""
+        self.settle()
         self.near.clear()
         if self._undo is not None:
             added = Counter(keys)
@@ -129,12 +142,25 @@ class DecodedStore(DirtyStore):
         self._added.update(keys)
         self._note(keys, len(self._added) - before)
 
+    def settle(self) -> None:
+        """What was set of keys that are near becomes part of the epoch. They stay near."""
+        if self.touched:
+            keys = list(self.touched)
+            self.touched.clear()
+            self._settle(keys, list(map(self.near.__getitem__, keys)))
+
+    def _settle(self, keys: list[bytes], values: list[Any]) -> None:
+        before = len(self._changed)
+        self._changed.update(zip(keys, values, strict=True))
+        self._note(keys, len(self._changed) - before)
+
     def _sums(self, added: Counter[bytes]) -> list[int]:
         values = self.values(list(added))
         return [(value or 0) + ones for value, ones in zip(values, added.values(), strict=True)]
 
     def _decide(self) -> None:
-        """Look at what there is to add to."""
+        """Have all that was changed in one place: what was set near, and sums that nobody has looked at yet."""
+        self.settle()
         if self._added:
             added, self._added = self._added, Counter()
             self._changed.update(zip(added, self._sums(added), strict=True))
@@ -170,7 +196,7 @@ class DecodedStore(DirtyStore):
     @property
     def is_dirty(self) -> bool:
         """True when anything was changed since the last commit."""
-        return bool(self._changed or self._added) or super().is_dirty
+        return bool(self._changed or self._added or self.touched) or super().is_dirty
 
     @property
     def dirty_bytes(self) -> int:
@@ -223,7 +249,7 @@ class DecodedStore(DirtyStore):
         self.put_many([(key, value)])
 
     def put_keys(self, keys: Sequence[bytes]) -> None:
-        """Set many different keys, which have no value."""
+        """Set many different keys in their order, which have no value."""
         self.put_many([(key, b"") for key in keys])
 
     def delete(self, key: bytes) -> None:
@@ -252,6 +278,7 @@ class DecodedStore(DirtyStore):
         """Drop the epoch; what was committed is as it was."""
         super().clear()
         self._changed, self._added, self._undecided_bytes = {}, Counter(), 0
+        self.touched.clear()
         self.near.clear()
         self._remembered.clear()
 

@@ -31,11 +31,13 @@ class DirtyStore:
         self._scope = 0
         self._order: OrderedKeys | None = None
         """The dirty keys in order, from the first scan of the epoch on: a store that is never scanned pays nothing."""
+        self._run: Sequence[bytes] = ()
+        """Keys in order, without values, that are all that was changed: nobody has looked at one of them yet."""
 
     @property
     def is_dirty(self) -> bool:
         """True when anything was changed since the last commit."""
-        return bool(self._dirty)
+        return bool(self._dirty or self._run)
 
     @property
     def dirty_bytes(self) -> int:
@@ -45,7 +47,7 @@ class DirtyStore:
     @property
     def held_bytes(self) -> int:
         """What the changes take in memory: ``dirty_bytes``, and what each entry costs beside."""
-        return self._dirty_bytes + ENTRY_BYTES * len(self._dirty)
+        return self._dirty_bytes + ENTRY_BYTES * (len(self._dirty) + len(self._run))
 
     def limit_cache(self, bytes_max: int) -> None:
         """From now on the read cache holds at most so much."""
@@ -55,6 +57,8 @@ class DirtyStore:
 
     def get(self, key: bytes) -> bytes | None:
         """The value as this task left it, or None."""
+        if self._run:
+            self._enter_run()
         value: Known = self._dirty.get(key, MISSING)
         if isinstance(value, Missing):
             value = self._cache.get(key)
@@ -65,6 +69,7 @@ class DirtyStore:
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """The values in the order of the keys; what is in neither map is read from disk in one call."""
+        self._enter_run()
         found: list[Known] = self._cache.get_many(keys)
         if self._dirty:
             found = list(map(self._dirty.get, keys, found))
@@ -82,6 +87,7 @@ class DirtyStore:
 
         Later writes of this task do not change a scan that has begun.
         """
+        self._enter_run()
         committed = self._reader.scan(first, after)
         if not self._dirty:
             return committed
@@ -94,6 +100,7 @@ class DirtyStore:
         A scan takes all changed keys of its range at once, to stand still while they change; this takes as many as it
         needs.
         """
+        self._enter_run()
         committed = self._reader.scan(first, after)
         if not self._dirty:
             return list(islice(committed, limit))
@@ -117,6 +124,7 @@ class DirtyStore:
 
     def put_many(self, changes: Sequence[Change]) -> None:
         """Set or delete many keys."""
+        self._enter_run()
         if self._undo is not None:
             for key, value in changes:
                 self._set(key, value)
@@ -131,7 +139,7 @@ class DirtyStore:
 
     def put_columns(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
         """Set or delete many different keys."""
-        if self._undo is not None or self._order is not None or self._dirty:
+        if self._undo is not None or self._order is not None or self._dirty or self._run:
             changes = list(zip(keys, values, strict=True))
             DirtyStore.put_many(self, changes)  # not a decoded store's own, which would encode first
             return
@@ -139,14 +147,20 @@ class DirtyStore:
         self._dirty_bytes = sum(map(len, keys)) + sum(map(len, filter(None, values)))
 
     def put_keys(self, keys: Sequence[bytes]) -> None:
-        """Set many different keys, which have no value."""
-        if self._undo is not None or self._order is not None or not self._dirty.keys().isdisjoint(keys):
+        """Set many different keys in their order, which have no value."""
+        if self._undo is not None or self._order is not None or self._dirty or self._run:
             self.put_many([(key, b"") for key in keys])
             return
-        self._dirty.update(dict.fromkeys(keys, b""))
-        self._dirty_bytes += sum(map(len, keys))
+        self._run = keys
+        self._dirty_bytes = sum(map(len, keys))
+
+    def _enter_run(self) -> None:
+        """Have the run in the map like all else: somebody looks, or changes something."""
+        if self._run:
+            self._dirty, self._run = dict.fromkeys(self._run, b""), ()
 
     def _set(self, key: bytes, value: bytes | None) -> None:
+        self._enter_run()
         before: Known = self._dirty.get(key, MISSING)
         if self._undo is not None:
             self._undo.append((key, before))
@@ -198,6 +212,8 @@ class DirtyStore:
 
     def changes(self) -> Sequence[Change]:
         """The epoch so far: every changed key once, sorted, with its whole new value."""
+        if self._run:
+            return ChangeColumns(self._run, [b""] * len(self._run))
         inserted = list(self._dirty)
         keys = sorted(inserted)
         if keys == inserted:  # what a decoded store or an index has put in order
@@ -213,6 +229,7 @@ class DirtyStore:
         if not self._cache.bytes_max:
             self.clear()
             return
+        self._enter_run()
         written = {key: value for key, value in self._dirty.items() if value is not None}
         self._cache.put_many(list(written.keys()), list(written.values()))
         if len(written) < len(self._dirty):
@@ -221,7 +238,7 @@ class DirtyStore:
 
     def clear(self) -> None:
         """Drop the epoch; what was committed is as it was."""
-        self._dirty = {}
+        self._dirty, self._run = {}, ()
         self._order = None
         self._undo = None
         self._dirty_bytes = 0

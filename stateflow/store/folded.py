@@ -8,16 +8,15 @@ all of that is handed over, and goes on in Python until the next commit.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol
 
 from stateflow.codec.base import Codec
-from stateflow.codec.scalar import Integer
+from stateflow.codec.scalar import Float, Integer
 from stateflow.memory import ENTRY_BYTES
-from stateflow.native.folds import Folding, Folds
-from stateflow.store.base import Change, ChangeColumns, StoreReader
+from stateflow.native.folds import Folding, Folds, Format
+from stateflow.store.base import Change, SortedColumns, StoreReader
 from stateflow.store.decoded import VALUE_BYTES, DecodedStore
 from stateflow.store.dirty import DirtyStore
-from stateflow.store.tallied import counted_in_place_of
 
 if TYPE_CHECKING:
     from stateflow.native.library import Core
@@ -40,32 +39,31 @@ class OpenedWindows(Protocol):
         ...
 
 
-def decoded_in_place_of(
-    store: DirtyStore, codec: Codec[Any], *, is_counted: bool, folding: Folding | None
-) -> DecodedStore:
+def decoded_in_place_of(store: DirtyStore, codec: Codec[Any], folding: Folding | None) -> DecodedStore:
     """A store that keeps values decoded until the commit, in the place of one with nothing changed.
 
-    ``is_counted``: what is done is mostly to count. ``folding``: what the core may do instead of an aggregate.
+    ``folding``: what the core may do in the place of an aggregate or an operator; it writes what the codec does.
     """
-    if is_counted:
-        return counted_in_place_of(store, codec)
-    if folding is not None:
-        return folded_in_place_of(store, codec, folding)
-    return DecodedStore.in_place_of(store, codec)
-
-
-def folded_in_place_of(store: DirtyStore, codec: Codec[Any], folding: Folding) -> DecodedStore:
-    """A store of numbers that are mostly folded, in the place of one with nothing changed.
-
-    ``codec`` is the aggregate's own: ``Integer``, or MessagePack.
-    """
-    from stateflow.native.loading import core  # takes as long as much else of us, and is needed when it runs
-
-    used = core()
+    if folding is None:
+        return DecodedStore.in_place_of(store, codec)
+    used = _core()
     made = (DecodedStore if used is None else FoldedStore).in_place_of(store, codec)
     if isinstance(made, FoldedStore) and used is not None:
         made.fold_with(used, folding)
     return made
+
+
+def _core() -> Core | None:
+    from stateflow.native.loading import core  # takes as long as much else of us, and is needed when it runs
+
+    return core()
+
+
+def _kept_as(codec: Codec[Any]) -> Format:
+    described = codec.describe()  # which is that of the values, whatever codec may stand around theirs
+    if described == Integer.describe():
+        return "long"
+    return "double" if described == Float.describe() else "msgpack"
 
 
 class FoldedStore(DecodedStore):
@@ -79,6 +77,8 @@ class FoldedStore(DecodedStore):
         self._is_folding = False
         """True while the core holds anything, be it of epochs before; nothing is remembered in Python then."""
         self._refusals = 0
+        self._loaded_batch = 0
+        """Which of the core's batches has the keys that are near, in their order."""
         self._windows: OpenedWindows | None = None
 
     def fold_with(self, used: Core, folding: Folding) -> None:
@@ -92,26 +92,35 @@ class FoldedStore(DecodedStore):
         self._folds = self._made()
 
     def _made(self) -> Folds:
-        kept_as = "long" if self._codec == Integer else "msgpack"
-        of_windows = self._windows is not None
-        return Folds(self._used, self._folding, cast(Any, kept_as), of_windows=of_windows)
+        return Folds(self._used, self._folding, _kept_as(self._codec), of_windows=self._windows is not None)
 
-    def fold(self, keys: Sequence[bytes], values: Sequence[Any] | None) -> bool:
+    def fold(self, keys: Sequence[bytes], values: Sequence[Any] | None, suffix: bytes = b"") -> bool:
         """Fold a value into the number of each key; False, with nothing changed, where Python must do it.
 
-        ``values`` may be None for a count. Windows that this opens are listed by ``list_opened``.
+        ``values`` may be None for a count. Each key is what is given with the ``suffix`` behind it. Windows that this
+        opens are listed by ``list_opened``.
         """
-        if self._undo is not None or self._added or self._changed or self._dirty:
+        if not keys:
+            return True
+        if not self._may_fold():
             return False
-        if self._refusals >= _REFUSALS_MAX or not keys:
-            return not keys
-        if not self._is_folding:
-            self._begin()
-        grown = self._folds.add(keys, values, self._reader.get_many)
+        grown = self._folds.add(keys, values, self._reader.get_many, suffix)
         if grown is None:
             self._refusals += 1
             return False
+        self.near.clear()
         self._note_grown(*grown)
+        return True
+
+    def _may_fold(self) -> bool:
+        """True with the core at work: nothing of this epoch is in Python."""
+        self.settle()
+        if self._undo is not None or self._added or self._changed or self._dirty:
+            return False
+        if self._refusals >= _REFUSALS_MAX:
+            return False
+        if not self._is_folding:
+            self._begin()
         return True
 
     def _begin(self) -> None:
@@ -124,6 +133,43 @@ class FoldedStore(DecodedStore):
     def _note_grown(self, grown: int, keys_bytes: int) -> None:
         self._folds_bytes += grown * VALUE_BYTES + keys_bytes
 
+    def add_ones(self, keys: Sequence[bytes]) -> None:
+        """Add one to the integer of each key, as often as the key is named; a key that is not there has 0."""
+        if self._folding.operation != "count" or not self.fold(keys, None):
+            self._decide()
+            super().add_ones(keys)
+
+    def load(self, keys: Sequence[bytes]) -> None:
+        """Have the values of these different keys near, by one read of those that are not known."""
+        if self._folding.operation == "assign" and self._may_fold():
+            found = self._folds.numbers(keys, self._reader.get_many)
+            if found is not None:
+                self.near.clear()
+                self.near.update(zip(keys, found, strict=True))
+                self._loaded_batch = self._folds.batches
+                return
+            self._refusals += 1
+        super().load(keys)
+
+    def settle(self) -> None:
+        """What was set of keys that are near becomes part of the epoch. They stay near."""
+        if self._is_folding and self.touched and len(self.touched) == len(self.near):
+            is_last = self._loaded_batch == self._folds.batches
+            grown = self._folds.add_to_last(list(self.near.values())) if is_last else None
+            if grown is not None:
+                self.touched.clear()
+                self._note_grown(*grown)
+        super().settle()
+
+    def _settle(self, keys: list[bytes], values: list[Any]) -> None:
+        if self._is_folding:
+            grown = self._folds.add(keys, values, self._reader.get_many)
+            if grown is not None:
+                self._note_grown(*grown)
+                return
+            self._hand_over()
+        super()._settle(keys, values)
+
     def list_opened(self) -> None:
         """List the windows that were opened since this was called last."""
         if self._windows is not None and self._folds.opened:
@@ -131,6 +177,7 @@ class FoldedStore(DecodedStore):
 
     def values(self, keys: Sequence[bytes]) -> list[Any]:
         """The values in the order of the keys as this task left them; None for a key that is not there."""
+        self.settle()
         if self._is_folding:
             found = self._folds.numbers(keys, self._reader.get_many)
             if found is not None:
@@ -139,30 +186,42 @@ class FoldedStore(DecodedStore):
 
     def value(self, key: bytes) -> Any:
         """The value of one key as this task left it; None where there is none. Raises ``DecodeError``."""
-        self._decide()
+        if key not in self.near:
+            self._decide()
         return super().value(key)
 
     def set_value(self, key: bytes, value: Any) -> None:
         """Set the value of one key, which the codec can encode; None deletes."""
-        self._decide()
-        super().set_value(key, value)
+        if key in self.near:
+            self.near[key] = value
+            self.touched.add(key)
+        else:
+            self._decide()
+            super().set_value(key, value)
 
     def set_values(self, keys: Sequence[bytes], values: Sequence[Any]) -> None:
         """Set values, each of which the codec can encode; None deletes."""
         if self._is_folding and values.count(None) == len(values):
+            self.settle()
             grown = self._folds.delete(keys, self._reader.get_many)
             if grown is not None:
+                self.near.clear()
                 self._note_grown(*grown)
                 return
         super().set_values(keys, values)
 
     def _decide(self) -> None:
+        self.settle()
+        self._hand_over()
+        super()._decide()
+
+    def _hand_over(self) -> None:
+        """From now on until the commit all is done in Python."""
         if self._is_folding:
             self.list_opened()
             self._changed.update(zip(*self._folds.take(), strict=True))
             self._undecided_bytes += self._folds_bytes
             self._folds_bytes, self._is_folding = 0, False
-        super()._decide()
 
     @property
     def is_dirty(self) -> bool:
@@ -195,10 +254,11 @@ class FoldedStore(DecodedStore):
 
     def changes(self) -> Sequence[Change]:
         """The epoch so far: every changed key once, sorted, with its whole new value."""
+        self.settle()
         if not self._is_folding:
             return super().changes()
         self.list_opened()
-        return ChangeColumns(*self._folds.columns())
+        return SortedColumns(*self._folds.columns())
 
     def committed(self) -> None:
         """The epoch is on disk; its values stay known."""
@@ -207,6 +267,7 @@ class FoldedStore(DecodedStore):
             assert not self._folds.opened, "windows are listed before they are committed"
             self._folds.committed(self._bytes_max)
             self._folds_bytes = 0
+            self.near.clear()
         else:
             super().committed()
 

@@ -129,7 +129,7 @@ class GroupedStore(DirtyStore):
         self.put_many(list(zip(keys, values, strict=True)))
 
     def put_keys(self, keys: Sequence[bytes]) -> None:
-        """Set many different keys, which have no value."""
+        """Set many different keys in their order, which have no value."""
         self.put_many([(key, b"") for key in keys])
 
     def _set(self, key: bytes, value: bytes | None) -> None:

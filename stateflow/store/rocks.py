@@ -24,6 +24,7 @@ from rocksdict import AccessType, Checkpoint, Options, Rdict, WriteBatch, WriteO
 from stateflow.clock import Clock, SystemClock
 from stateflow.errors import StateCorrupt, StateflowError
 from stateflow.failpoints import reach
+from stateflow.record import has_none
 from stateflow.store.base import Change, ChangeColumns, StorePosition, assert_sorted
 from stateflow.store.derived import index_family, is_derived, outdated
 from stateflow.store.directory import DAMAGED_FILE, TaskDirectory
@@ -342,7 +343,7 @@ class RocksTaskStores:
         put, delete = batch.put, batch.delete
         for family, run in changes.items():
             batch.set_default_column_family(self._open_database().get_column_family_handle(family))
-            if isinstance(run, ChangeColumns) and None not in run.values:
+            if isinstance(run, ChangeColumns) and not has_none(run.values):
                 deque(map(put, run.keys, run.values), maxlen=0)
                 continue
             for key, value in run:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -201,6 +201,43 @@ def test_a_scope_is_undone_or_kept(store: DirtyStore) -> None:
     store.put(b"b", b"kept")
     store.release(mark)
     assert store.get(b"b") == b"kept"
+
+
+def _undone(store: DirtyStore) -> None:
+    mark = store.mark()
+    store.delete(b"a")
+    store.put(b"y", b"1")
+    store.rollback(mark)
+
+
+LOOKS: dict[str, Callable[[DirtyStore], object]] = {
+    "nothing": lambda _store: None,
+    "get": lambda store: (store.get(b"a"), store.get(b"b"), store.get(b"n")),
+    "get_many": lambda store: store.get_many([b"x", b"n", b"b"]),
+    "scan": lambda store: list(store.scan(b"b")),
+    "range": lambda store: store.range(b"", b"d", 3),
+    "put": lambda store: store.put(b"a", b"1"),
+    "delete": lambda store: store.delete(b"x"),
+    "put_many": lambda store: store.put_many([(b"c", None), (b"y", b"2")]),
+    "put_columns": lambda store: store.put_columns([b"a", b"y"], [None, b"2"]),
+    "put_keys": lambda store: store.put_keys([b"a", b"y"]),
+    "undo": _undone,
+    "commit": lambda store: store.committed(),
+    "clear": lambda store: store.clear(),
+}
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_keys_that_were_set_in_one_run_are_like_others(store: DirtyStore, look: str) -> None:
+    entered = DirtyStore(store._reader, store._cache.bytes_max)
+    entered.put_many([(key, b"") for key in (b"a", b"c", b"x")])
+    store.put_keys([b"a", b"c", b"x"])
+    for _ in range(2):
+        for told in ("is_dirty", "dirty_bytes", "held_bytes"):
+            assert getattr(store, told) == getattr(entered, told), told
+        assert list(store.changes()) == list(entered.changes())
+        assert LOOKS[look](store) == LOOKS[look](entered)
+    assert list(store.scan()) == list(entered.scan())
 
 
 def test_dirty_bytes_count_keys_and_values_once(store: DirtyStore) -> None:

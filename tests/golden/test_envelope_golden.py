@@ -5,7 +5,8 @@ from __future__ import annotations
 from stateflow.catalog.model import SchemaEntry
 from stateflow.codec.evolving import MAGIC, enveloped, opened
 from stateflow.codec.scalar import Bytes, Integer, String
-from stateflow.state.declare import declared_fields, state
+from stateflow.state.declaration import state
+from stateflow.state.declare import declared_fields
 from stateflow.state.evolution import application_codec, tool_codec
 from stateflow.state.value import Value
 

@@ -13,8 +13,8 @@ from stateflow.catalog.model import Guarantee
 from stateflow.changelog.format import is_reserved
 from stateflow.log.base import TopicSpec
 from stateflow.native.loading import core
-from stateflow.store import tallied
-from stateflow.store.tallied import TalliedStore
+from stateflow.store import folded
+from stateflow.store.folded import FoldedStore
 from tests.sim.crashing import CrashPlan
 from tests.sim.one_machine import OneMachine
 
@@ -40,7 +40,7 @@ def machine(guarantee: Guarantee) -> OneMachine:
 def in_python() -> Iterator[None]:
     """Stores made within count in Python."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tallied, "_core_for", lambda _codec: None)
+        patch.setattr(folded, "_core", lambda: None)
         yield
 
 
@@ -104,7 +104,7 @@ def test_both_are_what_they_are_taken_for() -> None:
         stores = [
             task.context.stores[STORE] for task in worker.tasks.values() if STORE in task.context.stores
         ]
-        kinds += [isinstance(store, TalliedStore) for store in stores]
+        kinds += [isinstance(store, FoldedStore) for store in stores]
         worker.stop()
         worker.run()
         newest = {key: value for _, _, _, key, value in changelog(world) if not is_reserved(key)}

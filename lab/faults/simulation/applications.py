@@ -25,7 +25,7 @@ from stateflow.operators.steps.context import StageContext
 from stateflow.operators.topology.topology import Input, Stage, Topology
 from stateflow.operators.windows.windows import Tumbling
 from stateflow.record import RecordBatch
-from stateflow.state.declare import state
+from stateflow.state.declaration import state
 from stateflow.state.listof import ListOf
 from stateflow.state.mapof import MapOf
 from stateflow.state.value import Value

@@ -18,7 +18,7 @@ from stateflow.operators.classes.operator import Context, Operator
 from stateflow.operators.steps.error_policy import DeadLetter
 from stateflow.operators.topology.topology import Topology
 from stateflow.operators.windows.windows import Tumbling
-from stateflow.state.declare import state
+from stateflow.state.declaration import state
 from stateflow.state.mapof import MapOf
 from stateflow.state.value import Value
 

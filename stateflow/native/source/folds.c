@@ -1,4 +1,5 @@
-/* Numbers folded by key: what a count, a sum, a smallest or a largest one has come to, from one commit to the next.
+/* Numbers folded by key: what a count, a sum, a smallest or a largest one has come to, or what a number was set to last,
+ * from one commit to the next.
  *
  * `young` has the numbers that were met lately, among them all that were changed since the last commit; `old` has those
  * from before, which are met again or forgotten. A key is looked for in both, and else on disk, before anything is folded
@@ -15,10 +16,11 @@
 
 #include "folds.h"
 
-enum { COUNT, SUM, LEAST, MOST };
+enum { COUNT, SUM, LEAST, MOST, ASSIGN };
 
 #define WINDOW_TAIL 12 /* bytes from the window's time on */
 #define NEVER INT64_MAX
+#define ENVELOPE_HEAD 0xff73667600 /* the first five bytes of eight */
 static const int64_t TOO_LARGE = (int64_t)1 << 62;
 
 folded sf_folded_of(const sf_entry *of) {
@@ -38,6 +40,7 @@ SF_API void sf_folds_free(folds *own) {
     free(own->rows);
     free(own->asked);
     free(own->undo);
+    free(own->joined);
     free(own);
 }
 
@@ -64,7 +67,7 @@ SF_API int64_t sf_folds_bytes(const folds *own) { return sf_newest_bytes(own->yo
 SF_API void sf_folds_clear(folds *own) {
     sf_newest_clear(own->young);
     sf_newest_clear(own->old);
-    own->changed_count = own->rows_count = own->asked_count = 0;
+    own->changed_count = own->sorted_count = own->rows_count = own->asked_count = 0;
     own->opened = 0;
     own->known_from = NEVER;
     own->young_latest = own->old_latest = INT64_MIN;
@@ -101,7 +104,7 @@ SF_API void sf_folds_committed(folds *own, int64_t bytes_max) {
         now.flags = 0;
         sf_folded_keep(each, &now);
     }
-    own->changed_count = 0;
+    own->changed_count = own->sorted_count = 0;
     if (sf_newest_bytes(own->young) > bytes_max / 4) { /* growing, its table may come to take twice as much */
         forget_old(own);
         sf_newest *young = own->young;
@@ -120,6 +123,8 @@ SF_API void sf_folds_committed(folds *own, int64_t bytes_max) {
 SF_API void sf_folds_limit(folds *own, int64_t bytes_max) {
     if (sf_folds_bytes(own) > bytes_max)
         forget_old(own);
+    if (sf_folds_bytes(own) > bytes_max && own->changed_count == 0)
+        sf_folds_clear(own);
 }
 
 /* --- a batch of keys ------------------------------------------------------------------------------------------- */
@@ -168,22 +173,49 @@ static int64_t met(folds *own, const sf_named *key) {
     return found - own->young->entries;
 }
 
-/* Begin with a list of keys; a new list of those that must be looked for on disk, in order. */
-SF_API py_object *sf_py_folds_begin(folds *own, py_object *keys) {
-    ptrdiff_t rows = sf_py.list_size(keys);
+/* Put a suffix behind each of some keys; 0, or -1 when memory is used up. */
+static int join(folds *own, sf_named *some, ptrdiff_t count, const char *suffix, ptrdiff_t suffix_length) {
+    size_t wanted = 0;
+    for (ptrdiff_t at = 0; at < count; at++)
+        wanted += (size_t)(some[at].length + suffix_length);
+    if (wanted > own->joined_max) {
+        char *joined = realloc(own->joined, wanted * 2);
+        if (joined == NULL)
+            return -1;
+        own->joined = joined;
+        own->joined_max = wanted * 2;
+    }
+    char *into = own->joined;
+    for (ptrdiff_t at = 0; at < count; at++) {
+        memcpy(into, some[at].data, (size_t)some[at].length);
+        memcpy(into + some[at].length, suffix, (size_t)suffix_length);
+        some[at].data = into;
+        some[at].length += suffix_length;
+        into += some[at].length;
+    }
+    return 0;
+}
+
+/* Begin with a list of keys, a suffix behind each; a new list of those that must be looked for on disk, in order. */
+SF_API py_object *sf_py_folds_begin(folds *own, py_object *keys, py_object *suffix) {
+    ptrdiff_t rows = sf_py.list_size(keys), suffix_length;
+    char *suffix_data;
     forget_asked(own);
     own->rows_count = 0;
-    if (rows < 0 || !has_room(own, (size_t)rows))
-        return rows < 0 ? NULL : sf_py.no_memory();
+    if (rows < 0 || sf_py.bytes_view(suffix, &suffix_data, &suffix_length) != 0)
+        return NULL;
+    if (!has_room(own, (size_t)rows))
+        return sf_py.no_memory();
     sf_named some[AHEAD];
     for (ptrdiff_t first = 0; first < rows; first += AHEAD) {
         ptrdiff_t count = rows - first < AHEAD ? rows - first : AHEAD;
-        for (ptrdiff_t at = 0; at < count; at++) {
-            sf_named *key = &some[at];
-            if (sf_py.bytes_view(sf_py.list_item(keys, first + at), &key->data, &key->length) != 0)
+        for (ptrdiff_t at = 0; at < count; at++)
+            if (sf_py.bytes_view(sf_py.list_item(keys, first + at), &some[at].data, &some[at].length) != 0)
                 return NULL;
-            key->hash = sf_newest_hash(own->young, key->data, (uint32_t)key->length);
-        }
+        if (suffix_length && join(own, some, count, suffix_data, suffix_length) != 0)
+            return sf_py.no_memory();
+        for (ptrdiff_t at = 0; at < count; at++)
+            some[at].hash = sf_newest_hash(own->young, some[at].data, (uint32_t)some[at].length);
         sf_newest_fetch_ahead(own->young, some, count);
         for (ptrdiff_t at = 0; at < count; at++) {
             int64_t index = met(own, &some[at]);
@@ -251,8 +283,24 @@ static int is_kept(const folds *own, const sf_number *number) {
     return own->kinds & 1 << SF_FLOAT && number->real > -(double)TOO_LARGE && number->real < (double)TOO_LARGE;
 }
 
+/* What a number is set to; -1 for what is none, or of another kind, and where its bytes would begin as an envelope does
+ * (MAGIC in codec/evolving.py), which this does not write. */
+static int assign(const folds *own, sf_number *number, py_object *item) {
+    if (item == sf_py.none) {
+        number->kind = SF_ABSENT;
+        return 0;
+    }
+    if (sf_number_of(item, 0, number) != 0 || !(own->kinds & 1 << number->kind))
+        return -1;
+    uint64_t bits;
+    memcpy(&bits, &number->integer, sizeof bits); /* either lies there */
+    return bits >> 24 == ENVELOPE_HEAD ? -1 : 0;
+}
+
 /* What a number becomes with one more value; -1 where that cannot be told here. */
 static int fold_one(const folds *own, sf_number *number, py_object *item) {
+    if (own->operation == ASSIGN)
+        return assign(own, number, item);
     static const sf_number NOTHING = {SF_INTEGER, {.integer = 0}}, ONE = {SF_INTEGER, {.integer = 1}};
     sf_number value = ONE;
     int adds = own->operation == COUNT || own->operation == SUM;
@@ -289,6 +337,7 @@ static int change(folds *own, size_t row, const folded *before, const sf_number 
             own->changed_max = wanted;
         }
         own->changed[own->changed_count++] = own->rows[row];
+        own->sorted_count = 0;
     }
     if (own->of_windows && before->number.kind == SF_ABSENT && number->kind != SF_ABSENT && !(now.flags & IS_OPENED)) {
         now.flags |= IS_OPENED;

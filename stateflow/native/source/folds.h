@@ -29,7 +29,10 @@ typedef struct {
     int64_t opened;
     uint32_t *changed; /* entries of `young` */
     size_t changed_count, changed_max;
+    size_t sorted_count; /* so many of them are in the order of their keys, if that is all */
     uint32_t *rows; /* entries of the batch at work, and what is asked for of them */
+    char *joined;   /* some keys of a batch with its suffix */
+    size_t joined_max;
     uint32_t *asked;
     undone *undo;
     size_t rows_count, rows_max, asked_count;

@@ -18,16 +18,29 @@ SF_API py_object *sf_py_folds_numbers(const folds *own) {
     return numbers;
 }
 
-/* Two lists of what was changed: keys, and numbers as objects in the order in which they were changed first, or, where
- * they are `encoded`, as bytes in the order of the keys; None for what was deleted. */
-SF_API py_object *sf_py_folds_rows(const folds *own, int64_t encoded) {
-    sf_item *ordered = encoded ? sf_newest_order(own->young, own->changed, own->changed_count) : NULL;
-    if (encoded && ordered == NULL)
+/* Put what was changed into the order of the keys; -1 when memory is used up. */
+static int order_changed(folds *own) {
+    if (own->sorted_count == own->changed_count)
+        return 0;
+    sf_item *ordered = sf_newest_order(own->young, own->changed, own->changed_count);
+    if (ordered == NULL)
+        return -1;
+    for (size_t at = 0; at < own->changed_count; at++)
+        own->changed[at] = ordered[at].index;
+    own->sorted_count = own->changed_count;
+    free(ordered);
+    return 0;
+}
+
+/* Two lists of what was changed: keys, and numbers as objects or, where they are `encoded`, as bytes in the order of the
+ * keys; None for what was deleted. */
+SF_API py_object *sf_py_folds_rows(folds *own, int64_t encoded) {
+    if (encoded && order_changed(own) != 0)
         return sf_py.no_memory();
     py_object *columns = sf_two_lists((ptrdiff_t)own->changed_count);
     py_object *lists[2] = {columns ? sf_py.tuple_item(columns, 0) : NULL, columns ? sf_py.tuple_item(columns, 1) : NULL};
     for (size_t at = 0; columns != NULL && at < own->changed_count; at++) {
-        const sf_entry *each = &own->young->entries[encoded ? ordered[at].index : own->changed[at]];
+        const sf_entry *each = &own->young->entries[own->changed[at]];
         folded now = sf_folded_of(each);
         uint8_t data[SF_NUMBER_BYTES_MAX];
         py_object *beside = NULL;
@@ -40,21 +53,21 @@ SF_API py_object *sf_py_folds_rows(const folds *own, int64_t encoded) {
             columns = NULL;
         }
     }
-    free(ordered);
     return columns;
 }
 
 /* A new list of the windows that were opened since this was asked last: time and key, in this order. */
 SF_API py_object *sf_py_folds_opened(folds *own) {
     py_object *opened = sf_py.list_new((ptrdiff_t)own->opened);
-    sf_item *items = malloc((own->opened ? (size_t)own->opened : 1) * sizeof *items);
+    int is_ordered = order_changed(own) == 0;
+    sf_item *items = is_ordered ? malloc((own->opened ? (size_t)own->opened : 1) * sizeof *items) : NULL;
     size_t count = 0;
     for (size_t at = 0; items != NULL && at < own->changed_count && count < (size_t)own->opened; at++) {
         const sf_entry *each = &own->young->entries[own->changed[at]];
         if (sf_folded_of(each).flags & IS_OPENED)
             items[count++] = (sf_item){(uint64_t)sf_window_of(each->key, (ptrdiff_t)each->key_length), own->changed[at], 0};
     }
-    items = sf_newest_ordered(own->young, items, count);
+    items = sf_newest_by_head(items, count);
     for (size_t at = 0; items != NULL && opened != NULL && at < count; at++) {
         const sf_entry *each = &own->young->entries[items[at].index];
         py_object *entry = sf_py.bytes_new(NULL, (ptrdiff_t)(sizeof items->head + each->key_length));

@@ -148,13 +148,6 @@ static sf_entry *found_from(const sf_newest *newest, uint32_t *slot, uint32_t ha
     return NULL;
 }
 
-sf_entry *sf_newest_find(const sf_newest *newest, const void *key, uint32_t key_length) {
-    if (newest->count == 0)
-        return NULL;
-    uint32_t hash = hash_of(newest->seed, key, key_length), slot = hash & (newest->slots_count - 1);
-    return found_from(newest, &slot, hash, key, key_length);
-}
-
 sf_entry *sf_newest_find_hashed(const sf_newest *newest, uint32_t hash, const void *key, uint32_t key_length) {
     if (newest->count == 0)
         return NULL;
@@ -276,14 +269,16 @@ static uint64_t head_of(const sf_entry *of, uint32_t skipped) {
 }
 
 static int is_before(const sf_entry *entries, const sf_item *a, const sf_item *b) {
-    if (a->head != b->head)
+    if (a->head != b->head || entries == NULL)
         return a->head < b->head;
     const sf_entry *x = &entries[a->index], *y = &entries[b->index];
     int order = memcmp(x->key, y->key, x->key_length < y->key_length ? x->key_length : y->key_length);
     return order ? order < 0 : x->key_length < y->key_length;
 }
 
-sf_item *sf_newest_ordered(const sf_newest *newest, sf_item *from, size_t count) {
+/* Items in the order of their heads, those with equal ones in that of their keys, or as they came where no entries are
+ * given. Takes them over, and gives them or others that are to be freed; NULL when memory is used up. */
+static sf_item *sorted(const sf_entry *entries, sf_item *from, size_t count) {
     sf_item *into = from == NULL ? NULL : malloc((count ? count : 1) * sizeof *into);
     if (into == NULL) {
         free(from);
@@ -293,10 +288,14 @@ sf_item *sf_newest_ordered(const sf_newest *newest, sf_item *from, size_t count)
         for (size_t low = 0; low < count; low += 2 * width) {
             size_t middle = low + width < count ? low + width : count;
             size_t high = low + 2 * width < count ? low + 2 * width : count;
+            if (middle == high || !is_before(entries, &from[middle], &from[middle - 1])) { /* is in order */
+                memcpy(&into[low], &from[low], (high - low) * sizeof *into);
+                continue;
+            }
             size_t left = low, right = middle;
             for (size_t at = low; at < high; at++) {
                 int takes_right =
-                    left == middle || (right < high && is_before(newest->entries, &from[right], &from[left]));
+                    left == middle || (right < high && is_before(entries, &from[right], &from[left]));
                 into[at] = takes_right ? from[right++] : from[left++];
             }
         }
@@ -315,8 +314,10 @@ sf_item *sf_newest_order(const sf_newest *newest, const uint32_t *indexes, size_
         const sf_entry *own = nth(newest, indexes, at);
         items[at] = (sf_item){head_of(own, skipped), (uint32_t)(own - newest->entries), 0};
     }
-    return sf_newest_ordered(newest, items, count);
+    return sorted(newest->entries, items, count);
 }
+
+sf_item *sf_newest_by_head(sf_item *items, size_t count) { return sorted(NULL, items, count); }
 
 /* Order the entries by their keys; 0, or -1 when memory is used up. Another entry undoes it. */
 SF_API int64_t sf_newest_sort(sf_newest *newest) {

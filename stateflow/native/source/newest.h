@@ -46,10 +46,7 @@ SF_API sf_newest *sf_newest_new(uint64_t seed, const uint8_t *ignored, int64_t i
 SF_API void sf_newest_clear(sf_newest *newest);
 SF_API void sf_newest_free(sf_newest *newest);
 
-/* The entry of a key; NULL if it has none. */
-sf_entry *sf_newest_find(const sf_newest *newest, const void *key, uint32_t key_length);
-
-/* The same, made where there was none, with room for a value: a fresh one has the length SF_NO_VALUE. NULL when memory
+/* The entry of a key, made where there was none, with room for a value: a fresh one has the length SF_NO_VALUE. NULL when memory
  * is used up. Entries move when others are made: use it before the next one. */
 sf_entry *sf_newest_entry(sf_newest *newest, const void *key, uint32_t key_length, uint32_t room);
 
@@ -74,8 +71,9 @@ void sf_newest_fetch_ahead(const sf_newest *newest, const sf_named *keys, ptrdif
 /* Entries, all of them where no indexes are given, in the order of their keys: to be freed. NULL when memory is used up. */
 sf_item *sf_newest_order(const sf_newest *newest, const uint32_t *indexes, size_t count);
 
-/* Items in the order of their heads, then of their keys. Takes them over, and gives them or others that are to be freed. */
-sf_item *sf_newest_ordered(const sf_newest *newest, sf_item *items, size_t count);
+/* Items that are in the order of their keys in that of their heads. Takes them over, and gives them or others that are
+ * to be freed; NULL when memory is used up. */
+sf_item *sf_newest_by_head(sf_item *items, size_t count);
 
 /* A new tuple of two new lists, to be filled row by row. */
 py_object *sf_two_lists(ptrdiff_t rows);

@@ -38,6 +38,11 @@ int sf_number_write(int format, const sf_number *number, uint8_t *into) {
     if (number->kind == SF_INTEGER)
         return write_integer(number->integer, into);
     memcpy(&bits, &number->real, sizeof bits);
+    if (format == SF_FORMAT_DOUBLE) {
+        bits = sf_big_endian(bits);
+        memcpy(into, &bits, sizeof bits);
+        return sizeof bits;
+    }
     return write_rest(0xcb, bits, 8, into);
 }
 
@@ -82,8 +87,9 @@ static int read_msgpack(const uint8_t *data, ptrdiff_t length, sf_number *number
 int sf_number_read(int format, const uint8_t *data, ptrdiff_t length, sf_number *number) {
     if (format == SF_FORMAT_MSGPACK)
         return read_msgpack(data, length, number);
-    number->kind = SF_INTEGER;
-    number->integer = length == 8 ? (int64_t)read_bits(data, 8) : 0;
+    uint64_t bits = length == 8 ? read_bits(data, 8) : 0;
+    number->kind = format == SF_FORMAT_DOUBLE ? SF_FLOAT : SF_INTEGER;
+    memcpy(&number->integer, &bits, sizeof bits); /* either lies there */
     return length == 8 ? 0 : -1;
 }
 

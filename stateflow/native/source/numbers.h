@@ -14,8 +14,9 @@ typedef struct {
     };
 } sf_number;
 
-/* How numbers are written: big-endian in 8 bytes, as Kafka's LongSerializer; or as MessagePack, in the shortest form. */
-enum { SF_FORMAT_LONG, SF_FORMAT_MSGPACK };
+/* How numbers are written: big-endian in 8 bytes, as Kafka's LongSerializer; as MessagePack, in the shortest form; or in
+ * 8 bytes as Kafka's DoubleSerializer does. */
+enum { SF_FORMAT_LONG, SF_FORMAT_MSGPACK, SF_FORMAT_DOUBLE };
 #define SF_NUMBER_BYTES_MAX 9
 
 /* Write a number that there is; returns how many bytes it took. */

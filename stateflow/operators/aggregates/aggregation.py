@@ -13,7 +13,7 @@ from stateflow.operators.aggregates.aggregates import Aggregate
 from stateflow.operators.steps.guard import Guard
 from stateflow.operators.steps.rows import without
 from stateflow.operators.steps.step import Step
-from stateflow.record import RecordBatch
+from stateflow.record import RecordBatch, has_none
 from stateflow.store.base import StateStore
 from stateflow.store.folded import OpenedWindows
 
@@ -81,8 +81,11 @@ class Accumulators:
     def list_opened(self) -> None:
         """List the windows that were opened and not listed yet."""
 
-    def folds(self, store_keys: Sequence[bytes], batch: RecordBatch) -> bool:  # noqa: ARG002 - not here
-        """Fold in the core, where nobody wants to know what came of it; False, with nothing done, where Python must."""
+    def folds(self, keys: Sequence[bytes], batch: RecordBatch, suffix: bytes = b"") -> bool:  # noqa: ARG002 - not here
+        """Fold in the core, where nobody wants to know what came of it; False, with nothing done, where Python must.
+
+        Each store key is what is given with the ``suffix`` behind it.
+        """
         return False
 
     def fold_or_raise(self, store_keys: Sequence[bytes], batch: RecordBatch) -> Updated:
@@ -202,7 +205,7 @@ class AggregateStep(Step):
 
 def with_keys(batch: RecordBatch, guard: Guard) -> RecordBatch:
     """The rows that have a key; the others follow the policy."""
-    if None not in batch.keys:
+    if not has_none(batch.keys):
         return batch
     keyless = [row for row, key in enumerate(batch.keys) if key is None]
     for row in keyless:

@@ -28,17 +28,11 @@ def accumulators_of(
     context: StageContext,
     store: str,
     guard: Guard,
-    *,
-    is_running: bool = False,
 ) -> Accumulators:
-    """Those of a store that no other step writes: kept decoded where the aggregate allows it.
-
-    Running ones are read by nobody but the step that folds, others at their end as well.
-    """
+    """Those of a store that no other step writes: kept decoded where the aggregate allows it."""
     if aggregate.may_wait is None:
         return Accumulators(aggregate, codec, context.store(store), guard)
-    is_counted = is_running and aggregate.only_counts
-    store_of_values = context.decoded_store(store, codec, is_counted=is_counted, folding=aggregate.folding)
+    store_of_values = context.decoded_store(store, codec, aggregate.folding)
     return DecodedAccumulators(aggregate, codec, store_of_values, guard)
 
 
@@ -51,7 +45,7 @@ class DecodedAccumulators(Accumulators):
         super().__init__(aggregate, codec, store, guard)
         self._values_of = store
         self._in_core = store if isinstance(store, FoldedStore) else None
-        self._may_add = aggregate.only_counts and guard.is_fatal and self._in_core is None
+        self._may_add = aggregate.only_counts and guard.is_fatal
         """Adding cannot fail. Bytes that are no number would be met at the commit: no policy could see to them."""
         self._kept = self._not_kept = 0
         """Batches whose accumulators could stay decoded, and others."""
@@ -87,7 +81,7 @@ class DecodedAccumulators(Accumulators):
         elif self._fold_values(list(dict.fromkeys(store_keys)), store_keys, batch) is None:
             super().fold(store_keys, batch)
 
-    def folds(self, store_keys: Sequence[bytes], batch: RecordBatch) -> bool:
+    def folds(self, keys: Sequence[bytes], batch: RecordBatch, suffix: bytes = b"") -> bool:
         """Fold in the core, where nobody wants to know what came of it; False, with nothing done, where Python must."""
         if self._in_core is None:
             return False
@@ -97,7 +91,7 @@ class DecodedAccumulators(Accumulators):
                 values = list(map(pick, values))
             except Exception:  # noqa: BLE001 - comes up again in Python, at the record that causes it
                 return False
-        return self._in_core.fold(store_keys, values)
+        return self._in_core.fold(keys, values, suffix)
 
     def _fold(self, store_keys: Sequence[bytes], batch: RecordBatch, *, by_policy: bool) -> Updated:
         newest = dict(zip(store_keys, range(len(store_keys)), strict=True))

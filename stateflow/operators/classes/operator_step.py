@@ -22,6 +22,7 @@ from stateflow.operators.steps.step import ANY_TIME_MS, PortedStep
 from stateflow.operators.steps.timers import Turn
 from stateflow.record import Headers, RecordBatch, TopicPartition
 from stateflow.state.declare import StateField
+from stateflow.state.decoded_value import assigning
 from stateflow.state.expiry import Expiry
 from stateflow.state.kinds import Advancing
 from stateflow.state.layout import prefixed_key
@@ -65,11 +66,12 @@ class OperatorStep(PortedStep):
         """Event time as this step was told of it."""
         self._overdue_before = 0
         """Of the timers that were set for a time that had passed, those that came before all had fired last."""
-        bound = [(field, *_bound(field, stage, self._scope, guard)) for field in fields]
+        bound = [(field, *_bound(field, stage, self._scope, guard, declared)) for field in fields]
         for field, handle, _ in bound:
             setattr(self._operator, field.attribute, handle)
         plain = [stage.store(field.store) for field in fields if field.entry("", key_codec).layout == "plain"]
-        self._loads = [store.load if isinstance(store, DecodedStore) else store.get_many for store in plain]
+        self._decoded = [store for store in plain if isinstance(store, DecodedStore)]
+        self._encoded = [store for store in plain if not isinstance(store, DecodedStore)]
         """One lookup on disk per distinct key of a batch: the operator then finds it in memory."""
         self._written = [stage.store(entry.name) for entry in declared.entries(key_codec)]
         self._rounds = self._rounds_of(declared)
@@ -88,12 +90,7 @@ class OperatorStep(PortedStep):
     def process(self, batch: RecordBatch) -> None:
         """Call the operator for each row and pass on what it emitted."""
         batch = with_keys(batch, self._guard)
-        distinct = sorted(set(batch.keys))
-        for expiry, layout in self._forgetful if distinct else ():
-            near = distinct[self._stage.watermark_ms % len(distinct)]
-            expiry.look_near(near if layout == "plain" else prefixed_key(near))
-        for load in self._loads:
-            load(distinct)
+        self._look_ahead(batch.keys)
         out = RecordBatch(batch.source, [], [], [], [], marks_ms=[])
         scope, context, timers = self._scope, self._context, self._timers
         context.source = batch.source
@@ -117,7 +114,23 @@ class OperatorStep(PortedStep):
             if emitted:
                 self._collect(out)
         context.headers = ()
+        for store in self._decoded:
+            store.settle()
         self._end(out)
+
+    def _look_ahead(self, keys: Sequence[bytes]) -> None:
+        """Have the state of a batch's keys in memory, and some of what may have expired beside it gone."""
+        distinct = list(dict.fromkeys(keys))
+        for store in self._decoded:
+            store.load(distinct)
+        if not (self._encoded or self._forgetful):
+            return
+        distinct.sort()  # sorted keys are read fastest
+        for expiry, layout in self._forgetful if distinct else ():
+            near = distinct[self._stage.watermark_ms % len(distinct)]
+            expiry.look_near(near if layout == "plain" else prefixed_key(near))
+        for encoded in self._encoded:
+            encoded.get_many(distinct)
 
     def _telling_headers(self, rows: Iterable[Any], headers: Sequence[Headers]) -> Iterator[Any]:
         for row, self._context.headers in zip(rows, headers, strict=True):
@@ -278,11 +291,17 @@ class OperatorStep(PortedStep):
 
 
 def _bound(
-    field: StateField, stage: StageContext, scope: Scope, guard: Guard
+    field: StateField, stage: StageContext, scope: Scope, guard: Guard, declared: OperatorClass
 ) -> tuple[Any, Advancing | None]:
-    """The handle of a state; its store keeps numbers decoded where no record's writes are ever undone by themselves."""
+    """The handle of a state; its store keeps numbers decoded where no record's writes are ever undone by themselves.
+
+    The core keeps them where all that is done is done to keys of batches: timers come one key at a time.
+    """
     entry = stage.entry(field.store)
     derived = stage.store(index_family(field.store)) if field.options.index else None
     codec = field.number_codec(entry) if guard.is_fatal else None
-    store = stage.store(field.store) if codec is None else stage.decoded_store(field.store, codec)
+    if codec is None:
+        return field.bind(stage.store(field.store), scope, entry, derived)
+    folding = assigning(codec) if declared.timers_store is None else None
+    store = stage.decoded_store(field.store, codec, folding)
     return field.bind(store, scope, entry, derived)

@@ -16,7 +16,7 @@ from stateflow.operators.steps.context import StageContext
 from stateflow.operators.steps.guard import Guard
 from stateflow.operators.tables.table_readers import TableReader
 from stateflow.record import RecordBatch
-from stateflow.state.declare import state
+from stateflow.state.declaration import state
 from stateflow.state.mapof import MapOf
 from stateflow.state.scope import Scope
 

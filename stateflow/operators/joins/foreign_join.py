@@ -28,7 +28,7 @@ from stateflow.operators.steps.step import Environment, Step
 from stateflow.operators.tables.table_nodes import TablePlace
 from stateflow.operators.tables.table_readers import TableReader
 from stateflow.operators.topology.graph import Graph, Node
-from stateflow.state.declare import state
+from stateflow.state.declaration import state
 from stateflow.state.mapof import MapOf
 from stateflow.state.value import Value
 

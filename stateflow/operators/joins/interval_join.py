@@ -29,7 +29,7 @@ from stateflow.operators.steps.error_policy import LatePolicy
 from stateflow.operators.steps.guard import Guard
 from stateflow.operators.windows.lateness import GraceCheck
 from stateflow.record import RecordBatch
-from stateflow.state.declare import state
+from stateflow.state.declaration import state
 from stateflow.state.layout import split_prefixed
 from stateflow.state.mapof import MapOf
 from stateflow.state.setof import SetOf

@@ -14,7 +14,7 @@ from stateflow.operators.classes.operator import Context, Operator, OperatorClas
 from stateflow.operators.stateful.stateful import operator_node
 from stateflow.operators.steps.error_policy import Policy
 from stateflow.operators.topology.graph import Graph, Node
-from stateflow.state.declare import state
+from stateflow.state.declaration import state
 from stateflow.state.mapof import MapOf
 
 DUPLICATES = "duplicate_records_total"

@@ -23,7 +23,7 @@ from stateflow.operators.steps.rows import picked, with_values
 from stateflow.operators.steps.step import Environment, PortedStep, Step
 from stateflow.operators.topology.graph import Graph, Node
 from stateflow.record import RecordBatch
-from stateflow.state.declare import state
+from stateflow.state.declaration import state
 from stateflow.state.mapof import MapOf
 
 _ATTRIBUTE = "waiting_"

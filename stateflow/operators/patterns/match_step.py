@@ -29,7 +29,7 @@ from stateflow.operators.steps.guard import Guard
 from stateflow.operators.steps.step import Environment, Step
 from stateflow.operators.topology.graph import Graph, Node
 from stateflow.record import RecordBatch
-from stateflow.state.declare import state
+from stateflow.state.declaration import state
 from stateflow.state.mapof import MapOf
 
 _CLOSE = "close"

@@ -70,9 +70,7 @@ def aggregate_node(graph: Graph, parent: Node, spec: Stateful) -> Node:
     def make(env: Environment) -> Step:
         guard = env.guard(spec.name, spec.on_error)
         if ttl_ms is None:
-            accumulators = accumulators_of(
-                spec.aggregate, codec, env.context, spec.name, guard, is_running=True
-            )
+            accumulators = accumulators_of(spec.aggregate, codec, env.context, spec.name, guard)
             return AggregateStep(accumulators, guard)
         store, reached_ms = env.context.store(spec.name), env.context.watermark_ms
         forgetful = ExpiringAccumulators(spec.aggregate, codec, store, guard, ttl_ms, reached_ms)

@@ -25,7 +25,7 @@ from stateflow.operators.steps.step import Environment, Step
 from stateflow.operators.topics.tombstones import forward_sparing
 from stateflow.operators.topology.graph import Graph, Node
 from stateflow.record import RecordBatch
-from stateflow.state.declare import state
+from stateflow.state.declaration import state
 from stateflow.state.due_order import WindowsByStamp
 from stateflow.state.value import Value
 

@@ -87,13 +87,10 @@ class StageContext(Protocol):
         """The stage's own store of that name."""
         ...
 
-    def decoded_store(
-        self, name: str, codec: Codec[Any], *, is_counted: bool = False, folding: Folding | None = None
-    ) -> DecodedStore:
+    def decoded_store(self, name: str, codec: Codec[Any], folding: Folding | None = None) -> DecodedStore:
         """The same, for one whose step keeps values decoded until the commit; asked once, while it is built.
 
-        ``is_counted`` says that mostly ones are added, and nobody reads them before the commit. ``folding`` says how
-        values are folded, where the core may do it.
+        ``folding`` says how values are folded, where the core may do it.
         """
         ...
 

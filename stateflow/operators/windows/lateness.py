@@ -12,7 +12,7 @@ from stateflow.errors import ProcessingError
 from stateflow.operators.steps.context import StageContext
 from stateflow.operators.steps.error_policy import DeadLetter, LatePolicy
 from stateflow.operators.steps.guard import Guard
-from stateflow.operators.steps.marks import marks_of
+from stateflow.operators.steps.marks import marks_of, span_ms
 from stateflow.operators.steps.rows import without
 from stateflow.operators.windows.windows import TimeWindow
 from stateflow.record import RecordBatch
@@ -33,7 +33,7 @@ class Lateness:
         if not times_ms:
             return []
         furthest_ms = self.reached_ms if marks_ms is None else max(self.reached_ms, max(marks_ms))
-        if min(times_ms) + self._grace_ms >= furthest_ms:
+        if span_ms(times_ms)[0] + self._grace_ms >= furthest_ms:
             return []  # a record's own time is in all of its windows: even those of the earliest are open
         reached_ms, late_from_ms = self.reached_ms, self._window.late_from_ms
         return [

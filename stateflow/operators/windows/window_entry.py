@@ -7,7 +7,7 @@ from stateflow.operators.aggregates.aggregation import with_keys
 from stateflow.operators.steps.context import StageContext
 from stateflow.operators.steps.error_policy import DeadLetter, LatePolicy
 from stateflow.operators.steps.guard import Guard
-from stateflow.operators.steps.marks import marks_of
+from stateflow.operators.steps.marks import marks_of, span_ms
 from stateflow.operators.steps.rows import without
 from stateflow.operators.windows.lateness import Lateness
 from stateflow.operators.windows.windows import FixedWindow, TimeWindow
@@ -52,14 +52,15 @@ class Entry:
         if not times_ms:
             return []
         rows = []
-        if min(times_ms) < 0:
+        first_ms, last_ms = span_ms(times_ms)
+        if first_ms < 0:
             rows = [row for row, when_ms in enumerate(times_ms) if when_ms < 0]
             for row in rows:
                 self._guard.refuse(ValueError("the record has no event time"), batch.offsets[row])
         if not isinstance(self._window, FixedWindow):
             return rows
         start_ms = self._window.start_ms
-        if start_ms(max(0, min(times_ms))) >= 0 and start_ms(max(times_ms)) >= 0:
+        if start_ms(max(0, first_ms)) >= 0 and start_ms(last_ms) >= 0:
             return rows
         outside = [row for row, when_ms in enumerate(times_ms) if when_ms >= 0 and start_ms(when_ms) < 0]
         for row in outside:

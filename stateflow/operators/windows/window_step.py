@@ -22,7 +22,7 @@ from stateflow.operators.steps import timers as timing
 from stateflow.operators.steps.context import StageContext
 from stateflow.operators.steps.error_policy import LatePolicy
 from stateflow.operators.steps.guard import Guard
-from stateflow.operators.steps.marks import marks_of
+from stateflow.operators.steps.marks import marks_of, span_ms
 from stateflow.operators.steps.rows import derived, repeated
 from stateflow.operators.steps.step import Step
 from stateflow.operators.steps.timers import Turn
@@ -73,13 +73,15 @@ class WindowAggregateStep(Step):
 
     def process(self, batch: RecordBatch) -> None:
         """Fold each record into its windows."""
-        batch, starts_ms = self._placed(self._entry.in_time(batch))
+        batch = self._entry.in_time(batch)
+        if not len(batch) or self._folds_into_one(batch):
+            return
+        batch, starts_ms = self._placed(batch)
         if not len(batch):
             return
         suffixes = {start: window_suffix(start) for start in set(starts_ms)}
         store_keys = [key + suffixes[start] for key, start in zip(batch.keys, starts_ms, strict=True)]
-        is_unheard = self._rules.emit == "on_close" or not self.children
-        if is_unheard and self._lists_late and self._accumulators.folds(store_keys, batch):
+        if self._folds_late and self._accumulators.folds(store_keys, batch):
             self._unlisted_from_ms = min(self._unlisted_from_ms, min(starts_ms))
             return
         updated = self._folded(store_keys, batch)
@@ -91,6 +93,24 @@ class WindowAggregateStep(Step):
             # Their mark is their own time: what is announced to the stages behind stays back by a whole window.
             rows.timestamps_ms, rows.marks_ms = [starts_ms[row] for row in updated.rows], None
             self.forward(rows)
+
+    @property
+    def _folds_late(self) -> bool:
+        """True where nobody hears of a result before its window closes, and windows may be listed later."""
+        return self._lists_late and (self._rules.emit == "on_close" or not self.children)
+
+    def _folds_into_one(self, batch: RecordBatch) -> bool:
+        """Fold the batch in the core if all of it lies in one window, as most of what comes in order does."""
+        if not (self._window.is_single and self._folds_late):
+            return False
+        first_ms, last_ms = span_ms(batch.timestamps_ms)
+        start_ms = self._window.start_ms(first_ms)
+        if start_ms != self._window.start_ms(last_ms) or not self._accumulators.folds(
+            batch.keys, batch, window_suffix(start_ms)
+        ):
+            return False
+        self._unlisted_from_ms = min(self._unlisted_from_ms, start_ms)
+        return True
 
     def advance(self, watermark_ms: int) -> bool:
         """Close, and drop what is past retention, a bounded number; True when more are due.

@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 import stateflow as sf
+from stateflow.codec.evolving import MAGIC
 from stateflow.native.folds import Folding, Folds, Format
 from stateflow.native.loading import core
 
 pytestmark = pytest.mark.skipif(core() is None, reason="the native core is not in use")
 
 EDGES = sorted({sign * (1 << bits) + more for bits in range(62) for sign in (1, -1) for more in (-1, 0, 1)})
+LIKE_AN_ENVELOPE = sf.Integer.decode(MAGIC + bytes(3))
 FLOATS = [0.0, -0.0, 0.1, -1.5e-300, 2.0**61, 5e-324, 3.0]
 
 
@@ -28,6 +30,28 @@ def folds(operation: Any, kept_as: Format = "msgpack", *, windows: bool = False,
 def nothing(keys: list[bytes]) -> list[bytes | None]:
     """An empty disk."""
     return [None] * len(keys)
+
+
+@pytest.mark.parametrize("number", [*FLOATS, float("inf"), -1.7e308, 1.7e308, float("nan"), None])
+def test_what_is_set_is_kept_as_kafka_writes_it(number: float | None) -> None:
+    one = folds("assign", "double", integers=False, floats=True)
+    assert one.add([b"a", b"b"], [1.0, number], nothing) == (2, 2)
+    data = None if number is None else sf.Float.encode(number)
+    assert one.columns() == ([b"a", b"b"], [sf.Float.encode(1.0), data])
+    read = folds("assign", "double", integers=False, floats=True)
+    found = read.numbers([b"a", b"b"], lambda _asked: one.columns()[1])
+    assert found is not None
+    assert (None if found[1] is None else sf.Float.encode(float(found[1]))) == data
+
+
+@pytest.mark.parametrize("value", ["1", True, 1.0, 1 << 63, -(1 << 63) - 1, LIKE_AN_ENVELOPE])
+def test_what_cannot_be_set_refuses_its_batch(value: Any) -> None:
+    one = folds("assign", "long")
+    assert one.add([b"a", b"b"], [(1 << 63) - 1, -(1 << 63)], nothing) == (2, 2)
+    before = one.columns()
+    assert one.add([b"c", b"a"], [1, value], nothing) is None
+    assert one.columns() == before
+    assert before[1] == [sf.Integer.encode((1 << 63) - 1), sf.Integer.encode(-(1 << 63))]
 
 
 @pytest.mark.parametrize("kept_as", ["long", "msgpack"])
@@ -97,6 +121,18 @@ def test_windows_are_told_once_and_by_their_time() -> None:
         wanted |= fresh
         one.columns()
         one.committed(1 << 20)
+
+
+@pytest.mark.parametrize("suffix", [b"", b"-", b"\x00" * 12])
+def test_a_suffix_is_part_of_each_key(suffix: bytes) -> None:
+    joined, whole = folds("sum"), folds("sum")
+    for size in (1, 5, 40):
+        keys = [b"x" * (number % size) + b"%d" % number for number in range(3 * size)]
+        whole_keys = [key + suffix for key in keys]
+        told = joined.add(keys, list(range(len(keys))), nothing, suffix)
+        assert told == whole.add(whole_keys, list(range(len(keys))), nothing)
+        assert joined.columns() == whole.columns()
+    assert joined.numbers(whole_keys, nothing) == whole.numbers(whole_keys, nothing)
 
 
 def test_what_is_remembered_keeps_to_its_room_and_is_looked_for_again() -> None:

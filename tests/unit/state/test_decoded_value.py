@@ -11,22 +11,29 @@ from hypothesis import strategies as st
 
 import stateflow as sf
 from stateflow.codec.base import Codec
+from stateflow.codec.evolving import MAGIC, EvolvingCodec
 from stateflow.errors import DecodeError, EncodeError, GraphError, ProcessingError
 from stateflow.lab.applications.stage import StageBench
-from stateflow.state.decoded_value import DecodedValue, may_stay_decoded
+from stateflow.native.loading import core
+from stateflow.state.decoded_value import DecodedValue, assigning, may_stay_decoded
 from stateflow.state.scope import Scope
 from stateflow.state.value import Value
 from stateflow.store.decoded import DecodedStore
 from stateflow.store.dirty import DirtyStore
+from stateflow.store.folded import FoldedStore, decoded_in_place_of
 from stateflow.store.memory import MemoryReader
 
+ENVELOPED = EvolvingCodec(sf.Integer, 1, {1: sf.Integer}, is_bare=True)
+LIKE_AN_ENVELOPE = sf.Integer.decode(MAGIC + bytes(3))
 WRITTEN = st.one_of(
     st.integers(-5, 5),
-    st.sampled_from([None, 2**63 - 1, -(2**63), 2**63, True, 1.5, -0.0, float("inf"), "text", b"bytes"]),
+    st.sampled_from(
+        [None, LIKE_AN_ENVELOPE, 2**63 - 1, -(2**63), 2**63, True, 1.5, -0.0, float("inf"), "text", b"bytes"]
+    ),
 )
 Steps = st.lists(
     st.tuples(
-        st.sampled_from(["set", "get", "clear", "is set", "commit", "restart", "load"]),
+        st.sampled_from(["set", "get", "clear", "is set", "commit", "restart", "load", "settle"]),
         st.sampled_from([b"a", b"b", b"c"]),
         WRITTEN,
     ),
@@ -39,27 +46,31 @@ class Twins:
 
     def __init__(self, codec: Codec[Any], default: Any) -> None:
         self._codec, self._default = codec, default
-        self.readers = [MemoryReader(), MemoryReader()]
+        self.readers = [MemoryReader(), MemoryReader(), MemoryReader()]
         self.restart()
 
     def restart(self) -> None:
         self.scope = Scope()
-        self.decoded = DecodedStore(self.readers[1], self._codec, 1 << 20)
-        self.stores: list[DirtyStore] = [DirtyStore(self.readers[0]), self.decoded]
+        folded = decoded_in_place_of(
+            DirtyStore(self.readers[2], 1 << 20), self._codec, assigning(self._codec)
+        )
+        self.decoded = [DecodedStore(self.readers[1], self._codec, 1 << 20), folded]
+        self.stores: list[DirtyStore] = [DirtyStore(self.readers[0]), *self.decoded]
         self.handles: list[Value[Any]] = [
             Value(self.stores[0], self._codec, self.scope, self._default, None),
-            DecodedValue(self.decoded, self._codec, self.scope, self._default),
+            *(DecodedValue(store, self._codec, self.scope, self._default) for store in self.decoded),
         ]
 
     def commit(self) -> None:
         for reader, store in zip(self.readers, self.stores, strict=True):
             reader.change(store.changes())
             store.committed()
-        assert list(self.readers[0].scan()) == list(self.readers[1].scan())
+        plain, decoded, folded = (list(reader.scan()) for reader in self.readers)
+        assert plain == decoded == folded
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.sampled_from([(sf.Integer, 7), (sf.Integer, None), (sf.Float, 0.5)]), Steps)
+@given(st.sampled_from([(sf.Integer, 7), (sf.Integer, None), (sf.Float, 0.5), (ENVELOPED, 1)]), Steps)
 def test_like_a_value_in_bytes(kind: tuple[Codec[Any], Any], steps: list[tuple[str, bytes, Any]]) -> None:
     twins = Twins(*kind)
     for verb, key, value in steps:
@@ -70,10 +81,14 @@ def test_like_a_value_in_bytes(kind: tuple[Codec[Any], Any], steps: list[tuple[s
             twins.commit()
             twins.restart()
         elif verb == "load":
-            twins.decoded.load([b"a", b"c"])
+            for store in twins.decoded:
+                store.load([b"a", b"c"])
+        elif verb == "settle":
+            for store in twins.decoded:
+                store.settle()
         else:
-            plain, decoded = (_outcome(handle, verb, value) for handle in twins.handles)
-            assert (type(plain), plain) == (type(decoded), decoded)
+            plain, decoded, folded = (_outcome(handle, verb, value) for handle in twins.handles)
+            assert (type(plain), plain) == (type(decoded), decoded) == (type(folded), folded)
     twins.commit()
 
 
@@ -82,6 +97,19 @@ def test_numbers_of_64_bits_stay_decoded_and_nothing_else_does() -> None:
     assert may_stay_decoded(sf.Float)
     for codec in (sf.Int32, sf.Float32, sf.String, sf.Bytes, sf.Boolean, sf.Json, sf.MsgPack):
         assert not may_stay_decoded(codec)
+
+
+@pytest.mark.skipif(core() is None, reason="the native core is not in use")
+def test_numbers_of_an_operator_stay_in_the_core_over_commits() -> None:
+    stage = stage_of(sf.Fail())
+    store = stage.context.store("adding-total")
+    assert isinstance(store, FoldedStore)
+    for _ in range(5):
+        stage.feed(*((key, sf.Integer.encode(1), 0) for key in (b"a", b"b", b"a")))
+        stage.commit()
+        assert store._is_folding
+    assert assigning(EvolvingCodec(sf.Integer, 2, {1: sf.Integer}, is_bare=False)) is None
+    assert assigning(EvolvingCodec(sf.Integer, 1, {1: sf.Int32}, is_bare=True)) is None
 
 
 class Adding(sf.Operator[str, int, int]):

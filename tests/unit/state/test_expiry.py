@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from stateflow.codec import String
 from stateflow.codec.timed import NEVER_MS, ExpiringCodec
 from stateflow.errors import GraphError
-from stateflow.state.declare import declared_fields, state
+from stateflow.state.declaration import state
+from stateflow.state.declare import declared_fields
 from stateflow.state.decoding import StoreDecoder
 from stateflow.state.expiry import ENTRIES_PER_STEP, Expiry
 from stateflow.state.listof import ListOf

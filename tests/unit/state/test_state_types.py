@@ -14,7 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from stateflow.codec import Codec, Integer, JsonOf, MsgPackOf, String
 from stateflow.errors import EncodeError, GraphError
-from stateflow.state.declare import declared_fields, state
+from stateflow.state.declaration import state
+from stateflow.state.declare import declared_fields
 from stateflow.state.expiry import ENTRIES_PER_STEP, Expiry
 from stateflow.state.layout import routing_key
 from stateflow.state.listof import ListOf

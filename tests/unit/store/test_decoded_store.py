@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 import stateflow as sf
 from stateflow.errors import DecodeError
 from stateflow.memory import ENTRY_BYTES
+from stateflow.native.folds import Folding
 from stateflow.native.loading import core
 from stateflow.store.decoded import DecodedStore
 from stateflow.store.dirty import DirtyStore
+from stateflow.store.folded import decoded_in_place_of
 from stateflow.store.generations import MISSING, Generations, bytes_of
 from stateflow.store.memory import MemoryReader
-from stateflow.store.tallied import TalliedStore
 
 ROOM_FOR_THREE = 3 * (ENTRY_BYTES + 40)
 Key = st.sampled_from([b"a", b"b", b"c", b"d", b"e", b"f"])
@@ -29,6 +30,7 @@ Steps = st.lists(
         st.tuples(st.just("get"), Keys, st.none()),
         st.tuples(st.just("put"), Keys, st.none() | st.integers(-5, 5)),
         st.tuples(st.just("scan"), Keys, st.none()),
+        st.tuples(st.sampled_from(["near", "settle"]), Keys, st.none() | st.integers(-5, 5)),
         st.tuples(st.sampled_from(["undo", "keep"]), Keys, st.integers(-5, 5)),
         st.tuples(st.just("commit"), Keys, st.none()),
         st.tuples(st.just("limit"), Keys, st.sampled_from([0, ROOM_FOR_THREE, 1 << 20])),
@@ -40,9 +42,9 @@ Steps = st.lists(
 class Checked:
     """The store and a dictionary that does the same."""
 
-    def __init__(self, room_bytes: int, kind: type[DecodedStore]) -> None:
+    def __init__(self, room_bytes: int, folding: Folding | None) -> None:
         self.reader = MemoryReader()
-        self.store = kind(self.reader, sf.Integer, room_bytes)
+        self.store = store_of(self.reader, folding, room_bytes)
         self.model: dict[bytes, int] = {}
 
     def set(self, keys: list[bytes], value: int | None) -> None:
@@ -71,6 +73,28 @@ class Checked:
         expected = [(key, _encoded(value)) for key, value in sorted(self.model.items()) if key >= first]
         assert list(self.store.scan(first)) == expected
         assert self.store.range(first, None, 2) == expected[:2]
+
+    def near(self, keys: list[bytes], value: int | None) -> None:
+        """As an operator does: some are set, or all, and all are looked at."""
+        distinct = list(dict.fromkeys(keys))
+        self.store.load(distinct)
+        chosen = distinct if value is not None and value > 2 else distinct[::2]
+        for key in chosen:
+            if value is not None and value % 2:
+                self.store.set_value(key, value)
+            else:
+                self.store.near[key] = value
+                self.store.touched.add(key)
+        self._set(chosen, value)
+        expected = [self.model.get(key) for key in distinct]
+        assert [self.store.near[key] for key in distinct] == expected
+        assert [self.store.value(key) for key in distinct] == expected
+        assert self.store.is_dirty or not distinct
+
+    def settle(self, keys: list[bytes], value: int | None) -> None:
+        self.near(keys, value)
+        self.store.settle()
+        assert not self.store.touched
 
     def undo(self, keys: list[bytes], value: int | None) -> None:
         before, mark = dict(self.model), self.store.mark()
@@ -108,16 +132,21 @@ class Checked:
                 self.model[key] = value
 
 
-KINDS = (DecodedStore, *([] if core() is None else [TalliedStore]))
+FOLDINGS = (None, *([] if core() is None else [Folding("count"), Folding("sum"), Folding("assign")]))
+"""None is plain Python."""
 
 
-@pytest.mark.parametrize("kind", KINDS)
+def store_of(reader: MemoryReader, folding: Folding | None, room_bytes: int) -> DecodedStore:
+    return decoded_in_place_of(DirtyStore(reader, room_bytes), sf.Integer, folding)
+
+
+@pytest.mark.parametrize("folding", FOLDINGS)
 @settings(max_examples=200, deadline=None)
 @given(room_bytes=st.sampled_from([0, ROOM_FOR_THREE, 1 << 20]), steps=Steps)
 def test_like_a_dictionary_whoever_reads_and_writes_it(
-    kind: type[DecodedStore], room_bytes: int, steps: list[tuple[str, list[bytes], int | None]]
+    folding: Folding | None, room_bytes: int, steps: list[tuple[str, list[bytes], int | None]]
 ) -> None:
-    checked = Checked(room_bytes, kind)
+    checked = Checked(room_bytes, folding)
     for verb, keys, value in steps:
         getattr(checked, verb)(keys, value)
     checked.get([b"a", b"b", b"c", b"d", b"e", b"f"], None)
@@ -138,10 +167,10 @@ def test_a_key_that_changes_often_is_encoded_once_and_read_once() -> None:
     assert counting.reads == 1
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_is_not_encoded_yet_counts_as_held(kind: type[DecodedStore]) -> None:
+@pytest.mark.parametrize("folding", FOLDINGS)
+def test_what_is_not_encoded_yet_counts_as_held(folding: Folding | None) -> None:
     """Else a task would never be found full before its commit."""
-    store = kind(MemoryReader(), sf.Integer, 0)
+    store = store_of(MemoryReader(), folding, 0)
     store.add_ones([b"%04d" % number for number in range(100)] * 2)
     assert store.is_dirty
     assert store.dirty_bytes >= 100 * 4

@@ -66,7 +66,7 @@ class Pair:
 
     def keys(self, changes: list[tuple[bytes, bytes | None]], _: None) -> None:
         for each in self.both:
-            each.put_keys(list(dict(changes)))
+            each.put_keys(sorted(dict(changes)))
 
     def get(self, key: bytes, _: None) -> None:
         assert self.store.get(key) == self.plain.get(key)

@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 
 import stateflow as sf
 from stateflow.errors import DecodeError, EncodeError
+from stateflow.memory import ENTRY_BYTES
+from stateflow.native.folds import Folding
 from stateflow.native.loading import core
-from stateflow.native.tally import Tally
-from stateflow.store.decoded import DecodedStore
+from stateflow.store.decoded import VALUE_BYTES, DecodedStore
 from stateflow.store.dirty import DirtyStore
+from stateflow.store.folded import FoldedStore, decoded_in_place_of
 from stateflow.store.memory import MemoryReader
-from stateflow.store.tallied import TalliedStore, counted_in_place_of
 
 pytestmark = pytest.mark.slow
 
@@ -39,7 +40,9 @@ class Counted:
     def __init__(self, kind: type[DecodedStore], stored: dict[bytes, int], room_bytes: int) -> None:
         self.reader = _Asked()
         self.reader.change([(key, sf.Integer.encode(value)) for key, value in sorted(stored.items())])
-        self.store = kind(self.reader, sf.Integer, room_bytes)
+        folding = Folding("count") if kind is FoldedStore else None
+        self.store = decoded_in_place_of(DirtyStore(self.reader, room_bytes), sf.Integer, folding)
+        assert type(self.store) is kind
 
     def commit(self) -> list[tuple[bytes, bytes | None]]:
         changes = list(self.store.changes())
@@ -55,16 +58,20 @@ class Counted:
 def test_the_same_changes_and_the_same_bounds(
     stored: dict[bytes, int], epochs: list[list[list[bytes]]], room_bytes: int
 ) -> None:
-    plain, tallied = (Counted(kind, stored, room_bytes) for kind in (DecodedStore, TalliedStore))
+    plain, folded = (Counted(kind, stored, room_bytes) for kind in (DecodedStore, FoldedStore))
     for epoch in epochs:
+        changed = set[bytes]()
         for keys in epoch:
-            for each in (plain, tallied):
+            changed |= set(keys)
+            for each in (plain, folded):
                 each.store.add_ones(keys)
-            for told in ("is_dirty", "dirty_bytes", "held_bytes"):
-                assert getattr(plain.store, told) == getattr(tallied.store, told), told
-        assert plain.commit() == tallied.commit()
-        assert (tallied.store.is_dirty, tallied.store.held_bytes) == (False, 0)
-    assert dict(plain.reader.scan()) == dict(tallied.reader.scan())
+            assert plain.store.is_dirty == folded.store.is_dirty == bool(changed)
+            assert folded.store.dirty_bytes == sum(VALUE_BYTES + len(key) for key in changed)
+            assert folded.store.held_bytes - folded.store.dirty_bytes == ENTRY_BYTES * len(changed)
+            assert plain.store.held_bytes - plain.store.dirty_bytes == ENTRY_BYTES * len(changed)
+        assert plain.commit() == folded.commit()
+        assert (folded.store.is_dirty, folded.store.held_bytes) == (False, 0)
+    assert dict(plain.reader.scan()) == dict(folded.reader.scan())
 
 
 @native
@@ -72,7 +79,7 @@ def test_the_same_changes_and_the_same_bounds(
 def test_many_keys_through_a_small_room(room_bytes: int) -> None:
     """Generations are left behind and totals looked up again, whatever of them is remembered."""
     draw, totals = random.Random(4), dict[bytes, int]()
-    counted = Counted(TalliedStore, {}, room_bytes)
+    counted = Counted(FoldedStore, {}, room_bytes)
     for size in (10, 4_000, 300, 20_000, 50, 20_000, 300, 4_000):
         keys = [b"%d" % draw.randrange(size) for _ in range(size)]
         for key in keys:
@@ -85,7 +92,7 @@ def test_many_keys_through_a_small_room(room_bytes: int) -> None:
 
 @native
 def test_what_was_committed_is_not_read_again() -> None:
-    counted = Counted(TalliedStore, {b"a": 7}, 1 << 20)
+    counted = Counted(FoldedStore, {b"a": 7}, 1 << 20)
     for wanted in (8, 9, 10):
         counted.store.add_ones([b"a"])
         assert counted.commit() == [(b"a", sf.Integer.encode(wanted))]
@@ -98,7 +105,7 @@ def test_what_was_committed_is_not_read_again() -> None:
 
 @native
 def test_an_epoch_that_is_dropped_leaves_nothing() -> None:
-    counted = Counted(TalliedStore, {b"a": 7}, 1 << 20)
+    counted = Counted(FoldedStore, {b"a": 7}, 1 << 20)
     counted.store.add_ones([b"a", b"b", b"a"])
     counted.store.changes()
     counted.store.clear()
@@ -107,23 +114,7 @@ def test_an_epoch_that_is_dropped_leaves_nothing() -> None:
     assert counted.commit() == [(b"a", sf.Integer.encode(8))]
 
 
-@native
-def test_totals_keep_to_their_room() -> None:
-    used = core()
-    assert used is not None
-    for room_bytes in ROOMS:
-        tally = Tally(used, room_bytes)
-        for number in range(60):
-            tally.add([b"%d-%d" % (number, row) for row in range(200)])
-            tally.columns(lambda keys: [None] * len(keys))
-            tally.committed()
-            assert tally.remembered_bytes <= room_bytes
-        assert room_bytes == 0 or tally.remembered_bytes > 0
-        tally.limit(room_bytes // 100)
-        assert tally.remembered_bytes <= room_bytes // 100
-
-
-@pytest.mark.parametrize("kind", [DecodedStore, *([] if core() is None else [TalliedStore])])
+@pytest.mark.parametrize("kind", [DecodedStore, *([] if core() is None else [FoldedStore])])
 def test_what_cannot_be_counted_is_refused_alike(kind: type[DecodedStore]) -> None:
     largest = Counted(kind, {b"a": 1, b"most": (1 << 63) - 2, b"z": 1}, 1 << 20)
     largest.store.add_ones([b"most", b"z", b"a"])
@@ -143,10 +134,8 @@ def test_what_cannot_be_counted_is_refused_alike(kind: type[DecodedStore]) -> No
 
 @native
 def test_the_core_is_taken_for_what_it_can_encode() -> None:
-    stores = [
-        counted_in_place_of(DirtyStore(MemoryReader(), 1 << 20), codec) for codec in (sf.Integer, sf.Int32)
-    ]
-    assert [type(store) for store in stores] == [TalliedStore, DecodedStore]
+    counts = sf.count()
+    assert (counts.folding, counts.codec()) == (Folding("count"), sf.Integer)
 
 
 class _Asked(MemoryReader):
