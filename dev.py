@@ -39,8 +39,7 @@ TEST_JARS = (
     ROOT / "tests" / "foreign" / "kafka-streams.json",
     ROOT / "lab" / "time" / "topology-test-driver.json",
 )
-EDITABLE = ("--config-settings", "editable_mode=compat")
-"""A plain path entry, which type checkers follow: the default import hook hides the package from them."""
+FETCH_JARS = [str(PYTHON), "-m", "stateflow.connectors.broker", *map(str, TEST_JARS)]
 NOT_HANDED_ON = ("PYTHONHOME", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
 USAGE_EXIT_CODE = 2
 INTERRUPTED = 130
@@ -81,10 +80,17 @@ def demo(arguments: list[str]) -> int:
 def test(arguments: list[str]) -> int:
     """Run every check and the tests side by side; pytest's closing line is the last one printed."""
     fast = "--fast" in arguments
-    if code := ensure_environment() if fast else fetch([]):
+    if code := ensure_environment():
+        return code
+    checks = _Checks(lambda text: print(text, flush=True))
+    checks.start()  # the jars come from the network, and leave time for them
+    if code := 0 if fast else _call(FETCH_JARS):
+        checks.stop()
+        checks.join()
         return code
     chosen = [argument for argument in arguments if argument != "--fast"]
-    return _run_side_by_side([*LANES, *(FAST if fast else ()), *chosen], [LEFT_OUT] if fast else [])
+    notes = [LEFT_OUT] if fast else []
+    return _run_side_by_side([*LANES, *(FAST if fast else ()), *chosen], notes, checks)
 
 
 def check(_arguments: list[str]) -> int:
@@ -98,9 +104,7 @@ def check(_arguments: list[str]) -> int:
 
 def fetch(_arguments: list[str]) -> int:
     """Make the environment and fetch the jars of the broker and of the tests."""
-    return ensure_environment() or _call(
-        [str(PYTHON), "-m", "stateflow.connectors.broker", *map(str, TEST_JARS)]
-    )
+    return ensure_environment() or _call(FETCH_JARS)
 
 
 def lock(arguments: list[str]) -> int:
@@ -144,19 +148,13 @@ def ensure_environment() -> int:
         return _fail("neither pip nor uv was found", "install pip for this Python (Debian: python3-pip)")
     core = threading.Thread(target=ensure_core)  # it needs none of the packages
     core.start()
-    code = _install(installer)
+    code = _call([sys.executable, str(ROOT / "tools" / "packages.py"), str(VENV), *installer])
     core.join()
     if code:
         return _fail("the packages could not be installed", "read the installer's message above", code)
     STAMP.write_text(wanted)
     print(f"dev.py: .venv is ready after {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
     return 0
-
-
-def _install(installer: list[str]) -> int:
-    """Install what the lock says, then the checkout itself; returns 0, or the installer's exit code."""
-    checkout = ["--no-deps", "--no-build-isolation", *EDITABLE, "-e", str(ROOT)]  # its backend is in the lock
-    return _call([*installer, "--require-hashes", "-r", str(LOCK)]) or _call([*installer, *checkout])
 
 
 def ensure_core() -> None:
@@ -239,7 +237,7 @@ class _Checks(threading.Thread):
 
     def __init__(self, say: Callable[[str], None]) -> None:
         super().__init__(daemon=True)
-        self._say = say
+        self.say = say
         self._passed: set[str] = set()
         self._running: subprocess.Popen[str] | None = None
         self._stopped = threading.Event()
@@ -277,15 +275,15 @@ class _Checks(threading.Thread):
         if self._stopped.is_set():
             return
         passed = self._running.returncode == 0
-        self._say(f"{name}: {'ok' if passed else 'FAILED'} ({time.monotonic() - started:.1f} s)")
+        self.say(f"{name}: {'ok' if passed else 'FAILED'} ({time.monotonic() - started:.1f} s)")
         if passed:
             self._passed.add(name)
         else:
-            self._say(output)
+            self.say(output)
 
 
-def _run_side_by_side(arguments: list[str], notes: list[str]) -> int:
-    """Run pytest beside the checks, and print its closing line again should anything have come after it.
+def _run_side_by_side(arguments: list[str], notes: list[str], checks: _Checks) -> int:
+    """Run pytest beside the checks, which have begun, and print its closing line again should anything have come after.
 
     Returns its exit code, and 1 when only the checks failed.
     """
@@ -298,8 +296,7 @@ def _run_side_by_side(arguments: list[str], notes: list[str]) -> int:
         stderr=subprocess.STDOUT,
     )
     lines = _Echo(process)
-    checks = _Checks(lines.say)
-    checks.start()
+    checks.say = lines.say
     code = _wait(process, checks.stop)
     lines.finish()
     code = _joined(checks) or code

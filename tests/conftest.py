@@ -15,7 +15,6 @@ from hypothesis import settings
 
 from stateflow.connectors.broker.node import JVM_VARIABLE
 from stateflow.errors import SetupError
-from stateflow.testing.broker import TestBroker, open_test_broker
 from tests.class_archive import (
     SHORT_LIVED_JVM,
     archive_arguments,
@@ -23,10 +22,13 @@ from tests.class_archive import (
     make_archive,
     spark_program,
 )
+from tests.compiled_first import CompiledFirst, wait_for_compiled
 from tests.dealing import sort_long_first
+from tests.shared_broker import BrokerLender, RunBroker, open_broker
 
 if TYPE_CHECKING:  # pytest-xdist is needed only where it is asked for: by `-n`, as `dev.py test` does
     from xdist.remote import Producer
+    from xdist.workermanage import WorkerController
 
     from tests.lanes import Lanes
 
@@ -66,6 +68,34 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Lanes |
     return Lanes(config, log)
 
 
+LENDER: pytest.StashKey[BrokerLender] = pytest.StashKey()
+COMPILED: pytest.StashKey[CompiledFirst] = pytest.StashKey()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: WorkerController) -> None:
+    """Tell each process where to ask for the broker, and when to import the tests."""
+    stash = node.config.stash
+    if LENDER not in stash:
+        stash[LENDER] = BrokerLender()
+        stash[COMPILED] = CompiledFirst()
+    node.workerinput["broker_lender"] = stash[LENDER].address
+    node.workerinput["compiled_first"] = stash[COMPILED].path
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_node_collection_finished(node: WorkerController) -> None:
+    """The first process has imported the tests, and so compiled all of them: the others may."""
+    node.config.stash[COMPILED].done()
+
+
+def pytest_collection(session: pytest.Session) -> None:
+    """Let one process compile the tests, and what they import, instead of all at the same time."""
+    given = getattr(session.config, "workerinput", {})
+    if "compiled_first" in given and given["workerid"] != "gw0":
+        wait_for_compiled(given["compiled_first"])
+
+
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what asks for a broker, and begin with what takes long, where several processes share the work."""
@@ -86,9 +116,12 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(*GARBAGE_THRESHOLDS)
 
 
-def pytest_unconfigure() -> None:
+def pytest_unconfigure(config: pytest.Config) -> None:
     """Let everything be collected at the end: libraries that count what is left of them would warn."""
     gc.unfreeze()
+    if LENDER in config.stash:
+        config.stash[LENDER].close()
+        config.stash[COMPILED].done()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -123,11 +156,11 @@ def quick_java(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def broker() -> Iterator[TestBroker]:
-    """One Kafka broker for each process of the run; `.bootstrap` is its address.
+def broker(request: pytest.FixtureRequest, quick_java: None) -> Iterator[RunBroker]:
+    """One Kafka broker for all processes of the run; `.bootstrap` is its address.
 
-    STATEFLOW_TEST_BROKER chooses another one, for all of them: tests name their topics and groups uniquely
-    instead of sharing them.
+    STATEFLOW_TEST_BROKER chooses another one: tests name their topics and groups uniquely instead of sharing them.
     """
-    with open_test_broker() as running:
+    given = getattr(request.config, "workerinput", {})
+    with open_broker(given.get("broker_lender")) as running:
         yield running

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 import pytest
 
 SPARK_FOLDER = "tests/spark/"
+BROKER_SETTINGS = "tests/broker/test_compaction_"
+"""Tests of the tuner, which set and read what holds for the whole broker."""
 
 
 def sort_long_first(items: list[pytest.Item]) -> None:
@@ -27,8 +29,12 @@ def sort_long_first(items: list[pytest.Item]) -> None:
 
 
 def unit_of(nodeid: str) -> str:
-    """What a test goes together with: its file, or all that may start a Spark session (one at a time)."""
-    return SPARK_FOLDER if nodeid.startswith(SPARK_FOLDER) else file_of(nodeid)
+    """What a test goes together with: its file, or all others that may not run at the same time.
+
+    One Spark session is enough for a machine; and the broker that all share has one set of settings.
+    """
+    alone = (beginning for beginning in (SPARK_FOLDER, BROKER_SETTINGS) if nodeid.startswith(beginning))
+    return next(alone, file_of(nodeid))
 
 
 def file_of(nodeid: str) -> str:

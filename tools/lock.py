@@ -1,6 +1,7 @@
 """Writes requirements.lock: the packages of the extras, pinned, with the SHA-256 of every platform's files.
 
 The compiler of the extra `native` has a lock of its own, native.lock: only who has no other fetches its 90 MB.
+So has the installer, installer.lock: it is fetched before anything else.
 
 Run by `python3 dev.py lock`. The resolver is uv, in a throw-away environment; its answer holds for every
 supported Python and platform (environment markers), and names no index. The build backend is locked too, so
@@ -21,8 +22,9 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 RESOLVER = "uv==0.13.8"
+"""Resolves; and installs, too: see tools/packages.py."""
 COMPILER_EXTRA = "native"
-SOURCES = {"build": "build backend", "native": "compiler of the native core"}
+SOURCES = {"build": "build backend", "native": "compiler of the native core", "installer": "tools/lock.py"}
 HEADER = "# Written by `python3 dev.py lock` from pyproject.toml; do not edit.\n"
 
 
@@ -34,9 +36,11 @@ def main() -> int:
         chosen = [f"--extra={name}" for name in extras if name != COMPILER_EXTRA]
         build = _written(Path(scratch) / "build.in", _build_requirements())
         compiler = _written(Path(scratch) / "native.in", extras[COMPILER_EXTRA])
+        installer = _written(Path(scratch) / "installer.in", [RESOLVER])
         made = [
             _lock(uv, ROOT / "requirements.lock", [*chosen, str(ROOT / "pyproject.toml"), build]),
             _lock(uv, ROOT / "native.lock", [compiler]),
+            _lock(uv, ROOT / "installer.lock", [installer]),
         ]
     return max(made)
 
@@ -53,7 +57,9 @@ def _lock(uv: Path, lock: Path, wanted: list[str]) -> int:
         done = subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, check=False)
         if done.returncode != 0:
             return done.returncode
-        text = HEADER + re.sub(r"\S+/(build|native)\.in", lambda found: SOURCES[found[1]], draft.read_text())
+        text = HEADER + re.sub(
+            r"\S+/(build|native|installer)\.in", lambda found: SOURCES[found[1]], draft.read_text()
+        )
     assert "://" not in text, "the lock must not name an address"
     partial = lock.with_suffix(".partial")
     partial.write_text(text)

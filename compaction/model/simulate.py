@@ -149,12 +149,13 @@ class Simulation:
 
     def _tick(self, now: float) -> None:
         """Append what lingered as one batch per partition, then let the cleaner threads work until now."""
-        for log, pending in zip(self._logs, self._pending, strict=True):
+        for number, pending in enumerate(self._pending):
             if pending:
-                self._append(log, pending, now)
+                self._append(self._logs[number], pending, now)
                 pending.clear()
-        while self._threads[0][0] <= now:
-            self._thread(*self._threads[0])
+        threads = self._threads
+        while threads[0][0] <= now:
+            self._thread(*threads[0])
         self._observe(now)
 
     # --- appending and rolling ----------------------------------------------------------------------
@@ -203,9 +204,8 @@ class Simulation:
 
     def _thread(self, now: float, number: int) -> None:
         """One step of the first cleaner thread: finish its pass, then take the filthiest log or sleep."""
-        finished = self._finishing.pop(number, None)
-        if finished is not None:
-            self._finish(*finished, now)
+        if number in self._finishing:
+            self._finish(*self._finishing.pop(number), now)
         chosen = self._filthiest(now)
         if chosen is None:
             heapq.heapreplace(self._threads, (now + self._backoff_seconds, number))
@@ -215,16 +215,14 @@ class Simulation:
         self._finishing[number] = (log, segments)
         heapq.heapreplace(self._threads, (now + self._begin(log, segments, now), number))
 
-    def _cleanable(self, log: PartitionLog, now: float) -> list[Segment]:
-        lag_seconds = self._policy.min_lag_ms / 1000
-        return [segment for segment in log.closed if segment.last_seconds <= now - lag_seconds]
-
     def _filthiest(self, now: float) -> tuple[PartitionLog, list[Segment]] | None:
         best: tuple[float, PartitionLog, list[Segment]] | None = None
         for log in self._logs:
-            if log.busy or not log.closed:
+            closed = log.closed
+            if log.busy or not closed:
                 continue
-            segments = self._cleanable(log, now)
+            latest = now - self._policy.min_lag_ms / 1000
+            segments = [segment for segment in closed if segment.last_seconds <= latest]
             dirty = sum([segment.size_bytes for segment in segments])
             if dirty == 0:
                 continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import msgspec
 
@@ -20,6 +21,7 @@ from stateflow.catalog.older import upgraded_stage
 
 VALUE_BYTES_MAX = 16 << 20
 """Of one record of the control topic; an audit of 1,000 stores of 100 partitions each takes 12 MB."""
+KEPT_BYTES_MAX = 4 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,16 +55,27 @@ def decode_entry(app: str, key: bytes, value: bytes) -> CatalogEntry | None:
     Raises ``ValueError``, saying why, for what no version wrote: values are not trusted to be ours, and names in them
     become those of topics, directories and objects.
     """
+    if len(value) > VALUE_BYTES_MAX:
+        form = _form_of(key)
+        if form is None:
+            return None
+        raise ValueError(f"it has {len(value)} bytes, more than {VALUE_BYTES_MAX}")
+    return (_decode_kept if len(value) <= KEPT_BYTES_MAX else _decode)(app, key, value)
+
+
+def _decode(app: str, key: bytes, value: bytes) -> CatalogEntry | None:
     form = _form_of(key)
     if form is None:
         return None
-    if len(value) > VALUE_BYTES_MAX:
-        raise ValueError(f"it has {len(value)} bytes, more than {VALUE_BYTES_MAX}")
     entry = _decoded(value, form)
     if _key(entry) != key:
         raise ValueError(f"it holds the entry of {_key(entry).decode()!r}")
     check_entry(app, entry)
     return entry
+
+
+_decode_kept = lru_cache(maxsize=256)(_decode)
+"""Every task that is opened reads the catalog, and finds the same entries; nobody can change one."""
 
 
 def _form_of(key: bytes) -> type[CatalogEntry] | None:

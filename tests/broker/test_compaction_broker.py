@@ -36,6 +36,7 @@ from stateflow.log.base import TopicSpec
 from stateflow.log.kafka import KafkaCluster
 from stateflow.record import TopicPartition
 from stateflow.testing.broker import TestBroker
+from tests.shared_broker import RunBroker
 
 pytestmark = pytest.mark.broker
 QUICK = MeasureOptions(
@@ -96,13 +97,13 @@ def replay(cluster: KafkaCluster, topic: str) -> dict[bytes, bytes]:
 
 
 def test_sizes_are_those_of_the_log_on_disk(
-    broker: TestBroker, cluster: KafkaCluster, admin: ClusterAdmin, topic: str
+    broker: RunBroker, cluster: KafkaCluster, admin: ClusterAdmin, topic: str
 ) -> None:
     fill(cluster, topic, 2000, 100)
-    if broker.embedded is None:
+    if broker.log_dir is None:
         assert changelog_bytes(admin, topic) > 100_000
         return
-    folders = [log_dir / f"{topic}-{number}" for log_dir in broker.embedded.log_dirs for number in (0, 1)]
+    folders = [broker.log_dir / f"{topic}-{number}" for number in (0, 1)]
     on_disk = sum(path.stat().st_size for folder in folders for path in folder.glob("*.log"))
     assert changelog_bytes(admin, topic) == on_disk
 
@@ -313,10 +314,10 @@ def test_a_run_measures_sizes_and_the_cleaners_cpu(
     assert len(result.sizes) > 10
 
 
-def test_the_brokers_process_is_found_by_its_port(broker: TestBroker, admin: ClusterAdmin) -> None:
-    if broker.embedded is None:
+def test_the_brokers_process_is_found_by_its_port(broker: RunBroker, admin: ClusterAdmin) -> None:
+    if broker.pid is None:
         assert local_broker(admin) is None or broker.bootstrap.startswith("127.")
         return
     pid = local_broker(admin)
-    assert pid == broker.embedded.pids[0]
+    assert pid == broker.pid
     assert broker_cpu(pid).total_seconds > 0

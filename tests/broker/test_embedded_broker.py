@@ -18,6 +18,7 @@ from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from stateflow.connectors.broker import EmbeddedKafka
+from stateflow.connectors.broker.features import finalized_features
 from stateflow.connectors.broker.java import find_java
 from stateflow.connectors.broker.node import JVM_VARIABLE
 from stateflow.connectors.broker.processes import command_line
@@ -26,6 +27,7 @@ from stateflow.log.kafka import KafkaCluster, KafkaOptions
 from stateflow.record import TopicPartition as Place
 from stateflow.testing.broker import TestBroker
 from tests.class_archive import archive_arguments
+from tests.shared_broker import RunBroker
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
@@ -76,11 +78,13 @@ def test_serves_transactions(broker: TestBroker) -> None:
     assert read_all(broker.bootstrap, "embedded-transactions", 1) == [b"one"]
 
 
-def test_features_are_those_of_kafka_4(broker: TestBroker) -> None:
-    if broker.embedded is None:
+def test_features_are_those_of_kafka_4(broker: RunBroker) -> None:
+    if broker.pid is None:
         pytest.skip("this run uses a broker that it did not start")
-    assert broker.embedded.features["transaction.version"] == 2
-    assert broker.embedded.features["group.version"] == 1
+    host, _, port = broker.bootstrap.partition(":")
+    features = finalized_features(host, int(port))
+    assert features["transaction.version"] == 2
+    assert features["group.version"] == 1
 
 
 def test_a_topic_is_never_made_by_misspelling_it(broker: TestBroker) -> None:

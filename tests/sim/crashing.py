@@ -49,7 +49,13 @@ class Watched:
         found = getattr(self._real, name)
         if name not in self._methods:
             return found
-        return lambda *args, **kwargs: self._plan.run(name, lambda: found(*args, **kwargs))
+        plan = self._plan
+
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            return plan.run(name, lambda: found(*args, **kwargs))
+
+        setattr(self, name, watched)  # found at once the next time
+        return watched
 
 
 WRITER_CALLS = ("begin", "send_many", "send", "append", "send_offsets", "commit", "abort", "close")

@@ -92,7 +92,9 @@ class PartitionLog:
     @property
     def stable_end(self) -> int:
         """The last stable offset: where the oldest open transaction begins, else the end."""
-        return min((first for _, first in self._open.values()), default=self.end)
+        if not self._open:
+            return self.end
+        return min([first for _, first in self._open.values()])
 
     @property
     def range(self) -> OffsetRange:
@@ -107,6 +109,8 @@ class PartitionLog:
         """
         stable_end = self.range.offset_next
         visible: list[Slot] = []
+        if offset_first >= stable_end:
+            return Fetched(visible, offset_first, at_end=True)
         for index in range(self._index(offset_first), len(self.slots)):
             slot = self.slots[index]
             if slot.offset >= stable_end:

@@ -9,7 +9,7 @@ from stateflow.errors import MembershipLost, ProducerFenced, TransactionAborted
 from stateflow.log.base import Appended, Committed, GroupMetadata
 from stateflow.log.memory.broker import MemoryBroker
 from stateflow.log.memory.group import MemoryMembership
-from stateflow.log.memory.partition import Payload
+from stateflow.log.memory.partition import PartitionLog, Payload
 from stateflow.log.memory.transactions import OpenTransaction
 from stateflow.log.outgoing import Outgoing, Sender
 from stateflow.partitioner import partition_of
@@ -52,14 +52,18 @@ class MemoryWriter(Sender):
         with self._broker.lock:
             self._broker.expire()
             found = self._broker.topic(records.topic)
-            clock, is_transactional = self._broker.clock, self._transactional_id is not None
+            clock, transactional_id = self._broker.clock, self._transactional_id
             for key, value, partition, timestamp_ms, headers in records.rows():
                 if partition < 0:
                     partition = self._choose(key, len(found.partitions))
-                found.log(partition)  # raises where there is none
+                log = found.log(partition)  # raises where there is none
                 payload = found.payload(key, value, timestamp_ms or clock.now_ms(), tuple(headers), clock)
-                self._waiting.append((TopicPartition(records.topic, partition), payload))
-                if is_transactional or len(self._waiting) > self._linger_records:
+                place = TopicPartition(records.topic, partition)
+                if transactional_id is not None:
+                    self._append(place, log, payload, self._current(transactional_id))
+                    continue
+                self._waiting.append((place, payload))
+                if len(self._waiting) > self._linger_records:
                     self._append_waiting()
 
     def _choose(self, key: bytes | None, partitions: int) -> int:
@@ -78,13 +82,18 @@ class MemoryWriter(Sender):
 
     def _append_waiting(self) -> None:
         waiting, self._waiting = self._waiting, []
-        transaction = self._current(self._transactional_id) if self._transactional_id is not None else None
-        for partition, payload in waiting:
-            log = self._broker.partition(partition)
-            offset = log.append(payload, transaction.mark if transaction else None)
-            if transaction:
-                transaction.logs[partition] = log
-            self._appended[partition] = Appended(offset, payload.timestamp_ms)
+        for place, payload in waiting:
+            self._append(place, self._broker.partition(place), payload, None)
+
+    def _append(
+        self, place: TopicPartition, log: PartitionLog, payload: Payload, transaction: OpenTransaction | None
+    ) -> None:
+        if transaction is None:
+            offset = log.append(payload, None)
+        else:
+            offset = log.append(payload, transaction.mark)
+            transaction.logs[place] = log
+        self._appended[place] = Appended(offset, payload.timestamp_ms)
 
     def send_offsets(
         self, offsets: Mapping[TopicPartition, Committed], group: str, member: GroupMetadata | None

@@ -75,7 +75,7 @@ class Watermarks:
     @property
     def all_idle(self) -> bool:
         """True when no upstream is awake."""
-        return not any(map(self._is_awake, range(len(self._marks_ms))))
+        return len(self._idle) == len(self._marks_ms)
 
     @property
     def all_ended(self) -> bool:

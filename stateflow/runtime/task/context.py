@@ -116,7 +116,7 @@ class TaskContext:
     @property
     def held_bytes(self) -> int:
         """What the changes since the last commit take in memory."""
-        return sum(store.held_bytes for store in self.stores.values())
+        return sum([store.held_bytes for store in self.stores.values()])
 
     def set_replaying(self, *, now: bool) -> None:
         """Whether what eventual changelogs have left out is computed again, and nothing sent."""

@@ -58,8 +58,9 @@ class StageTime:
     @property
     def news(self) -> EventTimeNews:
         """What the stages behind are to know."""
-        idle = self._watermarks.all_idle and not self._watermarks.all_ended
-        return EventTimeNews(self.fired_watermark_ms, idle, self.has_ended)
+        all_ended = self._watermarks.all_ended
+        idle = not all_ended and self._watermarks.all_idle
+        return EventTimeNews(self.fired_watermark_ms, idle, all_ended and not self.has_pending_timers)
 
     @property
     def has_ended(self) -> bool:

@@ -108,7 +108,7 @@ class Task:
         """Bytes of keys and values changed since the last commit."""
         prepared = self._prepared_bytes
         return (
-            sum(each.dirty_bytes for each in self.context.stores.values()) if prepared is None else prepared
+            sum([each.dirty_bytes for each in self.context.stores.values()]) if prepared is None else prepared
         )
 
     def is_full(self, dirty_bytes_max: int) -> bool:

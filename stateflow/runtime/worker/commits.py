@@ -21,7 +21,7 @@ from stateflow.errors import BrokerUnreachable, StateflowError
 from stateflow.failpoints import reach
 from stateflow.log.base import GroupMetadata
 from stateflow.record import TopicPartition
-from stateflow.runtime.opening.inline import InlineExecutor
+from stateflow.runtime.opening.inline import Outcome, done_at_once
 from stateflow.runtime.opening.opening import OpenedTask
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.task.commit import InputGroup, PreparedCommit, write_epochs
@@ -250,10 +250,13 @@ class Commits:
         if failure is not None:
             raise failure
 
-    def _together(self, work: Mapping[K, Callable[[], None]]) -> dict[K, Future[None]]:
+    def _together(
+        self, work: Mapping[K, Callable[[], None]]
+    ) -> Mapping[K, Future[None]] | Mapping[K, Outcome[None]]:
         """Do it all, each part on a thread of its own if there is more than one; on return all is done."""
-        pool = self._threads() if len(work) > 1 and self._writing is None else InlineExecutor()
-        futures = {key: pool.submit(part) for key, part in work.items()}
+        if len(work) <= 1 or self._writing is not None:
+            return {key: done_at_once(part) for key, part in work.items()}
+        futures = {key: self._threads().submit(part) for key, part in work.items()}
         wait(futures.values())  # nobody may be within any of the tasks when their outcomes are acted upon
         return futures
 

@@ -87,6 +87,13 @@ def here(dev: ModuleType, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return dev
 
 
+def started(dev: ModuleType) -> object:
+    """The checks, begun as `dev.py test` begins them."""
+    checks = dev._Checks(lambda text: print(text, flush=True))
+    checks.start()
+    return checks
+
+
 def shown_lines(capfd: pytest.CaptureFixture[str]) -> list[str]:
     return [line for line in capfd.readouterr().out.splitlines() if line.strip()]
 
@@ -97,7 +104,9 @@ def test_pytests_closing_line_is_the_last(
     outcome: str, code: int, closing: str,
 ) -> None:  # fmt: skip
     (tmp_path / "test_noisy.py").write_text(NOISY_TEST.format(outcome=outcome))
-    assert here._run_side_by_side(["-p", "no:cacheprovider", str(tmp_path)], ["a note"]) == code
+    assert (
+        here._run_side_by_side(["-p", "no:cacheprovider", str(tmp_path)], ["a note"], started(here)) == code
+    )
     lines = shown_lines(capfd)
     assert "a child process says goodbye" in lines
     assert lines[-2] == "a note"
@@ -111,7 +120,7 @@ def test_a_failed_check_shows_its_output_and_fails_the_whole(
     script = "import sys; print('the reason'); sys.exit(3)"
     monkeypatch.setattr(here, "CHECKS", (*here.CHECKS, ("bad", ("python", "-c", script))))
     (tmp_path / "test_quiet.py").write_text("def test_something():\n    assert True\n")
-    assert here._run_side_by_side(["-q", "-p", "no:cacheprovider", str(tmp_path)], []) == 1
+    assert here._run_side_by_side(["-q", "-p", "no:cacheprovider", str(tmp_path)], [], started(here)) == 1
     lines = shown_lines(capfd)
     assert any(line.startswith("good: ok") for line in lines)
     assert lines[lines.index("the reason") - 1].startswith("bad: FAILED")
@@ -181,7 +190,7 @@ def test_processes_that_share_the_tests_tell_one_sum(
     for number in range(3):
         (tmp_path / f"test_{number}.py").write_text("def test_something():\n    assert True\n")
     arguments = [*here.LANES, "-n", "2", "-p", "no:cacheprovider", str(tmp_path)]
-    assert here._run_side_by_side(arguments, []) == 0
+    assert here._run_side_by_side(arguments, [], started(here)) == 0
     assert "3 passed in" in shown_lines(capfd)[-1]
 
 
@@ -189,11 +198,12 @@ def test_fast_leaves_out_what_it_says(dev: ModuleType, monkeypatch: pytest.Monke
     calls: list[tuple[list[str], list[str]]] = []
     monkeypatch.setattr(dev, "ensure_environment", lambda: 0)
 
-    def noted(arguments: list[str], notes: list[str]) -> int:
+    def noted(arguments: list[str], notes: list[str], checks: object) -> int:
         calls.append((arguments, notes))
         return 0
 
     monkeypatch.setattr(dev, "_run_side_by_side", noted)
+    monkeypatch.setattr(dev, "CHECKS", ())
     assert dev.main(["test", "--fast", "-k", "some"]) == 0
     ((arguments, notes),) = calls
     assert arguments == [*dev.LANES, *dev.FAST, "-k", "some"]
@@ -226,6 +236,20 @@ def test_an_installation_under_the_former_name_is_removed(
     dev._remove_former()
     assert not any(path.exists() for path in (former, command, entry, egg.parent))
     assert present.exists()
+
+
+def test_checks_begin_while_jars_are_fetched(
+    here: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    done = tmp_path / "checked"
+    check = ("python", "-c", f"open({str(done)!r}, 'w').close()")
+    waiting = (
+        f"import os, time\nwhile not os.path.exists({str(done)!r}): time.sleep(0.01)\nraise SystemExit(7)"
+    )
+    monkeypatch.setattr(here, "ensure_environment", lambda: 0)
+    monkeypatch.setattr(here, "CHECKS", (("early", check),))
+    monkeypatch.setattr(here, "FETCH_JARS", [sys.executable, "-c", waiting])
+    assert here.main(["test"]) == 7
 
 
 def test_ci_calls_the_same_command() -> None:

@@ -135,7 +135,8 @@ def hinting_files() -> list[Path]:
 
 
 def test_the_lock_pins_every_dependency_with_hashes(project: dict[str, Any]) -> None:
-    text = (ROOT / "requirements.lock").read_text() + (ROOT / "native.lock").read_text()
+    locks = ("requirements.lock", "native.lock", "installer.lock")
+    text = "".join((ROOT / lock).read_text() for lock in locks)
     pinned = set(re.findall(r"^([a-z0-9-]+)==", text, re.MULTILINE))
     wanted = [*project["project"]["dependencies"], *project["build-system"]["requires"]]
     for extra in project["project"]["optional-dependencies"].values():

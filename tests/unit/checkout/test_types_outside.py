@@ -74,12 +74,12 @@ def test_the_script_is_typed_by_a_wheel(tmp_path: Path) -> None:
 
 def test_the_editable_install_of_the_script_is_a_path_entry() -> None:
     """What a type checker can follow; an import hook it cannot."""
-    spec = importlib.util.spec_from_file_location("dev", ROOT / "dev.py")
+    spec = importlib.util.spec_from_file_location("packages", ROOT / "tools" / "packages.py")
     assert spec is not None
     assert spec.loader is not None
-    dev = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(dev)
-    assert dev.EDITABLE == ("--config-settings", "editable_mode=compat")
+    packages = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(packages)
+    assert packages.EDITABLE == ("--config-settings", "editable_mode=compat")
 
 
 def check_types(folder: Path, python: Path) -> None:
