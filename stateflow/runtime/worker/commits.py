@@ -21,7 +21,7 @@ from stateflow.errors import BrokerUnreachable, StateflowError
 from stateflow.failpoints import reach
 from stateflow.log.base import GroupMetadata
 from stateflow.record import TopicPartition
-from stateflow.runtime.opening.inline import Outcome, done_at_once
+from stateflow.runtime.opening.inline import InlineExecutor, Outcome, done_at_once
 from stateflow.runtime.opening.opening import OpenedTask
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.task.commit import InputGroup, PreparedCommit, write_epochs
