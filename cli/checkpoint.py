@@ -260,7 +260,7 @@ def trim(
 ) -> None:
     """Delete the changelogs of APP before its images, as workers do by themselves after each image.
 
-    Never past the oldest of the images that are promised (setting `images_promised`), each of which is read back
+    Never past the oldest of the images that are promised (setting `images_restorable`), each of which is read back
     first; the last commit record stays. APP must have the policy (setting `trim`); workers may run.
     """
     with opened_place(target, app_id, brokers, images) as place:

@@ -77,7 +77,7 @@ class Place:
     @property
     def promised(self) -> int:
         """Images that a restore may begin with; 0 while changelogs are not deleted before them."""
-        return 0 if self.catalog.app.trim is None else self.options.images_promised
+        return 0 if self.catalog.app.trim is None else self.options.images_restorable
 
     def trimmable(self, job: RestoreJob) -> Trimmable:
         """The changelogs of one task."""

@@ -104,13 +104,13 @@ class WorkerOptions:
     workers make none, and the changelog is the only copy."""
     trim: bool = False
     """Whether changelogs are deleted before images that were read back: restore then needs an image."""
-    images_promised: Count = 2
+    images_restorable: Count = 2
     """With ``trim``: the newest images of a task from each of which a restore must be able to begin."""
     standby_replicas: CopyCount = 0
     """Copies of each task's state that other workers keep up to date; 0 keeps none."""
     standby_lag_acceptable: Count = 10_000
     """A copy at most so many changelog offsets behind counts as caught up: a task may move to it."""
-    placement_settle_seconds: Seconds = 1.0
+    placement_delay_seconds: Seconds = 1.0
     """With standby copies: how long workers wait for others to join before the first tasks are assigned."""
     state_cleanup_seconds: Seconds = 600.0
     """With standby copies: how long state stays on a disk where its task is neither run nor copied any more."""
@@ -168,11 +168,11 @@ def check_images(options: WorkerOptions) -> None:
             action="Say where they are kept with 'images', and let 'image_mode' be delta or full; or leave 'trim' out.",
             setting="trim",
         )
-    if options.images_promised > options.images_kept:
+    if options.images_restorable > options.images_kept:
         raise ConfigError(
-            f"{options.images_promised} images are promised, and only {options.images_kept} are kept.",
-            action="Raise 'images_kept', or lower 'images_promised'.",
-            setting="images_promised",
+            f"{options.images_restorable} images must be restorable, and only {options.images_kept} are kept.",
+            action="Raise 'images_kept', or lower 'images_restorable'.",
+            setting="images_restorable",
         )
     if Address.of(options.images).has_credentials:
         raise ConfigError(

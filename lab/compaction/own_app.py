@@ -185,7 +185,7 @@ def main(arguments: Sequence[str]) -> None:
         image_interval_seconds=float(images[0]) if images else 600.0,
         flush_interval_seconds=min(30.0, float(images[0]) / 2) if images else 30.0,
         trim=bool(images),
-        images_promised=1,
+        images_restorable=1,
     )
     app = sf.App(_APP, options=options)
     source = app.topic(_SOURCE, key=bytes, value=bytes)

@@ -15,7 +15,7 @@ _LOG = logging.getLogger(__name__)
 
 EXECUTORS_SECONDS_MAX = 30.0
 """How long executors of a cluster may take to register."""
-_SETTLED_SECONDS = 3.0
+_STABLE_SECONDS = 3.0
 """A number of slots that has not changed for so long is taken as all there are."""
 _PAUSE_SECONDS = 0.25
 
@@ -40,7 +40,7 @@ def workers_for(session: SparkSession, asked: int | None, tasks: int) -> int:
                 action="say with --workers how many workers there shall be.",
             )
         return asked
-    slots = _settled_slots(session, asked or tasks)
+    slots = _stable_slots(session, asked or tasks)
     if slots == 0:
         raise JobFailed(
             f"no executor registered within {EXECUTORS_SECONDS_MAX:.0f} s.",
@@ -57,7 +57,7 @@ def workers_for(session: SparkSession, asked: int | None, tasks: int) -> int:
     return asked if asked is not None else min(slots, tasks)
 
 
-def _settled_slots(session: SparkSession, wanted: int) -> int:
+def _stable_slots(session: SparkSession, wanted: int) -> int:
     """The slots, once there are as many as wanted or no more are registering."""
     began = changed = time.monotonic()
     slots = slots_of(session)
@@ -67,7 +67,7 @@ def _settled_slots(session: SparkSession, wanted: int) -> int:
         before, slots = slots, slots_of(session)
         now = time.monotonic()
         changed = changed if slots == before else now
-        if (slots and now - changed > _SETTLED_SECONDS) or now - began > EXECUTORS_SECONDS_MAX:
+        if (slots and now - changed > _STABLE_SECONDS) or now - began > EXECUTORS_SECONDS_MAX:
             break
     return slots
 

@@ -41,7 +41,7 @@ class DecodedStore(DirtyStore):
         self.near: dict[bytes, Any] = {}
         """What ``value`` would give of the keys that were loaded last; always this same map."""
         self.touched: set[bytes] = set()
-        """Keys that were given another value in ``near``, by whoever called ``load``; ``settle`` makes it a change."""
+        """Keys that were given another value in ``near``, by whoever called ``load``; ``write_back`` makes it a change."""
 
     @classmethod
     def in_place_of(cls, store: DirtyStore, codec: Codec[Any]) -> Self:
@@ -132,7 +132,7 @@ class DecodedStore(DirtyStore):
 
     def add_ones(self, keys: Sequence[bytes]) -> None:
         """Add one to the integer of each key, as often as the key is named; a key that is not there has 0."""
-        self.settle()
+        self.write_back()
         self.near.clear()
         if self._undo is not None:
             added = Counter(keys)
@@ -142,14 +142,14 @@ class DecodedStore(DirtyStore):
         self._added.update(keys)
         self._note(keys, len(self._added) - before)
 
-    def settle(self) -> None:
+    def write_back(self) -> None:
         """What was set of keys that are near becomes part of the epoch. They stay near."""
         if self.touched:
             keys = list(self.touched)
             self.touched.clear()
-            self._settle(keys, list(map(self.near.__getitem__, keys)))
+            self._write_back(keys, list(map(self.near.__getitem__, keys)))
 
-    def _settle(self, keys: list[bytes], values: list[Any]) -> None:
+    def _write_back(self, keys: list[bytes], values: list[Any]) -> None:
         before = len(self._changed)
         self._changed.update(zip(keys, values, strict=True))
         self._note(keys, len(self._changed) - before)
@@ -160,7 +160,7 @@ class DecodedStore(DirtyStore):
 
     def _decide(self) -> None:
         """Have all that was changed in one place: what was set near, and sums that nobody has looked at yet."""
-        self.settle()
+        self.write_back()
         if self._added:
             added, self._added = self._added, Counter()
             self._changed.update(zip(added, self._sums(added), strict=True))

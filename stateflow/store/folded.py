@@ -114,7 +114,7 @@ class FoldedStore(DecodedStore):
 
     def _may_fold(self) -> bool:
         """True with the core at work: nothing of this epoch is in Python."""
-        self.settle()
+        self.write_back()
         if self._undo is not None or self._added or self._changed or self._dirty:
             return False
         if self._refusals >= _REFUSALS_MAX:
@@ -151,7 +151,7 @@ class FoldedStore(DecodedStore):
             self._refusals += 1
         super().load(keys)
 
-    def settle(self) -> None:
+    def write_back(self) -> None:
         """What was set of keys that are near becomes part of the epoch. They stay near."""
         if self._is_folding and self.touched and len(self.touched) == len(self.near):
             is_last = self._loaded_batch == self._folds.batches
@@ -159,16 +159,16 @@ class FoldedStore(DecodedStore):
             if grown is not None:
                 self.touched.clear()
                 self._note_grown(*grown)
-        super().settle()
+        super().write_back()
 
-    def _settle(self, keys: list[bytes], values: list[Any]) -> None:
+    def _write_back(self, keys: list[bytes], values: list[Any]) -> None:
         if self._is_folding:
             grown = self._folds.add(keys, values, self._reader.get_many)
             if grown is not None:
                 self._note_grown(*grown)
                 return
             self._hand_over()
-        super()._settle(keys, values)
+        super()._write_back(keys, values)
 
     def list_opened(self) -> None:
         """List the windows that were opened since this was called last."""
@@ -177,7 +177,7 @@ class FoldedStore(DecodedStore):
 
     def values(self, keys: Sequence[bytes]) -> list[Any]:
         """The values in the order of the keys as this task left them; None for a key that is not there."""
-        self.settle()
+        self.write_back()
         if self._is_folding:
             found = self._folds.numbers(keys, self._reader.get_many)
             if found is not None:
@@ -202,7 +202,7 @@ class FoldedStore(DecodedStore):
     def set_values(self, keys: Sequence[bytes], values: Sequence[Any]) -> None:
         """Set values, each of which the codec can encode; None deletes."""
         if self._is_folding and values.count(None) == len(values):
-            self.settle()
+            self.write_back()
             grown = self._folds.delete(keys, self._reader.get_many)
             if grown is not None:
                 self.near.clear()
@@ -211,7 +211,7 @@ class FoldedStore(DecodedStore):
         super().set_values(keys, values)
 
     def _decide(self) -> None:
-        self.settle()
+        self.write_back()
         self._hand_over()
         super()._decide()
 
@@ -254,7 +254,7 @@ class FoldedStore(DecodedStore):
 
     def changes(self) -> Sequence[Change]:
         """The epoch so far: every changed key once, sorted, with its whole new value."""
-        self.settle()
+        self.write_back()
         if not self._is_folding:
             return super().changes()
         self.list_opened()

@@ -115,7 +115,7 @@ class OperatorStep(PortedStep):
                 self._collect(out)
         context.headers = ()
         for store in self._decoded:
-            store.settle()
+            store.write_back()
         self._end(out)
 
     def _look_ahead(self, keys: Sequence[bytes]) -> None:

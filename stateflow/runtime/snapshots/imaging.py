@@ -208,7 +208,7 @@ class ImagedStores:
             self._images.collect(keep=keep, grace_ms=_GRACE_MS)
             return
         task = Trimmable(self._wiring.changelogs, self._wiring.topic_ids)
-        promised = settings.images_promised
+        promised = settings.images_restorable
         reach("trim.before_confirm")
         for problem in confirm_newest(self._images, promised, self._cancelled.is_set):
             _LOG.warning(

@@ -48,7 +48,7 @@ class Leader:
         generation: int,
         shape: Shape,
         membership_log: MembershipLog,
-        settle_seconds: float,
+        delay_seconds: float,
         clock: Clock,
     ) -> None:
         self._cluster = cluster
@@ -56,7 +56,7 @@ class Leader:
         self._generation = generation
         self._shape = shape
         self._membership_log = membership_log
-        self._settle_seconds = settle_seconds
+        self._delay_seconds = delay_seconds
         self._clock = clock
         self._writer: Writer | None = None
         self._known_next = 0
@@ -125,7 +125,7 @@ class Leader:
             return True
         before = self._membership_log.membership.placement
         is_beginning = before is None or not any(live[name].held for name in before.members if name in live)
-        return is_beginning and now_seconds - self._changed_seconds < self._settle_seconds
+        return is_beginning and now_seconds - self._changed_seconds < self._delay_seconds
 
     def _differs(self, before: Placement, made: Assignment, ids: Mapping[str, str], name: str) -> bool:
         return (

@@ -113,7 +113,7 @@ class Placing:
             self._generation,
             shape_of(wiring),
             self._membership_log,
-            settings.placement_settle_seconds,
+            settings.placement_delay_seconds,
             clock,
         )
         self._told = Told()

@@ -81,7 +81,7 @@ class CommitRounds:
         free = (running for primary, running in self._tasks.items() if primary not in self._commits)
         return any(running.task.has_pending_timers for running in free)
 
-    def settled(self) -> dict[TopicPartition, StateflowError]:
+    def failures(self) -> dict[TopicPartition, StateflowError]:
         """Take note of the commits that are written; what could not be committed, and why."""
         failed: dict[TopicPartition, StateflowError] = {}
         ended: list[RunningTask] = []

@@ -139,7 +139,7 @@ class Worker:
                 self._advance(primary)
         self._rounds.begin_due()
         self._rounds.wait_at_leisure(self._intake)
-        self._settle()
+        self._take_outcomes()
         self._tell_news()
         if self.quiet_listener is not None and is_idle:
             self._say_quiet(len(self._tasks) if self.is_quiet else None)
@@ -197,7 +197,7 @@ class Worker:
     def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
         """Commit and close the tasks of these primary partitions before another worker gets them."""
         reach("handover.revoked")
-        self._settle_all()
+        self._await_commits()
         for primary in partitions:
             self._starting.cancel(primary)
         self._release([primary for primary in partitions if primary in self._tasks])
@@ -237,7 +237,7 @@ class Worker:
             self._process(source, left_seconds)
             self._idle_sources.heard([source])
             if self._commits and self._memory.is_over:
-                self._settle_all()
+                self._await_commits()
             now_seconds = self._clock.monotonic_seconds()
         self._intake.end_turn()
         self._idle_sources.heard(self._intake.sources)
@@ -275,7 +275,7 @@ class Worker:
 
     def _become_idle(self, source: TopicPartition) -> None:
         if (primary := self._primary_of(source)) in self._commits:
-            self._settle_all()
+            self._await_commits()
         if primary is None or primary not in self._tasks:  # something else has just cost it its epoch
             return
         task = self._tasks[primary].task
@@ -318,21 +318,21 @@ class Worker:
 
     def _commit(self, primaries: Sequence[TopicPartition]) -> None:
         self._rounds.begin(primaries)
-        self._settle()
+        self._take_outcomes()
 
-    def _settle_all(self) -> None:
+    def _await_commits(self) -> None:
         self._commits.wait_until_written()
-        self._settle()
+        self._take_outcomes()
 
-    def _settle(self) -> None:
+    def _take_outcomes(self) -> None:
         """Act on the commits that are written, or have failed."""
-        self._start_again(self._rounds.settled())
+        self._start_again(self._rounds.failures())
 
     def _make_way(self, running: RunningTask) -> None:
         """Before a task commits by itself: nothing of others may be in the transaction. Raises what its own met."""
         if running.claimed is not None:
             self._rounds.begin([running.primary])
-        failed = self._rounds.settled()
+        failed = self._rounds.failures()
         own = failed.pop(running.primary, None)
         self._start_again(failed)
         if own is not None:
@@ -362,7 +362,7 @@ class Worker:
         """Commit and close tasks, before others get them."""
         if not primaries:
             return
-        self._settle_all()
+        self._await_commits()
         primaries = [primary for primary in primaries if primary in self._tasks]
         for _ in primaries:
             reach("handover.before_commit")

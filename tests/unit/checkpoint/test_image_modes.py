@@ -110,7 +110,7 @@ def test_a_safe_image_stops_being_safe_when_its_manifest_or_a_size_changes(scene
     [
         {"trim": True},
         {"trim": True, "images": "/images", "image_mode": "continuous"},
-        {"trim": True, "images": "/images", "images_promised": 4},
+        {"trim": True, "images": "/images", "images_restorable": 4},
         {"trim": True, "images": "s3://key:secret@bucket/prefix"},
         {"trim": True, "images": "s3://bucket/prefix?access_key=x&secret_key=y"},
     ],

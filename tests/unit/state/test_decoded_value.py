@@ -33,7 +33,7 @@ WRITTEN = st.one_of(
 )
 Steps = st.lists(
     st.tuples(
-        st.sampled_from(["set", "get", "clear", "is set", "commit", "restart", "load", "settle"]),
+        st.sampled_from(["set", "get", "clear", "is set", "commit", "restart", "load", "write back"]),
         st.sampled_from([b"a", b"b", b"c"]),
         WRITTEN,
     ),
@@ -83,9 +83,9 @@ def test_like_a_value_in_bytes(kind: tuple[Codec[Any], Any], steps: list[tuple[s
         elif verb == "load":
             for store in twins.decoded:
                 store.load([b"a", b"c"])
-        elif verb == "settle":
+        elif verb == "write back":
             for store in twins.decoded:
-                store.settle()
+                store.write_back()
         else:
             plain, decoded, folded = (_outcome(handle, verb, value) for handle in twins.handles)
             assert (type(plain), plain) == (type(decoded), decoded) == (type(folded), folded)

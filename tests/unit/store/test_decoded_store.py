@@ -30,7 +30,7 @@ Steps = st.lists(
         st.tuples(st.just("get"), Keys, st.none()),
         st.tuples(st.just("put"), Keys, st.none() | st.integers(-5, 5)),
         st.tuples(st.just("scan"), Keys, st.none()),
-        st.tuples(st.sampled_from(["near", "settle"]), Keys, st.none() | st.integers(-5, 5)),
+        st.tuples(st.sampled_from(["near", "write_back"]), Keys, st.none() | st.integers(-5, 5)),
         st.tuples(st.sampled_from(["undo", "keep"]), Keys, st.integers(-5, 5)),
         st.tuples(st.just("commit"), Keys, st.none()),
         st.tuples(st.just("limit"), Keys, st.sampled_from([0, ROOM_FOR_THREE, 1 << 20])),
@@ -91,9 +91,9 @@ class Checked:
         assert [self.store.value(key) for key in distinct] == expected
         assert self.store.is_dirty or not distinct
 
-    def settle(self, keys: list[bytes], value: int | None) -> None:
+    def write_back(self, keys: list[bytes], value: int | None) -> None:
         self.near(keys, value)
-        self.store.settle()
+        self.store.write_back()
         assert not self.store.touched
 
     def undo(self, keys: list[bytes], value: int | None) -> None:
