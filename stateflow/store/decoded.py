@@ -41,7 +41,7 @@ class DecodedStore(DirtyStore):
         self.near: dict[bytes, Any] = {}
         """What ``value`` would give of the keys that were loaded last; always this same map."""
         self.touched: set[bytes] = set()
-        """Keys that were given another value in ``near``, by whoever called ``load``; ``write_back`` makes it a change."""
+        """Keys that whoever called ``load`` gave another value in ``near``; ``write_back`` makes it a change."""
 
     @classmethod
     def in_place_of(cls, store: DirtyStore, codec: Codec[Any]) -> Self:
