@@ -9,47 +9,31 @@ import pytest
 
 from stateflow.catalog.model import Guarantee
 from stateflow.runtime.worker.pace import CommitPace
-from stateflow.runtime.worker.worker import Worker
-from stateflow.store.memory import MemoryTaskStores
-from tests.sim.asking_writer import AskingWriter
+from tests.sim.asking_world import AskingWorld
 from tests.sim.counting import OUTPUT
-from tests.sim.test_worker_crashes import WORDS, World, assert_exactly_once
+from tests.sim.test_worker_crashes import WORDS, assert_exactly_once
 
 TURN_MS = 10
 INTERVAL_SECONDS = 10
 TASKS = 5
 
 
-class Paced(World):
+class Paced(AskingWorld):
     """The numbering application; a commit takes as long as ``commit_ms`` says, by the clock of the tests."""
 
     def __init__(self, guarantee: Guarantee = "exactly-once", **settings: Any) -> None:
-        super().__init__(guarantee)
+        super().__init__(self._commit, guarantee)
         self.commit_ms = 0
         self.commits_total = 0
         usual = {"commit_interval_seconds": INTERVAL_SECONDS, "poll_records_max": 1_000}
         self.set(**{**usual, "commit_interval_min_seconds": 0.1, **settings})
-        self.worker_under_test = self._begin()
+        self.worker_under_test = self.begin()
         self.turns_until(lambda: len(self.worker_under_test.tasks) == TASKS)
         self.commits_total = 0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.cluster, name)
-
-    def writer(self, transactional_id: str | None = None) -> Any:
-        made = self.cluster.writer(transactional_id)
-        return made if transactional_id is None else AskingWriter(made, self._commit)
 
     def _commit(self) -> None:
         self.commits_total += 1
         self.clock.advance(ms=self.commit_ms)
-
-    def _begin(self) -> Worker:
-        def open_stores(wiring: Any, _cancelled: object) -> MemoryTaskStores:
-            names = [store.name for store in wiring.stage.stores]
-            return self.disks.setdefault(wiring.id, MemoryTaskStores(names, self.clock))
-
-        return Worker(self, self.wiring, open_stores, self.settings, self.clock)
 
     def turns_until(self, condition: Callable[[], bool]) -> float:
         """Turn the worker's loop, with a pause between two turns; seconds that went by."""

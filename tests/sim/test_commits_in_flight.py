@@ -10,39 +10,26 @@ import pytest
 from stateflow.errors import TransactionAborted
 from stateflow.lab.faults.simulation.parked import ParkedExecutor
 from stateflow.runtime.worker.worker import Worker
-from stateflow.store.memory import MemoryTaskStores
-from tests.sim.asking_writer import AskingWriter
-from tests.sim.test_worker_crashes import WORDS, World, assert_exactly_once
+from tests.sim.asking_world import AskingWorld
+from tests.sim.test_worker_crashes import WORDS, assert_exactly_once
 
 TASKS = 5
 INTERVAL_MS = 1_000
 NOTHING = 1
 
 
-class Held(World):
+class Held(AskingWorld):
     """The numbering application; what its commits wait for goes on only when a test says so, or the worker waits."""
 
     def __init__(self, before_commit: Callable[[], None] = lambda: None, **settings: Any) -> None:
-        super().__init__("exactly-once")
-        self._before_commit = before_commit
+        super().__init__(before_commit)
         usual = {"commit_interval_seconds": 1, "commit_interval_min_seconds": 1, "poll_timeout_seconds": 0}
         self.set(**{**usual, **settings})
         self.commits = ParkedExecutor()
         self.under_test = self.begin()
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.cluster, name)
-
-    def writer(self, transactional_id: str | None = None) -> Any:
-        made = self.cluster.writer(transactional_id)
-        return made if transactional_id is None else AskingWriter(made, self._before_commit)
-
-    def begin(self) -> Worker:
-        def open_stores(wiring: Any, _cancelled: object) -> MemoryTaskStores:
-            names = [store.name for store in wiring.stage.stores]
-            return self.disks.setdefault(wiring.id, MemoryTaskStores(names, self.clock))
-
-        return Worker(self, self.wiring, open_stores, self.settings, self.clock, commits=self.commits)
+    def begin(self, **more: Any) -> Worker:
+        return super().begin(commits=self.commits, **more)
 
     def turn(self, turns: int = 20) -> None:
         for _ in range(turns):

@@ -4,40 +4,23 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
 
 from stateflow.errors import TransactionAborted
 from stateflow.runtime.worker.worker import Worker
-from stateflow.store.memory import MemoryTaskStores
-from tests.sim.asking_writer import AskingWriter
-from tests.sim.test_worker_crashes import WORDS, World, assert_exactly_once
+from tests.sim.asking_world import AskingWorld
+from tests.sim.test_worker_crashes import WORDS, assert_exactly_once
 from tests.waiting import wait_until
 
 TIMEOUT_SECONDS = 30.0
 FIRST_STAGE_TASKS = 2
 
 
-class Threaded(World):
+class Threaded(AskingWorld):
     """The numbering application, whose worker has threads of its own, as in production."""
 
     def __init__(self, before_commit: Callable[[], None]) -> None:
-        super().__init__("exactly-once")
-        self._before_commit = before_commit
+        super().__init__(before_commit)
         self.set(restore_threads=2, commit_interval_seconds=1, flush_interval_seconds=10)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.cluster, name)
-
-    def writer(self, transactional_id: str | None = None) -> Any:
-        made = self.cluster.writer(transactional_id)
-        return made if transactional_id is None else AskingWriter(made, self._before_commit)
-
-    def begin(self) -> Worker:
-        def open_stores(wiring: Any, _cancelled: object) -> MemoryTaskStores:
-            names = [store.name for store in wiring.stage.stores]
-            return self.disks.setdefault(wiring.id, MemoryTaskStores(names, self.clock))
-
-        return Worker(self, self.wiring, open_stores, self.settings, self.clock)
 
     def until(self, worker: Worker, condition: Callable[[], bool]) -> None:
         """Turn the loop; what it waits for is done by threads, however many turns that takes."""
