@@ -63,9 +63,9 @@ def quick_options() -> StudyOptions:
         loop_seconds=27.0,
         loops=("watched", "fixed 1000ms-0.33"),
         stock=StockOptions(
-            seconds=65.0,
-            warm_seconds=14.0,
-            live=LiveOptions(cells=6, together=6, seconds=65.0, warm_seconds=20.0),
+            seconds=125.0,
+            warm_seconds=18.0,
+            live=LiveOptions(cells=6, together=6, seconds=110.0, warm_seconds=20.0),
         ),
     )
 

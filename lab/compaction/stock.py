@@ -2,17 +2,21 @@
 
 At each of two loads one broker runs under the best setting by hand, one under ours, one with ours and dynamic cleaner
 settings, which are put back. Others have random logs that must keep their bounds, and an application of ours with
-images and a trimmed changelog. Some run side by side, as each of them mostly sleeps.
+images and a trimmed changelog. All run side by side, as each of them mostly sleeps: so a run is long enough for the
+cycles, one each 15 s, of which single ones differ by chance more than policies do. All have cleaned for a while
+before, as brokers that run for weeks have: in a JVM that has just started a pass takes several times its CPU.
 """
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 
 from stateflow.compaction.advice.fitting import fitting_cleaner
 from stateflow.compaction.advice.objective import Objective
@@ -37,7 +41,7 @@ from stateflow.compaction.settings.knobs import knobs_for
 from stateflow.compaction.settings.topic_settings import CleanerSettings, Policy
 from stateflow.connectors.broker import EmbeddedKafka
 from stateflow.lab.compaction.disk_use import DiskSampler
-from stateflow.lab.compaction.live import run_live
+from stateflow.lab.compaction.live import run_live, warm_up
 from stateflow.lab.compaction.live_cells import LiveOptions, measured, stock_broker
 from stateflow.lab.compaction.live_result import broker_figures, workload_of
 from stateflow.lab.compaction.own_app import OwnRun, run_own
@@ -52,16 +56,17 @@ from stateflow.lab.compaction.stock_result import (
 
 _ROOM_SECONDS = 24.0
 """Of updates that the objective leaves beside the live records: time for one backoff, not for two."""
+_OBJECTIVES = "--disk", "--cpu"
 _KEYS, _VALUE_BYTES = 1000, (300, 700)
 _MARGIN = 0.02
 """Kept free by hand and by ours alike."""
 _LOOSER_RESTORE, _LOOSER_DISK, _LOOSER_CPU = 1.6, 1.15, 1.2
 """Bounds on disk and CPU, in terms of what the tuned policy is predicted to take; the restore may then take longer."""
-_TURNS = 8
-"""Brokers that run side by side start one after the other within a backoff: else their cleaners, which all look every
-15 s, would look at once, and wait for a core of each other."""
+_STARTING, _WARMING_SECONDS = 4, 8.0
+"""Brokers that start and warm up at a time, and for how long each cleans."""
 _IMAGE_SHARE = 0.4
 """Of the time that the bound leaves: an image is begun so often, and made, read back and trimmed for in the rest."""
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +75,7 @@ class StockOptions:
 
     loads: tuple[float, ...] = (60.0, 500.0)
     """Updates per second: one where passes cost mostly their buffer, one where records count, too."""
-    seconds: float = 130.0
+    seconds: float = 325.0
     warm_seconds: float = 25.0
     live: LiveOptions = field(default_factory=LiveOptions)
     own: bool = True
@@ -145,16 +150,18 @@ def run_stock(
 ) -> StockFigures:
     """All of it; ``costs`` are those calibrated on an embedded broker of this machine."""
     first, *_ = loads = [asked(rate, options, costs) for rate in options.loads]
-    with ThreadPoolExecutor(2) as pool:
+    needed = 3 * len(loads) + (2 if options.own else 0) + len(_OBJECTIVES)
+    progress(f"stock brokers: {needed} start, and warm up")
+    with _warm_brokers(needed) as brokers, ThreadPoolExecutor(2 + len(loads)) as pool:
+        rates = " and ".join(f"{load.stream.mean_rate():g}" for load in loads)
+        progress(f"stock brokers: {rates} updates/s, by hand, tuned, with broker settings")
         live = pool.submit(live_figures, options.live, costs, folder, progress, stock=True)
-        objectives = pool.submit(_objectives, first, options)
-        found = []
-        for load in loads:
-            progress(
-                f"stock brokers: {load.stream.mean_rate():g} updates/s, by hand, tuned, with broker settings"
-            )
-            found.append(_load(load, options, with_own=options.own and load is loads[-1]))
-        return StockFigures(tuple(found), live.result(), objectives.result())
+        objectives = pool.submit(_objectives, first, options, brokers)
+        compared = [
+            pool.submit(_load, load, options, brokers, with_own=options.own and load is loads[-1])
+            for load in loads
+        ]
+        return StockFigures(tuple(one.result() for one in compared), live.result(), objectives.result())
 
 
 def live_figures(
@@ -175,26 +182,25 @@ def live_figures(
     )
 
 
-def _load(load: Asked, options: StockOptions, *, with_own: bool) -> StockLoad:
+def _load(load: Asked, options: StockOptions, brokers: _WarmBrokers, *, with_own: bool) -> StockLoad:
     hand, tuned, better = load.by_hand, load.tuned(), load.fitting
     with_broker = load.tuned(better)
-    with ThreadPoolExecutor(5) as pool:
-        hand_run = pool.submit(_watched, "best by hand", hand.policy, load, options, turn=1)
-        policy = tuned.policy
-        tuned_run = (
-            hand_run
-            if policy == hand.policy
-            else pool.submit(_watched, "tuned", policy, load, options, turn=2)
-        )
-        broker_run = pool.submit(
-            _watched, "tuned, broker settings", with_broker.policy, load, options, better, turn=3
-        )
-        own_turns = ((False, 4), (True, 5)) if with_own else ()
-        own = [pool.submit(_own, load, options, trimmed=one, turn=turn) for one, turn in own_turns]
-        (by_hand, *_), (ours, *_), (theirs, _, put_back) = (
-            one.result() for one in (hand_run, tuned_run, broker_run)
-        )
-        owned = [one.result() for one in own]
+
+    def watching(name: str, policy: Policy, cleaner: CleanerSettings = STOCK) -> Future[_Watched]:
+        return brokers.submit(lambda kafka: _watched(kafka, name, policy, load, options, cleaner))
+
+    hand_run = watching("best by hand", hand.policy)
+    tuned_run = hand_run if tuned.policy == hand.policy else watching("tuned", tuned.policy)
+    broker_run = watching("tuned, broker settings", with_broker.policy, better)
+    by_hand_and_trimmed = (False, True) if with_own else ()
+    own = [
+        brokers.submit(lambda kafka, trimmed=trimmed: _own(kafka, load, options, trimmed=trimmed))  # type: ignore[misc]
+        for trimmed in by_hand_and_trimmed
+    ]
+    (by_hand, *_), (ours, *_), (theirs, _, put_back) = (
+        one.result() for one in (hand_run, tuned_run, broker_run)
+    )
+    owned = [one.result() for one in own]
     looking = load.costs.looking_cores
     hand_cores = hand.expected.cleaner_cores + looking(STOCK)
     return StockLoad(
@@ -220,47 +226,49 @@ def _each_record(load: Asked) -> float:
     return known.updates_per_second * each
 
 
+_Watched = tuple[BrokerFigures, float, bool]
+"""What a log and its broker showed, the most bytes that its files took, and whether the settings came back."""
+
+
 def _watched(
+    kafka: EmbeddedKafka,
     name: str,
     policy: Policy,
     load: Asked,
     options: StockOptions,
     cleaner: CleanerSettings = STOCK,
-    *,
-    turn: int,
-) -> tuple[BrokerFigures, float, bool]:
-    """One policy on a broker of its own, the most bytes that its files took, and whether its settings came back."""
+) -> _Watched:
+    """One policy on a broker of its own."""
     cell = Cell(name, policy, load.stream, options.warm_seconds, 0)
-    with _running(turn) as (kafka, admin), DiskSampler(kafka.data_dir) as disk:
+    with closing(ClusterAdmin(kafka.bootstrap)) as admin, DiskSampler(kafka.data_dir) as disk:
         with cleaner_settings(admin, cleaner) if cleaner != STOCK else nullcontext():
             run = run_live(kafka, [cell], started=lambda topics: disk.watch(topics[0]))
         after = admin.cleaner_settings(next(iter(admin.broker_addresses())))
         return broker_figures(name, [cell], run, load.costs), disk.most_bytes, _same(after, STOCK)
 
 
-def _own(load: Asked, options: StockOptions, *, trimmed: bool, turn: int) -> OwnRun:
-    with _running(turn) as (kafka, _):
-        if trimmed:
-            return run_own(
-                kafka, load.stream, options.warm_seconds, image_seconds=_IMAGE_SHARE * _ROOM_SECONDS
-            )
-        return run_own(kafka, load.stream, options.warm_seconds, by_hand=load.by_hand.policy)
+def _own(kafka: EmbeddedKafka, load: Asked, options: StockOptions, *, trimmed: bool) -> OwnRun:
+    if trimmed:
+        return run_own(kafka, load.stream, options.warm_seconds, image_seconds=_IMAGE_SHARE * _ROOM_SECONDS)
+    return run_own(kafka, load.stream, options.warm_seconds, by_hand=load.by_hand.policy)
 
 
-def _objectives(load: Asked, options: StockOptions) -> tuple[StockObjective, ...]:
+def _objectives(load: Asked, options: StockOptions, brokers: _WarmBrokers) -> tuple[StockObjective, ...]:
     """Recommendations with a bound on disk and one on CPU, both with time enough for the restore."""
 
-    def measured_one(turn: int, name: str, wanted: Objective) -> StockObjective:
+    def measured_one(kafka: EmbeddedKafka, name: str, wanted: Objective) -> StockObjective:
         policy = load.tuned(objective=wanted).policy
-        figures, disk_bytes, _ = _watched(name, policy, load, options, turn=turn)
+        figures, disk_bytes, _ = _watched(kafka, name, policy, load, options)
         if wanted.disk_bytes_max is not None:
             return StockObjective("disk bytes", wanted.disk_bytes_max, disk_bytes, figures)
         assert wanted.cpu_cores_max is not None
         return StockObjective("CPU cores", wanted.cpu_cores_max, figures.use.cores, figures)
 
-    with ThreadPoolExecutor(2) as pool:
-        wanted = [(turn, *one) for turn, one in enumerate(bounded(load), 6)]
-        return tuple(pool.map(lambda one: measured_one(*one), wanted))
+    running = [
+        brokers.submit(lambda kafka, name=name, wanted=wanted: measured_one(kafka, name, wanted))  # type: ignore[misc]
+        for name, wanted in bounded(load)
+    ]
+    return tuple(one.result() for one in running)
 
 
 def bounded(load: Asked) -> Iterator[tuple[str, Objective]]:
@@ -270,9 +278,10 @@ def bounded(load: Asked) -> Iterator[tuple[str, Objective]]:
     )
     tuned = load.tuned()
     cores = load.costs.uncertainty_factor * (tuned.cleaner_cores + tuned.roll_cores)
+    disk, cpu = _OBJECTIVES
     for name, wanted in (
-        ("--disk", replace(loose, disk_bytes_max=_LOOSER_DISK * tuned.disk_max_bytes)),
-        ("--cpu", replace(loose, cpu_cores_max=_LOOSER_CPU * cores)),
+        (disk, replace(loose, disk_bytes_max=_LOOSER_DISK * tuned.disk_max_bytes)),
+        (cpu, replace(loose, cpu_cores_max=_LOOSER_CPU * cores)),
     ):
         if recommend(load.known, objective=wanted, costs=load.costs, with_alternatives=False).reachable:
             yield name, wanted
@@ -283,8 +292,37 @@ def _same(found: CleanerSettings, wanted: CleanerSettings) -> bool:
     return now == (wanted.backoff_ms, wanted.dedupe_buffer_bytes)
 
 
+class _WarmBrokers:
+    """Brokers that have cleaned for a while, one for each run. Runs begin one after another within a backoff: else
+    cleaners, which all look every 15 s, would look at once, and wait for a core of each other.
+    """
+
+    def __init__(self, brokers: Sequence[EmbeddedKafka], pool: ThreadPoolExecutor) -> None:
+        self._brokers, self._pool = brokers, pool
+        self._turns = itertools.count()
+
+    def submit(self, run: Callable[[EmbeddedKafka], _T]) -> Future[_T]:
+        """Begin a run on the next of them."""
+        turn = next(self._turns)
+        return self._pool.submit(self._in_turn, turn, run)
+
+    def _in_turn(self, turn: int, run: Callable[[EmbeddedKafka], _T]) -> _T:
+        time.sleep(turn * STOCK.backoff_ms / 1000 / len(self._brokers))
+        return run(self._brokers[turn])
+
+
 @contextmanager
-def _running(turn: int) -> Iterator[tuple[EmbeddedKafka, ClusterAdmin]]:
-    time.sleep(turn * STOCK.backoff_ms / 1000 / _TURNS)
-    with stock_broker() as kafka, closing(ClusterAdmin(kafka.bootstrap)) as admin:
-        yield kafka, admin
+def _warm_brokers(count: int) -> Iterator[_WarmBrokers]:
+    brokers = [stock_broker() for _ in range(count)]
+    with ExitStack() as stack:
+        for kafka in brokers:
+            stack.callback(kafka.stop)
+
+        def ready(kafka: EmbeddedKafka) -> None:
+            kafka.start()
+            warm_up(kafka, _WARMING_SECONDS)
+
+        with ThreadPoolExecutor(_STARTING) as starting:
+            for one in [starting.submit(ready, kafka) for kafka in brokers]:
+                one.result()
+        yield _WarmBrokers(brokers, stack.enter_context(ThreadPoolExecutor(count)))
