@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from stateflow.operators.patterns.match import Match
     from stateflow.operators.patterns.patterns import Pattern, PatternSteps, SkipTo, pattern
     from stateflow.operators.stateful.limits import OnClose, TimeLimit
+    from stateflow.operators.steps.columns import Column, col, when
     from stateflow.operators.steps.error_policy import DeadLetter, Fail, Retry, Skip
     from stateflow.operators.steps.record_steps import StreamRecord
     from stateflow.operators.topics.lookup_tables import GlobalTable, StaticTable
@@ -78,6 +79,7 @@ __all__ = [
     "CalendarKey",
     "Change",
     "Codec",
+    "Column",
     "ConfluentAvro",
     "Context",
     "CountWindow",
@@ -135,6 +137,7 @@ __all__ = [
     "Windowed",
     "WindowedKey",
     "Within",
+    "col",
     "collect",
     "count",
     "first",
@@ -154,6 +157,7 @@ __all__ = [
     "sum",
     "testing",
     "top_k",
+    "when",
     "write_state",
 ]
 
@@ -169,6 +173,7 @@ _FOUND_IN = {
     "CalendarKey": "stateflow.codec.windowed:CalendarCodec",
     "Change": "stateflow.codec.change:Change",
     "Codec": "stateflow.codec.base:Codec",
+    "Column": "stateflow.operators.steps.columns:Column",
     "ConfluentAvro": "stateflow.codec.confluent:ConfluentAvro",
     "Context": "stateflow.operators.classes.operator:Context",
     "CountWindow": "stateflow.operators.windows.windows:CountWindow",
@@ -226,6 +231,7 @@ _FOUND_IN = {
     "Windowed": "stateflow.codec.windowed:Windowed",
     "WindowedKey": "stateflow.codec.windowed:WindowedCodec",
     "Within": "stateflow.operators.joins.intervals:Within",
+    "col": "stateflow.operators.steps.columns:col",
     "collect": "stateflow.operators.aggregates.aggregates:collect",
     "count": "stateflow.operators.aggregates.aggregates:count",
     "first": "stateflow.operators.aggregates.aggregates:first",
@@ -243,6 +249,7 @@ _FOUND_IN = {
     "reduce": "stateflow.operators.aggregates.aggregates:reduce",
     "sum": "stateflow.operators.aggregates.aggregates:sum",
     "top_k": "stateflow.operators.aggregates.aggregates:top_k",
+    "when": "stateflow.operators.steps.columns:when",
     "write_state": "stateflow.bootstrap.write:write_state",
 }
 """Module and name of what is imported when it is first used: commands that need no application do not wait for one."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from stateflow.errors import CatalogIncompatible, DecodeError, EncodeError, SchemaUnavailable
 
@@ -25,6 +25,8 @@ class Codec(ABC, Generic[T]):
 
     is_ordered = False
     """True when the bytes of values sort as the values do."""
+    projects: Literal["json", "msgpack"] | None = None
+    """The format, where some fields of a value can be read without the others (:mod:`stateflow.codec.projected`)."""
 
     @abstractmethod
     def _encode(self, value: T) -> bytes: ...

@@ -59,9 +59,12 @@ def _refuse_custom(info: Any) -> None:
 
 
 def result_type(function: Callable[..., Any]) -> Any:
-    """The annotated return type of a function, or None when it does not say."""
+    """The annotated return type of a function, or what an expression ``returns``; None when it does not say."""
     if inspect.isclass(function):
         return function  # a class used as a function returns its instances
+    told = getattr(function, "returns", None)
+    if told is not None:
+        return told
     target = function if inspect.isroutine(function) else type(function).__call__
     try:
         return typing.get_type_hints(target).get("return")

@@ -31,7 +31,7 @@ class UntypedCodec(Codec[Any]):
     """Anything that the format can express; comes back as dict, list, str, number, bool."""
 
     def __init__(self, wire: Wire) -> None:
-        self._wire = wire
+        self._wire = self.projects = wire
         encoder, decoder = _converters(wire, Any)
         self._to_bytes, self._from_bytes = encoder.encode, decoder.decode
 

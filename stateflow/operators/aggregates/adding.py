@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from typing import Any
 
-from stateflow.operators.steps.fields import Pick, picker
+from stateflow.operators.steps.fields import Pick, picked_of, picker
 
 _WAITING_MAX = 1 << 62
 """Below what every codec of integers takes."""
@@ -32,7 +32,7 @@ def sum_rows(of: Pick | None) -> Callable[[dict[Any, Any], Sequence[Any], Sequen
             for key, value in zip(keys, values, strict=True):
                 totals[key] += value
         else:
-            for key, part in zip(keys, map(pick, values), strict=True):
+            for key, part in zip(keys, picked_of(pick, values), strict=True):
                 if part is not None:
                     totals[key] += part
 

@@ -18,7 +18,8 @@ from stateflow.codec.infer import codec_for
 from stateflow.errors import GraphError
 from stateflow.native.folds import Folding, Operation
 from stateflow.operators.aggregates.adding import added, are_numbers, count_rows, only, sum_rows
-from stateflow.operators.steps.fields import Pick, picker
+from stateflow.operators.steps.fields import Pick, picked_of, picker
+from stateflow.operators.steps.reads import Reads, all_of, reads_of
 
 V = TypeVar("V")
 A = TypeVar("A")
@@ -53,6 +54,8 @@ class Aggregate(Generic[V, A, R]):
     folding: Folding | None = None
     """The same as the native core does it, with what ``pick`` picks of each value."""
     pick: Callable[[Any], Any] | None = None
+    reads: Reads | None = None
+    """What is read of the values; None where that may be anything."""
 
     def codec(self) -> Codec[A]:
         """Codec of the accumulator; raises ``ConfigError`` when there is none for its type."""
@@ -81,8 +84,13 @@ def picked(
         return add_many
     pick = picker(of)
     return lambda accumulator, values: add_many(
-        accumulator, [part for value in values if (part := pick(value)) is not None]
+        accumulator, [part for part in picked_of(pick, values) if part is not None]
     )
+
+
+def reads_of_pick(of: Pick | None) -> Reads | None:
+    """What ``of`` reads of a value; without it the value itself is folded."""
+    return None if of is None else reads_of(picker(of))
 
 
 def count(of: Pick | None = None) -> Aggregate[Any, int, int]:
@@ -90,6 +98,7 @@ def count(of: Pick | None = None) -> Aggregate[Any, int, int]:
     return Aggregate(
         initial=int,
         add_many=picked(of, lambda total, values: total + len(values)),
+        reads=Reads() if of is None else reads_of(picker(of)),
         merge=lambda one, two: one + two,
         result=same,
         type=int,
@@ -107,6 +116,7 @@ def sum(of: Pick | None = None) -> Aggregate[Any, int | float, int | float]:
     return Aggregate(
         initial=int,
         add_many=picked(of, added),
+        reads=reads_of_pick(of),
         merge=lambda one, two: one + two,
         result=same,
         type=int | float,
@@ -158,6 +168,7 @@ def _extreme(
     return Aggregate(
         initial=lambda: None,
         add_many=picked(of, _each(either)),
+        reads=reads_of_pick(of),
         merge=either,
         result=same,
         type=optional,
@@ -184,6 +195,7 @@ def mean(of: Pick | None = None) -> Aggregate[Any, tuple[int, int | float], floa
     return Aggregate(
         initial=lambda: (0, 0),
         add_many=picked(of, add_many),
+        reads=reads_of_pick(of),
         merge=lambda one, two: (one[0] + two[0], one[1] + two[1]),
         result=lambda pair: pair[1] / pair[0] if pair[0] else None,
         type=tuple[int, int | float],
@@ -231,6 +243,7 @@ def collect(of: Pick | None = None, *, limit: int, type: Any = Any) -> Aggregate
     return Aggregate(
         initial=list,
         add_many=picked(of, lambda kept, values: [*kept, *values][:limit]),
+        reads=reads_of_pick(of),
         merge=lambda one, two: [*one, *two][:limit],
         result=same,
         type=list[type],
@@ -249,8 +262,7 @@ def top_k(k: int, *, by: Pick, item: Pick) -> Aggregate[Any, list[tuple[float, A
 
     def add_many(kept: list[tuple[float, Any]], values: Sequence[Any]) -> list[tuple[float, Any]]:
         scores = {entry: score for score, entry in kept}
-        for value in values:
-            scores[item_of(value)] = score_of(value)
+        scores.update(zip(picked_of(item_of, values), picked_of(score_of, values), strict=True))
         return _largest(scores, k)
 
     def merge(one: list[tuple[float, Any]], two: list[tuple[float, Any]]) -> list[tuple[float, Any]]:
@@ -262,6 +274,7 @@ def top_k(k: int, *, by: Pick, item: Pick) -> Aggregate[Any, list[tuple[float, A
     return Aggregate(
         initial=list,
         add_many=add_many,
+        reads=all_of([reads_of(score_of), reads_of(item_of)]),
         merge=merge,
         result=lambda kept: [[entry, score] for score, entry in kept],
         type=list[tuple[int | float, str | int]],
@@ -360,6 +373,7 @@ def combined(parts: Mapping[str, Aggregate[Any, Any, Any]]) -> Aggregate[Any, An
     return Aggregate(
         initial=lambda: state(*(part.initial() for part in several)),
         add_many=add_many,
+        reads=all_of(part.reads for part in several),
         merge=merge if all(part.merge for part in several) else None,
         subtract=subtract if all(part.subtract for part in several) else None,
         result=lambda kept: {name: parts[name].result(getattr(kept, name)) for name in names},

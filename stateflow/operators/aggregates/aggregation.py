@@ -11,6 +11,7 @@ from typing import Any
 from stateflow.codec.base import Codec
 from stateflow.operators.aggregates.aggregates import Aggregate
 from stateflow.operators.steps.guard import Guard
+from stateflow.operators.steps.reads import Reads
 from stateflow.operators.steps.rows import without
 from stateflow.operators.steps.step import Step
 from stateflow.record import RecordBatch, has_none
@@ -45,6 +46,11 @@ class Accumulators:
         self._aggregate = aggregate
         self._codec = codec
         self._guard = guard
+
+    @property
+    def reads(self) -> Reads | None:
+        """What is read of the values; None where that may be anything."""
+        return self._aggregate.reads
 
     @property
     def is_replaying(self) -> bool:
@@ -201,6 +207,10 @@ class AggregateStep(Step):
     def advance(self, watermark_ms: int) -> None:
         """Delete expired accumulators."""
         self._accumulators.advance(watermark_ms)
+
+    def reads(self, codec: Codec[Any]) -> Reads | None:  # noqa: ARG002 - as of a step
+        """What the aggregate reads: the steps behind it have its results."""
+        return self._accumulators.reads
 
 
 def with_keys(batch: RecordBatch, guard: Guard) -> RecordBatch:

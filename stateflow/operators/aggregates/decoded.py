@@ -13,6 +13,7 @@ from stateflow.codec.base import Codec
 from stateflow.operators.aggregates.aggregates import Aggregate
 from stateflow.operators.aggregates.aggregation import Accumulators, Updated
 from stateflow.operators.steps.context import StageContext
+from stateflow.operators.steps.fields import picked_of
 from stateflow.operators.steps.guard import Guard
 from stateflow.record import RecordBatch
 from stateflow.store.decoded import DecodedStore
@@ -88,7 +89,7 @@ class DecodedAccumulators(Accumulators):
         values, pick = batch.values, self._aggregate.pick
         if pick is not None:
             try:
-                values = list(map(pick, values))
+                values = picked_of(pick, values)
             except Exception:  # noqa: BLE001 - comes up again in Python, at the record that causes it
                 return False
         return self._in_core.fold(keys, values, suffix)

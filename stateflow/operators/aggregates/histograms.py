@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from stateflow.errors import GraphError
-from stateflow.operators.aggregates.aggregates import Aggregate, picked, same
+from stateflow.operators.aggregates.aggregates import Aggregate, picked, reads_of_pick, same
 from stateflow.operators.steps.fields import Pick
 
 
@@ -15,6 +15,7 @@ def histogram(of: Pick | None = None) -> Aggregate[Any, dict[int, int], dict[int
     return Aggregate(
         initial=dict,
         add_many=picked(of, _tally),
+        reads=reads_of_pick(of),
         merge=_merge_counts,
         result=same,
         type=dict[int, int],
@@ -34,6 +35,7 @@ def quantile(q: float, of: Pick | None = None) -> Aggregate[Any, dict[int, int],
     return Aggregate(
         initial=dict,
         add_many=picked(of, _tally),
+        reads=reads_of_pick(of),
         merge=_merge_counts,
         result=lambda counts: _quantile(counts, q),
         type=dict[int, int],

@@ -18,6 +18,8 @@ from stateflow.operators.dsl.ordering_verbs import Order, OrderingVerbs, order_b
 from stateflow.operators.dsl.pattern_verbs import PatternVerbs
 from stateflow.operators.dsl.record_verbs import RecordVerbs
 from stateflow.operators.stateful.stateful import Stateful, aggregate_node, operator_node
+from stateflow.operators.steps.column_functions import Columns
+from stateflow.operators.steps.columns import Column, as_column, col
 from stateflow.operators.steps.error_policy import Fail, LatePolicy, Policy, Skip
 from stateflow.operators.steps.stateless import (
     ArmStep,
@@ -28,7 +30,7 @@ from stateflow.operators.steps.stateless import (
     MapStep,
     PeekStep,
 )
-from stateflow.operators.steps.step import Step
+from stateflow.operators.steps.step import PassStep, Step
 from stateflow.operators.topology.graph import Graph, Node
 from stateflow.operators.topology.verbs import rekey_nodes, verb_node
 from stateflow.operators.windows.windows import CountWindow, Emission, Window, check_window
@@ -83,6 +85,23 @@ class Stream(
         """
         codec = _codec_of(value, result_type(function))
         return self._verb("map", partial(MapStep, function), codec, on_error, name)
+
+    def select(
+        self, *, name: str | None = None, on_error: Policy = FAIL, **columns: Column | str
+    ) -> Stream[K, dict[str, Any]]:
+        """Each value replaced by a dict of these columns, each a field's name or an expression.
+
+        ``.select(shop="shop", euros=sf.col("cents") / 100)``
+        """
+        if not columns:
+            raise GraphError("A select has no columns.", action='Name one or more: select(shop="shop").')
+        parts = {
+            column: col(part) if isinstance(part, str) else as_column(part)
+            for column, part in columns.items()
+        }
+        return self._verb(
+            "select", partial(MapStep, Columns(parts)), codec_for(dict[str, Any], "msgpack"), on_error, name
+        )
 
     def map_pairs(
         self,
@@ -302,4 +321,4 @@ def _arm(index: int, _guard: object) -> Step:
 
 
 def _pass_on(_guard: object) -> Step:
-    return Step()
+    return PassStep()

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from stateflow.errors import DecodeError, EncodeError, ProcessingError, StateflowError
+from stateflow.operators.steps.column_functions import ColumnFunction
 from stateflow.operators.steps.context import StageContext
 from stateflow.operators.steps.error_policy import DeadLetter, Fail, Policy, Retry
 from stateflow.operators.steps.headers import INTERNAL
@@ -46,8 +47,13 @@ class Guard:
     ) -> tuple[list[Any], list[int]]:
         """The function's result for each item that it succeeds on, and the rows that were let go.
 
-        The function is called once per item, and again only for a retry.
+        The function is called once per item, and again only for a retry; a column expression once for all items, and
+        for each of them where that fails.
         """
+        if isinstance(function, ColumnFunction):
+            found = _of_many(function, items)
+            if found is not None:
+                return found, []
         results: list[Any] = []
         failed: list[int] = []
         remaining = iter(items)
@@ -195,6 +201,13 @@ class Guard:
             action="Correct the code or the record, or give the step on_error=Skip() or DeadLetter(topic).",
             **fields,
         )
+
+
+def _of_many(function: ColumnFunction, items: Sequence[Any]) -> list[Any] | None:
+    try:
+        return function.of_many(items)
+    except Exception:  # noqa: BLE001 - comes up again at the item that causes it
+        return None
 
 
 def _own(error: Exception) -> BaseException:

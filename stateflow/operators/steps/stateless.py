@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from stateflow.codec.base import Codec
+from stateflow.operators.steps.column_functions import ColumnFunction, FirstTrue
 from stateflow.operators.steps.guard import Guard
+from stateflow.operators.steps.reads import Reads, all_of, reads_of
 from stateflow.operators.steps.record_steps import of_pair, pairs_of
 from stateflow.operators.steps.rows import repeated, where, with_values, without
-from stateflow.operators.steps.step import Step
+from stateflow.operators.steps.step import PassStep, Step
 from stateflow.record import RecordBatch
 
 
@@ -25,6 +27,10 @@ class MapStep(Step):
         """Replace the values."""
         values, failed = self._guard.map(self._function, batch.values, batch.offsets)
         self.forward(with_values(without(batch, failed), values))
+
+    def reads(self, codec: Codec[Any]) -> Reads | None:  # noqa: ARG002 - as of a step
+        """What the function reads: the steps behind it have other values."""
+        return reads_of(self._function)
 
 
 class MapPairsStep(Step):
@@ -55,7 +61,7 @@ class FlatMapStep(Step):
         self.forward(repeated(without(batch, failed), values))
 
 
-class FilterStep(Step):
+class FilterStep(PassStep):
     """The rows for which the predicate is true."""
 
     def __init__(self, predicate: Callable[[Any], object], guard: Guard) -> None:
@@ -68,8 +74,12 @@ class FilterStep(Step):
         mask, failed = self._guard.map(self._predicate, batch.values, batch.offsets)
         self.forward(where(without(batch, failed), mask))
 
+    def own_reads(self) -> Reads | None:
+        """What the predicate reads."""
+        return reads_of(self._predicate)
 
-class PeekStep(Step):
+
+class PeekStep(PassStep):
     """Shows each value to a function and passes all of them on."""
 
     def __init__(self, function: Callable[[Any], object], guard: Guard) -> None:
@@ -82,8 +92,12 @@ class PeekStep(Step):
         _, failed = self._guard.map(self._function, batch.values, batch.offsets)
         self.forward(without(batch, failed))
 
+    def own_reads(self) -> Reads | None:
+        """What the function reads."""
+        return reads_of(self._function)
 
-class ArmStep(Step):
+
+class ArmStep(PassStep):
     """The rows that a branch chose for one of its arms."""
 
     def __init__(self, index: int) -> None:
@@ -91,23 +105,29 @@ class ArmStep(Step):
         self.index = index
 
 
-class BranchStep(Step):
+class BranchStep(PassStep):
     """Each row to the first arm whose predicate is true, else to the last. The children are ``ArmStep``."""
 
     def __init__(self, predicates: Sequence[Callable[[Any], object]], guard: Guard) -> None:
         super().__init__()
         self._predicates = tuple(predicates)
+        columns = [predicate for predicate in predicates if isinstance(predicate, ColumnFunction)]
+        self._choose = FirstTrue(columns) if len(columns) == len(predicates) else self._arm_of
         self._guard = guard
 
     def process(self, batch: RecordBatch) -> None:
         """Split the rows."""
-        chosen, failed = self._guard.map(self._arm_of, batch.values, batch.offsets)
+        chosen, failed = self._guard.map(self._choose, batch.values, batch.offsets)
         kept = without(batch, failed)
         for arm in self.children:
             assert isinstance(arm, ArmStep), "a branch is followed by its arms"
             rows = where(kept, [index == arm.index for index in chosen])
             if len(rows):
                 arm.process(rows)
+
+    def own_reads(self) -> Reads | None:
+        """What the predicates read."""
+        return all_of(map(reads_of, self._predicates))
 
     def _arm_of(self, value: Any) -> int:
         for index, predicate in enumerate(self._predicates):

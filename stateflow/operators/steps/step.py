@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
+from typing import Any
 
 from stateflow.changelog.event_time import UNKNOWN_MS
+from stateflow.codec.base import Codec
 from stateflow.operators.steps.context import StageContext
 from stateflow.operators.steps.error_policy import Policy
 from stateflow.operators.steps.guard import Guard
 from stateflow.operators.steps.origin import Origin
+from stateflow.operators.steps.reads import Reads, all_of
 from stateflow.record import RecordBatch
 
 ANY_TIME_MS = (1 << 63) - 1
@@ -59,11 +62,31 @@ class Step:
         """
         return batch.timestamps_ms
 
+    def reads(self, codec: Codec[Any]) -> Reads | None:  # noqa: ARG002 - a step that passes values on asks
+        """What this step and those behind it read of values with such a codec; None where that may be anything."""
+        return None
+
+    def reads_behind(self, codec: Codec[Any]) -> list[Reads | None]:
+        """What each step behind this one reads."""
+        return [child.reads(codec) for child in self.children]
+
     def forward(self, batch: RecordBatch) -> None:
         """Hand rows to every step behind this one."""
         if len(batch):
             for child in self.children:
                 child.process(batch)
+
+
+class PassStep(Step):
+    """Passes on the values that reach it, all or some of them; a subclass says what it reads itself."""
+
+    def own_reads(self) -> Reads | None:
+        """What the step itself reads of a value."""
+        return Reads()
+
+    def reads(self, codec: Codec[Any]) -> Reads | None:
+        """With what those behind it read."""
+        return all_of([self.own_reads(), *self.reads_behind(codec)])
 
 
 class PortedStep(Step):

@@ -11,7 +11,9 @@ from stateflow.codec.scalar import BytesCodec
 from stateflow.codec.windowed import WindowKeyCodec
 from stateflow.errors import DecodeError, EncodeError
 from stateflow.operators.steps.context import StageContext
+from stateflow.operators.steps.fields import picked_of
 from stateflow.operators.steps.guard import Guard
+from stateflow.operators.steps.reads import Reads, all_of, encoded, encoded_one, reads_of
 from stateflow.operators.steps.rows import left_of, where, without
 from stateflow.operators.steps.size_limit import SizeLimit
 from stateflow.operators.steps.step import Step
@@ -47,11 +49,11 @@ class RekeyStep(Step):
         """Keys and values of a batch in which every record can be encoded; None to go record by record."""
         try:
             keys = self._key.encode_many(self._choose.of_rows(batch.keys, batch.values))
-            encoded = self._value.encode_many(batch.values)
+            values = encoded(self._value, batch.values)
         except Exception:  # noqa: BLE001 - comes up again at the record that causes it
             return None
         present = [key for key in keys if key is not None]
-        return None if len(present) < len(batch) or None in encoded else (present, encoded)
+        return None if len(present) < len(batch) or None in values else (present, values)
 
     def _encoded(self, row: tuple[bytes | None, Any]) -> tuple[bytes, bytes]:
         _, value = row
@@ -60,7 +62,13 @@ class RekeyStep(Step):
             raise ValueError("the new key is None: such a record has no partition; filter it out before")
         if value is None:
             raise ValueError("the value is None: filter it out before")
-        return self._key.encode(key), self._value.encode(value)
+        return self._key.encode(key), encoded_one(self._value, value)
+
+    def reads(self, codec: Codec[Any]) -> Reads | None:
+        """What the new key is chosen by, where values travel on as they came."""
+        if self._value != codec:
+            return None
+        return all_of([self._choose.reads(), Reads(as_bytes=True)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +82,12 @@ class KeyChoice:
     def of_rows(self, keys: Sequence[bytes | None], values: Sequence[Any]) -> list[Any]:
         """The new key of each row."""
         if self.key is None:
-            return list(map(self.function, values))
+            return picked_of(self.function, values)
         return list(map(self.function, self.key.decode_many(keys), values))
+
+    def reads(self) -> Reads | None:
+        """What is read of a value for it."""
+        return reads_of(self.function) if self.key is None else None
 
 
 class SinkStep(Step):
@@ -103,7 +115,7 @@ class SinkStep(Step):
         """Encode and send, in order."""
         try:
             keys = list(map(self._key, batch.keys))
-            values = self._value.encode_many(batch.values)
+            values = encoded(self._value, batch.values)
         except (DecodeError, EncodeError):  # once more, record by record, for the policy
             self._process_one_by_one(batch)
         else:
@@ -111,9 +123,9 @@ class SinkStep(Step):
 
     def _process_one_by_one(self, batch: RecordBatch) -> None:
         pairs = list(zip(batch.keys, batch.values, strict=True))
-        encoded, failed = self._guard.map(self._encoded, pairs, batch.offsets)
-        if encoded:
-            keys, values = zip(*encoded, strict=True)
+        both, failed = self._guard.map(self._encoded, pairs, batch.offsets)
+        if both:
+            keys, values = zip(*both, strict=True)
             self._send(without(batch, failed), keys, values)
 
     def _send(self, rows: RecordBatch, keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> None:
@@ -126,7 +138,11 @@ class SinkStep(Step):
 
     def _encoded(self, pair: tuple[bytes | None, Any]) -> tuple[bytes | None, bytes | None]:
         key, value = pair
-        return self._key(key), None if value is None else self._value.encode(value)
+        return self._key(key), None if value is None else encoded_one(self._value, value)
+
+    def reads(self, codec: Codec[Any]) -> Reads | None:
+        """Nothing, where values are written as they came."""
+        return Reads(as_bytes=True) if self._value == codec else None
 
 
 class ChoiceStep(Step):

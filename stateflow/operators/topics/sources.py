@@ -13,6 +13,7 @@ from stateflow.operators.steps.context import StageContext
 from stateflow.operators.steps.guard import Guard
 from stateflow.operators.steps.headers import with_own_headers
 from stateflow.operators.steps.marks import running_marks, sent_marks
+from stateflow.operators.steps.reads import Reader, Reads, all_of, reads_of
 from stateflow.operators.steps.rows import where, with_values, without
 from stateflow.operators.steps.step import Step
 from stateflow.operators.topics.future_records import AheadLimit
@@ -40,7 +41,7 @@ class SourceStep(Step):
         guard: Guard,
     ) -> None:
         super().__init__()
-        self._value = value
+        self._value = Reader(value, lambda: all_of([_reads_of_time(event_time), *self.reads_behind(value)]))
         self._event_time = event_time
         self._limit = limit
         self._context = context
@@ -145,7 +146,7 @@ class ReadStep(Step):
 
     def __init__(self, value: Codec[Any], context: StageContext, guard: Guard) -> None:
         super().__init__()
-        self._value = value
+        self._value = Reader(value, lambda: all_of(self.reads_behind(value)))
         self._context = context
         self._guard = guard
 
@@ -164,7 +165,7 @@ class ReadStep(Step):
         self.forward(decoded(rows, self._value, self._guard))
 
 
-def decoded(rows: RecordBatch, codec: Codec[Any], guard: Guard) -> RecordBatch:
+def decoded(rows: RecordBatch, codec: Reader, guard: Guard) -> RecordBatch:
     """The rows with their values decoded; those that cannot be follow the policy."""
     try:
         return with_values(rows, codec.decode_many(rows.values))
@@ -173,6 +174,10 @@ def decoded(rows: RecordBatch, codec: Codec[Any], guard: Guard) -> RecordBatch:
             lambda data: None if data is None else codec.decode(data), rows.values, rows.offsets
         )
         return with_values(without(rows, failed), values)
+
+
+def _reads_of_time(event_time: EventTime | None) -> Reads | None:
+    return Reads() if event_time is None else reads_of(event_time)
 
 
 def _tombstones(batch: RecordBatch) -> Set[int]:

@@ -17,12 +17,14 @@ from functools import partial
 from typing import Any
 
 from stateflow.changelog.event_time import UNKNOWN_MS
+from stateflow.codec.base import Codec
 from stateflow.operators.aggregates.aggregation import Accumulators, Updated, result_rows
 from stateflow.operators.steps import timers as timing
 from stateflow.operators.steps.context import StageContext
 from stateflow.operators.steps.error_policy import LatePolicy
 from stateflow.operators.steps.guard import Guard
 from stateflow.operators.steps.marks import marks_of, span_ms
+from stateflow.operators.steps.reads import Reads
 from stateflow.operators.steps.rows import derived, repeated
 from stateflow.operators.steps.step import Step
 from stateflow.operators.steps.timers import Turn
@@ -93,6 +95,10 @@ class WindowAggregateStep(Step):
             # Their mark is their own time: what is announced to the stages behind stays back by a whole window.
             rows.timestamps_ms, rows.marks_ms = [starts_ms[row] for row in updated.rows], None
             self.forward(rows)
+
+    def reads(self, codec: Codec[Any]) -> Reads | None:  # noqa: ARG002 - as of a step
+        """What the aggregate reads: the steps behind it have its results."""
+        return self._accumulators.reads
 
     @property
     def _folds_late(self) -> bool:
