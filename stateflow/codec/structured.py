@@ -19,6 +19,8 @@ T = TypeVar("T")
 Wire = Literal["json", "msgpack"]
 
 _PLAIN_TYPES = frozenset({dict, list, str, int, float, bool, bytes, datetime.datetime})
+_MAPS = (dict, dict[str, Any])
+"""Declared types of which any field may be read without the others: nothing is said of those."""
 _SCALAR_TYPES = frozenset({int, float, str, bool, bytes, NoneType})
 
 
@@ -81,6 +83,8 @@ class TypedCodec(Codec[T], Generic[T]):
     def __init__(self, type_: type[T], wire: Wire) -> None:
         self._type = type_
         self._wire = wire
+        if type_ in _MAPS:
+            self.projects = wire
         encoder, decoder = _converters(wire, type_)
         self._to_bytes, self._from_bytes = encoder.encode, decoder.decode
         self._scalars = _scalars_of(type_)

@@ -100,10 +100,12 @@ def by_functions(orders: Any, app: sf.App) -> None:
     orders.map(twice, on_error=DEAD).to(app.topic("selected", value=sf.Json), on_error=DEAD)
 
 
-def outputs(build: Build, batches: Sequence[Sequence[bytes]]) -> dict[str, list[Any]]:
+def outputs(
+    build: Build, batches: Sequence[Sequence[bytes]], declared: Any = sf.Json
+) -> dict[str, list[Any]]:
     """What an application writes for these records of its input, by topic; dead letters without their reasons."""
     app = sf.App("shop")
-    build(app.stream(app.topic("orders", value=sf.Json), on_error=DEAD), app)
+    build(app.stream(app.topic("orders", value=declared), on_error=DEAD), app)
     driver = TestDriver(app, partitions=1)
     for records in batches:
         writer = driver.cluster.writer()
@@ -123,9 +125,9 @@ def _shown(record: Record) -> tuple[bytes | None, Any, int]:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(RECORDS, max_size=3))
-def test_columns_and_functions_give_the_same(batches: list[list[bytes]]) -> None:
-    assert outputs(by_columns, batches) == outputs(by_functions, batches)
+@given(st.lists(RECORDS, max_size=3), st.sampled_from([sf.Json, dict]))
+def test_columns_and_functions_give_the_same(batches: list[list[bytes]], declared: Any) -> None:
+    assert outputs(by_columns, batches, declared) == outputs(by_functions, batches, declared)
 
 
 def vars_of(row: ProjectedRow) -> dict[str, Any]:
@@ -139,6 +141,14 @@ def test_only_the_fields_that_are_read_become_objects_and_bytes_travel_as_they_c
     assert isinstance(row, ProjectedRow)
     assert vars_of(row) == {"cents": 3}
     assert row.as_bytes_ is data
+
+
+def test_a_declared_dict_is_read_in_part_and_anything_else_refused_as_ever() -> None:
+    app = sf.App("shop")
+    reader = Reader(app.topic("orders", value=dict).value, lambda: Reads(frozenset({"cents"})))
+    assert isinstance(reader.decode_many([b'{"cents": 3}'])[0], ProjectedRow)
+    with pytest.raises(DecodeError, match="Expected `object`"):
+        reader.decode_many([b"[1]"])
 
 
 @pytest.mark.parametrize("odd", [b"[1]", None, b'{"as_bytes_": 1}'])
