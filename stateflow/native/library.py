@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from stateflow.native.newest import Row
 
-ABI = 4
+ABI = 5
 
 PYTHON_FUNCTIONS = (
     "PyBytes_AsStringAndSize",
@@ -33,6 +33,9 @@ PYTHON_FUNCTIONS = (
     "PyFloat_AsDouble",
     "PyFloat_FromDouble",
     "PyObject_Type",
+    "PyErr_Occurred",
+    "PyEval_SaveThread",
+    "PyEval_RestoreThread",
 )
 """CPython's stable ABI, in the order of ``sf_python`` in source/core.h; the addresses of some objects follow."""
 _PYTHON_OBJECTS = (None, int, float, bool)

@@ -1,13 +1,12 @@
 """Records from the client's own queues into the native core, by librdkafka's public functions alone.
 
-The core is a plugin of librdkafka: so it is handed each client that is made with it. A *stream* is a queue of its own,
-to which the queues of the assigned partitions are forwarded. Records, ends and errors of these partitions come to the
-stream; all that makes callbacks stays in the queue of the Python client, which is polled beside it.
+A *stream* is a queue of the core's own, to which the queues of the assigned partitions are forwarded. Records, ends and
+errors of these partitions come to the stream; all that makes callbacks stays in the queue of the Python client, which
+is polled beside it.
 """
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import time
 from collections.abc import Iterable, Iterator
@@ -15,40 +14,17 @@ from ctypes import c_char_p, c_int32, c_int64, c_void_p, py_object
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, cimpl
+from confluent_kafka import Consumer, KafkaError
 
+from stateflow.log.kafka.client_core import client_core, with_core
 from stateflow.log.kafka.client_log import client_log
 from stateflow.log.kafka.settings import Settings
 from stateflow.log.newest import NewestSink, RecordsSink, Sink
-from stateflow.native.library import Core, allocated, done, function_addresses, pointers
-from stateflow.native.loading import core
+from stateflow.native.library import Core, allocated, done
 from stateflow.native.newest import NativeNewest
 from stateflow.native.rows import HasHeaders, NativeRows
 from stateflow.record import RecordBatch, TopicPartition
 
-CLIENT_FUNCTIONS = (
-    "rd_kafka_conf_interceptor_add_on_new",
-    "rd_kafka_queue_new",
-    "rd_kafka_queue_destroy",
-    "rd_kafka_queue_get_partition",
-    "rd_kafka_queue_forward",
-    "rd_kafka_queue_poll",
-    "rd_kafka_event_type",
-    "rd_kafka_event_message_next",
-    "rd_kafka_event_error",
-    "rd_kafka_event_error_string",
-    "rd_kafka_event_topic_partition",
-    "rd_kafka_event_destroy",
-    "rd_kafka_topic_partition_destroy",
-    "rd_kafka_message_timestamp",
-    "rd_kafka_message_headers",
-    "rd_kafka_header_get_all",
-    "rd_kafka_topic_name",
-)
-"""librdkafka's public functions, in the order of ``client_functions`` in the core's fetching.c."""
-_PLUGINS = "plugin.library.paths"
-_VERSIONS = range(0x02000000, 0x03000000)
-"""librdkafka 2: within a major version its public functions and ``rd_kafka_message_t`` stay as they are."""
 _FIRST_WAIT_MS, _WAIT_MS_MAX = 4, 64
 _FRESH_SECONDS, _UNSETTLED_SECONDS_MAX, _AGAIN_SECONDS = 5.0, 60.0, 10.0
 """A partition is forwarded again before each fetch, and between two waits: librdkafka forgets it when it stops an
@@ -60,8 +36,8 @@ _NO_HEADERS: tuple[tuple[str, bytes], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class ClientCore:
-    """The core's functions that work on a client."""
+class StreamCore:
+    """The core's functions over streams."""
 
     core: Core
     made: Any
@@ -79,23 +55,12 @@ class ClientCore:
 
 
 @functools.cache
-def client_core() -> ClientCore | None:
-    """The core with the client's library handed to it; None where one of them does not allow it."""
-    used = core()
+def stream_core() -> StreamCore | None:
+    """The functions, where the core is in use with this client."""
+    used = client_core()
     if used is None:
         return None
-    try:
-        client = ctypes.CDLL(cimpl.__file__)  # symbols are looked up in what it is linked with, too
-        version = int(client.rd_kafka_version())
-        found = function_addresses(client, CLIENT_FUNCTIONS)
-    except (OSError, AttributeError) as error:
-        client_log.info("Records are read without the native core: the client does not show %s.", error)
-        return None
-    if version not in _VERSIONS or ";" in str(used.path):
-        client_log.info("Records are read without the native core: the client is of version %#x.", version)
-        return None
-    used.function("sf_client_begin", None, c_void_p)(pointers(found))
-    return ClientCore(
+    return StreamCore(
         core=used,
         made=used.function("sf_client_made", c_void_p),
         open=used.function("sf_stream_open", c_void_p, c_void_p, c_int64),
@@ -114,10 +79,9 @@ def client_core() -> ClientCore | None:
 
 def made_consumer(settings: Settings, rows_max: int) -> tuple[Stream | None, Consumer]:
     """A client, and the stream of its records where the core is in use. The stream is to be closed first."""
-    used = client_core()
+    used = stream_core()
     if used is not None:
-        plugins = [str(path) for path in (settings.get(_PLUGINS), used.core.path) if path]
-        consumer = Consumer({**settings, _PLUGINS: ";".join(plugins)}, logger=client_log)
+        consumer = Consumer(with_core(used.core, settings), logger=client_log)
         if (client := used.made()) is not None:
             return Stream(used, client, rows_max), consumer
     else:
@@ -170,7 +134,7 @@ class Stream:
     _address: int | None = None
     """None when there is nothing to close."""
 
-    def __init__(self, used: ClientCore, client: int, rows_max: int) -> None:
+    def __init__(self, used: StreamCore, client: int, rows_max: int) -> None:
         self._used = used
         self._followed: set[TopicPartition] = set()
         self._unsettled: dict[TopicPartition, float] = {}

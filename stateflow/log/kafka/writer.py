@@ -1,9 +1,7 @@
 """Producing to a Kafka cluster, in transactions or without.
 
-Every record asks for a delivery report: in no other way does one learn where it landed, or, without a
-transaction, that it failed. The report is a dictionary's own ``__setitem__(error, message)``, which runs no
-Python code and so costs a tenth of producing instead of four times as much: what is left under ``None`` is the
-last success of its partition, and any other key is a failure.
+Of every record it is asked what became of it (``deliveries.py``): in no other way does one learn where it landed, or,
+without a transaction, that it failed.
 """
 
 from __future__ import annotations
@@ -11,11 +9,11 @@ from __future__ import annotations
 import functools
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import count, islice, repeat
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import count, islice
 from typing import Any, cast
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException
 
 from stateflow.errors import (
     BrokerUnreachable,
@@ -27,8 +25,10 @@ from stateflow.failpoints import reach
 from stateflow.log.base import Appended, Committed, GroupMetadata
 from stateflow.log.kafka.admin import Admin
 from stateflow.log.kafka.client_log import client_log
+from stateflow.log.kafka.deliveries import Deliveries, Report, Row, rows_of
 from stateflow.log.kafka.failures import aborted, ended_elsewhere, error_of, is_fenced, typed
 from stateflow.log.kafka.offsets import client_offsets
+from stateflow.log.kafka.sends import made_producer
 from stateflow.log.kafka.settings import Settings
 from stateflow.log.kafka.topics import Topics
 from stateflow.log.outgoing import Outgoing, Sender
@@ -60,8 +60,7 @@ class KafkaWriter(Sender):
         self._transactional_id = settings.get("transactional.id")
         self._partitions: dict[str, int] = {}
         self._counted_seconds = admin.clock.monotonic_seconds()
-        self._ready: dict[tuple[str, int], Callable[[Any, Any], None]] = {}
-        self._reports: dict[tuple[str, int], dict[KafkaError | None, Any]] = {}
+        self._ready: dict[tuple[str, int], Report] = {}
         self._fatal: KafkaError | None = None
         self._in_transaction = False
         self._closed = False
@@ -71,7 +70,8 @@ class KafkaWriter(Sender):
         own: Settings = {"error_cb": self._broker_event}
         if statistics is not None:
             own["stats_cb"] = statistics
-        self._producer = Producer({**settings, **own}, logger=client_log)
+        self._sends, self._producer = made_producer({**settings, **own})
+        self._deliveries = Deliveries(self._sends)
         # Without metadata at hand, the first transaction request waits half a second for it.
         admin.call("connecting a writer", lambda left: self._producer.list_topics(timeout=left))
         if self._transactional_id is not None:
@@ -93,7 +93,26 @@ class KafkaWriter(Sender):
 
     def append(self, records: Outgoing) -> None:
         """Queue records of one topic, in order; see the protocol."""
-        rows, left = self._rows(records), len(records)
+        places = self._places(records)
+        reports = self._reports_of(records.topic, places)
+        if self._sends is None or not self._sends.takes(records, reports):
+            self._append_rows(rows_of(records, places, reports), len(records))
+            return
+        done, total = 0, len(records)
+        while done < total:
+            some = min(total - done, _SERVE_EVERY - self._unserved)
+            try:
+                taken = self._sends.send(records, places, done, some)
+            except TypeError:  # something else than bytes, and none of these was sent: the client may take it
+                self._append_rows(islice(rows_of(records, places, reports), done, None), total - done)
+                return
+            if taken < some:
+                self._produce(*next(islice(rows_of(records, places, reports), done + taken, None)))
+                taken += 1
+            done += taken
+            self._sent(taken)
+
+    def _append_rows(self, rows: Iterator[Row], left: int) -> None:
         produce = self._producer.produce
         while left:
             some = min(left, _SERVE_EVERY - self._unserved)
@@ -103,28 +122,14 @@ class KafkaWriter(Sender):
                 except (BufferError, KafkaException):
                     self._produce(*row)
             left -= some
-            self._unserved += some
-            if self._unserved == _SERVE_EVERY:
-                self._unserved = 0
-                self._serve_reports(self._producer.poll, 0)
+            self._sent(some)
 
-    def _rows(self, records: Outgoing) -> Iterator[tuple[Any, ...]]:
-        """The arguments of ``produce`` for each record, by position: keywords take twice as long, or more.
-
-        They are topic, value, key, partition, callback, the same callback under its other name, timestamp, headers.
-        """
-        topic, places, times_ms = records.topic, self._places(records), records.timestamps_ms
-        columns: list[Iterable[Any]] = [repeat(topic), records.values, records.keys]
-        if isinstance(places, int):
-            columns += [repeat(places), repeat(self._report_for(topic, places))]
-        else:
-            reports = {place: self._report_for(topic, place) for place in set(places)}
-            columns += [places, map(reports.__getitem__, places)]
-        if times_ms is not None or records.headers:
-            columns += [repeat(None), times_ms if isinstance(times_ms, Sequence) else repeat(times_ms or 0)]
-        if records.headers:
-            columns.append([list(headers) if headers else None for headers in records.headers])
-        return zip(*columns, strict=False)  # of one length, or endless: ``Outgoing`` sees to that
+    def _sent(self, count: int) -> None:
+        """So many records more were sent: now and then reports are served."""
+        self._unserved += count
+        if self._unserved >= _SERVE_EVERY:
+            self._unserved = 0
+            self._serve_reports(self._producer.poll, 0)
 
     def _places(self, records: Outgoing) -> Sequence[int] | int:
         """The partition of each record. Chosen here as the client would choose it: a report of a place runs no code."""
@@ -134,7 +139,14 @@ class KafkaWriter(Sender):
         partitions = self._partitions[records.topic]
         return partitions_of(cast(Sequence[bytes], records.keys), partitions)
 
-    def _report_for(self, topic: str, partition: int) -> Callable[[Any, Any], None]:
+    def _reports_of(self, topic: str, places: Sequence[int] | int) -> Mapping[int, Report]:
+        """What is told of each of these partitions."""
+        return {
+            place: self._report_for(topic, place)
+            for place in ((places,) if isinstance(places, int) else set(places))
+        }
+
+    def _report_for(self, topic: str, partition: int) -> Report:
         """What the delivery of a record there is reported to; checks first that it can go there."""
         return self._ready.get((topic, partition)) or self._get_ready(topic, partition)
 
@@ -172,8 +184,7 @@ class KafkaWriter(Sender):
         """Wait until everything sent so far is acknowledged. A refused record aborts the transaction."""
         self._check_open()
         waiting = self._serve_reports(self._producer.flush, timeout_seconds)
-        reports = ((topic, error) for (topic, _), outcomes in self._reports.items() for error in outcomes)
-        topic, refused = next((each for each in reports if each[1] is not None), ("", None))
+        topic, refused = next(self._deliveries.failures(), ("", None))
         if refused is not None and self._transactional_id is not None and not is_fenced(refused):
             self.abort()
             raise aborted(refused, f"records for {topic!r} were to be taken", self._transactional_id)
@@ -202,7 +213,7 @@ class KafkaWriter(Sender):
             self._check_reports()
             if waiting:
                 raise self._unreachable(f"producing ({waiting} records not acknowledged)")
-        appended = self._appended()
+        appended = self._deliveries.appended()
         self._forget()
         return appended
 
@@ -250,6 +261,8 @@ class KafkaWriter(Sender):
         finally:
             self._forget()
             self._producer.purge()  # what could not be delivered by now must not hold up the end
+            if self._sends is not None:
+                self._sends.close()
             del (
                 self._producer
             )  # ends the client; its close() would try the transaction of a fenced one once more
@@ -313,35 +326,17 @@ class KafkaWriter(Sender):
             bootstrap=self._admin.bootstrap,
         )
 
-    def _get_ready(self, topic: str, partition: int) -> Callable[[Any, Any], None]:
+    def _get_ready(self, topic: str, partition: int) -> Report:
         """Check once per transaction that a record can go there; returns what its delivery is reported to."""
         self._check_open()
         self._check_place(topic, partition)
-        self._ready[topic, partition] = self._report(topic, partition)
+        self._ready[topic, partition] = self._deliveries.report(topic, partition)
         return self._ready[topic, partition]
 
-    def _report(self, topic: str, partition: int) -> Callable[[Any, Any], None]:
-        """What is called with the outcome of each record of a partition; −1 is whichever the client chooses."""
-        if partition < 0:
-            return self._report_chosen
-        return self._reports.setdefault((topic, partition), {}).__setitem__
-
-    def _report_chosen(self, error: KafkaError | None, message: Any) -> None:
-        self._report(message.topic(), max(0, message.partition()))(error, message)
-
     def _check_reports(self) -> None:
-        for outcomes in self._reports.values():
-            for error in outcomes:
-                if error is not None:
-                    self._forget()
-                    raise self._writer_error(error, "producing")
-
-    def _appended(self) -> dict[TopicPartition, Appended]:
-        return {
-            TopicPartition(*place): Appended(outcomes[None].offset(), outcomes[None].timestamp()[1])
-            for place, outcomes in self._reports.items()
-            if None in outcomes
-        }
+        for _, error in self._deliveries.failures():
+            self._forget()
+            raise self._writer_error(error, "producing")
 
     def _broker_event(self, error: KafkaError) -> None:
         client_log.warning("The Kafka client reports %s: %s.", error.name(), error.str())
@@ -393,4 +388,4 @@ class KafkaWriter(Sender):
 
     def _forget(self) -> None:
         self._ready.clear()
-        self._reports = {}  # a new one: late reports of what was aborted go into the old one
+        self._deliveries.forget()

@@ -11,13 +11,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SF_ABI 4
+#define SF_ABI 5
 
 #define SF_API __attribute__((visibility("default")))
 
 typedef struct py_object py_object;
 
-/* CPython's stable ABI, in the order of PYTHON_FUNCTIONS in ../loading.py. */
+/* CPython's stable ABI, in the order of PYTHON_FUNCTIONS in ../library.py. */
 typedef struct {
     int (*bytes_view)(py_object *, char **, ptrdiff_t *);
     py_object *(*bytes_new)(const char *, ptrdiff_t);
@@ -37,6 +37,9 @@ typedef struct {
     double (*float_value)(py_object *);
     py_object *(*float_new)(double);
     py_object *(*type_of)(py_object *);
+    py_object *(*error_is_set)(void);
+    void *(*let_others_run)(void);
+    void (*run_again)(void *held);
     py_object *none;
     py_object *integer_type;
     py_object *float_type;

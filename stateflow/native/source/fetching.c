@@ -1,9 +1,5 @@
 /* Records from the Kafka client, without an object per record: librdkafka's own queues, by its public functions.
  *
- * A consumer's handle is not taken out of the Python client's memory. The core is a plugin of librdkafka
- * (`plugin.library.paths`): the client calls `conf_init` here, and then `client_made` with the handle of each client
- * that it makes with that setting.
- *
  * A stream is a queue of our own, to which the queues of partitions are forwarded: what arrives there is records, and
  * the errors and ends of partitions. They are taken as events, which serves no callback: the Python client's would
  * abort the process in a call that is not its own. All else that makes callbacks (errors of the client, its log,
@@ -12,78 +8,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client.h"
 #include "rows.h"
-
-/* rd_kafka_message_t of librdkafka's public ABI. */
-typedef struct {
-    int error;
-    void *topic;
-    int32_t partition;
-    void *payload;
-    size_t length;
-    void *key;
-    size_t key_length;
-    int64_t offset;
-    void *own;
-} message;
-
-/* The beginning of rd_kafka_topic_partition_t. */
-typedef struct {
-    const char *topic;
-    int32_t partition;
-    int64_t offset;
-} place;
 
 /* RD_KAFKA_EVENT_FETCH and RD_KAFKA_EVENT_ERROR */
 #define EVENT_FETCH 0x2
 #define EVENT_ERROR 0x8
 
-typedef int (*client_made_f)(void *client, const void *settings, void *own, char *error, size_t error_size);
-
-/* librdkafka's functions, in the order of CLIENT_FUNCTIONS in ../loading.py. */
-typedef struct {
-    int (*add_client_made)(void *settings, const char *name, client_made_f made, void *own);
-    void *(*queue_new)(void *client);
-    void (*queue_destroy)(void *queue);
-    void *(*queue_of_partition)(void *client, const char *topic, int32_t partition);
-    void (*queue_forward)(void *from, void *to);
-    void *(*queue_poll)(void *queue, int timeout_ms);
-    int (*event_type)(const void *event);
-    const message *(*event_message)(void *event);
-    int (*event_error)(void *event);
-    const char *(*event_error_text)(void *event);
-    place *(*event_place)(void *event);
-    void (*event_destroy)(void *event);
-    void (*place_destroy)(place *);
-    int64_t (*message_timestamp)(const message *, int *kind);
-    int (*message_headers)(const message *, void **headers);
-    int (*header_at)(const void *headers, size_t index, const char **name, const void **value, size_t *size);
-    const char *(*topic_name)(const void *topic);
-} client_functions;
-
-static client_functions rd;
-static _Thread_local void *newest_client;
-
-static int client_made(void *client, const void *settings, void *own, char *error, size_t error_size) {
-    (void)settings, (void)own, (void)error, (void)error_size;
-    newest_client = client;
-    return 0;
-}
-
-/* Called by librdkafka when it loads its plugin. */
-SF_API int conf_init(void *settings, void **own, char *error, size_t error_size) {
-    (void)own, (void)error, (void)error_size;
-    return rd.add_client_made == NULL ? -1 : rd.add_client_made(settings, "stateflow", client_made, NULL);
-}
-
-SF_API void sf_client_begin(void *const *functions) { rd = *(const client_functions *)functions; }
-
-/* The client that this thread made last, once; NULL if it made none with the plugin. */
-SF_API void *sf_client_made(void) {
-    void *client = newest_client;
-    newest_client = NULL;
-    return client;
-}
+#define rd sf_rd
+typedef sf_message message;
+typedef sf_place place;
 
 typedef struct {
     void *topic;
