@@ -26,8 +26,15 @@ from stateflow.testing.broker import VARIABLE, TestBroker, open_test_broker
 HEAP_MIB = 768
 """What some hundred topics of five processes need, and then some."""
 EMBEDDED = "embedded"
-# Tests write records of 1970, which a broker would delete by their age.
-SETTINGS = {"log.retention.ms": -1}
+SETTINGS: dict[str, object] = {
+    # Tests write records of 1970, which a broker would delete by their age.
+    "log.retention.ms": -1,
+    # The only broker of its cluster, which no test stops or freezes, has nobody to tell quickly that it lives: half
+    # of what it takes while it has nothing to do. On a busy machine it is not taken for dead after three seconds.
+    "metadata.max.idle.interval.ms": 5000,
+    "broker.heartbeat.interval.ms": 5000,
+    "broker.session.timeout.ms": 18_000,
+}
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ keys than L, and as many tombstones as the retention holds.
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 
@@ -62,6 +63,8 @@ class Prediction:
 NEVER_CLEANED = math.inf
 SATURATION = 0.9
 """Busier than this, a cleaner thread has no room for a peak."""
+_KNOWN_MAX = 4096
+"""Predictions that are remembered: those of a search, and of the one that it is compared with; a kilobyte each."""
 
 
 def predict(
@@ -81,6 +84,20 @@ def predict(
     partitions: each has a part of them, which may be the part that the cleaner comes to last. ``others_seconds`` is how
     long passes over other topics keep the cleaner thread from its next look.
     """
+    return _predict(workload, policy, cleaner, costs, worst, parallelism, others_seconds)
+
+
+# A recommendation comes back to most of its policies for each alternative.
+@functools.lru_cache(maxsize=_KNOWN_MAX)
+def _predict(
+    workload: Workload,
+    policy: Policy,
+    cleaner: CleanerSettings,
+    costs: Costs,
+    worst: bool,
+    parallelism: float,
+    others_seconds: float,
+) -> Prediction:
     steady = steady_state(workload, policy, cleaner, costs, worst=worst, others_seconds=others_seconds)
     if isinstance(steady, float):
         return _never(steady)

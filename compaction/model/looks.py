@@ -10,11 +10,10 @@ due + backoff: the segments that make it due *and* the backoff, whichever of the
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Looks:
+class Looks(NamedTuple):
     """When one partition is looked at and cleaned; all times in seconds."""
 
     segment: float
@@ -47,12 +46,13 @@ class Looks:
     @property
     def period(self) -> float:
         """From the start of one pass to the start of the next, on average."""
-        waiting = self.due - self.left_min - self.turn
+        turn = self.turn
+        waiting = self.due - self.left_min - turn
         spread = self.left_spread
         if spread <= 0:
-            return self.turn + max(0.0, waiting)
+            return turn + max(0.0, waiting)
         total = self._waited(waiting) - self._waited(waiting - spread)
-        return self.turn + total / spread
+        return turn + total / spread
 
     @property
     def reach_max(self) -> float:

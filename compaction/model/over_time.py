@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.model.flow import Flow, Shown, Windows
@@ -44,7 +43,7 @@ def shown_within(
             retention_seconds=policy.delete_retention_ms / 1000,
         )
     one = Flow(
-        looks=replace(steady.usual.looks, backoff=cleaner.backoff_ms / 1000),
+        looks=steady.usual.looks._replace(backoff=cleaner.backoff_ms / 1000),
         lag_seconds=policy.min_lag_ms / 1000,
         pass_seconds=steady.usual.pass_wall,
         live_bytes=steady.live * workload.live_record_bytes,

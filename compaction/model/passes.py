@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from stateflow.compaction.model.costs import Costs, Counts
@@ -101,8 +101,7 @@ def _deleted(workload: Workload, policy: Policy, period: float) -> _Deleted:
     return _Deleted(per_second * periods * period, per_second * period)
 
 
-@dataclass(frozen=True, slots=True)
-class Cycle:
+class Cycle(NamedTuple):
     """What a pass over one partition finds and takes."""
 
     dirty: float
@@ -167,21 +166,20 @@ def cycle_of(
     dirty = shape.due
     live_bytes = shape.live * workload.live_record_bytes
     tombstone_bytes = 0.0 if workload.bursts is None else workload.bursts.tombstone_bytes
+    segment_cpu = costs.segment_seconds(policy)
+    segment, due = shape.segment / shape.rate, shape.due / shape.rate
+    backoff = cleaner.backoff_ms / 1000 + others_seconds
     for _ in range(_ROUNDS):
         deleted = _deleted(workload, policy, dirty / shape.rate)
         clean_bytes = live_bytes + deleted.kept * tombstone_bytes
         outputs = _segments_written(workload, policy, shape.live, dirty)
         kept = shape.live + deleted.kept
         cpu = pass_cpu(workload, cleaner, costs, kept, dirty, live_bytes=clean_bytes, tombstones=deleted.new)
-        cpu += (outputs - 1) * costs.segment_seconds(policy)
+        cpu += (outputs - 1) * segment_cpu
         wall = cpu + outputs * costs.sync_seconds
         wall = max(wall, _throttled_seconds(workload, cleaner, shape.live, dirty))
-        looks = Looks(
-            segment=shape.segment / shape.rate,
-            due=shape.due / shape.rate,
-            backoff=cleaner.backoff_ms / 1000 + others_seconds,
-            turn=per_thread * wall,  # one thread serves its partitions one after another
-        )
+        # One thread serves its partitions one after another.
+        looks = Looks(segment, due, backoff, turn=per_thread * wall)
         period = looks.period
         queue_max = (per_thread - 1) * wall * min(1.0, looks.turn / period)
         found.append(
@@ -199,8 +197,7 @@ def cycle_of(
 def _in_turns(found: Sequence[Cycle]) -> Cycle:
     """Passes that follow one another again and again: what they take on average, and the log before the largest."""
     largest = max(found, key=lambda one: one.looks.reach_max + one.pass_wall)
-    return replace(
-        largest,
+    return largest._replace(
         dirty=math.fsum(one.dirty for one in found) / len(found),
         pass_cpu=math.fsum(one.pass_cpu for one in found) / len(found),
         pass_wall=max(one.pass_wall for one in found),
@@ -236,7 +233,8 @@ def pass_cpu(
     written = (
         live_bytes / workload.live_record_bytes
     )  # tombstones are small, and a window's come in one batch
-    batches = _batches(workload, min(live, written), dirty / passes)
+    in_batch = _in_batch(workload)
+    batches = _batches(workload, in_batch, min(live, written), dirty / passes)
     counts = Counts(
         passes=passes,
         dirty=dirty + tombstones,
@@ -245,7 +243,7 @@ def pass_cpu(
         rebuilt=passes * batches.anew,
         rebuilt_bytes=passes * batches.anew_bytes,
         written_bytes=passes * live_bytes,
-        batches=2 * dirty / _in_batch(workload) + passes * batches.held,
+        batches=2 * dirty / in_batch + passes * batches.held,
     )
     return costs.cpu_seconds(cleaner, counts)
 
@@ -261,11 +259,11 @@ class _Batches(NamedTuple):
     """What is left of these."""
 
 
-def _batches(workload: Workload, live: float, dirty: float) -> _Batches:
+def _batches(workload: Workload, in_batch: float, live: float, dirty: float) -> _Batches:
     """Of so many live records, with so many new ones. What a burst deletes was written together, and goes in whole
     batches.
     """
-    in_batch, overwriting = _in_batch(workload), 1.0
+    overwriting = 1.0
     if workload.bursts is not None:
         overwriting = max(0.0, 1 - workload.bursts.per_second / max(workload.updates_per_second, 1e-9))
     held = overwriting * holding(in_batch, live) + (1 - overwriting) * live / in_batch

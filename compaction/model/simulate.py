@@ -7,6 +7,7 @@ tombstones expire, and in what order a thread serves partitions.
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
@@ -98,7 +99,10 @@ class Simulation:
         self._policy, self._cleaner, self._costs = policy, cleaner, costs
         self._options = options or SimulationOptions()
         self._logs = [PartitionLog() for _ in range(partitions)]
-        self._pending: list[list[Update]] = [[] for _ in range(partitions)]
+        self._pending: dict[int, list[Update]] = {}
+        """What lingers, by partition."""
+        self._closed = 0
+        """Closed segments of all logs."""
         self._threads: list[tuple[float, int]] = [(0.0, number) for number in range(cleaner.threads)]
         self._backoff_seconds = max(cleaner.backoff_ms / 1000, 1e-3)
         self._finishing: dict[int, tuple[PartitionLog, list[Segment]]] = {}
@@ -130,7 +134,9 @@ class Simulation:
         while update.seconds >= self._next_tick:
             self._tick(self._next_tick)
             self._next_tick += self._options.linger_seconds
-        self._pending[update.partition].append(update)
+        if (pending := self._pending.get(update.partition)) is None:
+            pending = self._pending[update.partition] = []
+        pending.append(update)
         self.appended_total += 1
 
     @property
@@ -149,10 +155,10 @@ class Simulation:
 
     def _tick(self, now: float) -> None:
         """Append what lingered as one batch per partition, then let the cleaner threads work until now."""
-        for number, pending in enumerate(self._pending):
-            if pending:
+        if self._pending:
+            for number, pending in self._pending.items():
                 self._append(self._logs[number], pending, now)
-                pending.clear()
+            self._pending.clear()
         threads = self._threads
         while threads[0][0] <= now:
             self._thread(*threads[0])
@@ -161,6 +167,7 @@ class Simulation:
     # --- appending and rolling ----------------------------------------------------------------------
 
     def _append(self, log: PartitionLog, updates: list[Update], now: float) -> None:
+        seconds = updates[-1].seconds
         batch = Batch(len(updates))
         rows = [
             (key, len(key) + (value_bytes or 0) + RECORD_OVERHEAD_BYTES, value_bytes is None, batch)
@@ -168,20 +175,22 @@ class Simulation:
         ]
         batch.size_bytes = sum([row[1] for row in rows])
         size = BATCH_OVERHEAD_BYTES + batch.size_bytes
-        if log.active.records and self._must_roll(log.active, size, updates[-1].seconds):
+        if log.active.records and self._must_roll(log.active, size, seconds):
             log.closed.append(log.active)
+            log.closed_bytes += log.active.size_bytes
+            self._closed += 1
             log.active = Segment()
             self._count_roll(now)
         active = log.active
         if not active.records:
-            active.first_seconds = updates[-1].seconds
+            active.first_seconds = seconds
         active.records += rows
         active.batches += 1
         active.size_bytes += size
         active.unindexed_bytes += size
         if active.unindexed_bytes > self._cleaner.index_interval_bytes:  # at most one entry per batch
             active.index_entries, active.unindexed_bytes = active.index_entries + 1, 0
-        active.last_seconds = updates[-1].seconds
+        active.last_seconds = seconds
         log.dirty_bytes += size
         log.dirty_records += len(rows)
         self._changed = True
@@ -206,7 +215,7 @@ class Simulation:
         """One step of the first cleaner thread: finish its pass, then take the filthiest log or sleep."""
         if number in self._finishing:
             self._finish(*self._finishing.pop(number), now)
-        chosen = self._filthiest(now)
+        chosen = self._filthiest(now) if self._closed else None
         if chosen is None:
             heapq.heapreplace(self._threads, (now + self._backoff_seconds, number))
             return
@@ -216,28 +225,37 @@ class Simulation:
         heapq.heapreplace(self._threads, (now + self._begin(log, segments, now), number))
 
     def _filthiest(self, now: float) -> tuple[PartitionLog, list[Segment]] | None:
-        best: tuple[float, PartitionLog, list[Segment]] | None = None
+        best: tuple[float, PartitionLog, int] | None = None
+        policy = self._policy
+        latest, overdue_seconds = now - policy.min_lag_ms / 1000, policy.max_lag_ms / 1000
         for log in self._logs:
             closed = log.closed
             if log.busy or not closed:
                 continue
-            latest = now - self._policy.min_lag_ms / 1000
-            segments = [segment for segment in closed if segment.last_seconds <= latest]
-            dirty = sum([segment.size_bytes for segment in segments])
-            if dirty == 0:
+            count, dirty = len(closed), log.closed_bytes
+            if closed[-1].last_seconds > latest:  # of segments in the order of time, those before it
+                old = [segment.size_bytes for segment in closed if segment.last_seconds <= latest]
+                count, dirty = len(old), sum(old)
+            if count == 0:
                 continue
             ratio = dirty / (log.clean.size_bytes + dirty)
-            overdue = now - segments[0].first_seconds > self._policy.max_lag_ms / 1000
-            if (ratio > self._policy.dirty_ratio or overdue) and (best is None or ratio > best[0]):
-                best = (ratio, log, self._fitting(segments))
-        return None if best is None else best[1:]
+            overdue = now - closed[0].first_seconds > overdue_seconds
+            if (ratio > policy.dirty_ratio or overdue) and (best is None or ratio > best[0]):
+                best = (ratio, log, count)
+        if best is None:
+            return None
+        _, log, count = best
+        return log, self._fitting([*itertools.islice(log.closed, count)])
 
     def _fitting(self, segments: list[Segment]) -> list[Segment]:
         """As many segments as the dedupe buffer can index, at least one."""
+        keys_max = self._cleaner.keys_per_pass
+        if sum(len(segment.records) for segment in segments) <= keys_max:
+            return segments
         keys: set[bytes] = set()
         for index, segment in enumerate(segments):
             keys.update(row[0] for row in segment.records)
-            if len(keys) > self._cleaner.keys_per_pass and index > 0:
+            if len(keys) > keys_max and index > 0:
                 return segments[:index]
         return segments
 
@@ -268,13 +286,12 @@ class Simulation:
         horizon = now + self._policy.delete_retention_ms / 1000
         log.clean.expire(now)
         for segment in segments:
-            for *_, batch in segment.records:
-                batch.records = batch.size_bytes = 0  # from here on, what of it is the newest of a key
-            for key, size, tombstone, batch in segment.records:
-                log.clean.put(key, size, tombstone, batch, horizon)
+            log.clean.take(segment.records, horizon)
             log.dirty_bytes -= segment.size_bytes
             log.dirty_records -= len(segment.records)
+            log.closed_bytes -= segment.size_bytes
             log.closed.popleft()
+        self._closed -= len(segments)
         log.busy = False
         self._changed = True
 
@@ -283,7 +300,7 @@ class Simulation:
     def _observe(self, now: float) -> None:
         if self._changed:  # most ticks of a rare load change nothing
             self._changed = False
-            self._size, self._records = float(self.size_bytes), self._count_records()
+            self._measure()
         size = self._size
         self._ticks += 1
         if self._ticks % self._trace_step == 0:
@@ -293,12 +310,18 @@ class Simulation:
                 self._trace_step *= 2
         if now >= self._warm_seconds:
             self._integral += size * (now - max(self._seconds, self._warm_seconds))
-            self._size_max = max(self._size_max, size)
-            self._records_max = max(self._records_max, self._records)
+            if size > self._size_max:
+                self._size_max = size
+            if self._records > self._records_max:
+                self._records_max = self._records
         self._seconds = now
 
-    def _count_records(self) -> int:
-        return sum(len(log.clean.newest) + log.dirty_records for log in self._logs)
+    def _measure(self) -> None:
+        size = records = 0
+        for log in self._logs:
+            size += log.clean.size_bytes + log.dirty_bytes
+            records += len(log.clean.newest) + log.dirty_records
+        self._size, self._records = float(size), records
 
     def _result(self) -> SimulatedRun:
         seconds = max(self._seconds - self._options.warm_seconds, 1e-9)
@@ -310,7 +333,7 @@ class Simulation:
             size_mean_bytes=self._integral / seconds,
             size_max_bytes=self._size_max,
             records_max=self._records_max,
-            records_end=self._count_records(),
+            records_end=sum(len(log.clean.newest) + log.dirty_records for log in self._logs),
             live_end=len(live),
             size_end_bytes=float(self.size_bytes),
             cleaner_cores=self._work.cleaner_seconds / seconds,

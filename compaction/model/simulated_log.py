@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,11 +19,15 @@ class Batch:
     """Of the records."""
 
 
+Record = tuple[bytes, int, bool, Batch]
+"""Key, bytes, whether it is a tombstone, its batch."""
+
+
 @dataclass(slots=True)
 class Segment:
-    """Records in the order in which they were appended: key, bytes, whether it is a tombstone, its batch."""
+    """Records in the order in which they were appended."""
 
-    records: list[tuple[bytes, int, bool, Batch]] = field(default_factory=list)
+    records: list[Record] = field(default_factory=list)
     batches: int = 0
     size_bytes: int = 0
     index_entries: int = 0
@@ -43,19 +47,24 @@ class CleanPart:
     batches: int = 0
     tombstones: deque[tuple[float, bytes, Batch]] = field(default_factory=deque)
 
-    def put(self, key: bytes, size: int, tombstone: bool, batch: Batch, horizon: float) -> None:
-        """Take a record as its key's newest; a tombstone goes after ``horizon``, in seconds."""
-        self._drop(key)
-        if batch.records == 0:
-            self.size_bytes += BATCH_OVERHEAD_BYTES
-            self.batches += 1
-        batch.records += 1
-        batch.size_bytes += size
-        self.newest[key] = (size, batch)
-        self.size_bytes += size
-        self.records_bytes += size
-        if tombstone:
-            self.tombstones.append((horizon, key, batch))
+    def take(self, records: Sequence[Record], horizon: float) -> None:
+        """Take a segment's records, each as its key's newest; tombstones go after ``horizon``, in seconds."""
+        for *_, batch in records:
+            batch.records = batch.size_bytes = 0  # from here on, what of it is the newest of a key
+        newest = self.newest
+        for key, size, tombstone, batch in records:
+            if key in newest:
+                self._drop(key)
+            if batch.records == 0:
+                self.size_bytes += BATCH_OVERHEAD_BYTES
+                self.batches += 1
+            batch.records += 1
+            batch.size_bytes += size
+            newest[key] = (size, batch)
+            self.size_bytes += size
+            self.records_bytes += size
+            if tombstone:
+                self.tombstones.append((horizon, key, batch))
 
     def expire(self, now: float) -> None:
         """Remove tombstones whose delete horizon, set by their first pass, has passed."""
@@ -66,16 +75,14 @@ class CleanPart:
                 self._drop(key)
 
     def _drop(self, key: bytes) -> None:
-        held = self.newest.pop(key, None)
-        if held is not None:
-            size, batch = held
-            batch.records -= 1
-            batch.size_bytes -= size
-            self.records_bytes -= size
-            self.size_bytes -= size
-            if batch.records == 0:
-                self.size_bytes -= BATCH_OVERHEAD_BYTES
-                self.batches -= 1
+        size, batch = self.newest.pop(key)
+        batch.records -= 1
+        batch.size_bytes -= size
+        self.records_bytes -= size
+        self.size_bytes -= size
+        if batch.records == 0:
+            self.size_bytes -= BATCH_OVERHEAD_BYTES
+            self.batches -= 1
 
 
 @dataclass(slots=True)
@@ -88,6 +95,8 @@ class PartitionLog:
     busy: bool = False
     dirty_bytes: int = 0
     """Of closed segments and the active one."""
+    closed_bytes: int = 0
+    """Of closed segments alone."""
     dirty_records: int = 0
 
     @property

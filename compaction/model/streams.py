@@ -108,8 +108,12 @@ class Stream:
         names = [b"key-%08d" % number for number in range(self.keys)]
         homes = self._homes(names)
         value_bytes = self._value_sizes(source)
+        if self.tombstone_share <= 0:
+            for seconds, key, size in zip(self.times(), self._draws(source), value_bytes, strict=False):
+                yield Update(seconds, homes[key], names[key], size)
+            return
         for seconds, key in zip(self.times(), self._draws(source), strict=False):
-            gone = self.tombstone_share > 0 and source.random() < self.tombstone_share
+            gone = source.random() < self.tombstone_share
             yield Update(seconds, homes[key], names[key], None if gone else next(value_bytes))
 
     def _retain_all(self) -> Iterator[Update]:
