@@ -20,11 +20,12 @@ from stateflow.operators.steps.context import GlobalEntries, Pipeline
 from stateflow.operators.steps.marks import NO_OTHERS_MS, mark_headers
 from stateflow.operators.topology.topology import Stage
 from stateflow.record import Headers, RecordBatch, TopicPartition
+from stateflow.runtime.task.context import dirty_store
 from stateflow.runtime.task.undo import UndoScope
 from stateflow.state.index import bring_up
 from stateflow.store.base import StorePosition
 from stateflow.store.decoded import DecodedStore
-from stateflow.store.dirty import DirtyStore
+from stateflow.store.dirty import DEFAULT_READ_CACHE_BYTES, DirtyStore
 from stateflow.store.folded import decoded_in_place_of
 from stateflow.store.memory import MemoryTaskStores
 
@@ -57,8 +58,10 @@ class MemoryContext:
             bring_up(self.committed, index, lambda: False)
         families = [*names, *(index.family for index in self.indexes)]
         self.stores: dict[str, DirtyStore] = {
-            name: DirtyStore(self.committed.reader(name)) for name in families
+            name: dirty_store(self.entries.get(name), self.committed.reader(name)) for name in families
         }
+        for store in self.stores.values():
+            store.limit_cache(DEFAULT_READ_CACHE_BYTES)
         self.bytes_max: dict[str, int] = {}
         """Topic → the largest record that it takes."""
         self.global_tables: dict[str, GlobalEntries] = {}

@@ -85,7 +85,7 @@ class StateField:
         function = self.options.merge or self.options.reduce
         if function is None:
             return None
-        return lambda found: value_merge(self._reading(found), function)
+        return lambda found: value_merge(self.reading(found), function)
 
     def made_index(self, found: StoreEntry) -> StateIndex:
         """Its indexes, which it has, over a store that is described so."""
@@ -93,9 +93,9 @@ class StateField:
         stamped = {True: TIMES_BYTES, False: TIME_BYTES if self.options.ttl is not None else 0}
         times_bytes = stamped[bool(self.options.ttl_per_write)]
         written = fingerprint(self.options.index, self.codec, self.options.version)
-        return StateIndex(self.store, self.options.index, self._reading(found), times_bytes, written)
+        return StateIndex(self.store, self.options.index, self.reading(found), times_bytes, written)
 
-    def _reading(self, found: StoreEntry) -> Codec[Any]:
+    def reading(self, found: StoreEntry) -> Codec[Any]:
         """The codec of its values, all schemas of which the catalog knows that they are there among them."""
         if not self.kind.evolves:
             return self.codec
@@ -106,7 +106,7 @@ class StateField:
         """What reads and writes a plain number that nothing else is kept with; None for any other state."""
         options = self.options
         is_plain = self.kind.kind == "value" and not (options.index or options.ttl or options.ttl_per_write)
-        return self._reading(found) if is_plain and may_stay_decoded(self.codec) else None
+        return self.reading(found) if is_plain and may_stay_decoded(self.codec) else None
 
     def rewriter(self, found: StoreEntry) -> Rewriter:
         """What writes an entry of the store by the present schema; ``found`` is the store as the catalog has it."""
@@ -130,7 +130,7 @@ class StateField:
             assert derived is not None, "an indexed state has a store for its indexes"
             store = IndexedStore(store, derived, self.made_index(found))
         expiry = self.kind.expiry(store, self.options)
-        bound = Binding(store, scope, self.key_codecs, self._reading(found), self.options, expiry)
+        bound = Binding(store, scope, self.key_codecs, self.reading(found), self.options, expiry)
         return self.kind.bind(bound), advancing(self.kind, bound)
 
 

@@ -5,9 +5,10 @@ these indexes is a family of its own (``store/derived.py``): written in the same
 anew from the store where it may be behind. It costs disk in the place of memory, and finding the next costs one seek,
 however many there are.
 
-Entries, without values: of windows ``start ‖ store key``, of sessions and sliding windows ``time they wait for ‖ store
-key``; of timers ``e`` or ``p`` (event or processing time) ``‖ due ‖ store key``, and of those in event time a second
-one, by routing key: ``k ‖ prefix of the key ‖ due ‖ name``. Times are ms, uint64 big-endian.
+Entries, without values: of windows ``start ‖ store key``, of records that wait for partners ``time ‖ store key``, of
+sessions and sliding windows ``time they wait for ‖ store key``; of timers ``e`` or ``p`` (event or processing time)
+``‖ due ‖ store key``, and of those in event time a second one, by routing key: ``k ‖ prefix of the key ‖ due ‖ name``.
+Times are ms, uint64 big-endian.
 """
 
 from __future__ import annotations
@@ -60,6 +61,23 @@ class WindowsByStamp:
         return set() if stored is None else {_TIME.pack(time_of(stored)) + store_key}
 
 
+class EntriesByTime:
+    """Implements ``state.index.DerivedIndex`` for a store whose entries have their time behind the prefix of a key."""
+
+    mark = StorePosition("index:entries-by-time-1:", 0)
+
+    def __init__(self, entry: StoreEntry) -> None:
+        self.store = entry.name
+        self.family = index_family(entry.name)
+
+    def entries(self, store_key: bytes, stored: bytes | None) -> set[bytes]:
+        """What the index holds for one entry."""
+        if stored is None:
+            return set()
+        time_at = prefix_bytes(store_key)
+        return {store_key[time_at : time_at + _TIME_BYTES] + store_key}
+
+
 class TimersByDue:
     """Implements ``state.index.DerivedIndex`` for a store of timers."""
 
@@ -78,7 +96,7 @@ class TimersByDue:
 
 
 class WindowOrder:
-    """The windows of one task, the earliest first, taken out as they fall due. Keeps nothing in memory but a place.
+    """The windows or entries of one task, the earliest first, taken out as they fall due. In memory it keeps a place.
 
     Writes to the derived store alone: whoever calls it changes the windows themselves in the same epoch.
     """
@@ -98,7 +116,7 @@ class WindowOrder:
     def add_entries(self, entries: Sequence[bytes]) -> None:
         """Windows were opened that were not there, each given as start ‖ store key, in order."""
         if entries:
-            self._order.put_keys(entries)
+            self._order.put_new_keys(entries)
             self._floor = min(self._floor, entries[0])
 
     def remove(self, windows: Iterable[Due]) -> None:
@@ -117,11 +135,18 @@ class WindowOrder:
 
     def take_until(self, start_ms: int, limit: int) -> list[Due]:
         """Take out the earliest windows that start at or before this, ``limit`` at most: by start, then by key."""
+        return [(_time_of(entry), entry[_TIME_BYTES:]) for entry in self._taken_until(start_ms, limit)]
+
+    def take_keys_until(self, time_ms: int, limit: int) -> list[bytes]:
+        """The store keys of the same."""
+        return [entry[_TIME_BYTES:] for entry in self._taken_until(time_ms, limit)]
+
+    def _taken_until(self, start_ms: int, limit: int) -> list[bytes]:
         found = [key for key, _ in self._order.range(self._floor, _TIME.pack(start_ms + 1), limit)]
         if found:
-            self._order.put_many([(entry, None) for entry in found])
+            self._order.delete_many(found)
             self._floor = found[-1]
-        return [(_time_of(entry), entry[_TIME_BYTES:]) for entry in found]
+        return found
 
     def last_start_ms(self) -> int | None:
         """Where the latest window starts; None without any. Takes 64 seeks: a store cannot be read backwards."""

@@ -152,6 +152,14 @@ class IndexedStore:
         """Set many different keys in their order, which have no value."""
         self.put_many([(key, b"") for key in keys])
 
+    def put_new_keys(self, keys: Sequence[bytes]) -> None:
+        """The same of keys that are not there."""
+        self.put_keys(keys)
+
+    def delete_many(self, keys: Sequence[bytes]) -> None:
+        """Remove many different keys."""
+        self.put_many([(key, None) for key in keys])
+
     def find(self, name: str, value: Any, store_prefix: bytes) -> list[bytes]:
         """Store keys that begin so and have the value, in order. KeyError for an index that there is not."""
         prefix = self.index.prefix(name, value)

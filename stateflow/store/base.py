@@ -124,8 +124,16 @@ class StateStore(StoreReader, Protocol):
         """Set many different keys in their order, which have no value."""
         ...
 
+    def put_new_keys(self, keys: Sequence[bytes]) -> None:
+        """The same of keys that are not there: one that is deleted before the commit leaves nothing behind."""
+        ...
+
     def delete(self, key: bytes) -> None:
         """Remove a key."""
+        ...
+
+    def delete_many(self, keys: Sequence[bytes]) -> None:
+        """Remove many different keys."""
         ...
 
 

@@ -252,9 +252,21 @@ class DecodedStore(DirtyStore):
         """Set many different keys in their order, which have no value."""
         self.put_many([(key, b"") for key in keys])
 
+    def put_new(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
+        """Set many different keys that are not there."""
+        self.put_many(list(zip(keys, values, strict=True)))
+
+    def put_new_keys(self, keys: Sequence[bytes]) -> None:
+        """The same of keys in their order, which have no value."""
+        self.put_keys(keys)
+
     def delete(self, key: bytes) -> None:
         """Remove a key."""
         self.put_many([(key, None)])
+
+    def delete_many(self, keys: Sequence[bytes]) -> None:
+        """Remove many different keys."""
+        self.put_many([(key, None) for key in keys])
 
     def mark(self) -> int:
         """Begin a scope whose writes can be taken back; returns the mark that ends it."""

@@ -33,6 +33,10 @@ class DirtyStore:
         """The dirty keys in order, from the first scan of the epoch on: a store that is never scanned pays nothing."""
         self._run: Sequence[bytes] = ()
         """Keys in order, without values, that are all that was changed: nobody has looked at one of them yet."""
+        self._run_is_new = False
+        """Whether they are not in what is committed."""
+        self._new: set[bytes] = set()
+        """Keys that are not in what is committed: deleted within the epoch, they need not be spoken of."""
 
     @property
     def is_dirty(self) -> bool:
@@ -151,13 +155,58 @@ class DirtyStore:
         if self._undo is not None or self._order is not None or self._dirty or self._run:
             self.put_many([(key, b"") for key in keys])
             return
-        self._run = keys
+        self._run, self._run_is_new = keys, False
         self._dirty_bytes = sum(map(len, keys))
+
+    def put_new(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
+        """Set many different keys that are not there.
+
+        Those that are deleted in the same epoch leave nothing behind: neither the log nor the disk hears of them.
+        """
+        assert self._undo is None, "what may be undone is written key by key"
+        self._enter_run()
+        dirty = self._dirty
+        self._new.update(keys if dirty.keys().isdisjoint(keys) else set(keys) - dirty.keys())
+        DirtyStore.put_many(self, list(zip(keys, values, strict=True)))
+
+    def put_new_keys(self, keys: Sequence[bytes]) -> None:
+        """The same of keys in their order, which have no value."""
+        if self._undo is not None or self._order is not None or self._dirty or self._run:
+            self.put_new(keys, [b""] * len(keys))
+            return
+        self._run, self._run_is_new = keys, True
+        self._dirty_bytes = sum(map(len, keys))
+
+    def delete_many(self, keys: Sequence[bytes]) -> None:
+        """Remove many different keys."""
+        if self._undo is None:
+            self._enter_run()
+            if self._new and not self._new.isdisjoint(keys):
+                keys = self._drop_new(keys)
+        DirtyStore.put_many(self, [(key, None) for key in keys])
+
+    def _drop_new(self, keys: Sequence[bytes]) -> list[bytes]:
+        """Forget those of the keys that only this epoch has seen; returns the others."""
+        new, dirty, kept = self._new, self._dirty, []
+        dropped = []
+        for key in keys:
+            if key in new:
+                new.remove(key)
+                self._dirty_bytes -= _size(key, dirty.pop(key))
+                dropped.append(key)
+            else:
+                kept.append(key)
+        if self._order is not None:
+            self._order.discard_all(dropped)
+        return kept
 
     def _enter_run(self) -> None:
         """Have the run in the map like all else: somebody looks, or changes something."""
         if self._run:
-            self._dirty, self._run = dict.fromkeys(self._run, b""), ()
+            self._dirty = dict.fromkeys(self._run, b"")
+            if self._run_is_new:
+                self._new.update(self._run)
+            self._run = ()
 
     def _set(self, key: bytes, value: bytes | None) -> None:
         self._enter_run()
@@ -171,11 +220,12 @@ class DirtyStore:
 
     def _put_in_order(self, added: Set[bytes]) -> None:
         assert self._order is not None, "there is an order to keep"
-        if len(added) > _SORTED_IN_PLACE_MAX:
-            self._order = None
-            return
-        for key in added:
-            self._order.add(key)
+        if not self._order.extend(sorted(added)):
+            if len(added) > _SORTED_IN_PLACE_MAX:
+                self._order = None
+                return
+            for key in added:
+                self._order.add(key)
 
     # --- one record's scope -----------------------------------------------------------------------------
 
@@ -239,6 +289,7 @@ class DirtyStore:
     def clear(self) -> None:
         """Drop the epoch; what was committed is as it was."""
         self._dirty, self._run = {}, ()
+        self._new = set()
         self._order = None
         self._undo = None
         self._dirty_bytes = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 _CHUNK_KEYS = 1_000
 
@@ -34,6 +34,33 @@ class OrderedKeys:
         if len(chunk) > 2 * _CHUNK_KEYS:
             self._chunks[place : place + 1] = [chunk[:_CHUNK_KEYS], chunk[_CHUNK_KEYS:]]
             self._lasts[place : place + 1] = [chunk[_CHUNK_KEYS - 1], chunk[-1]]
+
+    def extend(self, keys: Sequence[bytes]) -> bool:
+        """Put keys in, in order and all behind those that are here; False, and nothing done, where one is not."""
+        if not keys:
+            return True
+        if self._lasts and keys[0] <= self._lasts[-1]:
+            return False
+        for index in range(0, len(keys), _CHUNK_KEYS):
+            self._chunks.append(list(keys[index : index + _CHUNK_KEYS]))
+            self._lasts.append(self._chunks[-1][-1])
+        return True
+
+    def discard_all(self, keys: Sequence[bytes]) -> None:
+        """Take keys out; they are in order, and most of them those that come first here."""
+        taken = 0
+        while self._chunks and taken < len(keys):
+            chunk = self._chunks[0]
+            size = min(len(chunk), len(keys) - taken)
+            if chunk[:size] != keys[taken : taken + size]:
+                break
+            taken += size
+            if size < len(chunk):
+                del chunk[:size]
+                break
+            del self._chunks[0], self._lasts[0]
+        for key in keys[taken:]:
+            self.discard(key)
 
     def discard(self, key: bytes) -> None:
         """Take a key out; a missing one is not an error."""

@@ -104,5 +104,7 @@ def test_with_fail_the_task_stops_and_says_which_key() -> None:
     app.stream(lefts).left_join(app.stream(rights), paired, name="pairs", within=within).to(out)
     driver = TestDriver(app, partitions=1)
     driver.send_many(lefts, [("k", "bad", T0)])
-    with pytest.raises(ProcessingError, match="the timer 'close' of the key 'k': ValueError: as was asked"):
+    with pytest.raises(
+        ProcessingError, match="a left record of the key 'k' without a partner: ValueError: as was asked"
+    ):
         driver.end_input()

@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 
 import stateflow as sf
+from stateflow.codec.timer import EncodedTimer, Timer
 from stateflow.errors import GraphError
+from stateflow.state.layout import prefixed_key
+from stateflow.store.groups import GROUP_ENTRIES_MAX
 from stateflow.testing import TestDriver
 from tests.sim.test_tables import newest
 
@@ -127,6 +130,48 @@ def test_unmatched_records_come_once_when_their_interval_closes() -> None:
     driver.advance_event_time(FAR_MS)
     told = [(record.value, record.timestamp_ms - T0) for record in driver.output(out)]
     assert told == [("None+r", 0), ("l+just", 2_000)]
+
+
+def test_timers_that_a_former_version_left_are_deleted() -> None:
+    """Its entries have no timers now: they close by their times, and what it kept of timers goes."""
+    app, lefts, _, out = joined_app("left", sf.Within(seconds(1)), co_partitioned=True)
+    driver = TestDriver(app, partitions=1)
+    driver.send(lefts, "l", key="k", timestamp_ms=T0)
+    (task,) = driver._worker.tasks.values()
+    timer = EncodedTimer.encode(Timer("event", T0 + 1_001, T0, b""))
+    task.context.store("pairs-timers").put(prefixed_key(b"k", b"close"), timer)
+    driver.send(lefts, "l", key="m", timestamp_ms=T0)
+    driver.crash(disk_lost=True)
+    driver.restore()
+    driver.end_input()
+    assert {record.key: record.value for record in driver.output(out)} == {"k": "l+None", "m": "l+None"}
+    assert driver.state("pairs-timers", key="k") is None
+
+
+def test_rows_without_a_partner_come_before_the_next_record_of_their_key() -> None:
+    """As a timer would have it, wherever a batch ends."""
+    app, lefts, rights, out = joined_app("outer", sf.Within(seconds(1)), co_partitioned=True)
+    driver = TestDriver(app, partitions=1)
+    driver.send(rights, "r", key="k", timestamp_ms=T0 + 20_000)
+    rows = [("k", "a", T0), ("k", "b", T0 + 10), ("m", "c", T0), ("k", "d", T0 + 19_500)]
+    driver.send_many(lefts, rows)
+    driver.end_input()
+    of_key = [record.value for record in driver.output(out) if record.key == "k"]
+    assert of_key == ["a+None", "b+None", "d+r"]
+
+
+def test_a_key_with_many_open_records_joins_as_others_do() -> None:
+    """More than are kept in memory: they are read as ranges."""
+    app, lefts, rights, out = joined_app("outer", sf.Within(seconds(1)), co_partitioned=True)
+    driver = TestDriver(app, partitions=1)
+    many = GROUP_ENTRIES_MAX + 50
+    driver.send_many(lefts, [("k", f"l{number}", T0 + number // 60) for number in range(many)])
+    driver.send(rights, "r", key="k", timestamp_ms=T0 + 3)
+    driver.send(lefts, "last", key="k", timestamp_ms=T0 + 6)
+    driver.send(rights, "far", key="k", timestamp_ms=FAR_MS)
+    driver.end_input()
+    told = Counter(record.value for record in driver.output(out))
+    assert told == Counter([*(f"l{number}+r" for number in range(many)), "last+r", "None+far"])
 
 
 def test_late_records_are_counted_and_can_be_kept() -> None:

@@ -19,7 +19,7 @@ from stateflow.operators.joins.interval_join import (
     RIGHT,
     IntervalJoinStep,
     IntervalRules,
-    interval_operator,
+    interval_state,
 )
 from stateflow.operators.joins.table_joins import (
     JoinedTable,
@@ -29,13 +29,19 @@ from stateflow.operators.joins.table_joins import (
     TableTableStep,
 )
 from stateflow.operators.stateful.ports import port_node
-from stateflow.operators.stateful.stateful import operator_node
+from stateflow.operators.stateful.stateful import (
+    merges_of,
+    operator_node,
+    require_routing_key,
+    rewriters_of,
+)
 from stateflow.operators.steps.error_policy import Policy, check_late_policy, dead_letter_topics
 from stateflow.operators.steps.step import Environment, Step
 from stateflow.operators.tables.table_nodes import TablePlace, kept_place
 from stateflow.operators.tables.table_readers import TableReader
 from stateflow.operators.topology.copartition import co_partitioned
 from stateflow.operators.topology.graph import Graph, Node
+from stateflow.state.due_order import EntriesByTime
 
 
 def interval_join_node(
@@ -48,17 +54,34 @@ def interval_join_node(
     """Two streams joined by their times."""
     check_late_policy(f"The join {rules.name!r}", rules.late)
     ports = joined_ports(graph, sides, rules.name, on_error)
-    operator = interval_operator(rules, sides[0].value or Plain, sides[1].value or Plain)
-    declared = OperatorClass(rules.name, operator, (LEFT, RIGHT))
-    node = operator_node(graph, ports[0], declared, rules.name, on_error)
+    require_routing_key(ports[0], rules.name)
+    graph.claim("operator", rules.name)
+    kept = interval_state(rules, sides[0].value or Plain, sides[1].value or Plain)
+    first, *others = kept.entries(ports[0].key)
+    for entry in (first, *others):
+        graph.claim("store", entry.name)
 
     def make(env: Environment) -> Step:
         guard = env.guard(rules.name, on_error)
-        return IntervalJoinStep(declared, rules, ports[0].key, env.context, guard)
+        return IntervalJoinStep(kept, rules, ports[0].key, env.context, guard)
 
-    joining = _delaying(node, ports, make, value, rules.within.delay_ms)
-    outputs = dead_letter_topics(on_error, rules.late)
-    return graph.add(replace(joining, kind=f"{rules.kind}_join", outputs=outputs))
+    return graph.add(
+        Node(
+            kind=f"{rules.kind}_join",
+            name=rules.name,
+            parents=ports,
+            make=make,
+            key=ports[0].key,
+            value=value,
+            keyed=ports[0].keyed,
+            stores=(msgspec.structs.replace(first, grace_ms=rules.within.delay_ms), *others),
+            indexes={kept.left.store: EntriesByTime, kept.right.store: EntriesByTime},
+            merges=merges_of(kept.fields),
+            rewriters=rewriters_of(kept.fields),
+            outputs=dead_letter_topics(on_error, rules.late),
+            has_effect=True,
+        )
+    )
 
 
 def stream_table_node(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from types import MappingProxyType
@@ -23,9 +23,11 @@ from stateflow.operators.classes.operator_step import OperatorStep
 from stateflow.operators.steps.error_policy import Policy, dead_letter_topics
 from stateflow.operators.steps.step import Environment, Step
 from stateflow.operators.topology.graph import Graph, Node
+from stateflow.state.declare import StateField
 from stateflow.state.due_order import TimersByDue
+from stateflow.state.evolution import Rewriter
 from stateflow.state.index import IndexFor
-from stateflow.state.merging import value_merge
+from stateflow.state.merging import MergeFor, value_merge
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,11 +111,21 @@ def operator_node(graph: Graph, parent: Node, operator: OperatorClass, name: str
         keyed=parent.keyed,
         stores=entries,
         indexes=_indexes(operator),
-        merges={field.store: merge for field in operator.fields if (merge := field.merge()) is not None},
-        rewriters={field.store: field.rewriter for field in operator.fields if field.kind.evolves},
+        merges=merges_of(operator.fields),
+        rewriters=rewriters_of(operator.fields),
         outputs=dead_letter_topics(on_error),
         has_effect=True,
     )
+
+
+def merges_of(fields: Sequence[StateField]) -> dict[str, MergeFor]:
+    """What makes one value of two in each store of declared states, where that was said."""
+    return {field.store: merge for field in fields if (merge := field.merge()) is not None}
+
+
+def rewriters_of(fields: Sequence[StateField]) -> dict[str, Callable[[StoreEntry], Rewriter]]:
+    """What writes the values of each store of declared states by the present schema."""
+    return {field.store: field.rewriter for field in fields if field.kind.evolves}
 
 
 def _indexes(operator: OperatorClass) -> dict[str, IndexFor]:

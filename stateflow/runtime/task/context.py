@@ -35,9 +35,11 @@ from stateflow.store.grouped import GroupedStore
 _DEFAULT_PARTITIONER = -1
 
 
-def dirty_store(wiring: TaskWiring, family: str, reader: StoreReader) -> DirtyStore:
-    """What a task works on: keys that begin with the length of their group's key are kept in groups."""
-    entry = wiring.entries.get(family)  # an index has none
+def dirty_store(entry: StoreEntry | None, reader: StoreReader) -> DirtyStore:
+    """What a task works on: keys that begin with the length of their group's key are kept in groups.
+
+    An index has no entry. Nothing is cached until a limit is set.
+    """
     if entry is not None and entry.layout == "prefixed":
         return GroupedStore(reader, prefix_bytes, prefix_end, LENGTH_BYTES, read_cache_bytes=0)
     return DirtyStore(reader, read_cache_bytes=0)
@@ -305,4 +307,4 @@ def dirty_stores(wiring: TaskWiring, stores: TaskStores) -> dict[str, DirtyStore
     for index in wiring.indexes:
         assert stores.position(index.family) == index.mark, f"{index.family} was not brought up"
     families = [store.name for store in wiring.stage.stores] + [index.family for index in wiring.indexes]
-    return {family: dirty_store(wiring, family, stores.reader(family)) for family in families}
+    return {family: dirty_store(wiring.entries.get(family), stores.reader(family)) for family in families}

@@ -12,6 +12,7 @@ from stateflow.store import grouped, groups
 from stateflow.store.dirty import DirtyStore
 from stateflow.store.grouped import GroupedStore
 from stateflow.store.memory import MemoryReader
+from stateflow.store.open_groups import OpenGroups
 
 OWNERS = [b"", b"a", b"ab", b"\xff\xff"]
 Rest = st.binary(max_size=2)
@@ -23,6 +24,9 @@ Step = st.one_of(
     st.tuples(st.just("set"), StoreKey, Value),
     st.tuples(st.just("many"), st.lists(st.tuples(StoreKey, Value), max_size=6), st.none()),
     st.tuples(st.just("columns"), st.lists(st.tuples(StoreKey, Value), max_size=6), st.none()),
+    st.tuples(st.just("new"), st.lists(st.tuples(StoreKey, Value), max_size=6), st.booleans()),
+    st.tuples(st.just("gone"), st.lists(st.tuples(StoreKey, Value), max_size=6), st.none()),
+    st.tuples(st.just("opened"), st.lists(st.tuples(StoreKey, st.booleans()), max_size=6), st.none()),
     st.tuples(st.just("keys"), st.lists(st.tuples(StoreKey, Value), max_size=6), st.none()),
     st.tuples(st.just("get"), StoreKey, st.none()),
     st.tuples(st.just("group"), st.sampled_from(OWNERS), st.none()),
@@ -67,6 +71,33 @@ class Pair:
     def keys(self, changes: list[tuple[bytes, bytes | None]], _: None) -> None:
         for each in self.both:
             each.put_keys(sorted(dict(changes)))
+
+    def new(self, changes: list[tuple[bytes, bytes | None]], has_values: bool) -> None:
+        keys = sorted(key for key in dict(changes) if self.plain.get(key) is None)
+        for each in self.both:
+            each.put_new(keys, [b"v"] * len(keys)) if has_values else each.put_new_keys(keys)
+
+    def gone(self, changes: list[tuple[bytes, bytes | None]], _: None) -> None:
+        for each in self.both:
+            each.delete_many(list(dict(changes)))
+
+    def opened(self, entries: list[tuple[bytes, bool]], _: None) -> None:
+        """What a batch adds to groups that it has open, and takes out of them."""
+        groups = OpenGroups(self.store)
+        groups.open({key[: prefix_bytes(key)] for key, _ in entries})
+        seen = set[bytes]()
+        for key, is_removed in entries:
+            prefix = key[: prefix_bytes(key)]
+            before = self.plain.get(key)
+            assert groups.get(prefix, key) == before
+            if before is None and key not in seen:
+                groups.add(prefix, key, b"w")
+                self.plain.put_new([key], [b"w"])
+            elif before is not None and is_removed:
+                groups.remove(prefix, key)
+                self.plain.delete_many([key])
+            seen.add(key)
+        groups.flush()
 
     def get(self, key: bytes, _: None) -> None:
         assert self.store.get(key) == self.plain.get(key)
@@ -139,6 +170,57 @@ def test_a_group_is_read_from_disk_once_and_follows_what_is_written() -> None:
         disk.change(store.changes())
         store.committed()
     assert disk.scans == 1
+
+
+def test_a_key_that_is_new_costs_no_look_at_the_disk() -> None:
+    disk = CountingReader()
+    disk.change([(prefixed_key(b"a", b"1"), b"v")])
+    store = GroupedStore(disk, prefix_bytes, prefix_end, LENGTH_BYTES)
+    for number in range(100):
+        prefix = prefixed_key(b"%d" % number)
+        assert store.groups([prefix]) == {}
+        assert list(store.scan(prefix, prefix_end(prefix))) == []
+        store.put(prefix + b"x", b"w")
+        assert store.get(prefix + b"x") == b"w"
+    assert disk.scans == 1, "all of it, when the first was asked for"
+
+
+def test_what_had_to_go_is_known_to_be_on_disk() -> None:
+    disk = CountingReader()
+    store = GroupedStore(disk, prefix_bytes, prefix_end, LENGTH_BYTES, 40 * ENTRY_BYTES)
+    prefixes = [prefixed_key(b"%02d" % number) for number in range(20)]
+    for prefix in prefixes:
+        assert list(store.scan(prefix, prefix_end(prefix))) == []
+        store.put(prefix + b"x", b"value")
+    disk.change(store.changes())
+    store.committed()
+    assert store._groups.size_bytes <= 40 * ENTRY_BYTES
+    scans = disk.scans
+    for prefix in prefixes:
+        assert list(store.scan(prefix, prefix_end(prefix))) == [(prefix + b"x", b"value")]
+    assert disk.scans > scans, "not all have room"
+    scans = disk.scans
+    assert store.groups([prefixed_key(b"none")]) == {}
+    assert disk.scans == scans
+
+
+def test_what_is_new_and_goes_within_an_epoch_leaves_nothing() -> None:
+    disk = MemoryReader()
+    disk.change([(b"old", b"v")])
+    store = DirtyStore(disk)
+    store.put_new([b"a", b"b"], [b"1", b"2"])
+    store.delete_many([b"a", b"old"])
+    assert list(store.changes()) == [(b"b", b"2"), (b"old", None)]
+    store.put_new([b"old"], [b"w"])
+    store.delete_many([b"old", b"b"])
+    assert list(store.changes()) == [(b"old", None)], "it is on disk"
+    disk.change(store.changes())
+    store.committed()
+    store.put_new_keys([b"k", b"l"])
+    disk.change(store.changes())
+    store.committed()
+    store.delete_many([b"k"])
+    assert list(store.changes()) == [(b"k", None)], "it was committed"
 
 
 def test_a_large_group_is_not_kept_and_read_by_its_ranges() -> None:

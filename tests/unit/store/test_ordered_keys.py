@@ -32,6 +32,25 @@ def test_like_a_sorted_set(
 
 
 @given(
+    st.lists(KEYS, max_size=20), st.lists(st.tuples(st.booleans(), st.lists(KEYS, max_size=8)), max_size=20)
+)
+def test_many_at_once_like_a_sorted_set(start: list[bytes], steps: list[tuple[bool, list[bytes]]]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys.modules[OrderedKeys.__module__], "_CHUNK_KEYS", 3)
+        keys, model = OrderedKeys(set(start)), set(start)
+        for adds, some in steps:
+            if adds:
+                some = sorted(set(some))
+                is_behind = not some or not model or some[0] > max(model)
+                assert keys.extend(some) == is_behind
+                model.update(some if is_behind else ())
+            else:
+                keys.discard_all(some)
+                model.difference_update(some)
+            assert keys.between(b"", None) == sorted(model)
+
+
+@given(
     st.lists(
         st.tuples(st.sampled_from(["put", "delete", "many", "fail", "scan", "commit"]), KEYS), max_size=40
     )
