@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 FOUND_BY = {
     "position_apart": 27561,
     "iterator_status_ignored": 1941,
-    "flush_before_commit": 3353,
+    "flush_before_commit": 59014,
     "unflushed_records": 6508,
     "key_misrouted": 7161,
     "idle_for_ever": 7474,
