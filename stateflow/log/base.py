@@ -266,6 +266,10 @@ class Cluster(Protocol):
         """
         ...
 
+    def ends(self, partitions: Iterable[TopicPartition], *, stable: bool = True) -> dict[TopicPartition, int]:
+        """The ends of what ``ranges`` tells, for half the requests."""
+        ...
+
     def committed(
         self, group: str, partitions: Iterable[TopicPartition], *, stable: bool = True
     ) -> dict[TopicPartition, Committed]:
