@@ -89,7 +89,9 @@ class MemoryGroupConsumer:
         with self._broker.lock:
             self._member.owned.difference_update(revoked)
             self._held.difference_update(revoked)
-            if not self._group.is_member(self._member):  # the callbacks took longer than the session
+            if self._is_back or not self._group.is_member(
+                self._member
+            ):  # callbacks took longer than the session
                 return
             assigned = self._group.to_assign(self._member)
             self._member.owned.update(assigned)
