@@ -177,6 +177,14 @@ class GroupConsumer(Protocol):
         """Current proof of membership for ``Writer.send_offsets``; a rebalance makes an older one stale."""
         ...
 
+    def renewed(self, proof: GroupMetadata) -> GroupMetadata:
+        """The proof as of now, in the generation that a rebalance has brought: on any thread, at any time.
+
+        Only if it is of the same member: a client that was put out of the group may have joined again before anybody
+        polls, and then others may have had its partitions. The one given is returned then, and brokers refuse it.
+        """
+        ...
+
     @property
     def member_id(self) -> str:
         """What the group calls this member; empty before it has joined, another after it was lost and came back."""
@@ -256,6 +264,10 @@ class Cluster(Protocol):
         A transaction that was just committed may still be below the last stable offset for some milliseconds: its
         markers follow its acknowledgement. With ``stable`` False the end is the log's, open transactions included.
         """
+        ...
+
+    def ends(self, partitions: Iterable[TopicPartition], *, stable: bool = True) -> dict[TopicPartition, int]:
+        """The ends of what ``ranges`` tells, for half the requests."""
         ...
 
     def committed(

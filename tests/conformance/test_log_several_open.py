@@ -27,3 +27,19 @@ def test_the_oldest_open_transaction_hides_what_others_commit_in_its_partition(w
     with pytest.raises(ProducerFenced):
         first.commit()
     first.close()
+
+
+def test_an_open_transaction_is_between_the_two_ends(world: World) -> None:
+    topic, empty = world.topic(), world.topic()
+    places = [TopicPartition(topic, 0), TopicPartition(empty, 0)]
+    writer = world.open_transaction(topic, world.name("tx"))
+    stable, whole = world.cluster.ends(places), world.cluster.ends(places, stable=False)
+    assert stable[places[0]] < whole[places[0]]
+    assert stable[places[1]] == whole[places[1]] == 0
+    for ends, is_stable in ((stable, True), (whole, False)):
+        ranges = world.cluster.ranges(places, stable=is_stable)
+        assert ends == {place: found.offset_next for place, found in ranges.items()}
+    assert world.cluster.ends([]) == {}
+    writer.commit()
+    world.until(lambda: world.cluster.ends(places) == world.cluster.ends(places, stable=False))
+    writer.close()

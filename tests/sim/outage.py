@@ -8,7 +8,7 @@ from typing import Any
 from stateflow.errors import BrokerUnreachable
 from tests.sim.crashing import Watched
 
-CLUSTER_CALLS = ("describe", "ranges", "committed", "commit", "group_members", "trim")
+CLUSTER_CALLS = ("describe", "ranges", "ends", "committed", "commit", "group_members", "trim")
 READER_CALLS = ("assign", "read")
 WRITER_CALLS = ("append", "send", "send_many", "send_offsets", "flush", "commit", "abort")
 GROUP_CALLS = ("poll", "commit")

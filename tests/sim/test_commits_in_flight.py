@@ -16,6 +16,8 @@ from tests.sim.test_worker_crashes import WORDS, assert_exactly_once
 TASKS = 5
 INTERVAL_MS = 1_000
 NOTHING = 1
+ENOUGH = 1_000
+OUT_OF_THE_GROUP_MS = 301_000
 
 
 class Held(AskingWorld):
@@ -102,6 +104,47 @@ def test_what_fails_in_flight_costs_its_own_task_an_epoch_and_no_other() -> None
         "it was opened again"
     )
     world.end()
+    assert_exactly_once(world)
+
+
+def test_a_rebalance_amid_a_commit_costs_no_epoch() -> None:
+    world = Held(member=None)
+    world.begin_commits()
+    assert len(world.under_test._commits) == 2
+    running = dict(world.under_test.tasks)
+    second = world.begin()  # the group is of another generation from here on
+    for _ in range(40):
+        world.under_test.step()
+        second.step()
+    kept = world.under_test.tasks
+    assert 0 < len(kept) < TASKS
+    assert {name: running[name] for name in kept} == kept, "none has begun anew"
+    assert sum(running[name].commits_total for name in running) == 2
+    for worker in (world.under_test, second):
+        worker.stop()
+        worker.run()
+    assert_exactly_once(world)
+
+
+def test_a_member_that_was_put_out_amid_a_commit_proves_nothing() -> None:
+    world = Held(member=None)
+    world.begin_commits()
+    world.clock.advance(ms=OUT_OF_THE_GROUP_MS)
+    second = world.begin()
+    second.step()
+    app, inputs = world.wiring.topology.app, set(world.under_test._commits.sources)
+    before = world.cluster.committed(app, inputs)
+    world.commits.drive(ENOUGH)
+    after = world.cluster.committed(app, inputs)
+    assert after == before, "its client has joined again by then, and nobody has told the worker"
+    for _ in range(40):
+        world.under_test.step()
+        second.step()
+        world.commits.drive(ENOUGH)
+        world.clock.advance(ms=INTERVAL_MS)
+    for worker in (world.under_test, second):
+        worker.stop()
+        worker.run()
     assert_exactly_once(world)
 
 

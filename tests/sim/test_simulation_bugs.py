@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stateflow.checkpoint import planner
+from stateflow.lab.faults.planted import planting_writers
 from stateflow.lab.faults.planted.bugs import BUGS, PlantedBug, bug_named, hunt, planted
 from stateflow.lab.faults.simulation.history import generate
 from stateflow.lab.faults.simulation.simulate import replay, run
@@ -15,7 +16,7 @@ pytestmark = pytest.mark.slow
 FOUND_BY = {
     "position_apart": 27561,
     "iterator_status_ignored": 1941,
-    "flush_before_commit": 3353,
+    "flush_before_commit": 59014,
     "unflushed_records": 6508,
     "key_misrouted": 7161,
     "idle_for_ever": 7474,
@@ -37,6 +38,13 @@ def test_a_planted_bug_is_caught(bug: PlantedBug) -> None:
         assert not run(generate(catch.seed, bug.profile)).findings, (
             "without the bug the seed breaks no promise"
         )
+
+
+def test_a_proof_keeps_a_replaced_owner_out_where_nothing_else_does() -> None:
+    catch = hunt(bug_named("proved_by_another_member"))
+    assert catch.seed is not None
+    with planting_writers.claims_ignored(), quiet():
+        assert not run(generate(catch.seed, "crash")).findings, "its client has come back all the same"
 
 
 def test_a_bug_is_planted_only_inside_its_scope() -> None:

@@ -31,6 +31,9 @@ class NoMembers:
     def metadata(self) -> GroupMetadata | None:
         return None
 
+    def renewed(self, proof: GroupMetadata) -> GroupMetadata:
+        return proof
+
     def commit(self, offsets: object) -> None:
         """At least once: whether the group learns of it does not matter here."""
 

@@ -274,6 +274,15 @@ BUGS: tuple[PlantedBug, ...] = (
         planting_commits.let_go_amid_its_commit,
         setting=_commits_slowly,
     ),
+    PlantedBug(
+        "proved_by_another_member",
+        "a commit is proved by the member as which its client came back, after others had its tasks",
+        "crash",
+        planting_commits.proved_by_another_member,
+        ("freeze", "thaw"),
+        shares=True,
+        guarantee="exactly-once",
+    ),
 )
 
 

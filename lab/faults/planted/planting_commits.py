@@ -6,7 +6,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from stateflow.lab.faults.planted.planting import replaced
+from stateflow.log.base import GroupMetadata
+from stateflow.log.memory.consumer import MemoryGroupConsumer
 from stateflow.record import TopicPartition
+from stateflow.runtime.opening.fencing import Predecessors
 from stateflow.runtime.task.task import Task
 from stateflow.runtime.worker.commits import Commits
 from stateflow.runtime.worker.intake import Intake
@@ -32,4 +35,18 @@ def let_go_amid_its_commit() -> Iterator[None]:
         return
 
     with replaced((Commits, "wait_until_written", at_once)):
+        yield
+
+
+@contextmanager
+def proved_by_another_member() -> Iterator[None]:
+    """A commit takes whatever proof its client has by then, also that of the member as which it came back.
+
+    Nor are shared writers fenced, as elsewhere that would refuse the commit before its proof does.
+    """
+
+    def renewed(group: MemoryGroupConsumer, _proof: GroupMetadata) -> GroupMetadata:
+        return group._client_proof()
+
+    with replaced((MemoryGroupConsumer, "renewed", renewed), (Predecessors, "_fence_claims", lambda _: None)):
         yield

@@ -124,6 +124,10 @@ class KafkaCluster:
         """Log start and last stable offset, or end of the log, of each partition."""
         return self._offsets.ranges(partitions, stable=stable)
 
+    def ends(self, partitions: Iterable[TopicPartition], *, stable: bool = True) -> dict[TopicPartition, int]:
+        """Last stable offset, or end of the log, of each partition."""
+        return self._offsets.ends(partitions, stable=stable)
+
     def committed(
         self, group: str, partitions: Iterable[TopicPartition], *, stable: bool = True
     ) -> dict[TopicPartition, Committed]:

@@ -21,6 +21,7 @@ from stateflow.log.kafka.failures import error_of, is_membership, is_passing, ty
 from stateflow.log.kafka.fetching import CONSUME_MAX, ClientStuck, Fetching, started
 from stateflow.log.kafka.leaving import close_in_time, hear_out, leave, part
 from stateflow.log.kafka.offsets import Offsets, client_offsets
+from stateflow.log.kafka.proofs import LiveProof, same_member
 from stateflow.log.kafka.settings import Settings
 from stateflow.log.kafka.streams import Arrived, Stream, made_consumer
 from stateflow.log.kafka.unowned_partitions import UnownedPartitionMonitor
@@ -63,6 +64,9 @@ class KafkaGroupConsumer:
         self._unknown_member = ""
         """What this member is called, if the group did not know it when it was asked last."""
         self._settings: Settings = {**settings, "error_cb": self._fetching.broker_event}
+        self._live_proof: LiveProof | None = None
+        self._polled_proof: GroupMetadata | None = None
+        """As of the last poll or callback, where the client cannot be asked from other threads."""
         self._stream, self._consumer = self._joined()
         is_static = "group.instance.id" in settings
         self._unowned_monitor = UnownedPartitionMonitor(admin, settings, topics) if is_static else None
@@ -70,6 +74,8 @@ class KafkaGroupConsumer:
     def _joined(self) -> tuple[Stream | None, Consumer]:
         """A client that becomes a member, and the stream of its records. One that was replaced is not listened to."""
         stream, consumer = made_consumer(self._settings, CONSUME_MAX)
+        self._live_proof = None if stream is None else LiveProof(stream.client)
+        self._polled_proof = None
         owned = self._owned = set()
 
         def assigned(_: Consumer, partitions: list[ClientPartition]) -> None:
@@ -126,6 +132,7 @@ class KafkaGroupConsumer:
         except ClientStuck:
             self._rejoin()
             return []
+        self._note_proof()
         if self._raised is not None:
             self._kept = batches
             self._raise_listener_error()
@@ -155,6 +162,9 @@ class KafkaGroupConsumer:
 
     def _let_go_of_stream(self) -> None:
         stream, self._stream = self._stream, None
+        live, self._live_proof = self._live_proof, None
+        if live is not None:
+            live.close()
         if stream is not None:
             stream.close()
 
@@ -212,6 +222,16 @@ class KafkaGroupConsumer:
         """Current proof of membership; a rebalance makes it stale, so ask again for every commit."""
         proof: GroupMetadata = self._consumer.consumer_group_metadata()
         return proof
+
+    def renewed(self, proof: GroupMetadata) -> GroupMetadata:
+        """The same member's proof as of now, or as of the last poll without the native core; else the one given."""
+        live = self._live_proof
+        now = self._polled_proof if live is None else live.ask()
+        return proof if now is None or not same_member(proof, now) else now
+
+    def _note_proof(self) -> None:
+        if self._live_proof is None:
+            self._polled_proof = self.metadata()
 
     @property
     def member_id(self) -> str:
@@ -274,6 +294,7 @@ class KafkaGroupConsumer:
         """Run the listener; what it raises waits until the client library has returned."""
         if not partitions:
             return
+        self._note_proof()
         self._in_callback = True
         try:
             tell(sorted(partitions))

@@ -24,6 +24,10 @@ _LOOK_SECONDS = 2.0
 """For a question that tells a coordinator that waits for a transaction from one that does not answer."""
 
 
+def _level(*, stable: bool) -> IsolationLevel:
+    return IsolationLevel.READ_COMMITTED if stable else IsolationLevel.READ_UNCOMMITTED
+
+
 class Offsets:
     """The offset half of :class:`stateflow.log.kafka.KafkaCluster`."""
 
@@ -37,10 +41,14 @@ class Offsets:
         wanted = list(partitions)
         if not wanted:
             return {}
-        level = IsolationLevel.READ_COMMITTED if stable else IsolationLevel.READ_UNCOMMITTED
-        first = self._list(wanted, _EARLIEST, level)
-        after = self._list(wanted, _LATEST, level)
+        first = self._list(wanted, _EARLIEST, _level(stable=stable))
+        after = self.ends(wanted, stable=stable)
         return {p: OffsetRange(first[p], max(first[p], after[p])) for p in wanted}
+
+    def ends(self, partitions: Iterable[TopicPartition], *, stable: bool = True) -> dict[TopicPartition, int]:
+        """Last stable offset, or end of the log, of each partition."""
+        wanted = list(partitions)
+        return self._list(wanted, _LATEST, _level(stable=stable)) if wanted else {}
 
     def _list(
         self, partitions: list[TopicPartition], spec: OffsetSpec, level: IsolationLevel

@@ -141,6 +141,8 @@ class Stream:
         """Those whose forwarding may be forgotten yet, and when they were to be assigned."""
         self._again_seconds = time.monotonic() + _AGAIN_SECONDS
         """When all are forwarded again."""
+        self.client = client
+        """The library's handle."""
         self._address = allocated(used.open(client, rows_max))
         self._told = (c_int64 * 5)()
 

@@ -162,6 +162,10 @@ class MemoryCluster:
                 for partition, log in found.items()
             }
 
+    def ends(self, partitions: Iterable[TopicPartition], *, stable: bool = True) -> dict[TopicPartition, int]:
+        """Last stable offset, or end of the log, of each partition."""
+        return {p: found.offset_next for p, found in self.ranges(partitions, stable=stable).items()}
+
     def committed(
         self, group: str, partitions: Iterable[TopicPartition], *, stable: bool = True
     ) -> dict[TopicPartition, Committed]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import cast
 
 from stateflow.errors import MembershipLost
-from stateflow.log.base import Committed, GroupListener
+from stateflow.log.base import Committed, GroupListener, GroupMetadata
 from stateflow.log.memory.broker import MemoryBroker
 from stateflow.log.memory.group import MemoryMembership
 from stateflow.log.memory.reader import MemoryReader
@@ -32,6 +33,8 @@ class MemoryGroupConsumer:
         self._independent = independent
         self._reader = MemoryReader(broker)
         self._held: set[TopicPartition] = set()
+        self._is_back = False
+        """Joined again, as another member, before it was told that it had lost its place."""
         self._closed = False
         with broker.lock:
             for topic in topics:
@@ -52,8 +55,9 @@ class MemoryGroupConsumer:
                     group=self._group.name,
                     member=self._instance,
                 )
-            lost = [] if self._group.is_member(self._member) else sorted(self._held)
-        if not self._group.is_member(self._member):
+            is_member = self._group.is_member(self._member) and not self._is_back
+            lost = [] if is_member else sorted(self._held)
+        if not is_member:
             self._rejoin(lost)
         with self._broker.lock:
             self._member.polled_ms = self._broker.clock.now_ms()
@@ -67,8 +71,13 @@ class MemoryGroupConsumer:
         if lost:
             self._listener.on_lost(lost)
         with self._broker.lock:
-            self._member = self._group.join(self._topics, self._instance)
-            self._broker.expire(changed=True)
+            self._is_back = False
+            if not self._group.is_member(self._member):
+                self._join_again()
+
+    def _join_again(self) -> None:
+        self._member = self._group.join(self._topics, self._instance)
+        self._broker.expire(changed=True)
 
     def _hand_over(self) -> None:
         """Give up what is due, then take what is free. The listener runs without the cluster's lock."""
@@ -80,7 +89,9 @@ class MemoryGroupConsumer:
         with self._broker.lock:
             self._member.owned.difference_update(revoked)
             self._held.difference_update(revoked)
-            if not self._group.is_member(self._member):  # the callbacks took longer than the session
+            if self._is_back or not self._group.is_member(
+                self._member
+            ):  # callbacks took longer than the session
                 return
             assigned = self._group.to_assign(self._member)
             self._member.owned.update(assigned)
@@ -127,6 +138,21 @@ class MemoryGroupConsumer:
         with self._broker.lock:
             return MemoryMembership(self._group.name, self._member.member_id, self._group.generation)
 
+    def renewed(self, proof: GroupMetadata) -> GroupMetadata:
+        """The same member's proof as of now, or the one given."""
+        now = self._client_proof()
+        return now if cast(MemoryMembership, proof).member_id == now.member_id else proof
+
+    def _client_proof(self) -> MemoryMembership:
+        """What the client's own threads know: they join again as another member before anybody polls, as Kafka's do."""
+        with self._broker.lock:
+            self._broker.expire()
+            is_silent = self._closed or self._member.silent_since_ms is not None
+            if not (is_silent or self._group.is_member(self._member) or self._group.replaced(self._member)):
+                self._is_back = True
+                self._join_again()
+            return self.metadata()
+
     @property
     def member_id(self) -> str:
         """What the group calls this member."""
@@ -142,7 +168,7 @@ class MemoryGroupConsumer:
         with self._broker.lock:
             self._broker.expire()
             held = sorted(self._held)
-            is_member = self._group.is_member(self._member)
+            is_member = self._group.is_member(self._member) and not self._is_back
         if held:
             (self._listener.on_revoked if is_member else self._listener.on_lost)(held)
         self._end()

@@ -42,6 +42,9 @@ class Watermarks:
         self._idle: set[int] = set()
         self._ended: set[int] = set()
         self._reached_ms = UNKNOWN_MS
+        self._least_ms = UNKNOWN_MS
+        self._at_least_total = 0
+        """How many upstreams that are awake have the least mark of such, ``_least_ms``; 0 where nobody has looked."""
 
     def upstream(self, port: int, number: int = 0) -> int:
         """The upstream ``number`` of a port, as numbered through.
@@ -88,12 +91,14 @@ class Watermarks:
 
     def observe(self, upstream: int, mark_ms: int, *, idle: bool = False, ended: bool = False) -> bool:
         """Note an upstream's progress; True when ``value_ms`` rose."""
-        self._marks_ms[upstream] = max(self._marks_ms[upstream], mark_ms)
+        before_ms = self._marks_ms[upstream] if self._is_awake(upstream) else None
+        mark_ms = self._marks_ms[upstream] = max(self._marks_ms[upstream], mark_ms)
         for members, is_member in ((self._idle, idle), (self._ended, ended)):
             if is_member:
                 members.add(upstream)
             else:
                 members.discard(upstream)
+        self._count(before_ms, None if idle else mark_ms)
         return self._rise()
 
     def raise_to(self, value_ms: int) -> None:
@@ -110,14 +115,36 @@ class Watermarks:
         # One that has ended still counts until all have: should another run bring more, none is ahead of the others.
         return upstream not in self._idle
 
+    def _count(self, before_ms: int | None, now_ms: int | None) -> None:
+        """The mark of one upstream has risen, or counts only now, or no more: None is one that does not count.
+
+        Each task behind a re-key step hears of every task before it in turn: to look at all of them each time would
+        take the square of their number.
+        """
+        if before_ms == now_ms or not self._at_least_total:
+            return
+        if before_ms == self._least_ms:
+            self._at_least_total -= 1
+        if now_ms is not None and now_ms < self._least_ms and self._at_least_total:
+            self._least_ms, self._at_least_total = now_ms, 1
+        elif now_ms == self._least_ms and self._at_least_total:
+            self._at_least_total += 1
+
     def _rise(self) -> bool:
-        awake = [mark for index, mark in enumerate(self._marks_ms) if self._is_awake(index)]
         # With every input idle or ended nothing is in flight any more, so the furthest one is the truth.
-        value = min(awake) if awake and not self.all_ended else max(self._marks_ms)
+        value = max(self._marks_ms) if self.all_idle or self.all_ended else self._least()
         if value <= self._reached_ms:
             return False
         self._reached_ms = value
         return True
+
+    def _least(self) -> int:
+        """The least mark of those that are awake, of which there are some."""
+        if not self._at_least_total:
+            awake = [mark for index, mark in enumerate(self._marks_ms) if self._is_awake(index)]
+            self._least_ms = min(awake)
+            self._at_least_total = awake.count(self._least_ms)
+        return self._least_ms
 
     # --- as data ------------------------------------------------------------------------------------
 
@@ -153,6 +180,7 @@ class Watermarks:
             else:
                 self._marks_ms[first : first + count] = [min(marks.marks_ms, default=UNKNOWN_MS)] * count
         self._reached_ms = recorded.reached_ms
+        self._at_least_total = 0
 
     def wake_sources(self) -> None:
         """Source topics count again until their host finds them silent at their ends: it may have slept."""
@@ -160,6 +188,7 @@ class Watermarks:
             if port.is_source:
                 self._idle.discard(self._first[index])
                 self._ended.discard(self._first[index])
+        self._at_least_total = 0
 
     def _recorded(self, recorded: EventTime) -> list[PortTime]:
         by_name = {port.name: port for port in recorded.ports}

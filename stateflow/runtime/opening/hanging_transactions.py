@@ -110,9 +110,9 @@ class HangingTransactions:
         wanted = list(partitions)
         if not wanted:
             return frozenset()
-        whole = self._cluster.ranges(wanted, stable=False)
-        stable = self._cluster.ranges(wanted)
-        return frozenset(p for p in wanted if stable[p].offset_next < whole[p].offset_next)
+        whole = self._cluster.ends(wanted, stable=False)
+        stable = self._cluster.ends(wanted)
+        return frozenset(partition for partition in wanted if stable[partition] < whole[partition])
 
     def _end(self, transactional_id: str, found: LeftOpen) -> bool:
         """A partition that one may not read gets a marker in any case: where nothing is open it says nothing."""

@@ -81,6 +81,7 @@ class PlacedWorker(Worker):
         """The group went on without this member: its tasks are others' by now, or will be."""
         self._leads_members = False
         self._placing.suspend()
+        self._commits.lost()
         self._drop_all()
 
     # --- inside -------------------------------------------------------------------------------------

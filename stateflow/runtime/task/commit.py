@@ -20,14 +20,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from stateflow.changelog.event_time import Announced
 from stateflow.changelog.format import WATERMARK_HEADER
 from stateflow.changelog.position import BarrierPoint, InputPosition, Moment
 from stateflow.clock import Clock
 from stateflow.failpoints import reach
-from stateflow.log.base import Appended, Committed, GroupMetadata, Writer
+from stateflow.log.base import Appended, Writer
 from stateflow.record import TopicPartition
 from stateflow.runtime.opening.takeover import (
     CommitSequence,
@@ -36,21 +36,9 @@ from stateflow.runtime.opening.takeover import (
     send_commit_records,
 )
 from stateflow.runtime.task.context import TaskContext
+from stateflow.runtime.task.input_group import InputGroup, Proof
 from stateflow.runtime.task.wiring import TaskWiring
 from stateflow.store.base import Change, ChangeColumns, TaskStores
-
-
-class InputGroup(Protocol):
-    """Where input offsets are committed: a live group member, or a group without members (Spark tasks)."""
-
-    def metadata(self) -> GroupMetadata | None:
-        """Proof of membership, or None for a group without members. Only the thread that polls may ask."""
-        ...
-
-    def commit(self, offsets: Mapping[TopicPartition, Committed]) -> None:
-        """Commit outside a transaction. Only the thread that polls may ask."""
-        ...
-
 
 WATERMARKS_PER_SECOND_MAX = 4_096
 """Each of the U tasks of a stage tells each of the P behind it: this bounds U × P records per second. A broker takes
@@ -205,7 +193,7 @@ def commit_epoch(
     context: TaskContext,
     writer: Writer,
     stores: TaskStores,
-    member: GroupMetadata | None,
+    proof: Proof,
     position: InputPosition,
     commit_sequence: CommitSequence,
     chosen: Mapping[str, Sequence[Change]] = MappingProxyType({}),
@@ -213,19 +201,19 @@ def commit_epoch(
     """Make everything since the last commit durable: outputs, state, under exactly-once the input offsets.
 
     Step 1, draining the operators, is the caller's (``Task.commit``), and so are the offsets under at-least-once
-    (``commit_offsets``). ``member`` is a proof of membership from before the call; a group without members has none.
+    (``commit_offsets``). ``proof`` is asked just before the offsets are sent; a group without members has none.
     ``chosen`` is what goes to the changelogs of stores that do not log all of the epoch.
 
     Raises ``ProducerFenced`` when another instance owns the task, ``TransactionAborted`` when the epoch must be read
     again; the dirty maps then still hold the failed epoch and must be dropped with the task.
     """
     epoch = EpochCommit(wiring, context, writer, stores, position, commit_sequence, chosen)
-    epoch.apply(write_epochs([epoch], member, writer.commit))
+    epoch.apply(write_epochs([epoch], proof, writer.commit))
 
 
 def write_epochs(
     epochs: Sequence[EpochCommit],
-    member: GroupMetadata | None,
+    proof: Proof,
     commit: Callable[[], Mapping[TopicPartition, Appended]],
 ) -> Mapping[TopicPartition, Appended]:
     """Steps 2 to 4 for the epochs of tasks that write with the same writer: one transaction, which ``commit`` ends.
@@ -246,7 +234,7 @@ def write_epochs(
         reach("commit.before_offsets")
     if wiring.guarantee == "exactly-once":
         offsets = {source: at for epoch in epochs for source, at in epoch.offsets.items()}
-        writer.send_offsets(offsets, wiring.group, member)  # 3
+        writer.send_offsets(offsets, wiring.group, proof())  # 3
     reach("commit.before_end")
     appended = commit()  # 4
     reach("commit.after_end")

@@ -13,7 +13,7 @@ from stateflow.changelog.position import BarrierPoint, InputPosition, Moment
 from stateflow.clock import Clock
 from stateflow.errors import StateflowError
 from stateflow.failpoints import reach
-from stateflow.log.base import GroupMetadata, Writer
+from stateflow.log.base import Writer
 from stateflow.operators.steps.timers import DIRTY_BYTES_PER_TURN, SECONDS_PER_TURN
 from stateflow.record import RecordBatch, TopicPartition
 from stateflow.runtime.event_time.out_of_bounds import OutOfBoundsRecords
@@ -24,7 +24,6 @@ from stateflow.runtime.snapshots.barriers import send_barriers, split_at_waterma
 from stateflow.runtime.task.commit import (
     EpochCommit,
     EventTimeNews,
-    InputGroup,
     PreparedCommit,
     WatermarkEmitter,
     chosen_changes,
@@ -34,6 +33,7 @@ from stateflow.runtime.task.commit import (
 )
 from stateflow.runtime.task.context import TaskContext, dirty_stores
 from stateflow.runtime.task.global_tables import TaskTables
+from stateflow.runtime.task.input_group import CommitProof, InputGroup, Proof
 from stateflow.runtime.task.size_limits import SizeLimits
 from stateflow.runtime.task.stage_time import StageTime
 from stateflow.runtime.task.wiring import TaskWiring
@@ -279,9 +279,9 @@ class Task:
         point = None if self.barrier_point is None else self.barrier_point.followed()
         return self._prepare(point, complete=complete)
 
-    def write_commit(self, prepared: PreparedCommit, member: GroupMetadata | None) -> None:
+    def write_commit(self, prepared: PreparedCommit, proof: Proof) -> None:
         """The part that waits for brokers and disk. On any thread, as long as no other is within this task."""
-        commit_epoch(*self._own, member, prepared.position, self._commit_sequence, prepared.chosen)
+        commit_epoch(*self._own, proof, prepared.position, self._commit_sequence, prepared.chosen)
 
     def epoch(self, prepared: PreparedCommit) -> EpochCommit:
         """The same in pieces, for tasks that share a writer and commit together."""
@@ -326,7 +326,7 @@ class Task:
         return self._committed
 
     def _commit(self, prepared: PreparedCommit, group: InputGroup) -> None:
-        self.write_commit(prepared, group.metadata())
+        self.write_commit(prepared, CommitProof(group))
         self.end_commit(prepared, group)
 
     def _enter(self, point: BarrierPoint | None) -> None:

@@ -19,12 +19,12 @@ from typing import TypeVar
 
 from stateflow.errors import BrokerUnreachable, StateflowError
 from stateflow.failpoints import reach
-from stateflow.log.base import GroupMetadata
 from stateflow.record import TopicPartition
 from stateflow.runtime.opening.inline import InlineExecutor, Outcome, done_at_once
 from stateflow.runtime.opening.opening import OpenedTask
 from stateflow.runtime.settings import WorkerSettings
-from stateflow.runtime.task.commit import InputGroup, PreparedCommit, write_epochs
+from stateflow.runtime.task.commit import PreparedCommit, write_epochs
+from stateflow.runtime.task.input_group import CommitProof, InputGroup, Proof
 from stateflow.runtime.task.shared_writer import SharedWriter
 from stateflow.runtime.task.task import Task
 
@@ -93,6 +93,8 @@ class Commits:
         self._pool: ThreadPoolExecutor | None = None
         self._away = _BrokersAway()
         self._in_flight: dict[TopicPartition, _InFlight] = {}
+        self._let_go_total = 0
+        """How often tasks were let go of, or found to be others'."""
         self._known: list[tuple[TopicPartition, bool | StateflowError]] = []
         """Outcomes that did not have to be waited for."""
         self.sources: set[TopicPartition] = set()
@@ -136,16 +138,16 @@ class Commits:
             return
         if not self._in_flight:
             self._away = _BrokersAway()
-        member, away = group.metadata(), self._away
+        proof, away = self._proof(group), self._away
         for writer, primaries in _by_writer(prepared, tasks).items():
             if writer is None:
                 for primary in primaries:
-                    write = partial(tasks[primary].task.write_commit, prepared[primary], member)
+                    write = partial(tasks[primary].task.write_commit, prepared[primary], proof)
                     self._write(primary, tasks[primary].task, prepared[primary], partial(away.guard, write))
                 continue
             sharing = {tasks[primary]: prepared[primary] for primary in primaries}
             try:
-                applying = away.guard(partial(_commit_shared, writer, sharing, member))
+                applying = away.guard(partial(_commit_shared, writer, sharing, proof))
             except StateflowError as error:
                 self._known += [(primary, error) for primary in primaries]
                 continue
@@ -153,6 +155,14 @@ class Commits:
                 self._write(primary, tasks[primary].task, prepared[primary], apply)
             self.wait_until_written(primaries)
         reach("commit.in_flight")
+
+    def _proof(self, group: InputGroup) -> CommitProof:
+        let_go_total = self._let_go_total
+        return CommitProof(group, lambda: self._let_go_total == let_go_total)
+
+    def lost(self) -> None:
+        """Tasks are others' by now, for all that is known: no commit in flight is to prove its membership anew."""
+        self._let_go_total += 1
 
     def _write(
         self, primary: TopicPartition, task: Task, prepared: PreparedCommit, part: Callable[[], None]
@@ -228,6 +238,7 @@ class Commits:
 
     def close_tasks(self, tasks: Iterable[RunningTask]) -> None:
         """Let go of tasks that are committed."""
+        self.lost()
         for future in self._together({running: running.task.close for running in tasks}).values():
             future.result()
 
@@ -237,6 +248,7 @@ class Commits:
         What became of their commits that are in flight is for the next owners to find out.
         """
         self.wait_until_written()
+        self.lost()
         gone = {running.primary for running in tasks}
         self._known = [(primary, outcome) for primary, outcome in self._known if primary not in gone]
         abandoned = [self._forget(primary) for primary in gone & self._in_flight.keys()]
@@ -285,10 +297,10 @@ def _by_writer(
 
 
 def _commit_shared(
-    writer: SharedWriter, tasks: Mapping[RunningTask, PreparedCommit], member: GroupMetadata | None
+    writer: SharedWriter, tasks: Mapping[RunningTask, PreparedCommit], proof: Proof
 ) -> list[Callable[[], None]]:
     """Commit the transaction of tasks that share a writer; for each, in order, what its local stores are to do."""
     parts = {running.claimed.part for running in tasks if running.claimed is not None}
     epochs = [running.task.epoch(prepared) for running, prepared in tasks.items()]
-    appended = write_epochs(epochs, member, partial(writer.commit, parts))
+    appended = write_epochs(epochs, proof, partial(writer.commit, parts))
     return [partial(epoch.apply, appended) for epoch in epochs]

@@ -19,6 +19,10 @@ class StandaloneGroup:
         """None: the transactional id alone fences."""
         return None
 
+    def renewed(self, proof: GroupMetadata) -> GroupMetadata:
+        """There is nothing to renew."""
+        return proof
+
     def commit(self, offsets: Mapping[TopicPartition, Committed]) -> None:
         """Commit outside a transaction (at-least-once)."""
         self._cluster.commit(self._group, offsets)

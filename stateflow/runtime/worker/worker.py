@@ -125,8 +125,7 @@ class Worker:
         may_wait = not has_pending_timers and self._intake.first is None
         self._poll(0.0 if has_pending_timers else self._rounds.poll_seconds)
         self._rounds.pace.polled(len(self._intake), may_wait=may_wait)
-        is_idle = self._intake.first is None
-        if not is_idle:
+        if not (is_idle := self._intake.first is None):
             self._say_quiet(None)
         self._process_for_a_turn()
         for primary, opened in self._starting.ready():
@@ -205,6 +204,7 @@ class Worker:
     def on_lost(self, partitions: Sequence[TopicPartition]) -> None:
         """The partitions are someone else's already: abandon."""
         reach("handover.lost")
+        self._commits.lost()
         for primary in partitions:
             self._starting.cancel(primary)
         self._abandon([primary for primary in partitions if primary in self._tasks])

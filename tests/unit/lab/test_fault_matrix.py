@@ -216,7 +216,7 @@ def test_what_the_simulation_judged_is_told() -> None:
 
 
 def test_the_planted_bugs_are_different_ones() -> None:
-    assert len({bug.name for bug in BUGS}) == len({bug.plant for bug in BUGS}) == 26
+    assert len({bug.name for bug in BUGS}) == len({bug.plant for bug in BUGS}) == 27
 
 
 def test_a_planted_bug_that_escapes_fails_the_study() -> None:

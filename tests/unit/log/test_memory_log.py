@@ -298,3 +298,30 @@ def test_cleaning_never_changes_what_a_replay_ends_with(steps: list[tuple[object
     }
     cluster.compact("c")
     assert cluster.ranges([TopicPartition("c", 0)])[TopicPartition("c", 0)].offset_next == end
+
+
+def test_a_client_that_comes_back_amid_a_revocation_is_told_of_its_loss_first(clock: ManualClock) -> None:
+    cluster = MemoryCluster(clock)
+    cluster.create([TopicSpec("t", 2)])
+
+    class Slow(Told):
+        def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+            clock.advance(seconds=400)
+            assert member.renewed(proof) == proof, "it is another member by now"
+            super().on_revoked(partitions)
+
+        def on_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+            assert not self.owned, "it was told nothing of what it has lost"
+            super().on_assigned(partitions)
+
+    told = Slow()
+    member = cluster.group_consumer("g", ["t"], told)
+    member.poll(1, 0)
+    proof = member.metadata()
+    other = cluster.group_consumer("g", ["t"], Told())
+    member.poll(1, 0)
+    assert len(told.owned) == 1
+    assert not told.lost
+    other.poll(1, 0)
+    member.poll(1, 0)
+    assert len(told.lost) == 1

@@ -211,3 +211,53 @@ def test_record_round_trip_and_refusal() -> None:
     assert Announced.decode(announced.encode()) == announced
     with pytest.raises(StateCorrupt):
         Announced.decode(b"short")
+
+
+class Brute:
+    """The same by looking at every upstream each time."""
+
+    def __init__(self, upstreams: int) -> None:
+        self.marks = [UNKNOWN_MS] * upstreams
+        self.idle: set[int] = set()
+        self.ended: set[int] = set()
+        self.value = UNKNOWN_MS
+
+    def observe(self, upstream: int, mark_ms: int, *, idle: bool, ended: bool) -> bool:
+        self.marks[upstream] = max(self.marks[upstream], mark_ms)
+        for members, is_member in ((self.idle, idle), (self.ended, ended)):
+            (members.add if is_member else members.discard)(upstream)
+        awake = [mark for index, mark in enumerate(self.marks) if index not in self.idle]
+        is_over = not awake or len(self.ended) == len(self.marks)
+        before, self.value = self.value, max(self.value, max(self.marks) if is_over else min(awake))
+        return self.value > before
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 3), st.integers(-1, 6), st.booleans(), st.booleans(), st.integers(0, 9)),
+        max_size=60,
+    )
+)
+def test_many_upstreams_are_not_looked_at_each_time(
+    steps: list[tuple[int, int, bool, bool, int]],
+) -> None:
+    """Three tasks before a re-key step, and a source topic: the fourth upstream."""
+    both = [*ports(3), Port("in", 1, is_source=True)]
+    marks, brute = Watermarks(both), Brute(4)
+    for upstream, mark_ms, idle, ended, also in steps:
+        assert marks.observe(upstream, mark_ms, idle=idle, ended=ended) == brute.observe(
+            upstream, mark_ms, idle=idle, ended=ended
+        )
+        assert marks.value_ms == brute.value
+        if also == 0:
+            recorded = marks.event_time()
+            marks = Watermarks(both)
+            marks.assume(recorded)
+        elif also == 1:
+            marks.wake_sources()
+            brute.idle.discard(3)
+            brute.ended.discard(3)
+        elif also == 2:
+            marks.wake(0)
+            if brute.ended >= {0, 1, 2}:
+                brute.ended -= {0, 1, 2}
