@@ -11,6 +11,7 @@ from stateflow.clock import Clock
 from stateflow.log.base import Cluster, Committed
 from stateflow.record import OffsetRange, TopicPartition
 from stateflow.scale.engine import Engine
+from stateflow.scale.last_commits import LastCommits
 from stateflow.scale.plan import base_of, source_ranges
 from stateflow.scale.progress import Done, ProgressWatch
 from stateflow.scale.progress_group import FixedMove, progress_group, slice_progress
@@ -114,7 +115,7 @@ class Moves:
         """The slices that are not moved yet, and the sub-ranges of the stores that have any."""
         receivers: list[SliceJob] = []
         senders: list[RangeJob] = []
-        left = [(move, jobs) for move in self.topics if (jobs := self._unmoved(cluster, move))]
+        left = self._unmoved(cluster)
         slots, size_bytes = sum(move.slots for move, _ in left), sum(move.size_bytes for move, _ in left)
         slots_each = self.settings.ranges.slots_each(slots, size_bytes, lanes)
         for move, jobs in left:
@@ -137,10 +138,18 @@ class Moves:
             ]
         return senders, receivers
 
-    def _unmoved(self, cluster: Cluster, move: TopicMove) -> list[SliceJob]:
+    def _unmoved(self, cluster: Cluster) -> list[tuple[TopicMove, list[SliceJob]]]:
+        """The stores that have slices which are not moved yet, with these."""
+        every = [(move, self._slice_jobs(move)) for move in self.topics]
+        # What an attempt has left open is not waited for: the jobs fence it, and then look themselves.
+        found = slice_progress(cluster, [job.slot for _, jobs in every for job in jobs], stable=False)
+        unmoved = [(move, [job for job in jobs if not found[job.slot].is_whole]) for move, jobs in every]
+        return [(move, jobs) for move, jobs in unmoved if jobs]
+
+    def _slice_jobs(self, move: TopicMove) -> list[SliceJob]:
         if move.layout is None or move.slices is None or move.slots == 0:
             return []
-        jobs = [
+        return [
             SliceJob(
                 app=self.app,
                 generation=self.entry.generation,
@@ -154,9 +163,6 @@ class Moves:
             )
             for number in range(move.slices)
         ]
-        # What an attempt has left open is not waited for: the jobs fence it, and then look themselves.
-        found = slice_progress(cluster, [job.slot for job in jobs], stable=False)
-        return [job for job in jobs if not found[job.slot].is_whole]
 
 
 def fix_moves(
@@ -167,6 +173,7 @@ def fix_moves(
     clock: Clock,
     lanes: int,
     bytes_estimated: Mapping[TopicPartition, int],
+    last: LastCommits,
 ) -> Moves:
     """What is to be moved. What an earlier attempt fixed stands; what is new is committed before it is used."""
     app, group = catalog.app.app, progress_group(catalog.app.app, entry.generation)
@@ -174,7 +181,7 @@ def fix_moves(
     fresh: dict[TopicPartition, Committed] = {}
     for topic in moved_topics(catalog):
         sources = topic.partitions(catalog, catalog.active.generation)
-        current = source_ranges(cluster, catalog, topic, sources, stable=True)
+        current = source_ranges(cluster, catalog, topic, sources, last)
         bases = {at: base_of(cluster, catalog, topic, at, current[at], clock) for at in sources}
         offsets = {at: with_base_slot(current[at], bases[at]) for at in sources}
         recorded = {at: FixedMove.of(p) for at, p in cluster.committed(group, sources, stable=False).items()}

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from stateflow.catalog.control import ControlTopic
@@ -44,14 +45,9 @@ from stateflow.scale.generation import (
     load_catalog,
     refuse_while_running,
 )
-from stateflow.scale.last_commits import (
-    last_positions,
-    refuse_pending_replays,
-    refuse_torn_commits,
-    refuse_trimmed_logs,
-)
+from stateflow.scale.last_commits import LastCommits, read_last_commits, refuse_trimmed_logs
 from stateflow.scale.moving import Moves, fix_moves
-from stateflow.scale.plan import make_plan
+from stateflow.scale.plan import Plan, make_plan
 from stateflow.scale.prediction import Prediction, Run, Work, phase_seconds
 from stateflow.scale.progress import Progress, ProgressWatch
 from stateflow.scale.scope import moved_topics
@@ -127,27 +123,23 @@ def start(
     catalog = load_catalog(cluster, app)
     merged_app = None if application_merge is None else application_merge.other
     check_change(catalog, routing, merged_app)
-    refuse_while_running(cluster, app)
-    refuse_torn_commits(cluster, catalog)
-    refuse_pending_replays(cluster, catalog)
+    plan = _planned(cluster, catalog, routing, engine, past, clock)
     theirs = None if application_merge is None else application_merge.check(cluster, catalog)
     if theirs is not None:
         refuse_trimmed_logs(cluster, catalog)
         refuse_trimmed_logs(cluster, theirs)
-    plan = make_plan(
-        cluster, catalog, routing, lanes=engine.lanes, engine=engine.name, past=past, clock=clock
-    )
     catalog, entry = begin(cluster, catalog, routing, clock, merged_app)
     refuse_while_running(
         cluster, app
     )  # again: a worker may have joined before it could see the new generation
     fence_tasks(cluster, catalog)
     abort_savepoint(ControlTopic(cluster, app), None, "the number of partitions was changed")
-    refuse_torn_commits(cluster, catalog)  # again: now the answer is final
-    refuse_pending_replays(cluster, catalog)
+    last = read_last_commits(cluster, catalog)  # again: now the answer is final
+    last.refuse_torn()
+    last.refuse_pending_replays()
 
     sizes = {row.source: row.bytes_estimated for row in plan.partitions}
-    moves = fix_moves(cluster, catalog, entry, settings, clock, engine.lanes, sizes)
+    moves = fix_moves(cluster, catalog, entry, settings, clock, engine.lanes, sizes, last)
     moving_at = time.monotonic()
     with ProgressWatch(cluster, "moving", on_progress) as watch:
         moved = moves.run(cluster, engine, watch)
@@ -159,7 +151,7 @@ def start(
         merged = engine.run(merge_partition, merges)
         application_merge.commit_sources(cluster, app, theirs)
     auditing_at = time.monotonic()
-    _commit_inputs(cluster, catalog, entry)
+    _commit_inputs(cluster, catalog, entry, last)
     audit = audit_repartition(cluster, catalog, entry, moves, merges, engine, on_progress)
     audited_at = time.monotonic()
     _check_untouched(cluster, app, moves)
@@ -189,7 +181,39 @@ def start(
     )
 
 
-def _commit_inputs(cluster: Cluster, catalog: Catalog, entry: GenerationEntry) -> None:
+def _planned(
+    cluster: Cluster,
+    catalog: Catalog,
+    routing: RoutingEntry,
+    engine: Engine,
+    past: Sequence[Run],
+    clock: Clock,
+) -> Plan:
+    """The plan, once nothing speaks against it: looking at groups, changelogs and topics is mostly waiting.
+
+    Raises ``StillRunning``, then ``CommitTorn`` or ``ReplayPending``, then what making a plan raises.
+    """
+    with ThreadPoolExecutor(3, thread_name_prefix="repartition-plan") as pool:
+        stopped = pool.submit(refuse_while_running, cluster, catalog.app.app)
+        reading = pool.submit(read_last_commits, cluster, catalog, stable=False)
+        planning = pool.submit(
+            make_plan,
+            cluster,
+            catalog,
+            routing,
+            lanes=engine.lanes,
+            engine=engine.name,
+            past=past,
+            clock=clock,
+        )
+        stopped.result()
+        last = reading.result()
+        last.refuse_torn()
+        last.refuse_pending_replays()
+        return planning.result()
+
+
+def _commit_inputs(cluster: Cluster, catalog: Catalog, entry: GenerationEntry, last: LastCommits) -> None:
     """Where the tasks of the new generation begin, and the event time that all tasks before them had
     reached.
     """
@@ -197,8 +221,7 @@ def _commit_inputs(cluster: Cluster, catalog: Catalog, entry: GenerationEntry) -
     commits: list[FirstCommit] = []
     for stage in catalog.stages:
         if catalog.is_rekeyed(stage):
-            positions = last_positions(cluster, catalog, stage).values()
-            lowest = merged_minimum([position.event_time for position in positions])
+            lowest = merged_minimum([position.event_time for position in last.positions(stage).values()])
             event_times = dict.fromkeys(range(entry.partitions), lowest)
             commits += first_commits(cluster, catalog, stage, entry, event_times)
     write_commit_records(cluster, app, entry.generation, commits)
