@@ -208,7 +208,7 @@ def base_of(
 
 
 def _estimates(cluster: Cluster, logs: Mapping[TopicPartition, OffsetRange]) -> dict[TopicPartition, int]:
-    """Bytes in each log, by the records at its beginning; all by one reader, as a reader of its own is mostly waiting."""
+    """Bytes in each log, by the records at its beginning; all by one reader, as beginning to read is mostly waiting."""
     samples = {
         source: OffsetRange(log.offset_first, min(log.offset_next, log.offset_first + SAMPLE_SLOTS))
         for source, log in logs.items()

@@ -34,7 +34,7 @@ from stateflow.scale.application_merge import (
     check_theirs_untouched,
     merge_partition,
 )
-from stateflow.scale.auditing import audit_repartition
+from stateflow.scale.auditing import as_workers_will_read_it, audit_repartition
 from stateflow.scale.engine import Engine
 from stateflow.scale.first_commits import FirstCommit, first_commits, write_commit_records
 from stateflow.scale.generation import (
@@ -142,7 +142,9 @@ def start(
     moves = fix_moves(cluster, catalog, entry, settings, clock, engine.lanes, sizes, last)
     moving_at = time.monotonic()
     with ProgressWatch(cluster, "moving", on_progress) as watch:
-        moved = moves.run(cluster, engine, watch)
+        # What another application's state is merged into is another sum: it is computed for all at the end.
+        table = None if application_merge is not None else as_workers_will_read_it(cluster, app, entry)
+        moved = moves.run(cluster, engine, watch, table)
     merges: list[MergeJob] = []
     merged: list[MoveResult] = []
     if application_merge is not None and theirs is not None:
@@ -152,7 +154,7 @@ def start(
         application_merge.commit_sources(cluster, app, theirs)
     auditing_at = time.monotonic()
     _commit_inputs(cluster, catalog, entry, last)
-    audit = audit_repartition(cluster, catalog, entry, moves, merges, engine, on_progress)
+    audit = audit_repartition(cluster, catalog, entry, moves, merges, engine, on_progress, moved.audited)
     audited_at = time.monotonic()
     _check_untouched(cluster, app, moves)
     check_theirs_untouched(cluster, merges)
