@@ -33,7 +33,7 @@ from stateflow.scale.start import Outcome, start
 from stateflow.spark.connection import Connection
 from stateflow.spark.engine import SparkEngine
 from stateflow.spark.session import SparkSettings, spark_session
-from stateflow.spark.table import snapshot_frame
+from stateflow.spark.table import snapshot_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -189,7 +189,7 @@ def _ours(
     began = time.monotonic()
     out = str(place / "snapshot")
     with sums.cpu_of("snapshot"):
-        snapshot_frame(session, connection, store_snapshot(cluster, catalog, _STORE)).write.parquet(out)
+        snapshot_rows(session, connection, store_snapshot(cluster, catalog, _STORE)).write.parquet(out)
     sums.add("snapshot", time.monotonic() - began)
     rows = session.read.parquet(out).select("key", "value").collect()
     sums.digests.add(bytes_digest({row.key.encode(): row.value.encode() for row in rows}))
