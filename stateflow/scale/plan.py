@@ -133,7 +133,7 @@ def _work(engine: str, lanes: int, rows: Sequence[PlannedPartition], queues: Seq
         own = [row for row in filled if row.name == store]
         size_bytes = sum(row.bytes_estimated for row in own)
         slices += settings.slices(sum(row.offsets.slots for row in own), size_bytes, lanes)
-    return Work(engine=engine, lanes=lanes, moves=reads + slices, audits=2 * (reads + slices), slots=slots)
+    return Work(engine=engine, lanes=lanes, moves=reads + slices, audits=reads + slices, slots=slots)
 
 
 def probed_slots_per_second(cluster: Cluster, jobs: Sequence[AuditJob]) -> float | None:

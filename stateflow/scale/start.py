@@ -4,7 +4,7 @@
 2. Fence the tasks of g, so nothing of g can change any more, and fix the range to read of every partition.
 3. Move: the state in sub-ranges and slices (``state_move``), unread records by old partition (``unread``).
 4. Commit where the tasks of g+1 begin to read, with the event time that all tasks of g had reached.
-5. Audit: key counts and hashes by store and new partition, both sides read from the log.
+5. Audit: key counts and hashes by store and new partition, of what was read in step 3 and of what can be read now.
 6. Make sure that g still ends where it did, then make g+1 active and g retired in one transaction.
 
 A crash between any two steps is repaired by starting again; until step 6 everything can be aborted.
