@@ -174,20 +174,21 @@ def send_newest(
 def send_newest_twice(
     cluster: Cluster,
     part: ChangelogRange,
-    cut: int,
+    audited_next: int,
     bytes_max: int,
     pieces: Callable[[AnyRows], Iterator[tuple[int, bytes]]],
     digests: Callable[[AnyRows], Iterator[tuple[int, bytes]]],
     *,
     plain: bool = False,
 ) -> Sending[int]:
-    """Send what ``pieces`` makes of a sub-range's newest records, and what ``digests`` makes of those before ``cut``.
+    """Send what ``pieces`` makes of a sub-range's newest records, and what ``digests`` makes of those before
+    ``audited_next``.
 
     Otherwise as ``send_newest``.
     """
     rows = newest_rows(plain=plain)
-    before = replace(part, offsets=OffsetRange(part.offsets.offset_first, cut))
-    behind = replace(part, offsets=OffsetRange(cut, part.offsets.offset_next), base=None)
+    before = replace(part, offsets=OffsetRange(part.offsets.offset_first, audited_next))
+    behind = replace(part, offsets=OffsetRange(audited_next, part.offsets.offset_next), base=None)
     records = 0
     try:
         for some, is_audited in ((before, True), (behind, False)):
@@ -202,7 +203,9 @@ def send_newest_twice(
                 yield from digests(rows)
             records += sink.records_total
     except HasHeaders:
-        return (yield from send_newest_twice(cluster, part, cut, bytes_max, pieces, digests, plain=True))
+        return (
+            yield from send_newest_twice(cluster, part, audited_next, bytes_max, pieces, digests, plain=True)
+        )
     yield from pieces(rows)
     return records
 
