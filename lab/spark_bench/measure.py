@@ -7,7 +7,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,13 +33,14 @@ from stateflow.scale.start import Outcome, start
 from stateflow.spark.connection import Connection
 from stateflow.spark.engine import SparkEngine
 from stateflow.spark.session import SparkSettings, spark_session
-from stateflow.spark.table import snapshot_frame
+from stateflow.spark.table import snapshot_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _STORE = "totals"
 _TRANSACTION_RECORDS = 50_000
+_WARM_RECORDS = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,26 +88,35 @@ def measure_spark(brokers: str, load: SparkLoad, folder: Path, tell: Callable[[s
     with closing(connect(brokers)) as cluster, spark_session(SparkSettings(cores=load.cores)) as session:
         engine = SparkEngine(session, connection)
         engine.run(_warm_up, list(range(2 * load.cores)))
+        # Whoever comes first would pay for what Spark compiles and loads: all of it is done once on little.
+        little = replace(load, records=_WARM_RECORDS, keys=min(load.keys, _WARM_RECORDS // 4))
+        _round(cluster, engine, session, connection, little, folder / "warm-up", Sums())
         for number in range(load.rounds):
-            app = f"spark-bench-{random.randrange(1 << 32):x}"  # noqa: S311 - a name nobody has
-            _fill(cluster, app, load)
-            place = folder / str(number)
-            _ours(cluster, engine, session, connection, app, load, place, sums)
-            _plain(cluster, session, connection, app, load, place, sums)
-            own.append(
-                repartition_own_state(
-                    session,
-                    place / "own",
-                    load.keys,
-                    load.value_bytes,
-                    (load.partitions_from, load.partitions_to),
-                )
-            )
-            sums.add("own_repartition", own[-1].seconds)
-            sums.cpu_seconds.setdefault("own_repartition", []).append(own[-1].cpu_seconds)
+            own.append(_round(cluster, engine, session, connection, load, folder / str(number), sums))
             told = ", ".join(f"{name} {seconds[-1]:.1f} s" for name, seconds in sums.seconds.items())
             tell(f"round {number + 1}: {told}")
     return _figures(load, sums, own[-1].keys)
+
+
+def _round(
+    cluster: Cluster,
+    engine: SparkEngine,
+    session: SparkSession,
+    connection: Connection,
+    load: SparkLoad,
+    place: Path,
+    sums: Sums,
+) -> OwnRepartition:
+    """Everything once, on an application of its own."""
+    app = f"spark-bench-{random.randrange(1 << 32):x}"  # noqa: S311 - a name nobody has
+    _fill(cluster, app, load)
+    _ours(cluster, engine, session, connection, app, load, place, sums)
+    _plain(cluster, session, connection, app, load, place, sums)
+    numbers = load.partitions_from, load.partitions_to
+    own = repartition_own_state(session, place / "own", load.keys, load.value_bytes, numbers)
+    sums.add("own_repartition", own.seconds)
+    sums.cpu_seconds.setdefault("own_repartition", []).append(own.cpu_seconds)
+    return own
 
 
 def _figures(load: SparkLoad, sums: Sums, own_keys: int) -> dict[str, Any]:
@@ -189,7 +199,7 @@ def _ours(
     began = time.monotonic()
     out = str(place / "snapshot")
     with sums.cpu_of("snapshot"):
-        snapshot_frame(session, connection, store_snapshot(cluster, catalog, _STORE)).write.parquet(out)
+        snapshot_rows(session, connection, store_snapshot(cluster, catalog, _STORE)).write.parquet(out)
     sums.add("snapshot", time.monotonic() - began)
     rows = session.read.parquet(out).select("key", "value").collect()
     sums.digests.add(bytes_digest({row.key.encode(): row.value.encode() for row in rows}))

@@ -135,7 +135,7 @@ class ControlTopic:
 
     def write(self, entries: Sequence[CatalogItem]) -> Catalog:
         """Write entries as they are, all or none; returns the catalog after it."""
-        return self._change(lambda _: entries)
+        return self._change(lambda _: entries, looks_first=not entries)
 
     def change(self, decide: Decision, offsets: Mapping[TopicPartition, Committed] | None = None) -> Catalog:
         """Write what ``decide`` makes of the catalog as it is then; none of it when that is nothing.
@@ -154,7 +154,7 @@ class ControlTopic:
                 check_transition(catalog.generations.get(entry.generation), entry)
             return entries
 
-        return self._change(decide)
+        return self._change(decide, looks_first=not entries)
 
     def record_topics(self, generation: int, topic_ids: Mapping[str, str]) -> Catalog:
         """Add topics and their ids to a generation. One that is recorded already keeps its id."""
@@ -168,11 +168,18 @@ class ControlTopic:
 
     # --- inside ---------------------------------------------------------------------------------------
 
-    def _change(self, decide: Decision, offsets: Mapping[TopicPartition, Committed] | None = None) -> Catalog:
+    def _change(
+        self,
+        decide: Decision,
+        offsets: Mapping[TopicPartition, Committed] | None = None,
+        *,
+        looks_first: bool = True,
+    ) -> Catalog:
+        """``looks_first``: whether nothing may be left to write, which is then found without fencing anybody."""
         self._create()
         for attempt in range(_ATTEMPTS_MAX):
             try:
-                return self._try_change(decide, offsets or {})
+                return self._try_change(decide, offsets or {}, looks_first=looks_first)
             except (ProducerFenced, TransactionAborted) as error:
                 _LOG.info(
                     "Another process changed %s at the same time (%d): %s", self.topic, attempt + 1, error
@@ -185,8 +192,10 @@ class ControlTopic:
             topic=self.topic,
         )
 
-    def _try_change(self, decide: Decision, offsets: Mapping[TopicPartition, Committed]) -> Catalog:
-        found = self.read()
+    def _try_change(
+        self, decide: Decision, offsets: Mapping[TopicPartition, Committed], *, looks_first: bool
+    ) -> Catalog:
+        found = self.read() if looks_first else None
         if found is not None and not decide(found):
             return found
         writer = self._cluster.writer(self.topic)

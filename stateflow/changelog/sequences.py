@@ -39,6 +39,11 @@ class Tail:
     """State keys with records behind the newest commit record."""
 
 
+def first_look(log: OffsetRange) -> OffsetRange:
+    """What ``find_tail`` reads first, and in a healthy log alone."""
+    return OffsetRange(max(log.offset_first, log.offset_next - _FIRST_LOOK_SLOTS), log.offset_next)
+
+
 def find_tail(log: OffsetRange, read: Callable[[OffsetRange], Rows]) -> Tail:
     """Look for the newest commit record from the end of ``log`` backwards, in growing steps.
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
+from dataclasses import dataclass
 
-from stateflow.changelog.sequences import Tail, find_tail
+from stateflow.changelog.sequences import Tail, find_tail, first_look
 from stateflow.clock import Clock, SystemClock
 from stateflow.errors import OffsetOutOfRange
 from stateflow.log.base import Cluster, Reader
@@ -14,6 +16,8 @@ from stateflow.record import OffsetRange, TopicPartition
 
 _STALL_SECONDS = 60.0
 _ATTEMPTS_MAX = 3
+
+_Row = tuple[int, bytes | None, bytes | None]
 
 
 def read_tails(
@@ -25,13 +29,11 @@ def read_tails(
     Raises ``BrokerUnreachable`` when a log does not answer, ``StateCorrupt`` for a damaged commit record.
     """
     existing = cluster.describe(changelog.topic for changelog in changelogs.values())
+    logs = {store: changelog for store, changelog in changelogs.items() if changelog.topic in existing}
     watch = clock or SystemClock()
     with closing(cluster.reader()) as reader:
-        return {
-            store: _read_tail(cluster, reader, changelog, watch)
-            for store, changelog in changelogs.items()
-            if changelog.topic in existing
-        }
+        looks = _first_looks(cluster, reader, logs.values(), watch)
+        return {store: _read_tail(cluster, reader, log, looks.get(log), watch) for store, log in logs.items()}
 
 
 def commit_record_before(
@@ -44,19 +46,48 @@ def commit_record_before(
     return None if tail.last is None else tail.committed_next - 1
 
 
-def _read_tail(cluster: Cluster, reader: Reader, changelog: TopicPartition, clock: Clock) -> Tail:
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """The end of a changelog, read together with those of others: asking for each by itself is mostly waiting."""
+
+    log: OffsetRange
+    rows: list[_Row]
+
+
+def _first_looks(
+    cluster: Cluster, reader: Reader, changelogs: Iterable[TopicPartition], clock: Clock
+) -> dict[TopicPartition, _Look]:
+    """The short read of each end; none where the beginning of one moved on meanwhile."""
+    logs = cluster.ranges(changelogs)
+    rows: defaultdict[TopicPartition, list[_Row]] = defaultdict(list)
+    looks = {changelog: first_look(log) for changelog, log in logs.items()}
+    try:
+        for batch in read_ranges(reader, looks, stall_seconds_max=_STALL_SECONDS, clock=clock):
+            rows[batch.source] += zip(batch.offsets, batch.keys, batch.values, strict=True)
+    except OffsetOutOfRange:
+        return {}
+    return {changelog: _Look(log, rows[changelog]) for changelog, log in logs.items()}
+
+
+def _read_tail(
+    cluster: Cluster, reader: Reader, changelog: TopicPartition, look: _Look | None, clock: Clock
+) -> Tail:
+    def rows(wanted: OffsetRange) -> Iterable[_Row]:
+        if look is not None and wanted == first_look(look.log):
+            return look.rows
+        return _rows(reader, changelog, wanted, clock)
+
     for attempt in range(1, _ATTEMPTS_MAX + 1):
-        log = cluster.ranges([changelog])[changelog]
+        log = look.log if look is not None else cluster.ranges([changelog])[changelog]
         try:
-            return find_tail(log, lambda wanted: _rows(reader, changelog, wanted, clock))
+            return find_tail(log, rows)
         except OffsetOutOfRange:  # the log's beginning moved on since we asked for it
             if attempt == _ATTEMPTS_MAX:
                 raise
+            look = None
     raise AssertionError("the last attempt returns or raises")
 
 
-def _rows(
-    reader: Reader, changelog: TopicPartition, wanted: OffsetRange, clock: Clock
-) -> Iterator[tuple[int, bytes | None, bytes | None]]:
+def _rows(reader: Reader, changelog: TopicPartition, wanted: OffsetRange, clock: Clock) -> Iterator[_Row]:
     for batch in read_ranges(reader, {changelog: wanted}, stall_seconds_max=_STALL_SECONDS, clock=clock):
         yield from zip(batch.offsets, batch.keys, batch.values, strict=True)

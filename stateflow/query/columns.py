@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +19,9 @@ from stateflow.codec.timed import NEVER_MS
 from stateflow.errors import ConfigError, EncodeError
 from stateflow.log.base import Cluster
 from stateflow.record import OffsetRange, TopicPartition
-from stateflow.scale.reading import live_state
+from stateflow.scale.live_columns import live_columns
+from stateflow.scale.ranges import ChangelogRange
+from stateflow.scale.reading import STATE_BYTES_MAX, live_state
 from stateflow.state.evolution import tool_codec
 from stateflow.state.layout import index_of, routing_key, split_prefixed, split_window
 from stateflow.state.path import instant_of, split_path
@@ -187,33 +190,42 @@ def table_batches(
     source: TopicPartition,
     offsets: OffsetRange,
     *,
-    keys_max: int = 1_000_000,
+    bytes_max: int = STATE_BYTES_MAX,
     base: Base | None = None,
     routing_keys: Collection[bytes] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The live entries of one partition, newest value per key, as Arrow batches of bounded size.
 
-    ``routing_keys`` are the only ones wanted; None wants all. Raises ``DecodeError`` for an entry that the codecs
-    cannot read.
+    ``routing_keys`` are the only ones wanted; None wants all. About ``bytes_max`` is in memory. Raises ``DecodeError``
+    for an entry that the codecs cannot read.
     """
     decoder = RowDecoder(spec)
+    if routing_keys is None:
+        for keys, values in live_columns(cluster, ChangelogRange(source, offsets, base), bytes_max):
+            if spec.kind == "list":
+                chosen = [decoder.is_row(key) for key in keys]
+                keys, values = list(compress(keys, chosen)), list(compress(values, chosen))
+            for first in range(0, len(keys), ROWS_PER_BATCH):
+                after = first + ROWS_PER_BATCH
+                yield decoder.batch(keys[first:after], values[first:after], source.partition)
+        return
 
     def is_wanted(key: bytes) -> bool:
-        assert routing_keys is not None, "asked only then"
         return not is_reserved(key) and routing_key(spec.layout, key) in routing_keys
 
     for state in live_state(
         cluster,
         source,
         offsets,
-        keys_max=keys_max,
+        bytes_max=bytes_max,
         base=base,
         accept_trimmed=True,
-        is_wanted=None if routing_keys is None else is_wanted,
+        is_wanted=is_wanted,
     ):
         entries = [entry for entry in state.items() if decoder.is_row(entry[0])]
         for first in range(0, len(entries), ROWS_PER_BATCH):
-            yield decoder.batch(entries[first : first + ROWS_PER_BATCH], source.partition)
+            some = entries[first : first + ROWS_PER_BATCH]
+            yield decoder.batch([key for key, _ in some], [value for _, value in some], source.partition)
 
 
 class RowDecoder:
@@ -235,10 +247,10 @@ class RowDecoder:
         """False for a list's own bookkeeping, which stands beside its elements."""
         return self._spec.kind != "list" or len(split_prefixed(key)[1]) == _INDEX_BYTES
 
-    def batch(self, rows: Sequence[tuple[bytes, bytes]], partition: int) -> pa.RecordBatch:
+    def batch(self, keys: list[bytes], values: list[bytes], partition: int) -> pa.RecordBatch:
         """The columns of some entries of one partition."""
-        columns = self.columns([key for key, _ in rows], [value for _, value in rows])
-        columns["partition"] = [partition] * len(rows)
+        columns = self.columns(keys, values)
+        columns["partition"] = [partition] * len(keys)
         arrays = [pa.array(columns[field.name], field.type) for field in self._schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 

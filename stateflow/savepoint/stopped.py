@@ -21,7 +21,7 @@ from stateflow.log.stable_ranges import stable_ranges
 from stateflow.record import OffsetRange, TopicPartition
 from stateflow.runtime.snapshots.savepoint_participant import publish_image, saved_task
 from stateflow.scale.generation import fence_tasks, refuse_while_running
-from stateflow.scale.last_commits import last_positions, refuse_pending_replays, refuse_torn_commits
+from stateflow.scale.last_commits import read_last_commits
 from stateflow.store.directory import TaskDirectory
 from stateflow.store.resources import RocksResources
 from stateflow.store.rocks import RocksTaskStores
@@ -43,10 +43,11 @@ def stopped_parts(
     app = catalog.app.app
     refuse_while_running(cluster, app)
     fence_tasks(cluster, catalog)
-    refuse_torn_commits(cluster, catalog)
-    refuse_pending_replays(cluster, catalog)
     before = _ends(cluster, catalog)
-    positions = {stage: last_positions(cluster, catalog, stage) for stage in catalog.stages}
+    last = read_last_commits(cluster, catalog)
+    last.refuse_torn()
+    last.refuse_pending_replays()
+    positions = {stage: last.positions(stage) for stage in catalog.stages}
     jobs = {job.task: job for job in jobs_of(catalog, cluster.cluster_id, state_dir or Path())}
     tasks = []
     total = sum(catalog.partitions(stage) for stage in catalog.stages)

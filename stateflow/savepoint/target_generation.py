@@ -19,7 +19,7 @@ from stateflow.log.base import Cluster, TopicInfo
 from stateflow.record import TopicPartition
 from stateflow.runtime.worker.prepare import own_topics
 from stateflow.savepoint.fill import FillTarget
-from stateflow.scale.generation import FENCE_LANES, copy_settings, delete_topics, preparing
+from stateflow.scale.generation import FENCE_LANES, copy_all_settings, delete_topics, preparing
 
 
 def source_of(savepoint: Savepoint) -> str:
@@ -131,9 +131,7 @@ def _keep_settings(cluster: Cluster, catalog: Catalog, planned: Catalog) -> None
         for step in stage.rekeys
     ]
     there = cluster.describe(old for old, _ in pairs)
-    for old, new in pairs:
-        if old in there:
-            copy_settings(cluster, old, new)
+    copy_all_settings(cluster, [(old, new) for old, new in pairs if old in there])
 
 
 def abort_restore(cluster: Cluster, app: str) -> GenerationEntry:

@@ -34,7 +34,7 @@ from stateflow.scale.audit import HASH_MODULUS, AuditResult, Tally, entry_hash
 from stateflow.scale.committed_chunks import committed_chunks
 from stateflow.scale.generation import fence_tasks, load_catalog, preparing, refuse_while_running
 from stateflow.scale.keyed import Sources, paired_states
-from stateflow.scale.last_commits import refuse_torn_commits
+from stateflow.scale.last_commits import read_last_commits
 from stateflow.scale.progress_group import progress_group
 from stateflow.scale.unread import MoveResult
 from stateflow.state.merging import Entries, MergeFor, StateMerge
@@ -186,7 +186,7 @@ class ApplicationMerge:
                 action="finish it with `stateflow scale start`, or undo it with `stateflow scale abort`.",
             )
         refuse_while_running(cluster, self.other)
-        refuse_torn_commits(cluster, theirs)
+        read_last_commits(cluster, theirs, stable=False).refuse_torn()
         _check_sources(catalog, theirs)
         _check_stores(catalog, theirs)
         _check_drained(cluster, theirs)
@@ -195,7 +195,7 @@ class ApplicationMerge:
     def fence(self, cluster: Cluster, theirs: Catalog) -> None:
         """Take the transactional ids of their tasks: from here on, none of them can write."""
         fence_tasks(cluster, theirs)
-        refuse_torn_commits(cluster, theirs)
+        read_last_commits(cluster, theirs, stable=False).refuse_torn()
 
     def jobs(
         self,

@@ -8,12 +8,13 @@ undoes it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
 from stateflow.catalog.control import ControlTopic, refuse_unfinished
+from stateflow.catalog.encoding import CatalogItem
 from stateflow.catalog.model import Catalog, GenerationEntry, RangeAudit, RoutingEntry
 from stateflow.catalog.names import task_id, transactional_id
 from stateflow.clock import Clock, SystemClock
@@ -226,9 +227,16 @@ def _create_topics(cluster: Cluster, catalog: Catalog, entry: GenerationEntry) -
         for topic in moved
     ]
     created = cluster.create(specs)
-    for topic in moved:
-        copy_settings(cluster, topic.topic(catalog.active.generation), topic.topic(entry.generation))
+    pairs = [(topic.topic(catalog.active.generation), topic.topic(entry.generation)) for topic in moved]
+    copy_all_settings(cluster, pairs)
     return {name: info.topic_id for name, info in created.items()}
+
+
+def copy_all_settings(cluster: Cluster, pairs: Iterable[tuple[str, str]]) -> None:
+    """``copy_settings`` of several topics, each from another: some at a time, as it is mostly waiting."""
+    with ThreadPoolExecutor(FENCE_LANES, thread_name_prefix="settings") as pool:
+        for _ in pool.map(lambda pair: copy_settings(cluster, *pair), pairs):
+            pass
 
 
 def copy_settings(cluster: Cluster, source: str, target: str) -> None:
@@ -268,18 +276,24 @@ def activate(
 
     Raises ``GenerationUnfinished`` when it was aborted meanwhile.
     """
-    control = ControlTopic(cluster, catalog.app.app)
-    now = load_catalog(cluster, catalog.app.app)
-    found = now.generations[entry.generation]
-    if found.state != "preparing":
-        raise GenerationUnfinished(
-            f"generation {entry.generation} is {found.state} and can no longer be made active.",
-            action="start the repartition again.",
-            generation=entry.generation,
-        )
-    retired = msgspec.structs.replace(now.active, state="retired")
-    active = msgspec.structs.replace(found, state="active", audit=audit, activated_ms=clock.now_ms())
-    return control.write_generations([retired, active])
+    activated_ms = clock.now_ms()
+
+    def decide(now: Catalog | None) -> Sequence[CatalogItem]:
+        assert now is not None, "a generation is made active in a catalog that was read"
+        found = now.generations[entry.generation]
+        if found.state != "preparing":
+            raise GenerationUnfinished(
+                f"generation {entry.generation} is {found.state} and can no longer be made active.",
+                action="start the repartition again.",
+                generation=entry.generation,
+            )
+        retired = msgspec.structs.replace(now.active, state="retired")
+        return [
+            retired,
+            msgspec.structs.replace(found, state="active", audit=audit, activated_ms=activated_ms),
+        ]
+
+    return ControlTopic(cluster, catalog.app.app).change(decide)
 
 
 def abort(cluster: Cluster, app: str) -> GenerationEntry:

@@ -8,8 +8,9 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 from stateflow.catalog.model import Catalog
 from stateflow.catalog.names import changelog_topic, task_id
@@ -25,42 +26,77 @@ from stateflow.runtime.worker.lag import stage_changelogs, stage_inputs
 _LANES = 8
 
 
-def refuse_torn_commits(cluster: Cluster, catalog: Catalog) -> None:
-    """Raise ``CommitTorn`` when the last commit of any task is only half visible.
+@dataclass(frozen=True, slots=True)
+class LastCommits:
+    """What the last commits of all tasks of the active generation say, read once.
 
-    One short read per changelog. Before the tasks are fenced its answer may still change.
+    Final for as long as the tasks are fenced; before that it may change at any time.
     """
+
+    catalog: Catalog
+    ends: Mapping[tuple[str, int], CommittedEnd]
+    """By stage and partition."""
+    committed: Mapping[TopicPartition, Committed]
+    """Of the application's group, for the inputs of all stages."""
+
+    def refuse_torn(self) -> None:
+        """Raise ``CommitTorn`` when the last commit of any task is only half visible."""
+        torn = [task_id(*task) for task, end in self.ends.items() if end.is_torn]
+        if torn:
+            raise CommitTorn(
+                f"the last commit of {', '.join(torn)} is only half visible in the changelogs.",
+                action="run `stateflow scale abort` if a change was begun, then the application once, for"
+                " example with"
+                " `stateflow run APP --until-drained`: opening a task sets its changelogs right. Then start"
+                " again.",
+                tasks=torn,
+            )
+
+    def refuse_pending_replays(self) -> None:
+        """Raise ``ReplayPending`` when a window is in no changelog: only its task can compute it from the input."""
+        eventual = {
+            store.stage for store in self.catalog.stores.values() if store.changelog_policy == "eventual"
+        }
+        pending = [
+            task_id(stage, partition)
+            for stage in sorted(eventual)
+            for partition, position in self.positions(stage).items()
+            if position.replay_from is not None
+        ]
+        if pending:
+            raise ReplayPending(
+                f"the eventual changelogs of {', '.join(pending)} leave out windows that are still open, or have some"
+                " that wait for their turn to close.",
+                action="run `stateflow scale abort` if a change was begun, then let the application run and stop"
+                " cleanly, for example with `stateflow run APP --until-drained`: its last commit logs them. Then start"
+                " again.",
+                tasks=pending,
+            )
+
+    def positions(self, stage: str) -> dict[int, InputPosition]:
+        """By partition, what each task of a stage has processed of its input; empty for one that never committed."""
+        sources = stage_inputs(self.catalog, stage)
+        return {
+            partition: recovery_point(
+                [source for source in sources if source.partition == partition],
+                self.ends[stage, partition],
+                self.committed,
+            )
+            for partition in range(self.catalog.partitions(stage))
+        }
+
+
+def read_last_commits(cluster: Cluster, catalog: Catalog, *, stable: bool = True) -> LastCommits:
+    """One short read of the changelogs of each task, some tasks at a time: reading the end of a log is mostly waiting.
+
+    ``stable`` waits for transactions that hold offsets: right when the tasks are fenced.
+    """
+    sources = [source for stage in catalog.stages for source in stage_inputs(catalog, stage)]
+    committed = cluster.committed(catalog.app.app, sources, stable=stable)
     tasks = [(stage, number) for stage in catalog.stages for number in range(catalog.partitions(stage))]
-    ends = _committed_ends(cluster, catalog, tasks)
-    torn = [task_id(*task) for task, end in zip(tasks, ends, strict=True) if end.is_torn]
-    if torn:
-        raise CommitTorn(
-            f"the last commit of {', '.join(torn)} is only half visible in the changelogs.",
-            action="run `stateflow scale abort` if a change was begun, then the application once, for"
-            " example with"
-            " `stateflow run APP --until-drained`: opening a task sets its changelogs right. Then start"
-            " again.",
-            tasks=torn,
-        )
-
-
-def refuse_pending_replays(cluster: Cluster, catalog: Catalog) -> None:
-    """Raise ``ReplayPending`` when a window is in no changelog: only its task can compute it from the input."""
-    eventual = {store.stage for store in catalog.stores.values() if store.changelog_policy == "eventual"}
-    pending = [
-        task_id(stage, partition)
-        for stage in sorted(eventual)
-        for partition, position in last_positions(cluster, catalog, stage).items()
-        if position.replay_from is not None
-    ]
-    if pending:
-        raise ReplayPending(
-            f"the eventual changelogs of {', '.join(pending)} leave out windows that are still open, or have some that"
-            " wait for their turn to close.",
-            action="run `stateflow scale abort` if a change was begun, then let the application run and stop cleanly,"
-            " for example with `stateflow run APP --until-drained`: its last commit logs them. Then start again.",
-            tasks=pending,
-        )
+    with ThreadPoolExecutor(_LANES, thread_name_prefix="last-commits") as pool:
+        ends = pool.map(lambda task: committed_end_of(cluster, catalog, task[0], task[1], committed), tasks)
+        return LastCommits(catalog, dict(zip(tasks, ends, strict=True)), committed)
 
 
 def refuse_trimmed_logs(cluster: Cluster, catalog: Catalog) -> None:
@@ -78,34 +114,6 @@ def refuse_trimmed_logs(cluster: Cluster, catalog: Catalog) -> None:
                     partition=source.partition,
                     low=log.offset_first,
                 )
-
-
-def last_positions(cluster: Cluster, catalog: Catalog, stage: str) -> dict[int, InputPosition]:
-    """By partition, what each task of a stage of the active generation has processed of its input.
-
-    Empty positions are those of tasks that never committed.
-    """
-    sources = stage_inputs(catalog, stage)
-    committed = cluster.committed(catalog.app.app, sources)
-    tasks = [(stage, partition) for partition in range(catalog.partitions(stage))]
-    positions = {}
-    for (_, partition), end in zip(tasks, _committed_ends(cluster, catalog, tasks, committed), strict=True):
-        own = [source for source in sources if source.partition == partition]
-        positions[partition] = recovery_point(own, end, committed)
-    return positions
-
-
-def _committed_ends(
-    cluster: Cluster,
-    catalog: Catalog,
-    tasks: Sequence[tuple[str, int]],
-    committed: Mapping[TopicPartition, Committed] | None = None,
-) -> list[CommittedEnd]:
-    """``committed_end_of`` several tasks, some at a time: reading the end of a log is mostly waiting."""
-    with ThreadPoolExecutor(_LANES, thread_name_prefix="last-commits") as pool:
-        return list(
-            pool.map(lambda task: committed_end_of(cluster, catalog, task[0], task[1], committed), tasks)
-        )
 
 
 def committed_end_of(

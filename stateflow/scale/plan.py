@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from stateflow.catalog.model import Catalog, RoutingEntry
 from stateflow.checkpoint.whole import Base, find_base, with_base_slot
 from stateflow.clock import Clock, SystemClock
 from stateflow.log.base import Cluster
-from stateflow.log.reading import read_range
+from stateflow.log.reading import read_ranges
 from stateflow.log.stable_ranges import stable_ranges
 from stateflow.record import OffsetRange, TopicPartition
 from stateflow.scale.audit import AuditJob, audit_partition
 from stateflow.scale.audit_slices import AuditRange, send_digests
 from stateflow.scale.generation import preparing
-from stateflow.scale.last_commits import last_positions
+from stateflow.scale.last_commits import LastCommits
 from stateflow.scale.newest_digests import tallies_by_partition
 from stateflow.scale.placement import Placement
 from stateflow.scale.prediction import Prediction, Run, Work, predict, relevant_runs
@@ -94,15 +97,15 @@ def make_plan(
     probes: list[AuditJob] = []
     for topic in topics:
         sources = topic.partitions(catalog, generation)
-        for source, offsets in source_ranges(cluster, catalog, topic, sources, stable=False).items():
+        for source, offsets in source_ranges(cluster, catalog, topic, sources).items():
             base = base_of(cluster, catalog, topic, source, offsets, watch)
             job = _audit_job(topic, source, offsets, routing, base)
             keys = _count(cluster, job) if count_keys else None
             if base is None:
                 probes.append(job)
-            rows.append(
-                PlannedPartition(topic.name, source, offsets, _estimate(cluster, source, offsets), keys)
-            )
+            rows.append(PlannedPartition(topic.name, source, offsets, 0, keys))
+    estimates = _estimates(cluster, {row.source: row.offsets for row in rows})
+    rows = [replace(row, bytes_estimated=estimates[row.source]) for row in rows]
     work = _work(engine, lanes, rows, [topic.name for topic in topics if topic.layout is None])
     app = catalog.app.app
     probed = None if relevant_runs(engine, app, past) else probed_slots_per_second(cluster, probes)
@@ -130,7 +133,7 @@ def _work(engine: str, lanes: int, rows: Sequence[PlannedPartition], queues: Seq
         own = [row for row in filled if row.name == store]
         size_bytes = sum(row.bytes_estimated for row in own)
         slices += settings.slices(sum(row.offsets.slots for row in own), size_bytes, lanes)
-    return Work(engine=engine, lanes=lanes, moves=reads + slices, audits=2 * (reads + slices), slots=slots)
+    return Work(engine=engine, lanes=lanes, moves=reads + slices, audits=reads + slices, slots=slots)
 
 
 def probed_slots_per_second(cluster: Cluster, jobs: Sequence[AuditJob]) -> float | None:
@@ -163,18 +166,23 @@ def _sum_up(cluster: Cluster, job: AuditJob) -> None:
 
 
 def source_ranges(
-    cluster: Cluster, catalog: Catalog, topic: MovedTopic, sources: list[TopicPartition], *, stable: bool
+    cluster: Cluster,
+    catalog: Catalog,
+    topic: MovedTopic,
+    sources: list[TopicPartition],
+    last: LastCommits | None = None,
 ) -> dict[TopicPartition, OffsetRange]:
     """What is to be read of each partition: a changelog whole, a repartition topic from the committed input
     on.
 
-    ``stable`` waits for transactions that still hold offsets or records: for when it must be the last word.
+    With the last commits of tasks that are fenced it is the last word, and transactions that still hold records are
+    waited for.
     """
-    ranges = stable_ranges(cluster, sources) if stable else cluster.ranges(sources)
+    ranges = cluster.ranges(sources) if last is None else stable_ranges(cluster, sources)
     if topic.layout is not None:
         return ranges
-    if stable:
-        positions = last_positions(cluster, catalog, topic.stage).values()
+    if last is not None:
+        positions = last.positions(topic.stage).values()
         read_next = {
             at: offset_next for position in positions for at, offset_next in position.offsets.items()
         }
@@ -199,15 +207,21 @@ def base_of(
     return None if topic.layout is None else find_base(cluster, catalog, topic.name, source, log, clock)
 
 
-def _estimate(cluster: Cluster, source: TopicPartition, offsets: OffsetRange) -> int:
-    records = size_bytes = 0
-    sample = OffsetRange(offsets.offset_first, min(offsets.offset_next, offsets.offset_first + SAMPLE_SLOTS))
-    for batch in read_range(cluster, source, sample):
-        records += len(batch)
-        size_bytes += sum(len(key or b"") for key in batch.keys) + sum(
-            len(value or b"") for value in batch.values
-        )
-    return round(size_bytes / records * offsets.slots) if records else 0
+def _estimates(cluster: Cluster, logs: Mapping[TopicPartition, OffsetRange]) -> dict[TopicPartition, int]:
+    """Bytes in each log, by the records at its beginning; all by one reader, as beginning to read is mostly waiting."""
+    samples = {
+        source: OffsetRange(log.offset_first, min(log.offset_next, log.offset_first + SAMPLE_SLOTS))
+        for source, log in logs.items()
+    }
+    records, size_bytes = Counter[TopicPartition](), Counter[TopicPartition]()
+    with closing(cluster.reader()) as reader:
+        for batch in read_ranges(reader, samples):
+            records[batch.source] += len(batch)
+            size_bytes[batch.source] += sum(map(len, filter(None, chain(batch.keys, batch.values))))
+    return {
+        source: round(size_bytes[source] / records[source] * log.slots) if records[source] else 0
+        for source, log in logs.items()
+    }
 
 
 def _audit_job(

@@ -4,7 +4,7 @@
 2. Fence the tasks of g, so nothing of g can change any more, and fix the range to read of every partition.
 3. Move: the state in sub-ranges and slices (``state_move``), unread records by old partition (``unread``).
 4. Commit where the tasks of g+1 begin to read, with the event time that all tasks of g had reached.
-5. Audit: key counts and hashes by store and new partition, both sides read from the log.
+5. Audit: key counts and hashes by store and new partition, of what was read in step 3 and of what can be read now.
 6. Make sure that g still ends where it did, then make g+1 active and g retired in one transaction.
 
 A crash between any two steps is repaired by starting again; until step 6 everything can be aborted.
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from stateflow.catalog.control import ControlTopic
@@ -33,7 +34,7 @@ from stateflow.scale.application_merge import (
     check_theirs_untouched,
     merge_partition,
 )
-from stateflow.scale.auditing import audit_repartition
+from stateflow.scale.auditing import as_workers_will_read_it, audit_repartition
 from stateflow.scale.engine import Engine
 from stateflow.scale.first_commits import FirstCommit, first_commits, write_commit_records
 from stateflow.scale.generation import (
@@ -44,14 +45,9 @@ from stateflow.scale.generation import (
     load_catalog,
     refuse_while_running,
 )
-from stateflow.scale.last_commits import (
-    last_positions,
-    refuse_pending_replays,
-    refuse_torn_commits,
-    refuse_trimmed_logs,
-)
+from stateflow.scale.last_commits import LastCommits, read_last_commits, refuse_trimmed_logs
 from stateflow.scale.moving import Moves, fix_moves
-from stateflow.scale.plan import make_plan
+from stateflow.scale.plan import Plan, make_plan
 from stateflow.scale.prediction import Prediction, Run, Work, phase_seconds
 from stateflow.scale.progress import Progress, ProgressWatch
 from stateflow.scale.scope import moved_topics
@@ -127,30 +123,28 @@ def start(
     catalog = load_catalog(cluster, app)
     merged_app = None if application_merge is None else application_merge.other
     check_change(catalog, routing, merged_app)
-    refuse_while_running(cluster, app)
-    refuse_torn_commits(cluster, catalog)
-    refuse_pending_replays(cluster, catalog)
+    plan = _planned(cluster, catalog, routing, engine, past, clock)
     theirs = None if application_merge is None else application_merge.check(cluster, catalog)
     if theirs is not None:
         refuse_trimmed_logs(cluster, catalog)
         refuse_trimmed_logs(cluster, theirs)
-    plan = make_plan(
-        cluster, catalog, routing, lanes=engine.lanes, engine=engine.name, past=past, clock=clock
-    )
     catalog, entry = begin(cluster, catalog, routing, clock, merged_app)
     refuse_while_running(
         cluster, app
     )  # again: a worker may have joined before it could see the new generation
     fence_tasks(cluster, catalog)
     abort_savepoint(ControlTopic(cluster, app), None, "the number of partitions was changed")
-    refuse_torn_commits(cluster, catalog)  # again: now the answer is final
-    refuse_pending_replays(cluster, catalog)
+    last = read_last_commits(cluster, catalog)  # again: now the answer is final
+    last.refuse_torn()
+    last.refuse_pending_replays()
 
     sizes = {row.source: row.bytes_estimated for row in plan.partitions}
-    moves = fix_moves(cluster, catalog, entry, settings, clock, engine.lanes, sizes)
+    moves = fix_moves(cluster, catalog, entry, settings, clock, engine.lanes, sizes, last)
     moving_at = time.monotonic()
     with ProgressWatch(cluster, "moving", on_progress) as watch:
-        moved = moves.run(cluster, engine, watch)
+        # What another application's state is merged into is another sum: it is computed for all at the end.
+        table = None if application_merge is not None else as_workers_will_read_it(cluster, app, entry)
+        moved = moves.run(cluster, engine, watch, table)
     merges: list[MergeJob] = []
     merged: list[MoveResult] = []
     if application_merge is not None and theirs is not None:
@@ -159,8 +153,8 @@ def start(
         merged = engine.run(merge_partition, merges)
         application_merge.commit_sources(cluster, app, theirs)
     auditing_at = time.monotonic()
-    _commit_inputs(cluster, catalog, entry)
-    audit = audit_repartition(cluster, catalog, entry, moves, merges, engine, on_progress)
+    _commit_inputs(cluster, catalog, entry, last)
+    audit = audit_repartition(cluster, catalog, entry, moves, merges, engine, on_progress, moved.audited)
     audited_at = time.monotonic()
     _check_untouched(cluster, app, moves)
     check_theirs_untouched(cluster, merges)
@@ -189,7 +183,39 @@ def start(
     )
 
 
-def _commit_inputs(cluster: Cluster, catalog: Catalog, entry: GenerationEntry) -> None:
+def _planned(
+    cluster: Cluster,
+    catalog: Catalog,
+    routing: RoutingEntry,
+    engine: Engine,
+    past: Sequence[Run],
+    clock: Clock,
+) -> Plan:
+    """The plan, once nothing speaks against it: looking at groups, changelogs and topics is mostly waiting.
+
+    Raises ``StillRunning``, then ``CommitTorn`` or ``ReplayPending``, then what making a plan raises.
+    """
+    with ThreadPoolExecutor(3, thread_name_prefix="repartition-plan") as pool:
+        stopped = pool.submit(refuse_while_running, cluster, catalog.app.app)
+        reading = pool.submit(read_last_commits, cluster, catalog, stable=False)
+        planning = pool.submit(
+            make_plan,
+            cluster,
+            catalog,
+            routing,
+            lanes=engine.lanes,
+            engine=engine.name,
+            past=past,
+            clock=clock,
+        )
+        stopped.result()
+        last = reading.result()
+        last.refuse_torn()
+        last.refuse_pending_replays()
+        return planning.result()
+
+
+def _commit_inputs(cluster: Cluster, catalog: Catalog, entry: GenerationEntry, last: LastCommits) -> None:
     """Where the tasks of the new generation begin, and the event time that all tasks before them had
     reached.
     """
@@ -197,8 +223,7 @@ def _commit_inputs(cluster: Cluster, catalog: Catalog, entry: GenerationEntry) -
     commits: list[FirstCommit] = []
     for stage in catalog.stages:
         if catalog.is_rekeyed(stage):
-            positions = last_positions(cluster, catalog, stage).values()
-            lowest = merged_minimum([position.event_time for position in positions])
+            lowest = merged_minimum([position.event_time for position in last.positions(stage).values()])
             event_times = dict.fromkeys(range(entry.partitions), lowest)
             commits += first_commits(cluster, catalog, stage, entry, event_times)
     write_commit_records(cluster, app, entry.generation, commits)

@@ -149,8 +149,8 @@ def test_offsets_are_asked_for_by_another_client(monkeypatch: pytest.MonkeyPatch
         cluster.commit("g", {PLACE: Committed(7)})
         nowhere = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0}
         stuck = Consumer(nowhere)
-        cluster._admin.coordinators._asking["read_committed"] = ("g", stuck)
+        cluster._admin.coordinators._asking["read_committed", "g"] = stuck
         assert cluster.committed("g", [PLACE]) == {PLACE: Committed(7)}
-        assert cluster._admin.coordinators._asking["read_committed"][1] is not stuck
+        assert cluster._admin.coordinators._asking["read_committed", "g"] is not stuck
         stuck.close()
         cluster.close()

@@ -21,6 +21,9 @@ from stateflow.log.kafka.failures import error_of, is_passing
 _NOTHING = ClientPartition("stateflow-nothing", 0)
 """What offsets are asked for is of no matter: a topic that does not exist has none, and no transaction holds them."""
 
+_KEPT_MAX = 6
+"""A repartition asks about three groups in turn, of some at both levels."""
+
 
 class Coordinators:
     """Asks with consumers that join nothing, kept for the next question about the same group. Thread-safe."""
@@ -28,8 +31,8 @@ class Coordinators:
     def __init__(self, settings: Mapping[str, object]) -> None:
         self._settings = dict(settings)
         self._lock = threading.Lock()
-        self._asking: dict[str, tuple[str, Consumer]] = {}
-        """Isolation level → the group last asked about, and the consumer that asks."""
+        self._asking: dict[tuple[str, str], Consumer] = {}
+        """Isolation level and group → the consumer that asks; those asked about last."""
 
     def committed(
         self, group: str, partitions: Sequence[ClientPartition], timeout_seconds: float, *, stable: bool
@@ -65,9 +68,11 @@ class Coordinators:
 
     def _consumer(self, group: str, level: str) -> Consumer:
         with self._lock:
-            asked, consumer = self._asking.get(level, ("", None))
-            if consumer is None or asked != group:
+            consumer = self._asking.pop((level, group), None)
+            if consumer is None:
                 settings = {**self._settings, "group.id": group, "enable.auto.commit": False}
                 consumer = Consumer({**settings, "isolation.level": level}, logger=client_log)
-                self._asking[level] = group, consumer
+            self._asking[level, group] = consumer
+            while len(self._asking) > _KEPT_MAX:
+                del self._asking[next(iter(self._asking))]
             return consumer

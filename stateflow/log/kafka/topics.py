@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
@@ -65,10 +65,10 @@ class Topics:
 
     def create(self, topics: Iterable[TopicSpec]) -> dict[str, TopicInfo]:
         """Create what does not exist, and wait until every partition has a leader."""
-        specs = list(topics)
+        specs = list({spec.name: spec for spec in topics}.values())
         names = [spec.name for spec in specs]
-        for spec in specs:
-            self._admin.call(f"creating topic {spec.name!r}", functools.partial(self._create, spec))
+        if specs:
+            self._admin.call(f"creating {', '.join(names)}", functools.partial(self._create, specs))
         seen: dict[str, TopicInfo] = {}  # not asked for again: the next broker may not have heard of them yet
 
         def is_usable() -> bool:
@@ -166,19 +166,22 @@ class Topics:
 
         return self._admin.call(f"describing {', '.join(names)}", request)
 
-    def _create(self, spec: TopicSpec, left_seconds: float) -> None:
-        new = NewTopic(
-            spec.name,
-            num_partitions=spec.partitions,
-            replication_factor=spec.replication,
-            config=dict(spec.config),
-        )
-        (future,) = self._admin.client.create_topics([new], request_timeout=left_seconds).values()
-        try:
-            future.result()
-        except KafkaException as raised:
-            if error_of(raised).code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise
+    def _create(self, specs: Sequence[TopicSpec], left_seconds: float) -> None:
+        new = [
+            NewTopic(
+                spec.name,
+                num_partitions=spec.partitions,
+                replication_factor=spec.replication,
+                config=dict(spec.config),
+            )
+            for spec in specs
+        ]
+        for future in self._admin.client.create_topics(new, request_timeout=left_seconds).values():
+            try:
+                future.result()
+            except KafkaException as raised:
+                if error_of(raised).code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise
 
     def _delete(self, name: str, left_seconds: float) -> None:
         (future,) = self._admin.client.delete_topics([name], request_timeout=left_seconds).values()

@@ -23,7 +23,7 @@ from stateflow.query.snapshot import Snapshot, store_snapshot, topic_snapshot
 from stateflow.scale.generation import load_catalog
 from stateflow.spark.connection import Connection
 from stateflow.spark.session import SparkSettings, spark_session
-from stateflow.spark.table import snapshot_frame
+from stateflow.spark.table import snapshot_rows
 
 CODECS = ("bytes", "string", "integer", "json", "msgpack")
 
@@ -38,7 +38,7 @@ def write_snapshot(
 
     started_at = time.monotonic()
     with spark_session(SparkSettings(app_name=f"snapshot-{snapshot.topic}")) as session:
-        frame = snapshot_frame(session, connection, snapshot)
+        frame = snapshot_rows(session, connection, snapshot)
         try:
             frame.write.mode("overwrite" if overwrite else "errorifexists").parquet(out)
         except AnalysisException as error:
