@@ -5,7 +5,7 @@ finer than memory asks for, and the sub-ranges are cut elsewhere than the mover 
 an end is not left out by the other. Where the core is in use, a part of every sub-range is read in Python all the same.
 
 The old side can be summed up of what the mover has just read (``state_move``): all but the end of each sub-range, with
-the beginning of the next one, which are read once more, in Python (decision 0030).
+the beginning of the next one, which are read once more, in Python (decision 0031).
 """
 
 from __future__ import annotations
