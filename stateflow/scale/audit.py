@@ -1,8 +1,7 @@
 """Proof that a repartition kept everything: key counts and order-independent hashes, from the topics alone.
 
-Both sides of the comparison are what the log says, never what the moving job believes it wrote: the new side is read
-back, the old side is what was read to be moved, with parts of it read once more (decision 0031). Which partition owns a
-key is worked out as running tasks do it (``placement.py``), not as the mover did.
+Both sides of the comparison are read back from the log, never taken from what the moving job believes it
+wrote; and which partition owns a key is worked out as running tasks do it (``placement.py``), not as the mover did.
 The hash of a set of entries is the sum of the entries' 64-bit BLAKE2b digests modulo 2^64 (the
 multiset hash "AdHash" of Bellare and Micciancio, 1997), so neither order nor the way keys are spread over
 tasks matters.

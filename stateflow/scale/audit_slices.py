@@ -3,14 +3,11 @@
 What a sub-range says of a key travels as the key and the hash of its newest entry, no more. The slices are divided
 finer than memory asks for, and the sub-ranges are cut elsewhere than the mover cut them: what one of them leaves out at
 an end is not left out by the other. Where the core is in use, a part of every sub-range is read in Python all the same.
-
-The old side can be summed up of what the mover has just read (``state_move``): all but the end of each sub-range, with
-the beginning of the next one, which are read once more, in Python (decision 0031).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from stateflow.catalog.model import KeyLayout, RoutingEntry
@@ -90,13 +87,6 @@ def audit_changelogs(
     """Sum up every partition of the changelogs by new partition; raises as reading does."""
     senders, receivers = audit_jobs(changelogs, routing, keys_max, ranges, engine.lanes)
     _, found = engine.shuffle(send_digests, senders, sum_slice, receivers, on_done)
-    return together(changelogs, routing, found)
-
-
-def together(
-    changelogs: Sequence[AuditedChangelog], routing: RoutingEntry, found: Iterable[SliceAudited]
-) -> list[AuditResult]:
-    """The sums of every partition of the changelogs: those of its slices, or nothing."""
     sums: dict[tuple[str, TopicPartition], list[Tally]] = {
         (log.store, source): [Tally()] * routing.partitions
         for log in changelogs
@@ -123,7 +113,7 @@ def audit_jobs(
     for log in changelogs:
         if log.slots == 0:
             continue
-        slices = audit_slices(log, keys_max, ranges, lanes)
+        slices = max(1, -(-log.slots // keys_max), min(lanes, log.slots // ranges.slots_min))
         parts = [
             part
             for source, offsets, base in log.partitions
@@ -139,28 +129,19 @@ def audit_jobs(
             )
             for some in grouped(parts, slots_each)
         ]
-        receivers += slices_of(log, routing, slices)
+        topic = log.partitions[0][0].topic
+        receivers += [
+            AuditSlice(
+                store=log.store,
+                layout=log.layout,
+                routing=routing,
+                topic=topic,
+                slices=slices,
+                slots=slots_of_slice(log.slots, number, slices),
+            )
+            for number in range(slices)
+        ]
     return senders, receivers
-
-
-def audit_slices(log: AuditedChangelog, keys_max: int, ranges: RangeSettings, lanes: int) -> int:
-    """How many jobs sum up a changelog."""
-    return max(1, -(-log.slots // keys_max), min(lanes, log.slots // ranges.slots_min))
-
-
-def slices_of(log: AuditedChangelog, routing: RoutingEntry, slices: int) -> list[AuditSlice]:
-    """The jobs that sum up a changelog."""
-    return [
-        AuditSlice(
-            store=log.store,
-            layout=log.layout,
-            routing=routing,
-            topic=log.partitions[0][0].topic,
-            slices=slices,
-            slots=slots_of_slice(log.slots, number, slices),
-        )
-        for number in range(slices)
-    ]
 
 
 def send_digests(cluster: Cluster, job: AuditRange) -> Sending[RangeRead]:
@@ -172,25 +153,20 @@ def send_digests(cluster: Cluster, job: AuditRange) -> Sending[RangeRead]:
             for number, piece in rows.digests(job.slices, partition):
                 yield job.receiver_first + number, piece
 
-        fast, plain = in_two_ways(whole, whole.offsets.offset_next)
-        if fast is not None:
-            records += yield from send_newest(cluster, fast, job.memory_bytes_max, digests)
-        records += yield from send_newest(cluster, plain, job.memory_bytes_max, digests, plain=True)
+        for part, plain in _in_two_ways(whole):
+            records += yield from send_newest(cluster, part, job.memory_bytes_max, digests, plain=plain)
     return RangeRead(sum(part.offsets.slots for part in job.parts), records)
 
 
-def in_two_ways(part: ChangelogRange, end: int) -> tuple[ChangelogRange | None, ChangelogRange]:
-    """A sub-range in two, of which the second is read in Python; a short one is that as a whole.
-
-    The second goes on behind the sub-range, up to ``end`` at most: what is lost where two of them meet is found there.
-    """
+def _in_two_ways(part: ChangelogRange) -> Iterator[tuple[ChangelogRange, bool]]:
+    """A sub-range in two, of which the end is read in Python."""
     first, after = part.offsets
     cut = after - max(part.offsets.slots // _PLAIN_PART, _PLAIN_SLOTS_MIN)
-    behind = min(after + _PLAIN_SLOTS_MIN, end)
     if cut <= first + 1:  # the first slot may stand for an image
-        return None, replace(part, offsets=OffsetRange(first, behind))
-    fast = replace(part, offsets=OffsetRange(first, cut))
-    return fast, replace(part, offsets=OffsetRange(cut, behind), base=None)
+        yield part, True
+        return
+    yield replace(part, offsets=OffsetRange(first, cut)), False
+    yield replace(part, offsets=OffsetRange(cut, after), base=None), True
 
 
 def sum_slice(cluster: Cluster, job: AuditSlice, inbox: Inbox) -> SliceAudited:  # noqa: ARG001 - as engines call it

@@ -14,10 +14,10 @@ from stateflow.log.stable_ranges import stable_ranges
 from stateflow.runtime.task.wiring import routing_of
 from stateflow.scale.application_merge import MergeJob, expected_tally
 from stateflow.scale.audit import AuditJob, AuditResult, Tally, audit_partition, compare
-from stateflow.scale.audit_slices import audit_changelogs
+from stateflow.scale.audit_slices import AuditedChangelog, audit_changelogs
 from stateflow.scale.engine import Engine
 from stateflow.scale.generation import load_catalog
-from stateflow.scale.moving import Moves, OldPartition, SummedSide, TopicMove
+from stateflow.scale.moving import Moves, OldPartition, TopicMove
 from stateflow.scale.progress import Progress, ProgressWatch
 
 
@@ -29,25 +29,18 @@ def audit_repartition(
     merges: Sequence[MergeJob],
     engine: Engine,
     on_progress: Callable[[Progress], None] | None,
-    summed_side: SummedSide | None = None,
 ) -> tuple[RangeAudit, ...]:
     """Sum up both sides; raises ``AuditFailed`` when they differ anywhere.
 
-    What is in ``summed_side`` is not read again, unless workers would take another table from the catalog by now.
     Where another application's state was merged in, what must be there is computed anew from the old topics of both.
     """
-    routing = as_workers_will_read_it(cluster, catalog.app.app, entry)
+    routing = _as_workers_will_read_it(cluster, catalog.app.app, entry)
     merged = {merge.target.topic for merge in merges}
     before = [move for move in moves.topics if move.target_topic not in merged]
-    known: tuple[AuditResult, ...] = ()
-    if summed_side is not None and summed_side.routing == routing:
-        known = tuple(result for result in summed_side.results if result.source.topic not in merged)
-    sources = {result.source for result in known}
-    left = [move for move in before if not sources & {old.source for old in move.partitions}]
     after = [_after(cluster, catalog, entry, move) for move in moves.topics]
     with ProgressWatch(cluster, "auditing", on_progress) as watch:
-        watch.expect(2 * sum(move.slots for move in [*left, *after] if move.layout is not None))
-        summed = [*known, *_summed(engine, [*left, *after], routing, moves, watch)]
+        watch.expect(2 * sum(move.slots for move in [*before, *after] if move.layout is not None))
+        summed = _summed(engine, [*before, *after], routing, moves, watch)
         new = {old.source for side in after for old in side.partitions}
         expected = [result for result in summed if result.source not in new]
         expected += engine.run(expected_tally, merges)
@@ -74,7 +67,15 @@ def _summed(
     watch: ProgressWatch,
 ) -> list[AuditResult]:
     settings = moves.settings
-    changelogs = [side.audited() for side in sides if side.layout is not None]
+    changelogs = [
+        AuditedChangelog(
+            store=side.topic.name,
+            layout=side.layout,
+            partitions=tuple((old.source, old.offsets, old.base) for old in side.partitions),
+        )
+        for side in sides
+        if side.layout is not None
+    ]
     queues = [side for side in sides if side.layout is None]
     summed = audit_changelogs(
         engine, changelogs, routing, settings.audit_keys_max, settings.ranges, watch.note
@@ -127,7 +128,7 @@ def _differs(
     )
 
 
-def as_workers_will_read_it(cluster: Cluster, app: str, entry: GenerationEntry) -> RoutingEntry:
+def _as_workers_will_read_it(cluster: Cluster, app: str, entry: GenerationEntry) -> RoutingEntry:
     """The routing that workers will take from the catalog, whatever the mover was given."""
     kept = load_catalog(cluster, app)
     active = msgspec.structs.replace(kept.generations[entry.generation], state="active")

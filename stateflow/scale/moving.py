@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from stateflow.catalog.model import Catalog, GenerationEntry, KeyLayout, RoutingEntry
+from stateflow.catalog.model import Catalog, GenerationEntry, KeyLayout
 from stateflow.checkpoint.whole import Base, with_base_slot
 from stateflow.clock import Clock
 from stateflow.log.base import Cluster, Committed
 from stateflow.record import OffsetRange, TopicPartition
-from stateflow.scale.audit import AuditResult
-from stateflow.scale.audit_slices import (
-    AuditedChangelog,
-    AuditSlice,
-    SliceAudited,
-    audit_slices,
-    slices_of,
-    together,
-)
 from stateflow.scale.engine import Engine
 from stateflow.scale.last_commits import LastCommits
 from stateflow.scale.plan import base_of, source_ranges
@@ -27,7 +18,7 @@ from stateflow.scale.progress_group import FixedMove, progress_group, slice_prog
 from stateflow.scale.ranges import changelog_ranges, grouped, slots_of_slice
 from stateflow.scale.scope import MovedTopic, moved_topics
 from stateflow.scale.settings import ScaleSettings
-from stateflow.scale.state_move import AuditShare, RangeJob, SliceJob, receive_slice, send_state
+from stateflow.scale.state_move import RangeJob, SliceJob, send_state, write_slice
 from stateflow.scale.unread import UnreadMove, move_unread
 
 
@@ -63,12 +54,6 @@ class TopicMove:
         """Offset slots to read."""
         return sum(old.offsets.slots for old in self.partitions)
 
-    def audited(self) -> AuditedChangelog:
-        """A store's side of the audit."""
-        assert self.layout is not None, "a store's"
-        partitions = tuple((old.source, old.offsets, old.base) for old in self.partitions)
-        return AuditedChangelog(store=self.topic.name, layout=self.layout, partitions=partitions)
-
 
 @dataclass(frozen=True, slots=True)
 class Moved:
@@ -76,16 +61,6 @@ class Moved:
 
     records_read_total: int
     records_written_total: int
-    audited: SummedSide | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SummedSide:
-    """What the audit says of the old side of the stores that were read to move them."""
-
-    routing: RoutingEntry
-    """Keys are summed by the partition that this table gives them."""
-    results: tuple[AuditResult, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,31 +82,17 @@ class Moves:
         """What is read of each old partition."""
         return {old.source: old.offsets for move in self.topics for old in move.partitions}
 
-    def run(
-        self,
-        cluster: Cluster,
-        engine: Engine,
-        watch: ProgressWatch,
-        audit_routing: RoutingEntry | None = None,
-    ) -> Moved:
-        """Move what is not yet moved; with a table for the audit, sum up what is read for it.
-
-        Raises as ``move_unread``, ``send_state`` and ``receive_slice``.
-        """
+    def run(self, cluster: Cluster, engine: Engine, watch: ProgressWatch) -> Moved:
+        """Move what is not yet moved. Raises as ``move_unread``, ``send_state`` and ``write_slice``."""
         queues = list(self._unread_moves())
-        senders, receivers, logs = self._state_jobs(cluster, engine.lanes, audit_routing)
+        senders, receivers = self._state_jobs(cluster, engine.lanes)
         watch.expect(sum(job.slots for job in senders) + sum(job.slots for job in receivers), queues)
         unread = engine.run(move_unread, queues, watch.note)
-        read, found = engine.shuffle(send_state, senders, receive_slice, receivers, watch.note)
-        done: list[Done] = [*unread, *read, *found]
-        side = None
-        if audit_routing is not None:
-            summed = [result for result in found if isinstance(result, SliceAudited)]
-            side = SummedSide(audit_routing, tuple(together(logs, audit_routing, summed)))
+        read, written = engine.shuffle(send_state, senders, write_slice, receivers, watch.note)
+        done: list[Done] = [*unread, *read, *written]
         return Moved(
             sum(result.records_read_total for result in done),
             sum(result.records_written_total for result in done),
-            side,
         )
 
     def _unread_moves(self) -> Iterator[UnreadMove]:
@@ -150,14 +111,9 @@ class Moves:
                     chunk_bytes_max=self.settings.chunk_bytes_max,
                 )
 
-    def _state_jobs(
-        self, cluster: Cluster, lanes: int, audit_routing: RoutingEntry | None
-    ) -> tuple[list[RangeJob], list[SliceJob | AuditSlice], list[AuditedChangelog]]:
-        """The slices that are not moved yet, the sub-ranges of the stores that have any, and which of these the audit
-        has from here.
-        """
-        receivers: list[SliceJob | AuditSlice] = []
-        logs: list[AuditedChangelog] = []
+    def _state_jobs(self, cluster: Cluster, lanes: int) -> tuple[list[RangeJob], list[SliceJob]]:
+        """The slices that are not moved yet, and the sub-ranges of the stores that have any."""
+        receivers: list[SliceJob] = []
         senders: list[RangeJob] = []
         left = self._unmoved(cluster)
         slots, size_bytes = sum(move.slots for move, _ in left), sum(move.size_bytes for move, _ in left)
@@ -165,18 +121,6 @@ class Moves:
         for move, jobs in left:
             wanted = {job.number: len(receivers) + at for at, job in enumerate(jobs)}
             receivers += jobs
-            audit = None
-            if audit_routing is not None:
-                logs.append(move.audited())
-                audit = AuditShare(
-                    slices=audit_slices(logs[-1], self.settings.audit_keys_max, self.settings.ranges, lanes),
-                    receiver_first=len(receivers),
-                    ends={old.source: old.offsets.offset_next for old in move.partitions},
-                )
-                # Progress counts what is read and what is written.
-                receivers += [
-                    replace(each, slots=0) for each in slices_of(logs[-1], audit_routing, audit.slices)
-                ]
             parts = [
                 part
                 for old in move.partitions
@@ -189,11 +133,10 @@ class Moves:
                     slices=jobs[0].slices,
                     receivers=wanted,
                     memory_bytes_max=self.settings.ranges.memory_bytes_max,
-                    audit=audit,
                 )
                 for some in grouped(parts, slots_each)
             ]
-        return senders, receivers, logs
+        return senders, receivers
 
     def _unmoved(self, cluster: Cluster) -> list[tuple[TopicMove, list[SliceJob]]]:
         """The stores that have slices which are not moved yet, with these."""

@@ -7,7 +7,6 @@ with headers are always Python's.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import replace
 from itertools import chain, compress
 
 import msgspec
@@ -17,7 +16,7 @@ from stateflow.log.base import Cluster
 from stateflow.log.newest import RecordsSink
 from stateflow.memory import ENTRY_BYTES
 from stateflow.native.rows import HasHeaders, NativeRows, rows_core
-from stateflow.record import Headers, OffsetRange, RecordBatch
+from stateflow.record import Headers, RecordBatch
 from stateflow.scale.audit import entry_hash
 from stateflow.scale.newest_digests import Digests
 from stateflow.scale.ranges import ChangelogRange, keys_by_slice, slice_of
@@ -169,45 +168,6 @@ def send_newest(
         return (yield from send_newest(cluster, part, bytes_max, pieces, plain=True))
     yield from pieces(rows)
     return sink.records_total
-
-
-def send_newest_twice(
-    cluster: Cluster,
-    part: ChangelogRange,
-    audited_next: int,
-    bytes_max: int,
-    pieces: Callable[[AnyRows], Iterator[tuple[int, bytes]]],
-    digests: Callable[[AnyRows], Iterator[tuple[int, bytes]]],
-    *,
-    plain: bool = False,
-) -> Sending[int]:
-    """Send what ``pieces`` makes of a sub-range's newest records, and what ``digests`` makes of those before
-    ``audited_next``.
-
-    Otherwise as ``send_newest``.
-    """
-    rows = newest_rows(plain=plain)
-    before = replace(part, offsets=OffsetRange(part.offsets.offset_first, audited_next))
-    behind = replace(part, offsets=OffsetRange(audited_next, part.offsets.offset_next), base=None)
-    records = 0
-    try:
-        for some, is_audited in ((before, True), (behind, False)):
-            sink = RecordsSink(rows, some.offsets.offset_next)
-            for _ in some.read_into(cluster, sink):
-                if rows.held_bytes > bytes_max:
-                    yield from pieces(rows)
-                    if is_audited:
-                        yield from digests(rows)
-                    rows.clear()
-            if is_audited:
-                yield from digests(rows)
-            records += sink.records_total
-    except HasHeaders:
-        return (
-            yield from send_newest_twice(cluster, part, audited_next, bytes_max, pieces, digests, plain=True)
-        )
-    yield from pieces(rows)
-    return records
 
 
 def rows_of_part(inbox: Iterable[bytes], slices: int, part: int, parts: int) -> Iterator[Rows]:

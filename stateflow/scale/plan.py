@@ -133,7 +133,7 @@ def _work(engine: str, lanes: int, rows: Sequence[PlannedPartition], queues: Seq
         own = [row for row in filled if row.name == store]
         size_bytes = sum(row.bytes_estimated for row in own)
         slices += settings.slices(sum(row.offsets.slots for row in own), size_bytes, lanes)
-    return Work(engine=engine, lanes=lanes, moves=reads + slices, audits=reads + slices, slots=slots)
+    return Work(engine=engine, lanes=lanes, moves=reads + slices, audits=2 * (reads + slices), slots=slots)
 
 
 def probed_slots_per_second(cluster: Cluster, jobs: Sequence[AuditJob]) -> float | None:
@@ -208,7 +208,7 @@ def base_of(
 
 
 def _estimates(cluster: Cluster, logs: Mapping[TopicPartition, OffsetRange]) -> dict[TopicPartition, int]:
-    """Bytes in each log, by the records at its beginning; all by one reader, as beginning to read is mostly waiting."""
+    """Bytes in each log, by the records at its beginning; all by one reader: one of its own mostly waits."""
     samples = {
         source: OffsetRange(log.offset_first, min(log.offset_next, log.offset_first + SAMPLE_SLOTS))
         for source, log in logs.items()

@@ -91,8 +91,6 @@ _SECONDS_PER_SLOT_MOVED = Range(1 / 400_000, 1 / 30_000)
 _SECONDS_PER_SLOT_READ = Range(1 / 1_000_000, 1 / 80_000)
 _MOVED_BY_READ = Range(1.1, 5.0)
 """What moving a slot costs, as a multiple of reading and hashing one: it is routed, written and committed as well."""
-_LIVE_SHARE = 5
-"""What is audited is the new side, a record for each key: one for so many slots of the old one, or for each of them."""
 _READ_BY_PROBE = Range(0.8, 2.0)
 """Lanes that share cores and a broker are slower than a probe alone."""
 _ONE_RUN_SPREAD, _SEVERAL_RUNS_SPREAD, _SPREAD_PER_DOUBLING = 1.4, 1.25, 0.15
@@ -129,7 +127,7 @@ def _general(work: Work, probed_slots_per_second: float | None) -> dict[Phase, R
         "starting": costs.starting,
         "preparing": _PREPARING + _PREPARING_PER_MOVE.times(work.moves),
         "moving": (costs.move.times(work.moves) + moved.times(work.slots)).times(1 / move_lanes),
-        "auditing": (costs.audit.times(work.audits) + read.times(work.slots / _LIVE_SHARE, work.slots)).times(
+        "auditing": (costs.audit.times(work.audits) + read.times(work.slots, 2 * work.slots)).times(
             1 / audit_lanes
         ),
     }

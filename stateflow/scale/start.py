@@ -4,7 +4,7 @@
 2. Fence the tasks of g, so nothing of g can change any more, and fix the range to read of every partition.
 3. Move: the state in sub-ranges and slices (``state_move``), unread records by old partition (``unread``).
 4. Commit where the tasks of g+1 begin to read, with the event time that all tasks of g had reached.
-5. Audit: key counts and hashes by store and new partition, of what was read in step 3 and of what can be read now.
+5. Audit: key counts and hashes by store and new partition, both sides read from the log.
 6. Make sure that g still ends where it did, then make g+1 active and g retired in one transaction.
 
 A crash between any two steps is repaired by starting again; until step 6 everything can be aborted.
@@ -34,7 +34,7 @@ from stateflow.scale.application_merge import (
     check_theirs_untouched,
     merge_partition,
 )
-from stateflow.scale.auditing import as_workers_will_read_it, audit_repartition
+from stateflow.scale.auditing import audit_repartition
 from stateflow.scale.engine import Engine
 from stateflow.scale.first_commits import FirstCommit, first_commits, write_commit_records
 from stateflow.scale.generation import (
@@ -142,9 +142,7 @@ def start(
     moves = fix_moves(cluster, catalog, entry, settings, clock, engine.lanes, sizes, last)
     moving_at = time.monotonic()
     with ProgressWatch(cluster, "moving", on_progress) as watch:
-        # What another application's state is merged into is another sum: it is computed for all at the end.
-        table = None if application_merge is not None else as_workers_will_read_it(cluster, app, entry)
-        moved = moves.run(cluster, engine, watch, table)
+        moved = moves.run(cluster, engine, watch)
     merges: list[MergeJob] = []
     merged: list[MoveResult] = []
     if application_merge is not None and theirs is not None:
@@ -154,7 +152,7 @@ def start(
         application_merge.commit_sources(cluster, app, theirs)
     auditing_at = time.monotonic()
     _commit_inputs(cluster, catalog, entry, last)
-    audit = audit_repartition(cluster, catalog, entry, moves, merges, engine, on_progress, moved.audited)
+    audit = audit_repartition(cluster, catalog, entry, moves, merges, engine, on_progress)
     audited_at = time.monotonic()
     _check_untouched(cluster, app, moves)
     check_theirs_untouched(cluster, merges)

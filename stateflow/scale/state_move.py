@@ -2,7 +2,6 @@
 
 1. Each sub-range of the old changelogs is read by a job, ``send_state``: of each key the newest record goes to the
    key's slice (``scale.ranges``), deletions included.
-   With the records go their hashes, for the audit (``AuditShare``).
 2. Each slice is written by a job, ``write_slice``: it takes in what the sub-ranges say from the oldest to the newest,
    so the newest record by offset wins, leaves out deleted keys, routes the rest by the new table and writes it.
 
@@ -19,17 +18,15 @@ written.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from stateflow.catalog.model import KeyLayout, RoutingEntry
 from stateflow.log.base import Cluster, Writer
-from stateflow.record import TopicPartition
 from stateflow.routing import RoutingTable
-from stateflow.scale.audit_slices import AuditSlice, SliceAudited, in_two_ways, sum_slice
 from stateflow.scale.committed_chunks import commit_rows, committed_chunks
 from stateflow.scale.layout import routing_keys
-from stateflow.scale.newest_rows import AnyRows, Rows, rows_of_part, send_newest, send_newest_twice
+from stateflow.scale.newest_rows import AnyRows, Rows, rows_of_part, send_newest
 from stateflow.scale.progress_group import (
     SliceProgress,
     Slot,
@@ -39,19 +36,6 @@ from stateflow.scale.progress_group import (
 )
 from stateflow.scale.ranges import ChangelogRange, RangeRead
 from stateflow.scale.shuffle import Inbox, Sending
-
-_Making = Callable[[AnyRows], Iterator[tuple[int, bytes]]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditShare:
-    """What sub-ranges that are moved are to send to the audit's jobs, too."""
-
-    slices: int
-    receiver_first: int
-    """The number of the job that sums up the first of the audit's slices."""
-    ends: Mapping[TopicPartition, int]
-    """Where what is moved of each partition ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +47,6 @@ class RangeJob:
     receivers: dict[int, int]
     """The slices that are wanted, each with the number of the job that writes it."""
     memory_bytes_max: int
-    audit: AuditShare | None = None
 
     @property
     def slots(self) -> int:
@@ -121,40 +104,8 @@ def send_state(cluster: Cluster, job: RangeJob) -> Sending[RangeRead]:
 
     records = 0
     for part in job.parts:
-        if job.audit is None:
-            records += yield from send_newest(cluster, part, job.memory_bytes_max, pieces)
-        else:
-            records += yield from _send_audited(cluster, part, job.memory_bytes_max, pieces, job.audit)
+        records += yield from send_newest(cluster, part, job.memory_bytes_max, pieces)
     return RangeRead(job.slots, records)
-
-
-def _send_audited(
-    cluster: Cluster, part: ChangelogRange, bytes_max: int, pieces: _Making, audit: AuditShare
-) -> Sending[int]:
-    """Send a sub-range's newest records, and their hashes: those of its end, and of what follows it, are read anew.
-
-    Of a key that stands in both it is told twice, in the order of the log, so the newest still counts.
-    """
-
-    def digests(rows: AnyRows) -> Iterator[tuple[int, bytes]]:
-        for number, piece in rows.digests(audit.slices, part.source.partition):
-            yield audit.receiver_first + number, piece
-
-    fast, plain = in_two_ways(part, audit.ends[part.source])
-    if fast is None:
-        records = yield from send_newest(cluster, part, bytes_max, pieces)
-    else:
-        cut = fast.offsets.offset_next
-        records = yield from send_newest_twice(cluster, part, cut, bytes_max, pieces, digests)
-    yield from send_newest(cluster, plain, bytes_max, digests, plain=True)
-    return records
-
-
-def receive_slice(cluster: Cluster, job: SliceJob | AuditSlice, inbox: Inbox) -> SliceDone | SliceAudited:
-    """Write a slice, or sum one up."""
-    if isinstance(job, AuditSlice):
-        return sum_slice(cluster, job, inbox)
-    return write_slice(cluster, job, inbox)
 
 
 def write_slice(cluster: Cluster, job: SliceJob, inbox: Inbox) -> SliceDone:

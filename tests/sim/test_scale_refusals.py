@@ -24,7 +24,7 @@ from stateflow.record import TopicPartition
 from stateflow.routing import RoutingTable
 from stateflow.scale import generation as generations
 from stateflow.scale.engine import InProcess
-from stateflow.scale.state_move import receive_slice
+from stateflow.scale.state_move import write_slice
 from tests.sim.repartitioned import assert_everything_kept, run, written
 
 
@@ -118,7 +118,7 @@ class StoppingEngine(InProcess):
     """Stops before it runs the audit, after everything was moved."""
 
     def shuffle(self, send: Any, senders: Any, receive: Any, receivers: Any, on_done: Any = None) -> Any:
-        if receive is not receive_slice:
+        if receive is not write_slice:
             raise Stopped
         return super().shuffle(send, senders, receive, receivers, on_done)
 

@@ -22,7 +22,7 @@ from stateflow.log.memory import MemoryCluster
 from stateflow.routing import RoutingTable
 from stateflow.scale import generation as generations
 from stateflow.scale.engine import InProcess
-from stateflow.scale.state_move import receive_slice
+from stateflow.scale.state_move import write_slice
 from stateflow.state.layout import routing_key
 from tests.sim.repartitioned import assert_everything_kept, run, written
 
@@ -36,7 +36,7 @@ class TamperingEngine(InProcess):
 
     def shuffle(self, send: Any, senders: Any, receive: Any, receivers: Any, on_done: Any = None) -> Any:
         results = super().shuffle(send, senders, receive, receivers, on_done)
-        if receive is receive_slice:
+        if receive is write_slice:
             self._spoil(self._cluster)
         return results
 

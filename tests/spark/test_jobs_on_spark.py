@@ -33,7 +33,6 @@ from stateflow.record import OffsetRange, TopicPartition
 from stateflow.routing import RoutingTable
 from stateflow.scale import generation as generations
 from stateflow.scale import progress
-from stateflow.scale.audit_slices import AuditSlice, SliceAudited
 from stateflow.scale.progress import Progress
 from stateflow.scale.progress_group import SliceProgress
 from stateflow.scale.ranges import ChangelogRange, RangeRead
@@ -41,7 +40,7 @@ from stateflow.scale.recover import RecoverSettings, recover
 from stateflow.scale.settings import RangeSettings, ScaleSettings
 from stateflow.scale.shuffle import Inbox, Sending
 from stateflow.scale.start import start
-from stateflow.scale.state_move import RangeJob, SliceDone, SliceJob, receive_slice, send_state, write_slice
+from stateflow.scale.state_move import RangeJob, SliceDone, SliceJob, send_state, write_slice
 from stateflow.spark.connection import Connection
 from stateflow.spark.engine import SparkEngine
 from stateflow.spark.jobs.snapshot import write_snapshot
@@ -151,11 +150,7 @@ class KilledWriter:
 
     folder: str
 
-    def __call__(
-        self, cluster: Cluster, job: SliceJob | AuditSlice, inbox: Inbox
-    ) -> SliceDone | SliceAudited:
-        if isinstance(job, AuditSlice):
-            return receive_slice(cluster, job, inbox)
+    def __call__(self, cluster: Cluster, job: SliceJob, inbox: Inbox) -> SliceDone:
         marker = Path(self.folder) / f"written-{job.target_topic}"
         if not marker.exists():
             marker.touch()
@@ -177,7 +172,7 @@ class KillingEngine(SparkEngine):
         self._folder = str(folder)
 
     def shuffle(self, send: Any, senders: Any, receive: Any, receivers: Any, on_done: Any = None) -> Any:
-        if receive is receive_slice:
+        if receive is write_slice:
             send, receive = KilledReader(self._folder), KilledWriter(self._folder)
         return super().shuffle(send, senders, receive, receivers, on_done)
 

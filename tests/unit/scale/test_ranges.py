@@ -6,7 +6,6 @@ import random
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,24 +16,14 @@ from stateflow.errors import ChangelogTrimmed
 from stateflow.log.base import TopicSpec
 from stateflow.log.memory import MemoryCluster
 from stateflow.log.reading import read_range
-from stateflow.record import OffsetRange, RecordBatch, TopicPartition
+from stateflow.record import OffsetRange, TopicPartition
 from stateflow.routing import RoutingTable
 from stateflow.scale.audit import AuditJob, audit_partition
-from stateflow.scale.audit_slices import (
-    AuditedChangelog,
-    audit_changelogs,
-    slices_of,
-    sum_slice,
-    together,
-)
+from stateflow.scale.audit_slices import AuditedChangelog, audit_changelogs
 from stateflow.scale.engine import InProcess
-from stateflow.scale.newest_digests import tallies_by_partition
-from stateflow.scale.newest_rows import PlainRows
-from stateflow.scale.placement import Placement
 from stateflow.scale.ranges import ChangelogRange, changelog_ranges, grouped, keys_by_slice, slice_of
 from stateflow.scale.settings import RangeSettings, ScaleSettings
-from stateflow.scale.shuffle import Inbox, PieceFile
-from stateflow.scale.state_move import AuditShare, RangeJob, SliceJob, send_state, write_slice
+from stateflow.scale.state_move import RangeJob, SliceJob, send_state, write_slice
 
 LOGS = [TopicPartition("old", 0), TopicPartition("old", 1)]
 ROUTING = RoutingEntry(kind="modulo", partitions=3)
@@ -137,105 +126,6 @@ def test_the_audit_in_slices_is_that_of_whole_partitions(seed: int, slots: int, 
     ]
     assert found == whole
     assert sum(tally.keys for result in found for tally in result.tallies) == len(live[0]) + len(live[1])
-    cluster.close()
-
-
-@settings(max_examples=40, deadline=None)
-@given(
-    seed=st.integers(0, 10**6),
-    slots=st.integers(1, 150),
-    slices=st.integers(1, 4),
-    memory_bytes_max=st.integers(200, 20_000),
-    plain_slots=st.integers(1, 40),
-)
-def test_what_is_moved_is_summed_up_as_if_it_were_read_for_that(
-    seed: int, slots: int, slices: int, memory_bytes_max: int, plain_slots: int
-) -> None:
-    cluster, _ = filled(seed)
-    logs = cluster.ranges(LOGS)
-    partitions = tuple((source, log, None) for source, log in logs.items())
-    log = AuditedChangelog(store="s", layout="plain", partitions=partitions)
-    share = AuditShare(
-        slices=slices,
-        receiver_first=1,
-        ends={source: offsets.offset_next for source, offsets in logs.items()},
-    )
-    senders = [
-        RangeJob(parts=(part,), slices=1, receivers={}, memory_bytes_max=memory_bytes_max, audit=share)
-        for source in LOGS
-        for part in changelog_ranges(source, logs[source], None, slots)
-    ]
-    inboxes: list[list[bytes]] = [[] for _ in range(slices + 1)]
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("stateflow.scale.audit_slices._PLAIN_SLOTS_MIN", plain_slots)
-        for sender in senders:
-            for number, piece in send_state(cluster, sender):
-                inboxes[number].append(piece)
-    jobs = slices_of(log, ROUTING, slices)
-    with TemporaryDirectory() as folder:
-        summed = []
-        for job, pieces in zip(jobs, inboxes[1:], strict=True):
-            file = PieceFile(Path(folder))
-            inbox = Inbox([file.add(piece) for piece in pieces])
-            file.close()
-            summed.append(sum_slice(cluster, job, inbox))
-    assert not inboxes[0], "no slice is wanted"
-    assert together([log], ROUTING, summed) == [
-        audit_partition(
-            cluster, AuditJob(store="s", source=source, offsets=offsets, layout="plain", routing=ROUTING)
-        )
-        for source, offsets in logs.items()
-    ]
-    cluster.close()
-
-
-class LosingRows(PlainRows):
-    """Loses a key, as a fault in reading would."""
-
-    def __init__(self, lost: bytes) -> None:
-        super().__init__()
-        self._lost = lost
-
-    def add(self, batch: RecordBatch) -> int:
-        for record in batch.records():
-            if record.key != self._lost:
-                self._add([record.key], [record.value], [record.timestamp_ms], [])
-        return 0
-
-
-@pytest.mark.parametrize(
-    ("lost", "is_told"),
-    [(29, False), (30, True), (39, True), (40, True), (49, True), (50, False), (79, True)],
-)
-def test_what_the_mover_loses_near_the_ends_of_a_sub_range_is_not_lost_by_the_audit(
-    lost: int, is_told: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """These are read for the audit alone, by other code; what lies between is read once for both."""
-    cluster = MemoryCluster()
-    cluster.create([TopicSpec("old", 1)])
-    writer, keys = cluster.writer(), [b"key-%d" % number for number in range(80)]
-    writer.send_many("old", keys, keys, partitions=[0] * 80)
-    writer.commit()
-    source = TopicPartition("old", 0)
-    monkeypatch.setattr("stateflow.scale.audit_slices._PLAIN_SLOTS_MIN", 10)
-    monkeypatch.setattr(
-        "stateflow.scale.newest_rows.newest_rows",
-        lambda *, plain=False: PlainRows() if plain else LosingRows(keys[lost]),
-    )
-    job = RangeJob(
-        parts=tuple(changelog_ranges(source, OffsetRange(0, 80), None, 40)),
-        slices=1,
-        receivers={0: 0},
-        memory_bytes_max=1 << 20,
-        audit=AuditShare(slices=1, receiver_first=1, ends={source: 80}),
-    )
-    sent: dict[int, list[bytes]] = {0: [], 1: []}
-    for number, piece in send_state(cluster, job):
-        sent[number].append(piece)
-    moved = [key for piece in sent[0] for key in msgspec.msgpack.decode(piece)[0]]
-    ((_, tallies),) = tallies_by_partition(sent[1], lambda: Placement("plain", ROUTING))
-    assert sorted(moved) == sorted(set(keys) - {keys[lost]})
-    assert sum(tally.keys for tally in tallies) == (80 if is_told else 79)
     cluster.close()
 
 
