@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 from typing import Self
 
-_LOOK_SECONDS = 0.2
+_LOOK_SECONDS = 0.3
 
 
 class DiskSampler:
@@ -15,6 +15,7 @@ class DiskSampler:
     def __init__(self, data_dir: Path) -> None:
         self.most_bytes = 0.0
         self._data_dir, self._topic = data_dir, ""
+        self._folders: list[Path] = []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="disk-sampler", daemon=True)
 
@@ -27,7 +28,7 @@ class DiskSampler:
         self._thread.join()
 
     def watch(self, topic: str) -> None:
-        """From now on look at this topic."""
+        """From now on look at this topic, which is there."""
         self._topic = topic
 
     def _run(self) -> None:
@@ -36,7 +37,9 @@ class DiskSampler:
                 self.most_bytes = max(self.most_bytes, sum(map(_bytes_of, self._files())))
 
     def _files(self) -> list[Path]:
-        return list(self._data_dir.glob(f"**/{self._topic}-*/*.log*"))
+        if not self._folders:  # a search of everything that the broker has, so only once
+            self._folders = list(self._data_dir.glob(f"**/{self._topic}-*/"))
+        return [file for folder in self._folders for file in folder.glob("*.log*")]
 
 
 def _bytes_of(file: Path) -> int:

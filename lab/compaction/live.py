@@ -93,10 +93,12 @@ def run_live(
     clock: Clock | None = None,
     *,
     started: Callable[[Sequence[str]], None] = lambda _topics: None,
+    sample_seconds: float = SAMPLE_SECONDS,
 ) -> LiveRun:
     """Write all streams side by side at their own pace and watch their logs; all cells are of one length.
 
-    ``started`` is told the topics, in the order of the cells, before the first record.
+    ``started`` is told the topics, in the order of the cells, before the first record. Looking every
+    ``sample_seconds`` takes CPU that cleaners may have to wait for.
     """
     assert len({(cell.stream.seconds, cell.warm_seconds) for cell in cells}) == 1
     clock, warm = clock or SystemClock(), cells[0].warm_seconds
@@ -110,7 +112,7 @@ def run_live(
             for cell in cells
         ]
         started(topics)
-        watcher = _Watcher(sampler_admin, topics, pid, clock)
+        watcher = _Watcher(sampler_admin, topics, pid, clock, sample_seconds)
         try:
             late = _produce(cluster, dict(zip(topics, cells, strict=True)), watcher.now)
         finally:
@@ -167,11 +169,14 @@ def _log(cell: Cell, sizes: Sequence[tuple[float, int]], warm_seconds: float) ->
 class _Watcher:
     """Samples the sizes of all topics, and the CPU of the cleaner, in a thread until it is told to stop."""
 
-    def __init__(self, admin: ClusterAdmin, topics: Sequence[str], pid: int, clock: Clock) -> None:
+    def __init__(
+        self, admin: ClusterAdmin, topics: Sequence[str], pid: int, clock: Clock, sample_seconds: float
+    ) -> None:
         self.sizes: dict[str, list[tuple[float, int]]] = {topic: [] for topic in topics}
         self.spent: list[Spent] = []
         self.paces: list[float] = []
         self._admin, self._topics, self._pid, self._clock = admin, topics, pid, clock
+        self._sample_seconds = sample_seconds
         self._start = clock.monotonic_seconds()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="live-watcher", daemon=True)
@@ -188,7 +193,7 @@ class _Watcher:
 
     def _run(self) -> None:
         for number in itertools.count():
-            if self._stop.wait(SAMPLE_SECONDS):
+            if self._stop.wait(self._sample_seconds):
                 return
             if number % _SPENT_EVERY == 0:
                 cpu = broker_cpu(self._pid)
