@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import re
+import time
 from pathlib import Path
 
 from stateflow.errors import (
@@ -20,6 +21,7 @@ from stateflow.store.directory import TaskDirectory, too_many_open_files
 _LOG = logging.getLogger(__name__)
 
 _LOG_END_BYTES = 1 << 16
+_REASON_SECONDS_MAX, _REASON_PAUSE_SECONDS = 2.0, 0.01
 _CONFIG_FILE = "rocksdict-config.json"
 _FULL = ("No space left on device", "Disk quota exceeded", "File too large", "file size limit")
 _NO_DESCRIPTORS = "Too many open files"
@@ -128,9 +130,15 @@ def set_aside_damaged(directory: TaskDirectory, cause: str) -> None:
 
 
 def background_error(directory: TaskDirectory, failures: int) -> StateflowError:
-    """The error for flushes and compactions that failed: RocksDB tells their number, and the reason in its log only."""
-    end = _end_of(directory.database / "LOG")
-    reasons = _BACKGROUND_REASON.findall(end)
+    """The error for flushes and compactions that failed: RocksDB tells their number, and the reason in its log only.
+
+    It counts one before it says why, and the log says nothing where the disk is full: so that is waited for a moment.
+    """
+    until = time.monotonic() + _REASON_SECONDS_MAX
+    while not (reasons := _BACKGROUND_REASON.findall(end := _end_of(directory.database / "LOG"))):
+        if _NO_DESCRIPTORS in end or time.monotonic() > until:
+            break
+        time.sleep(_REASON_PAUSE_SECONDS)
     if reasons and (found := _typed(reasons[-1], directory)):
         return found
     why = f"{failures} flushes or compactions failed; the file LOG in it says why"

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from stateflow.errors import StateCorrupt
+from stateflow.errors import DiskFull, StateCorrupt
 from stateflow.store.base import StorePosition
 from stateflow.store.directory import TaskDirectory, task_directory
+from stateflow.store.faults import background_error
 from stateflow.store.resources import RocksResources
 from stateflow.store.rocks import POSITIONS_FAMILY, RocksTaskStores
 from tests.waiting import wait_until
@@ -88,3 +90,22 @@ def test_damage_that_a_compaction_meets_is_told_from_a_full_disk(tmp_path: Path)
     again = RocksTaskStores.open(directory, [STORE], RocksResources())
     assert again.position(STORE) is None, "the damaged one was set aside"
     again.close()
+
+
+def test_why_work_in_the_background_failed_is_waited_for_as_it_is_counted_first(tmp_path: Path) -> None:
+    directory = task_directory(tmp_path, "shop", "cluster", 0, "count-0")
+    directory.database.mkdir(parents=True)
+    log = directory.database / "LOG"
+    log.write_text("begun\n")
+    why = "Waiting after background compaction error: Corruption: a block, Accumulated background error counts: 1\n"
+    late = threading.Timer(0.1, lambda: log.write_text(f"begun\n{why}"))
+    late.start()
+    found = background_error(directory, 1)
+    late.join()
+    assert isinstance(found, StateCorrupt)
+
+
+def test_a_log_that_never_says_why_is_that_of_a_full_disk(tmp_path: Path) -> None:
+    directory = task_directory(tmp_path, "shop", "cluster", 0, "count-0")
+    directory.database.mkdir(parents=True)
+    assert isinstance(background_error(directory, 1), DiskFull)
