@@ -26,6 +26,7 @@ from typing import Any
 
 from stateflow.errors import JobFailed
 from stateflow.lab.bench.latency import KEY_BYTES, LatencyLoad, input_topic, output_topic
+from stateflow.lab.bench.peer_settings import latency_streams_settings
 from stateflow.lab.bench.result import OURS
 from stateflow.log.base import TopicSpec, Writer
 from stateflow.log.kafka import connect
@@ -70,6 +71,7 @@ def streams_command(java: Sequence[str]) -> Command:
 
     def command(load: LatencyLoad, brokers: str, app_id: str, place: Path) -> list[str]:
         told = json.loads(load.encode()) | {"brokers": brokers, "app": app_id, "state_dir": str(place)}
+        told["settings"] = latency_streams_settings(load.threads, load.commit_seconds)
         return [*java, json.dumps(told)]
 
     return command
@@ -112,7 +114,7 @@ def _measured(load: LatencyLoad, side: LatencySide, brokers: str, app_id: str, p
     with closing(connect(brokers)) as cluster:
         cluster.create([TopicSpec(topic, load.partitions) for topic in topics])
         try:
-            with _running(side.command(load, brokers, app_id, place), place) as process:
+            with running(side.command(load, brokers, app_id, place), place) as process:
                 return _read_results(brokers, load, app_id, process)
         finally:
             shutil.rmtree(place, ignore_errors=True)
@@ -120,7 +122,7 @@ def _measured(load: LatencyLoad, side: LatencySide, brokers: str, app_id: str, p
 
 
 @contextmanager
-def _running(command: list[str], place: Path) -> Iterator[subprocess.Popen[bytes]]:
+def running(command: list[str], place: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A side, ended by the end of its standard input. What it says goes to a file, to be shown if it fails."""
     said = place.parent / f"{place.name}.log"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("STATEFLOW_")}
