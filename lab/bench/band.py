@@ -42,8 +42,10 @@ def compared(body: dict[str, Any], path: Path) -> dict[str, Any]:
 
 def updated(body: dict[str, Any], path: Path) -> dict[str, Any]:
     """The band file with this result in the place of what it had for the same command; made where there is none."""
-    empty = {"release": "unreleased", "commands": {}}
-    bands: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else empty
+    bands: dict[str, Any] = (
+        json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"commands": {}}
+    )
+    bands["release"] = body["setups"][OURS]["version"]
     bands["commands"][band_key(body)] = {
         "cpu_seconds_per_million": body["cpu_seconds_per_million"][OURS],
         "pace_microseconds": body["machine"]["pace_microseconds"],

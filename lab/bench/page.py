@@ -58,10 +58,10 @@ def throughput_table(results: Mapping[str, Result]) -> str:
             continue
         for peer in result["cpu_ratios"]:
             cells = (_what(row, result), _when(result), _side(result, OURS), _peer(result, peer))
-            aim = "" if row.aim is None else f"{row.aim:g}"
-            more = f"; {row.aim_text}" if row.aim_text else ""
+            aim = row.aim_beside(peer)
+            aims = [] if aim is None else [f"{aim:g}", *([row.aim_text] if row.aim_text else [])]
             lines.append(
-                (*cells, _ratio(result["ratios"][peer]), aim + more, _ratio(result["cpu_ratios"][peer]))
+                (*cells, _ratio(result["ratios"][peer]), "; ".join(aims), _ratio(result["cpu_ratios"][peer]))
             )
     return _table(header, lines)
 

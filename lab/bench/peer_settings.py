@@ -39,12 +39,16 @@ def streams_settings(load: Workload) -> dict[str, dict[str, Any]]:
 
 
 def latency_streams_settings(threads: int, commit_seconds: float | None) -> dict[str, Any]:
-    """Of Kafka Streams where latency is measured: its defaults, without linger."""
+    """Of Kafka Streams where latency is measured: its defaults, without linger.
+
+    It is a static member of its group; else, started again, it would wait for the session of its former self to end.
+    """
     own = {
         "num.stream.threads": threads,
         "processing.guarantee": "exactly_once_v2",
         "auto.offset.reset": "earliest",
         "producer.linger.ms": 0,
+        "main.consumer.group.instance.id": "one",
     }
     return own if commit_seconds is None else {**own, "commit.interval.ms": round(commit_seconds * 1000)}
 

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from html import escape
 
 from stateflow.lab.bench.page import Result
-from stateflow.lab.bench.rows import ROWS
+from stateflow.lab.bench.rows import ROWS, Row
 
-_WIDTH, _LEFT, _RIGHT, _TOP, _ROW, _BAR = 860, 330, 60, 66, 44, 14
+_WIDTH, _LEFT, _RIGHT, _TOP, _ROW, _BAR = 860, 360, 60, 66, 44, 14
+_NUMBER_WIDTH = 40
 _LEAST, _MOST = 0.1, 100.0
 _TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
 _FAST, _CHEAP, _INK, _FAINT, _AIM = "#2a6fbb", "#8fbf6f", "#222222", "#d8d8d8", "#c0392b"
 _PEER_NAMES = {"kafka-streams": "Kafka Streams", "quix": "Quix", "faust": "Faust"}
+_JAVA_WORKS = frozenset({"read", "write"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +33,19 @@ def bars(results: Mapping[str, Result]) -> list[Bar]:
     """Of every result that has ratios of rates and of CPU."""
     return [
         Bar(
-            f"{row.title} ({_PEER_NAMES.get(peer, peer)})",
+            f"{row.title} ({_beside(row, peer)})",
             results[row.name]["ratios"][peer]["median"],
             results[row.name]["cpu_ratios"][peer]["median"],
-            row.aim,
+            row.aim_beside(peer),
         )
         for row in ROWS
         if "cpu_ratios" in results.get(row.name, {})
         for peer in results[row.name]["cpu_ratios"]
     ]
+
+
+def _beside(row: Row, peer: str) -> str:
+    return "Java" if row.words[0] in _JAVA_WORKS else _PEER_NAMES.get(peer, peer)
 
 
 def svg(shown: list[Bar]) -> str:
@@ -76,17 +82,18 @@ def _axis(height: int) -> Iterator[str]:
 def _row(bar: Bar, top: int) -> Iterator[str]:
     middle = top + _BAR + 5
     yield f'<text x="{_LEFT - 12}" y="{middle}" text-anchor="end" fill="{_INK}">{escape(bar.title)}</text>'
-    yield from _bar(bar.rates, top, _FAST)
-    yield from _bar(bar.costs, top + _BAR + 2, _CHEAP)
-    if bar.aim is not None:
-        yield f'<rect x="{_at(bar.aim) - 1.5}" y="{top - 3}" width="3" height="{_BAR + 6}" fill="{_AIM}"/>'
+    yield from _bar(bar.rates, top, _FAST, bar.aim)
+    yield from _bar(bar.costs, top + _BAR + 2, _CHEAP, None)
 
 
-def _bar(ratio: float, top: int, colour: str) -> Iterator[str]:
+def _bar(ratio: float, top: int, colour: str, aim: float | None) -> Iterator[str]:
     begin, end = sorted((_at(1), _at(ratio)))
     width = max(end - begin, 1)
     yield f'<rect x="{begin}" y="{top}" width="{width:.1f}" height="{_BAR}" fill="{colour}"/>'
-    yield f'<text x="{end + 8}" y="{top + 12}" font-size="12" fill="{_INK}">{ratio:g}</text>'
+    if aim is not None:
+        yield f'<rect x="{_at(aim) - 1.5:.1f}" y="{top - 3}" width="3" height="{_BAR + 6}" fill="{_AIM}"/>'
+        end = max(end, _at(aim)) if _at(aim) < end + _NUMBER_WIDTH else end
+    yield f'<text x="{end + 8:.1f}" y="{top + 12}" font-size="12" fill="{_INK}">{ratio:g}</text>'
 
 
 def _at(ratio: float) -> float:

@@ -32,6 +32,7 @@ def throughput(cpu: float = 2.0, ratio: float = 3.0) -> dict[str, Any]:
         "machine": MACHINE,
         "work": "count",
         "workload": {"records": 10, "value_bytes": 100, "keys": 5, "partitions": 4},
+        "setups": {OURS: {"version": "1.2.3"}},
         "sides": {OURS: side, "kafka-streams": side},
         "ratios": {"kafka-streams": {"median": ratio, "spread": [ratio - 1, ratio + 1]}},
         "cpu_ratios": {"kafka-streams": {"median": 4.0, "spread": [4.0, 4.0]}},
@@ -115,7 +116,7 @@ def test_cost_beside_the_last_release_is_taken_at_its_pace(
     write_result(band.updated(throughput(2.0), file), file)
     now = {**throughput(cpu), "machine": {**MACHINE, "pace_microseconds": pace}}
     found = band.compared(now, file)
-    assert (found["verdict"], found["at_release"]) == (verdict, 2.0)
+    assert (found["verdict"], found["at_release"], found["release"]) == (verdict, 2.0, "1.2.3")
 
 
 def test_a_band_file_without_the_command_is_told(tmp_path: Path) -> None:
