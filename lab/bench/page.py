@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -34,9 +33,11 @@ def with_tables(page: str, results: Mapping[str, Result]) -> str:
         "sizes": sizes_table(results),
     }
     for name, table in tables.items():
-        place = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
-        page, found = place.subn(lambda match, text=table: f"{match[1]}\n{text}\n\n{match[2]}", page)
-        assert found == 1, f"the page has one place for the table {name}"
+        before, begin, rest = page.partition(f"<!-- {name} -->\n")
+        _, end, after = rest.partition(f"<!-- /{name} -->")
+        assert begin, f"the page has a place for the table {name}"
+        assert end, f"and that place has an end: {name}"
+        page = f"{before}{begin}\n{table}\n\n{end}{after}"
     return page
 
 

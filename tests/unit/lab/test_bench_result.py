@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stateflow.lab.bench.latency import LatencyLoad
-from stateflow.lab.bench.latency_study import percentiles
+from stateflow.lab.bench.latency_study import Start, percentiles
 from stateflow.lab.bench.result import OURS, Ran, bytes_digest, summary
 from stateflow.lab.bench.workload import Workload, number_in, of, other_key_in
 
@@ -70,3 +70,12 @@ def test_percentiles_are_latencies_that_so_many_results_do_not_exceed() -> None:
 def test_sides_of_a_latency_are_told_the_whole_load() -> None:
     load = LatencyLoad(rate=5, rekeyed=True, commit_seconds=0.5)
     assert LatencyLoad.decode(load.encode()) == load
+
+
+def test_a_start_is_over_when_every_partition_that_gets_records_had_a_timely_result() -> None:
+    start = Start(LatencyLoad(keys=50, partitions=2))
+    assert not start.is_over({0: [98_500_000_000], 1: [3_000_000_000]}, now_seconds=100.0)
+    assert not start.is_over({1: []}, now_seconds=100.1)
+    assert start.is_over({1: [3_000_000_000, 99_900_000_000]}, now_seconds=100.2)
+    alone = Start(LatencyLoad(keys=1, partitions=8))
+    assert sum(alone.is_over({number: [100_000_000_000]}, 100.0) for number in range(8)) >= 1
