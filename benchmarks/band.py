@@ -18,6 +18,16 @@ from stateflow.cli.output import emit_table
 from stateflow.lab.bench.result import OURS
 
 FILE = Path(__file__).with_name("band.json")
+_HEADER = (
+    "work",
+    "CPU s per million",
+    "at the release's pace",
+    "at the release",
+    "ratio",
+    "verdict",
+    "load",
+    "load at the release",
+)
 WORKS = ("count", "rekey", "window", "operator")
 
 
@@ -39,15 +49,13 @@ def main() -> None:
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
         body = json.loads(done.stdout.splitlines()[-1])
         now = body["cpu_seconds_per_million"][OURS]
-        found = body.get(
-            "band", {"at_release": now, "now_at_its_pace": now, "ratio": 1.0, "verdict": "written"}
-        )
-        rows.append(
-            (work, now, found["now_at_its_pace"], found["at_release"], found["ratio"], found["verdict"])
-        )
-    emit_table(
-        ("work", "CPU s per million", "at the release's pace", "at the release", "ratio", "verdict"), rows
-    )
+        load = body["machine"]["load_average"]
+        written = {"at_release": now, "now_at_its_pace": now, "load_at_release": load, "ratio": 1.0}
+        found = body.get("band", {**written, "verdict": "written"})
+        at_pace, at_release = found["now_at_its_pace"], found["at_release"]
+        loads = load, found["load_at_release"]
+        rows.append((work, now, at_pace, at_release, found["ratio"], found["verdict"], *loads))
+    emit_table(_HEADER, rows)
 
 
 if __name__ == "__main__":

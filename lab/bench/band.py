@@ -1,8 +1,9 @@
 """CPU per million records beside that of the last release, whatever machine runs it: a report, not a test.
 
 A band file says what each command took at the release, and how fast the machine was then: the time of a loop that is
-always the same. What is measured now is compared at that pace. Machines differ in more than one loop shows, and a busy
-one takes up to half as much again; so the band is wide, and being outside of it is a reason to look.
+always the same. What is measured now is compared at that pace. Machines differ in more than one loop shows, and a
+busy one takes up to three times as much for the same work, which the loop does not show: so the loads are told, too,
+the band is wide, and being outside of it is a reason to look.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ def compared(body: dict[str, Any], path: Path) -> dict[str, Any]:
         "now_at_its_pace": round(now, 2),
         "machine_slowness": round(slowness, 2),
         "ratio": round(ratio, 2),
+        "load_at_release": entry["load_average"],
+        "load_now": body["machine"]["load_average"],
         "verdict": "within" if 1 / WIDTH <= ratio <= WIDTH else "dearer" if ratio > 1 else "cheaper",
     }
 

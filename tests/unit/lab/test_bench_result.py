@@ -38,7 +38,7 @@ def test_one_different_answer_in_one_round_is_told() -> None:
 def test_a_digest_depends_on_every_entry_and_on_no_order() -> None:
     entries = {b"a": b"1", b"b": b"2"}
     assert bytes_digest(entries) == bytes_digest(dict(reversed(entries.items())))
-    others = ({b"a": b"1", b"b": b"3"}, {b"a": b"1"}, {})
+    others: tuple[dict[bytes, bytes], ...] = ({b"a": b"1", b"b": b"3"}, {b"a": b"1"}, {})
     assert len({bytes_digest(each) for each in (entries, *others)}) == 4
 
 
