@@ -50,6 +50,13 @@ def _problems(app: str, entry: CatalogEntry) -> Iterator[str]:
             yield from _bad_savepoint(entry)
 
 
+def check_routing(entry: RoutingEntry) -> None:
+    """Raise ``ValueError``, saying why, for a routing table that no generation has."""
+    problem = next(_bad_routing(entry), None)
+    if problem is not None:
+        raise ValueError(problem)
+
+
 def routing_problem(entry: RoutingEntry) -> tuple[str, str] | None:
     """What is wrong with a routing table, and what to do about it; None for one that routes every key."""
     if entry.partitions < 1:
@@ -73,6 +80,12 @@ def routing_problem(entry: RoutingEntry) -> tuple[str, str] | None:
     return None
 
 
+def _bad_routing(entry: RoutingEntry) -> Iterator[str]:
+    yield from _bad_count(entry.partitions)  # before the table is compared with as many
+    if problem := routing_problem(entry):
+        yield f"its routing is {problem[0]}"
+
+
 def _bad_inputs(entry: StageEntry) -> Iterator[str]:
     if not entry.inputs:
         yield "it is a stage that reads nothing"
@@ -87,10 +100,7 @@ def _bad_inputs(entry: StageEntry) -> Iterator[str]:
 def _bad_generation(app: str, entry: GenerationEntry) -> Iterator[str]:
     if not 0 <= entry.generation <= _NUMBER_MAX or not 0 <= entry.source_generation <= _NUMBER_MAX:
         yield f"it has the number {entry.generation}"
-    yield from _bad_count(entry.routing.partitions)
-    # Looked at once the count is possible: a table of ranges is compared with as many partitions.
-    if problem := routing_problem(entry.routing):
-        yield f"its routing is {problem[0]}"
+    yield from _bad_routing(entry.routing)
     # Commands delete the topics that are named here: only what can be the application's own may be.
     others = [topic for topic in entry.topic_ids if not is_own_topic(app, topic)]
     if others:

@@ -147,11 +147,15 @@ def test_records_of_others_are_no_catalog(cluster: MemoryCluster) -> None:
         (generation(1, "active", routing=RoutingEntry(kind="modulo", partitions=0)), "0 partitions"),
         (generation(1, "active", routing=RoutingEntry(kind="ranges", partitions=2)), "cover the hash space"),
         (
-            generation(1, "active", routing=RoutingEntry(kind="ranges", partitions=2, bounds=(0,), owners=(7,))),
+            generation(
+                1, "active", routing=RoutingEntry(kind="ranges", partitions=2, bounds=(0,), owners=(7,))
+            ),
             "owners that are not exactly",
         ),
         (
-            generation(1, "active", routing=RoutingEntry(kind="modulo", partitions=2, bounds=(0,), owners=(0,))),
+            generation(
+                1, "active", routing=RoutingEntry(kind="modulo", partitions=2, bounds=(0,), owners=(0,))
+            ),
             "a modulo table with ranges",
         ),
         (msgspec.structs.replace(STAGE, source_partitions=1 << 40), "partitions"),
