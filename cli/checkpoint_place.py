@@ -75,7 +75,7 @@ class Place:
         return "full" if self.options.image_mode == "full" else "delta"
 
     @property
-    def promised(self) -> int:
+    def retained(self) -> int:
         """Images that a restore may begin with; 0 while changelogs are not deleted before them."""
         return 0 if self.catalog.app.trim is None else self.options.images_restorable
 
