@@ -55,7 +55,7 @@ def create(
     Only what no kept image has is sent. A task that a running worker has open is refused: workers make images
     themselves when they know where.
     """
-    with opened_place(target, app_id, brokers, images, state_dir) as place:
+    with opened_place(target, app_id, brokers, images, state_dir, writes=not dry_run) as place:
         local = [job for job in place.jobs if has_database(job)]
         if not local:
             raise ConfigError(
@@ -206,7 +206,7 @@ def gc(
 
     Images that a trimmed changelog needs stay, whatever --keep says; those that a repartition made useless all go.
     """
-    with opened_place(target, app_id, brokers, images) as place:
+    with opened_place(target, app_id, brokers, images, writes=not dry_run) as place:
         _check_kept(place, keep)
         rows = []
         for job in place.jobs:
@@ -263,7 +263,7 @@ def trim(
     Never past the oldest of the images that are retained (setting `images_restorable`), each of which is read back
     first; the last commit record stays. APP must have the policy (setting `trim`); workers may run.
     """
-    with opened_place(target, app_id, brokers, images) as place:
+    with opened_place(target, app_id, brokers, images, writes=not dry_run) as place:
         _check_policy(place)
         rows = []
         for job in place.jobs:
