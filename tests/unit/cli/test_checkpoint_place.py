@@ -8,6 +8,8 @@ import pytest
 
 from stateflow.catalog.model import AppEntry, Catalog, GenerationEntry, RoutingEntry, TrimEntry
 from stateflow.cli.checkpoint_place import image_location
+from stateflow.cli.image_generations import image_generations
+from stateflow.config import AppOptions
 from stateflow.errors import ConfigError
 
 NAMED = "/mnt/somebody/elses"
@@ -47,3 +49,14 @@ def test_what_the_settings_say_counts_before_the_catalog(
 def test_without_a_place_nothing_is_done(writes: bool) -> None:
     with pytest.raises(ConfigError, match="No image location"):
         image_location(catalog(None), None, writes=writes)
+
+
+@pytest.mark.slow  # the client for S3 tries again for some seconds
+def test_a_place_that_cannot_be_seen_is_told_without_its_credentials() -> None:
+    """What `stateflow doctor` and `scale plan` say of images."""
+    address = "bucket/p?endpoint_override=127.0.0.1:1&scheme=http&region=eu"
+    found = image_generations(catalog(None), AppOptions(images=f"s3://AKIA:hunter2@{address}"))
+    assert found is not None
+    assert found.location == f"s3://********@{address}"
+    assert found.problem is not None
+    assert "hunter2" not in str(found.data()) + str(found.left_behind())
