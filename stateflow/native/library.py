@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from stateflow.native.folds import Number
     from stateflow.native.newest import Row
 
-ABI = 5
+ABI = 6
 
 PYTHON_FUNCTIONS = (
     "PyBytes_AsStringAndSize",
@@ -137,9 +138,9 @@ class Core:
         done(self._folds_delete(folds, told))
         return told[0], told[1]
 
-    def folds_numbers(self, folds: int) -> list[int | float | None]:
+    def folds_numbers(self, folds: int) -> list[Number]:
         """The numbers of the batch."""
-        found: list[int | float | None] = self._folds_numbers(folds)
+        found: list[Number] = self._folds_numbers(folds)
         return found
 
     def folds_encoded(self, folds: int) -> tuple[list[bytes], list[bytes | None]]:
@@ -147,9 +148,9 @@ class Core:
         found: tuple[list[bytes], list[bytes | None]] = self._folds_rows(folds, 1)
         return found
 
-    def folds_objects(self, folds: int) -> tuple[list[bytes], list[int | float | None]]:
+    def folds_objects(self, folds: int) -> tuple[list[bytes], list[Number]]:
         """Keys and numbers that were changed."""
-        found: tuple[list[bytes], list[int | float | None]] = self._folds_rows(folds, 0)
+        found: tuple[list[bytes], list[Number]] = self._folds_rows(folds, 0)
         return found
 
     def folds_take_opened(self, folds: int) -> list[bytes]:

@@ -9,7 +9,7 @@ SF_API py_object *sf_py_folds_numbers(const folds *own) {
     py_object *numbers = sf_py.list_new((ptrdiff_t)own->rows_count);
     for (size_t row = 0; numbers != NULL && row < own->rows_count; row++) {
         folded now = sf_folded_of(&own->young->entries[own->rows[row]]);
-        py_object *number = sf_number_object(&now.number);
+        py_object *number = sf_number_object(own->format, &now.number);
         if (number == NULL || sf_py.list_set(numbers, (ptrdiff_t)row, number) != 0) {
             sf_py.drop(numbers);
             return NULL;
@@ -45,7 +45,7 @@ SF_API py_object *sf_py_folds_rows(folds *own, int64_t encoded) {
         uint8_t data[SF_NUMBER_BYTES_MAX];
         py_object *beside = NULL;
         if (!encoded || now.number.kind == SF_ABSENT)
-            beside = sf_number_object(&now.number);
+            beside = sf_number_object(own->format, &now.number);
         else
             beside = sf_py.bytes_new((const char *)data, sf_number_write(own->format, &now.number, data));
         if (sf_set_row(lists, (ptrdiff_t)at, each, beside) != 0) {

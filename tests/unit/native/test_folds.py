@@ -83,6 +83,43 @@ def test_floats_are_written_and_read_as_the_codec_does() -> None:
     assert found == FLOATS
 
 
+def test_means_are_counts_and_sums_as_the_codec_writes_them() -> None:
+    codec = sf.mean().codec()
+    one, counts = folds("mean", "mean", floats=True), [1, 127, 128, 255, 256, 65_535, 65_536, (1 << 32) - 2]
+    pairs = [(count, total) for count in counts for total in (*EDGES[::17], *FLOATS)]
+    keys = [b"%04d" % number for number in range(len(pairs))]
+    disk = dict(zip(keys, map(codec.encode, pairs), strict=True))
+    assert one.numbers(keys, lambda asked: [disk[key] for key in asked]) == pairs
+    assert one.add([*keys, b"new"], [0] * len(keys) + [1.5], nothing) is not None
+    assert one.columns() == (
+        [*keys, b"new"],
+        [codec.encode((count + 1, total + 0)) for count, total in pairs] + [codec.encode((1, 1.5))],
+    )
+    assert dict(zip(*one.take(), strict=True))[b"new"] == (1, 1.5)
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        *(b"", b"\x05", b"\x92", b"\x92\x01", b"\x92\xff\x01", b"\x92\x01\xc0", b"\x93\x01\x01\x01"),
+        b"\x92\xcb" + bytes(8) + b"\x01",
+        b"\x92\xcf" + bytes(3) + b"\x01" + bytes(4) + b"\x01",
+        b"\x92\xce\x01",
+    ],
+)
+def test_what_is_no_mean_on_disk_is_refused(pair: bytes) -> None:
+    one = folds("mean", "mean", floats=True)
+    assert one.add([b"a"], [1], lambda _keys: [pair]) is None
+    assert len(one) == 0
+
+
+def test_a_mean_of_as_many_as_can_be_counted_refuses_one_more() -> None:
+    one, codec = folds("mean", "mean", floats=True), sf.mean().codec()
+    last = codec.encode(((1 << 32) - 1, 0))
+    assert one.add([b"a"], [1], lambda _keys: [last]) is None
+    assert one.numbers([b"a"], nothing) == [((1 << 32) - 1, 0)]
+
+
 @pytest.mark.parametrize(
     "data",
     [b"", b"\xc0", b"\xc3", b"\xa1a", b"\x01\x01", b"\xcc", b"\xcf" + b"\xff" * 8, b"\xcb\x00", b"\x90"],
