@@ -103,6 +103,7 @@ class Folds:
 
     def columns(self) -> tuple[list[bytes], list[bytes | None]]:
         """What was changed, in the order of the keys, as it is kept on disk; None for what was deleted."""
+        self._core.folds_order(self._folds)
         return self._core.folds_encoded(self._folds)
 
     def take(self) -> tuple[list[bytes], list[Number]]:
@@ -113,6 +114,7 @@ class Folds:
 
     def take_opened(self) -> list[bytes]:
         """Windows of which there was nothing before, once: start (uint64 big-endian) ‖ key, in this order."""
+        self._core.folds_order(self._folds)
         return self._core.folds_take_opened(self._folds)
 
     def committed(self, bytes_max: int) -> None:

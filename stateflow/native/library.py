@@ -84,6 +84,7 @@ class Core:
         self.folds_known_from = self.short_function("sf_folds_known_from", None, c_void_p, c_int64)
         self.folds_committed = self.function("sf_folds_committed", None, c_void_p, c_int64)
         self.folds_limit = self.function("sf_folds_limit", None, c_void_p, c_int64)
+        self._folds_order = self.function("sf_folds_order", c_int64, c_void_p)
         self._folds_begin = self.object_function(
             "sf_py_folds_begin", py_object, c_void_p, py_object, py_object
         )
@@ -142,6 +143,10 @@ class Core:
         """The numbers of the batch."""
         found: list[Number] = self._folds_numbers(folds)
         return found
+
+    def folds_order(self, folds: int) -> None:
+        """Order what was changed by its keys, which is what the next two take longest for. Raises ``MemoryError``."""
+        done(self._folds_order(folds))
 
     def folds_encoded(self, folds: int) -> tuple[list[bytes], list[bytes | None]]:
         """Keys and encoded numbers that were changed, by key."""

@@ -159,8 +159,10 @@ static int64_t met(folds *own, const sf_named *key) {
         return -1;
     if (found->value_length == SF_NO_VALUE) {
         folded now = {{.kind = UNKNOWN}, 0};
-        const sf_entry *before = sf_newest_find_hashed(own->old, key->hash, key->data, (uint32_t)key->length);
         int64_t window = own->of_windows ? sf_window_of(key->data, key->length) : INT64_MIN;
+        const sf_entry *before = NULL; /* later windows than any of them need not be looked for there */
+        if (!own->of_windows || window <= own->old_latest)
+            before = sf_newest_find_hashed(own->old, key->hash, key->data, (uint32_t)key->length);
         if (before != NULL)
             now = sf_folded_of(before);
         else if (own->of_windows && window >= own->known_from)

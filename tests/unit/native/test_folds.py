@@ -160,6 +160,44 @@ def test_windows_are_told_once_and_by_their_time() -> None:
         one.committed(1 << 20)
 
 
+def test_many_windows_are_told_by_their_time_and_then_by_their_key() -> None:
+    one, draw = folds("sum", windows=True), random.Random(7)
+    one.known_from(0)
+    keys = {
+        b"%016d" % draw.randrange(500) + draw.randrange(1 << 33).to_bytes(8, "big") + bytes(4)
+        if draw.random() < 0.5
+        else b"%016d" % draw.randrange(500) + (60_000 * draw.randrange(9)).to_bytes(8, "big") + bytes(4)
+        for _ in range(3_000)
+    }
+    assert one.add(sorted(keys, key=lambda _: draw.random()), [1] * len(keys), nothing) is not None
+    assert one.take_opened() == sorted(key[-12:-4] + key for key in keys)
+    assert one.columns() == (sorted(keys), [b"\x01"] * len(keys))
+
+
+def test_a_window_older_than_those_remembered_and_one_among_them_are_found() -> None:
+    one, asked = folds("sum", windows=True), list[bytes]()
+    one.known_from(0)
+
+    def window(name: bytes, start_ms: int) -> bytes:
+        return name + start_ms.to_bytes(8, "big") + bytes(4)
+
+    def stored(keys: list[bytes]) -> list[bytes | None]:
+        asked.extend(keys)
+        return [None] * len(keys)
+
+    first, late = [window(b"%03d" % number, 60_000) for number in range(200)], window(b"late", 0)
+    one.add(first, [1] * 200, stored)
+    one.take_opened()
+    one.columns()
+    one.committed(4 * 20_000)  # more is held than a quarter: these are the old ones from now on
+    one.add([first[0], window(b"new", 120_000), late], [2, 3, 4], stored)
+    assert one.take_opened() == sorted(
+        [(0).to_bytes(8, "big") + late, (120_000).to_bytes(8, "big") + window(b"new", 120_000)]
+    )
+    assert one.columns() == ([first[0], late, window(b"new", 120_000)], [b"\x03", b"\x04", b"\x03"])
+    assert asked == []
+
+
 @pytest.mark.parametrize("suffix", [b"", b"-", b"\x00" * 12])
 def test_a_suffix_is_part_of_each_key(suffix: bytes) -> None:
     joined, whole = folds("sum"), folds("sum")
