@@ -17,7 +17,7 @@ class WorkerSettings(WorkerOptions):
 
     poll_timeout_seconds: float = 0.1
     slice_records_first: int = 1
-    slice_records_max: int = 1024
+    slice_records_max: int = 512
     """Records that are processed without a look at the clock: before it is known how long they take, and at most.
 
     A step that turns slow in the middle of a slice is noticed at its end: 512 records are 10 s at 20 ms each. Every
