@@ -219,8 +219,13 @@ def test_class_archives_are_there_before_the_tests_that_want_them(
     calls: list[object] = []
     monkeypatch.setattr(dev, "ensure_environment", lambda: 0)
     monkeypatch.setattr(dev, "CHECKS", ())
-    monkeypatch.setattr(dev, "_call", lambda command: calls.append(command) or 0)
-    monkeypatch.setattr(dev, "_run_side_by_side", lambda *_: calls.append("tests") or 0)
+
+    def noted(call: object) -> int:
+        calls.append(call)
+        return 0
+
+    monkeypatch.setattr(dev, "_call", noted)
+    monkeypatch.setattr(dev, "_run_side_by_side", lambda *_: noted("tests"))
     assert dev.main(["test", *(["--fast"] if fast else [])]) == 0
     assert calls == [*([] if fast else [dev.FETCH_JARS, dev.MAKE_CLASS_ARCHIVES]), "tests"]
 
