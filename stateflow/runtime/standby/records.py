@@ -63,6 +63,8 @@ class MemberRecord(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     disk: str
     """Which disk its state is on: workers that share one share the copies on it."""
+    native: bool | None = None
+    """Whether the native core does its work, and not plain Python; None of a version that does not say."""
     generation: int
     copies: tuple[CopyReport, ...] = ()
     """Tasks that it runs or opens, standby copies, and what is left on its disk."""
