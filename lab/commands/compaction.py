@@ -91,7 +91,7 @@ def _bench(bootstrap: str, folder: Path) -> Iterator[Bench]:
     type=click.IntRange(min=1),
     help="Only so many random logs on live brokers, a broker after another, against what is promised of them.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Of random logs.")
+@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Of all streams.")
 @json_option
 def command(
     quick: bool,
@@ -114,6 +114,8 @@ def command(
         repeats=repeats or options.repeats,
         states=states or options.states,
         partitions=partitions or options.partitions,
+        seed=seed,
+        stock=replace(options.stock, live=replace(options.stock.live, seed=seed)),
     )
     alone = file_lock(folder / ".lock", timeout_seconds=0)
     with alone, _bootstrap(brokers) as bootstrap, _bench(bootstrap, folder) as bench:

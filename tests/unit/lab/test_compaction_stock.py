@@ -171,6 +171,12 @@ def test_costs_by_default_follow_the_compiler_of_a_local_broker() -> None:
     assert CLIENT_COMPILER.fixed_seconds(stock) > 3 * Costs().fixed_seconds(stock)
 
 
+def test_random_logs_of_a_seed_are_the_same_again() -> None:
+    first, again, other = (LiveOptions(cells=3, seed=seed).batches(stock=False) for seed in (1, 1, 2))
+    assert first == again
+    assert first[0].cells[0].stream.seed != other[0].cells[0].stream.seed
+
+
 def test_each_cost_follows_the_pace_of_its_kind() -> None:
     """The client compiler's zeros take a core, the server compiler's wait for memory; a pass feels both by half."""
     standard = Costs().pace

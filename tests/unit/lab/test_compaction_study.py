@@ -90,7 +90,7 @@ def study(*cells: CellFigures) -> Study:
         options=quick_options(),
         broker="4.3",
         cleaner=CleanerSettings(),
-        calibration=Calibration(Costs(), CleanerSettings(), {"mixed": 0.02}, (), 0.001),
+        calibration=Calibration(Costs(), CleanerSettings(), {"mixed": 0.02}, ()),
         cells=cells,
         objectives=(OBJECTIVE, replace(OBJECTIVE, factor=1.1, grid_best=None, grid_cleaner_cores=None)),
         trims=(),
