@@ -84,8 +84,11 @@ def test_statistics_of_idle_writers_do_not_pile_up(own: KafkaCluster) -> None:
         writers[0].commit()
         for number, writer in enumerate(writers[1:], 1):
             commit_one(writer, topic, number)
-    ends = own.ranges([TopicPartition(topic, number) for number in range(WRITERS)])
-    assert {log.offset_next for log in ends.values()} == {4}, "two records, and two markers, everywhere"
+    places = [TopicPartition(topic, number) for number in range(WRITERS)]
+    # a commit is answered before its markers are written
+    until(lambda: own.ranges(places) == own.ranges(places, stable=False))
+    ends = {log.offset_next for log in own.ranges(places).values()}
+    assert ends == {4}, "two records, and two markers, everywhere"
     until(lambda: len(housekeepers()) <= before)
 
 
