@@ -12,7 +12,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from stateflow.compaction.calibration.pace import pace_seconds
+from stateflow.compaction.calibration.pace import loop_seconds
 from stateflow.connectors.broker.distribution import KAFKA_JARS
 
 _NOT_OF_THE_WORK = frozenset({"as_json", "save", "brokers", "band"})
@@ -49,7 +49,7 @@ def write_result(body: dict[str, Any], path: Path) -> None:
 
 def least_pace_seconds() -> float:
     """CPU seconds of a loop that is always the same, when nothing disturbs it: how fast this machine is now."""
-    return min(pace_seconds() for _ in range(_PACE_TRIES))
+    return min(loop_seconds() for _ in range(_PACE_TRIES))
 
 
 def machine_now() -> dict[str, Any]:
