@@ -109,7 +109,7 @@ def _round(
 ) -> OwnRepartition:
     """Everything once, on an application of its own."""
     app = f"spark-bench-{random.randrange(1 << 32):x}"  # noqa: S311 - a name nobody has
-    _fill(cluster, app, load)
+    fill(cluster, app, load)
     _ours(cluster, engine, session, connection, app, load, place, sums)
     _plain(cluster, session, connection, app, load, place, sums)
     numbers = load.partitions_from, load.partitions_to
@@ -153,7 +153,8 @@ def _warm_up(cluster: Cluster, number: int) -> str:
     return f"{cluster.cluster_id}-{number}"
 
 
-def _fill(cluster: Cluster, app: str, load: SparkLoad) -> None:
+def fill(cluster: Cluster, app: str, load: SparkLoad) -> None:
+    """A new application's changelogs, of so many records and keys."""
     routing = RoutingTable.modulo(load.partitions_from)
     WrittenApp(cluster, app, routing).create()
     topic, rng = changelog_topic(app, _STORE), random.Random(7)  # noqa: S311 - data to measure with

@@ -81,6 +81,8 @@ class RangeRuns:
     """What a sub-range became: its runs, oldest first."""
 
     runs: tuple[Run, ...]
+    slots: int
+    """Offset slots of the sub-range."""
     records_total: int
 
 
@@ -131,7 +133,7 @@ def write_runs(cluster: Cluster, job: RangeJob) -> RangeRuns:
             if newest.held_bytes > job.bytes_max:
                 write()
         write()
-    return RangeRuns(tuple(runs), sink.records_total)
+    return RangeRuns(tuple(runs), job.offsets.slots, sink.records_total)
 
 
 def _stored(objects: ObjectStore, name: str, file: Path) -> Run:

@@ -1,4 +1,7 @@
-"""How far a repartition is: told by the jobs as they end, and for unread records by the offsets committed meanwhile."""
+"""How far a repartition or a recovery is.
+
+It is told by the jobs as they end, and for unread records by the offsets committed meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +18,14 @@ from stateflow.scale.unread import UnreadMove
 
 POLL_SECONDS = 0.5
 
-Step = Literal["moving", "auditing"]
+Step = Literal["moving", "auditing", "reading"]
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
     """How far one step is, counted from the beginning of this attempt. An offset slot of a changelog is half done when
-    it is read, and done when the slice that it is in is written or summed up.
+    it is read, and done when the slice that it is in is written or summed up; one of a recovery is done when its sorted
+    file is written.
     """
 
     step: Step

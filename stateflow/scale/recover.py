@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from stateflow.catalog.model import Catalog
 from stateflow.checkpoint.jobs import RestoreJob, jobs_of, plan_of
 from stateflow.checkpoint.locations import open_objects
 from stateflow.checkpoint.planner import TaskPlan
-from stateflow.checkpoint.runs import MergeJob, RangeJob, Run, Scratch, merge_runs, write_runs
+from stateflow.checkpoint.runs import MergeJob, RangeJob, RangeRuns, Run, Scratch, merge_runs, write_runs
 from stateflow.checkpoint.sub_ranges import sub_ranges
 from stateflow.clock import Clock
 from stateflow.errors import ConfigError
@@ -32,6 +32,8 @@ from stateflow.log.base import Cluster
 from stateflow.memory import memory_shares
 from stateflow.runtime.worker.lag import stage_inputs
 from stateflow.scale.engine import Engine
+from stateflow.scale.progress import Progress, ProgressWatch
+from stateflow.scale.ranges import RangeRead
 from stateflow.store.memory import MemoryTaskStores
 
 _LOG = logging.getLogger(__name__)
@@ -78,12 +80,14 @@ def recover(
     images: str | None = None,
     partitions: Sequence[int] = (),
     settings: RecoverSettings | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
 ) -> Recovered:
     """Rebuild the state of all tasks, or of those of some partitions, in ``state_dir`` or as images at ``images``.
 
     ``scratch`` is a place that the engine's jobs all reach: a directory of this machine, or an object store. What is
     put there is removed at the end. One that was killed is begun anew, which removes what it left; if it was not dead
-    after all it ends with ``Interrupted``. Raises
+    after all it ends with ``Interrupted``. ``on_progress`` is told, by another thread, how much is read: what follows
+    takes a second or two, whatever the size. Raises
     ``ChangelogTrimmed`` for a log that begins with an image (`stateflow restore` reads those), ``TopicRecreated``,
     ``StateLocked`` while a worker has a task that is rebuilt in place.
     """
@@ -99,7 +103,7 @@ def recover(
     began = clock.monotonic_seconds()
     try:
         ranges = _range_jobs(plans, engine.lanes, place, settings)
-        read = engine.run(write_runs, ranges)
+        read = _read(cluster, engine, ranges, on_progress)
         reading_seconds = clock.monotonic_seconds() - began
         runs: dict[object, list[Run]] = defaultdict(list)
         for job, found in zip(ranges, read, strict=True):
@@ -164,6 +168,22 @@ def _range_jobs(
         if plan.action == "replay"
         for part in sub_ranges(plan.offsets, slots_each)
     ]
+
+
+def _read(
+    cluster: Cluster,
+    engine: Engine,
+    ranges: Sequence[RangeJob],
+    on_progress: Callable[[Progress], None] | None,
+) -> list[RangeRuns]:
+    """The sorted files of all sub-ranges."""
+    with ProgressWatch(cluster, "reading", on_progress) as watch:
+        watch.expect(2 * sum(job.offsets.slots for job in ranges))
+        return engine.run(
+            write_runs,
+            ranges,
+            lambda done: watch.note(RangeRead(2 * done.slots, done.records_total)),
+        )
 
 
 def _inputs(cluster: Cluster, catalog: Catalog, job: RestoreJob) -> dict[str, int]:

@@ -21,6 +21,7 @@ from stateflow.clock import SystemClock
 from stateflow.errors import StateflowError
 from stateflow.query.read import where
 from stateflow.scale.generation import load_catalog
+from stateflow.scale.progress import Progress
 from stateflow.scale.recover import Recovered, recover
 from stateflow.spark.connection import Connection
 from stateflow.spark.engine import SparkEngine
@@ -28,7 +29,7 @@ from stateflow.spark.session import SparkSettings, spark_session
 
 
 def run(app: str, connection: Connection, images: str, partitions: Sequence[int] = ()) -> Recovered:
-    """Run the job in a Spark session."""
+    """Run the job in a Spark session; progress goes to stderr."""
     cluster = connection.open()
     try:
         catalog = load_catalog(cluster, app)  # before Spark takes its seconds to start
@@ -42,9 +43,18 @@ def run(app: str, connection: Connection, images: str, partitions: Sequence[int]
                 scratch=images,
                 images=images,
                 partitions=partitions,
+                on_progress=print_progress,
             )
     finally:
         cluster.close()
+
+
+def print_progress(progress: Progress) -> None:
+    """One line on stderr."""
+    eta = f", {progress.eta_seconds:.0f} s left" if progress.eta_seconds is not None else ""
+    share = progress.slots_done / progress.slots_total if progress.slots_total else 1.0
+    read = f"{progress.records_read_total:,} records read, {progress.rate:,.0f}/s"
+    print(f"{progress.step} {share:.0%}: {read}{eta}", file=sys.stderr, flush=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

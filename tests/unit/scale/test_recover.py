@@ -22,8 +22,10 @@ from stateflow.log.base import Cluster
 from stateflow.log.memory import MemoryCluster
 from stateflow.record import OffsetRange
 from stateflow.routing import RoutingTable
+from stateflow.scale import progress as progress_module
 from stateflow.scale import recover as recover_module
 from stateflow.scale.engine import InProcess
+from stateflow.scale.progress import Progress
 from stateflow.scale.recover import Recovered, RecoverSettings, recover
 from stateflow.state.layout import window_key
 from stateflow.store.base import StorePosition
@@ -131,6 +133,14 @@ def test_only_some_partitions(app: WrittenApp, tmp_path: Path) -> None:
     done = recovered(app, tmp_path, state_dir=tmp_path / "state", partitions=[1])
     assert done.tasks == 1
     assert content(jobs(app, tmp_path / "state")[1]) == replayed(app, tmp_path)["by-key-1"]
+
+
+def test_it_says_how_much_is_read(app: WrittenApp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress_module, "WORTH_SHOWING_SECONDS", 0.0)
+    told: list[Progress] = []
+    done = recovered(app, tmp_path, state_dir=tmp_path / "state", on_progress=told.append)
+    assert (told[-1].step, told[-1].records_read_total) == ("reading", done.records_total)
+    assert told[-1].slots_done == told[-1].slots_total == done.slots_total
 
 
 def test_where_to_is_asked_for(app: WrittenApp, tmp_path: Path) -> None:

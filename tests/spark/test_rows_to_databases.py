@@ -1,0 +1,121 @@
+"""`JdbcWriter` where attempts of tasks are lost, and where two drivers write as the same query, on Derby in memory.
+
+How micro-batches come again is in `test_state_as_table`; PostgreSQL under kills is in docs/spark-tables.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark import TaskContext
+from pyspark.sql.functions import udf
+
+from stateflow.errors import ConfigError, StillRunning
+from stateflow.spark.jdbc_database import open_database, with_driver
+from stateflow.spark.session import SparkSettings, spark_session
+from stateflow.spark.to_jdbc import JdbcWriter, staging_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+ROWS = 200
+LOST_AT = 80
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[SparkSession]:
+    # Rows go to the database by tens, so that an attempt that is lost has left some there.
+    conf = {"spark.sql.execution.arrow.maxRecordsPerBatch": "10"}
+    with spark_session(SparkSettings(is_python=True, conf=conf)) as made:
+        yield made
+
+
+def derby(name: str) -> dict[str, str]:
+    return {"url": f"jdbc:derby:memory:{name};create=true"}
+
+
+def rows_of(session: SparkSession, database: dict[str, str], table: str) -> list[tuple[object, ...]]:
+    found = session.read.format("jdbc").options(**database, dbtable=table).load()
+    return sorted(tuple(row) for row in found.collect())
+
+
+def lost_once(number: int) -> int:
+    """The number, but the first attempt of its task dies with it."""
+    task = TaskContext.get()
+    assert task is not None
+    if number == LOST_AT and task.attemptNumber() == 0:
+        raise RuntimeError("an attempt that is lost")
+    return number
+
+
+def some_rows(session: SparkSession) -> DataFrame:
+    return session.range(0, ROWS, 1, 2).selectExpr("CAST(id AS INT) AS number")
+
+
+def test_rows_that_a_lost_attempt_has_committed_are_left_out(session: SparkSession) -> None:
+    """As when an executor dies between the database's commit and the driver's hearing of it: by auto-commit here."""
+    database = {**derby("lost"), "isolationLevel": "NONE", "batchsize": "10"}
+    lost = udf(lost_once, "int")
+    frame = session.range(0, ROWS, 1, 2).select(lost("id").alias("number"))
+    frame.write.format("jdbc").options(**database, dbtable="spark_alone").mode("append").save()
+    assert len(rows_of(session, database, "spark_alone")) > ROWS, "the first attempt has left rows there"
+    JdbcWriter(database, "numbers", name="numbers")(frame, 0)
+    JdbcWriter(database, "newest", name="newest", keys=["number"])(frame, 0)
+    for table in ("numbers", "newest"):
+        assert rows_of(session, database, table) == [(number,) for number in range(ROWS)]
+
+
+def test_of_two_drivers_the_one_that_claimed_last_writes(session: SparkSession) -> None:
+    database = derby("drivers")
+    with open_database(session, database) as second:
+        with open_database(session, database) as first:
+            first.make_notes()
+            assert first.claim("q", "id", 0, "stateflow_staging_a")
+            some_rows(session).write.format("jdbc").options(**database, dbtable="stateflow_staging_a").save()
+            assert second.claim("q", "id", 0, "stateflow_staging_b")
+            assert not second.has("stateflow_staging_a"), "what a driver before it has left is removed"
+            with pytest.raises(StillRunning):
+                first.note("q", 1, "stateflow_staging_a")
+        second.note("q", 1, "stateflow_staging_b")
+        second.commit()
+        assert not second.claim("q", "id", 0, "stateflow_staging_c"), "it is written"
+        assert second.claim("q", "id", 1, "stateflow_staging_d")
+        with pytest.raises(ConfigError, match="another checkpoint"):
+            second.claim("q", "id of another", 1, "stateflow_staging_e")
+
+
+def test_a_micro_batch_is_written_once_and_nothing_is_left_beside_it(session: SparkSession) -> None:
+    database = derby("once")
+    writer = JdbcWriter(database, "APP.numbers", name="numbers")
+    for batch in (0, 0, 1):
+        writer(some_rows(session), batch)
+    assert rows_of(session, database, "numbers") == sorted([(number,) for number in range(ROWS)] * 2)
+    named = "(SELECT tablename FROM sys.systables WHERE tabletype = 'T') AS t"
+    assert rows_of(session, database, named) == [("NUMBERS",), ("STATEFLOW_BATCHES",)]
+
+
+@pytest.mark.parametrize(
+    ("table", "schema"),
+    [
+        ("t", ""),
+        ("public.t", "public."),
+        ('"a.t"', ""),
+        ('x."a.t"', "x."),
+        ("`a`.`b.c`", "`a`."),
+        ("d.s.t", "d.s."),
+    ],
+)
+def test_the_staging_table_is_in_the_schema_of_the_target(table: str, schema: str) -> None:
+    assert staging_table(table).rpartition("stateflow_staging_")[0] == schema
+    assert staging_table(table) != staging_table(table)
+
+
+def test_the_class_of_a_known_driver_is_named_unless_the_options_do() -> None:
+    postgres = {"url": "jdbc:postgresql://db/shop"}
+    assert with_driver(postgres)["driver"] == "org.postgresql.Driver"
+    assert with_driver({**postgres, "driver": "own.Driver"})["driver"] == "own.Driver"
+    assert "driver" not in with_driver(derby("x"))
