@@ -64,6 +64,8 @@ def command(target: str | None, app_id: str | None, brokers: str | None, as_json
     else:
         header = ("task", "worker", "host", "state", "lag", "records/s", "ETA s", "told s ago")
         emit_table(header, [_text_row(copy) for copy in facts["copies"]])
+        for worker in (worker for worker in facts["workers"] if worker["native"] is False):
+            click.echo(f"{worker['worker']} works in plain Python; `stateflow doctor` on its host says why")
         for task, worker in sorted(facts["warming"].items()):
             click.echo(f"{task} moves to {worker} when its copy has caught up")
     if facts["waiting"]:
@@ -101,6 +103,7 @@ def standby_facts(cluster: Cluster, app: str) -> dict[str, Any]:
                 "host": m.host,
                 "pid": m.pid,
                 "disk": m.disk,
+                "native": m.native,
                 "standby_replicas": m.standby_replicas,
             }
             for m in sorted(members, key=lambda member: member.name)

@@ -107,6 +107,8 @@ class RecordBatch:
     values: list[Any]
     headers: list[Headers] = field(default_factory=list)
     marks_ms: list[int] | None = None
+    size_bytes: int | None = field(default=None, init=False, compare=False, repr=False)
+    """Of keys and values, where whoever has read them has counted; no other batch that is made of this one has it."""
 
     def __len__(self) -> int:
         return len(self.offsets)

@@ -13,16 +13,17 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from stateflow.native.library import Core
 
-Operation = Literal["count", "sum", "least", "most", "assign"]
+Operation = Literal["count", "sum", "least", "most", "assign", "mean"]
 """``assign``: the newest value is the number, and None deletes it."""
-_OPERATIONS: tuple[Operation, ...] = ("count", "sum", "least", "most", "assign")
-Format = Literal["long", "msgpack", "double"]
-"""How numbers are kept on disk: 8 bytes big-endian of an integer or a float, or MessagePack's shortest form."""
-_FORMATS: tuple[Format, ...] = ("long", "msgpack", "double")
+_OPERATIONS: tuple[Operation, ...] = ("count", "sum", "least", "most", "assign", "mean")
+Format = Literal["long", "msgpack", "double", "mean"]
+"""How numbers are kept on disk: 8 bytes big-endian of an integer or a float, MessagePack's shortest form, or its array
+of count and sum, as which a mean comes and goes."""
+_FORMATS: tuple[Format, ...] = ("long", "msgpack", "double", "mean")
 _INTEGERS, _FLOATS = 2, 4
 """As bits, in ``kinds``."""
 
-Number = int | float | None
+Number = int | float | tuple[int, int | float] | None
 Stored = Callable[[list[bytes]], list[bytes | None]]
 
 
@@ -102,6 +103,7 @@ class Folds:
 
     def columns(self) -> tuple[list[bytes], list[bytes | None]]:
         """What was changed, in the order of the keys, as it is kept on disk; None for what was deleted."""
+        self._core.folds_order(self._folds)
         return self._core.folds_encoded(self._folds)
 
     def take(self) -> tuple[list[bytes], list[Number]]:
@@ -112,6 +114,7 @@ class Folds:
 
     def take_opened(self) -> list[bytes]:
         """Windows of which there was nothing before, once: start (uint64 big-endian) ‖ key, in this order."""
+        self._core.folds_order(self._folds)
         return self._core.folds_take_opened(self._folds)
 
     def committed(self, bytes_max: int) -> None:

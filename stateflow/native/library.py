@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from stateflow.native.folds import Number
     from stateflow.native.newest import Row
 
-ABI = 5
+ABI = 6
 
 PYTHON_FUNCTIONS = (
     "PyBytes_AsStringAndSize",
@@ -56,7 +57,7 @@ def pointers(found: list[int | None]) -> Any:
 
 
 class Core:
-    """One loaded library. Calls without objects let other threads of Python run meanwhile."""
+    """One loaded library. Calls without objects let other threads of Python run meanwhile, where they take any time."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -70,19 +71,20 @@ class Core:
         self._newest_new = self.function("sf_newest_new", c_void_p, c_uint64, c_char_p, c_int64)
         self.newest_free = self.function("sf_newest_free", None, c_void_p)
         self.newest_clear = self.function("sf_newest_clear", None, c_void_p)
-        self.newest_count = self.function("sf_newest_count", c_int64, c_void_p)
-        self.newest_bytes = self.function("sf_newest_bytes", c_int64, c_void_p)
+        self.newest_count = self.short_function("sf_newest_count", c_int64, c_void_p)
+        self.newest_bytes = self.short_function("sf_newest_bytes", c_int64, c_void_p)
         self._newest_sort = self.function("sf_newest_sort", c_int64, c_void_p)
         self.newest_add = self.object_function("sf_py_newest_add", c_int64, c_void_p, py_object, py_object)
         self._folds_new = self.function("sf_folds_new", c_void_p, c_uint64, *[c_int64] * 5)
         self.folds_free = self.function("sf_folds_free", None, c_void_p)
         self.folds_clear = self.function("sf_folds_clear", None, c_void_p)
-        self.folds_changed = self.function("sf_folds_changed", c_int64, c_void_p)
-        self.folds_opened = self.function("sf_folds_opened", c_int64, c_void_p)
-        self.folds_bytes = self.function("sf_folds_bytes", c_int64, c_void_p)
-        self.folds_known_from = self.function("sf_folds_known_from", None, c_void_p, c_int64)
+        self.folds_changed = self.short_function("sf_folds_changed", c_int64, c_void_p)
+        self.folds_opened = self.short_function("sf_folds_opened", c_int64, c_void_p)
+        self.folds_bytes = self.short_function("sf_folds_bytes", c_int64, c_void_p)
+        self.folds_known_from = self.short_function("sf_folds_known_from", None, c_void_p, c_int64)
         self.folds_committed = self.function("sf_folds_committed", None, c_void_p, c_int64)
         self.folds_limit = self.function("sf_folds_limit", None, c_void_p, c_int64)
+        self._folds_order = self.function("sf_folds_order", c_int64, c_void_p)
         self._folds_begin = self.object_function(
             "sf_py_folds_begin", py_object, c_void_p, py_object, py_object
         )
@@ -137,19 +139,23 @@ class Core:
         done(self._folds_delete(folds, told))
         return told[0], told[1]
 
-    def folds_numbers(self, folds: int) -> list[int | float | None]:
+    def folds_numbers(self, folds: int) -> list[Number]:
         """The numbers of the batch."""
-        found: list[int | float | None] = self._folds_numbers(folds)
+        found: list[Number] = self._folds_numbers(folds)
         return found
+
+    def folds_order(self, folds: int) -> None:
+        """Order what was changed by its keys, which is what the next two take longest for. Raises ``MemoryError``."""
+        done(self._folds_order(folds))
 
     def folds_encoded(self, folds: int) -> tuple[list[bytes], list[bytes | None]]:
         """Keys and encoded numbers that were changed, by key."""
         found: tuple[list[bytes], list[bytes | None]] = self._folds_rows(folds, 1)
         return found
 
-    def folds_objects(self, folds: int) -> tuple[list[bytes], list[int | float | None]]:
+    def folds_objects(self, folds: int) -> tuple[list[bytes], list[Number]]:
         """Keys and numbers that were changed."""
-        found: tuple[list[bytes], list[int | float | None]] = self._folds_rows(folds, 0)
+        found: tuple[list[bytes], list[Number]] = self._folds_rows(folds, 0)
         return found
 
     def folds_take_opened(self, folds: int) -> list[bytes]:
@@ -160,6 +166,10 @@ class Core:
     def function(self, name: str, result: Any, *arguments: Any) -> Any:
         """A function without objects: the interpreter's lock is let go of during a call."""
         return _typed(self._free, name, result, arguments)
+
+    def short_function(self, name: str, result: Any, *arguments: Any) -> Any:
+        """A function without objects that takes no time: to let go of the lock, and get it back, would take longest."""
+        return _typed(self._held, name, result, arguments)
 
     def object_function(self, name: str, result: Any, *arguments: Any) -> Any:
         """A function over objects: the lock is kept, and errors it set are raised."""

@@ -59,7 +59,9 @@ def _core() -> Core | None:
     return core()
 
 
-def _kept_as(codec: Codec[Any]) -> Format:
+def _kept_as(codec: Codec[Any], folding: Folding) -> Format:
+    if folding.operation == "mean":
+        return "mean"
     described = codec.describe()  # which is that of the values, whatever codec may stand around theirs
     if described == Integer.describe():
         return "long"
@@ -92,7 +94,12 @@ class FoldedStore(DecodedStore):
         self._folds = self._made()
 
     def _made(self) -> Folds:
-        return Folds(self._used, self._folding, _kept_as(self._codec), of_windows=self._windows is not None)
+        return Folds(
+            self._used,
+            self._folding,
+            _kept_as(self._codec, self._folding),
+            of_windows=self._windows is not None,
+        )
 
     def fold(self, keys: Sequence[bytes], values: Sequence[Any] | None, suffix: bytes = b"") -> bool:
         """Fold a value into the number of each key; False, with nothing changed, where Python must do it.

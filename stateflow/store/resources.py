@@ -27,6 +27,7 @@ _OPTIONS_FILE = """[Version]
 [DBOptions]
 [CFOptions "default"]
   uncache_aggressiveness=500
+  memtable_insert_with_hint_prefix_extractor=rocksdb.CappedPrefix.0
 [TableOptions/BlockBasedTable "default"]
 """
 _RAW_MODE = '{"raw_mode":true,"prefix_extractors":{}}'
@@ -75,7 +76,7 @@ def family_options(resources: RocksResources, *, secondary: bool = False) -> Opt
 
 
 def _family_options(resources: RocksResources, *, secondary: bool = False) -> Options:
-    options = _uncaching_options()
+    options = _options_without_setter()
     options.create_if_missing(not secondary)
     options.create_missing_column_families(not secondary)
     options.set_atomic_flush(True)
@@ -94,11 +95,14 @@ def _family_options(resources: RocksResources, *, secondary: bool = False) -> Op
     return options
 
 
-def _uncaching_options() -> Options:
-    """RocksDB's defaults, and that blocks of a file leave the cache with the file.
+def _options_without_setter() -> Options:
+    """RocksDB's defaults, and two that have no setter here, but can be read from a file.
 
-    By default they stay until others need the room: with each flush and compaction the cache then grows up to its
-    bound, however little state there is. ``uncache_aggressiveness`` has no setter here, but can be read from a file.
+    ``uncache_aggressiveness``: blocks of a file leave the cache with the file. By default they stay until others need
+    the room: with each flush and compaction the cache then grows up to its bound, however little state there is.
+
+    ``memtable_insert_with_hint_prefix_extractor``: a key is put into a memtable from where the one before it went, in
+    the place of a search from the top. All keys share one such hint (a prefix of no bytes): an epoch is sorted.
 
     Raw mode always: otherwise keys and values would be unpickled, which runs code out of the database. Raises
     ``DiskFull`` when the folder for temporary files takes no file.

@@ -124,7 +124,7 @@ class Node:
             fleet.cluster,
             fleet.wiring,
             fleet.settings(name),
-            Place(name, 1, disk.name),
+            Place(name, 1, disk.name, native=name != "plain"),
             self.copies,
             KeptState(fleet.cluster, stateful, self._look),
             fleet.clock,

@@ -8,10 +8,11 @@ import pytest
 
 from stateflow.catalog.model import Guarantee
 from stateflow.changelog.format import is_reserved
+from stateflow.cli.workers import standby_facts
 from stateflow.errors import BrokerUnreachable
 from stateflow.log.reading import read_topic
 from stateflow.record import Record
-from tests.sim.counting import OUTPUT, STORE, number_of
+from tests.sim.counting import APP, OUTPUT, STORE, number_of
 from tests.sim.fleet import SESSION_MS, STEP_MS, Fleet, Node
 
 pytestmark = pytest.mark.slow
@@ -172,6 +173,15 @@ def test_a_named_worker_that_is_restarted_gets_its_tasks_back() -> None:
     fleet.feed(WORDS)
     fleet.settle()
     assert_exactly_once(fleet)
+
+
+def test_workers_tell_whether_the_native_core_does_their_work() -> None:
+    fleet = Fleet()
+    fleet.join("a")
+    fleet.join("plain")
+    fleet.settle()
+    workers = standby_facts(fleet.cluster, APP)["workers"]
+    assert {worker["host"]: worker["native"] for worker in workers} == {"a": True, "plain": False}
 
 
 def test_a_clean_stop_hands_over_without_waiting_for_the_session(pair: Fleet) -> None:

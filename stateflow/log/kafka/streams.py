@@ -203,8 +203,10 @@ class Stream:
 
     def batch(self, index: int, source: TopicPartition) -> RecordBatch:
         """A partition's records."""
-        offsets, timestamps_ms, keys, values, headers = self._used.columns(self._address, index, _NO_HEADERS)
-        return RecordBatch(source, offsets, timestamps_ms, keys, values, headers or [])
+        *columns, headers, size_bytes = self._used.columns(self._address, index, _NO_HEADERS)
+        batch = RecordBatch(source, *columns, headers or [])
+        batch.size_bytes = size_bytes
+        return batch
 
     def put_newest(self, index: int, sink: NewestSink, table: int) -> None:
         """Take a partition's records into a table of the core. Raises ``MemoryError``."""

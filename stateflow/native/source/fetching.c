@@ -264,13 +264,14 @@ static py_object *headers_of(const message *of, py_object *nothing, int *has_any
 
 #define COLUMNS 5
 
-/* A group's columns as a new tuple of lists: offsets, timestamps, keys, values, headers (None when there are none).
+/* A group's columns as a new tuple of lists: offsets, timestamps, keys, values, headers (None when there are none); and
+ * behind them the bytes of keys and values.
  *
- * `nothing` stands in the last for a record without headers.
+ * `nothing` stands in the headers for a record without any.
  */
 SF_API py_object *sf_py_stream_columns(const stream *own, int64_t index, py_object *nothing) {
     const group *of = &own->groups[index];
-    py_object *columns = sf_py.tuple_new(COLUMNS), *lists[COLUMNS];
+    py_object *columns = sf_py.tuple_new(COLUMNS + 1), *lists[COLUMNS];
     if (columns == NULL)
         return NULL;
     for (int at = 0; at < COLUMNS; at++) {
@@ -280,8 +281,10 @@ SF_API py_object *sf_py_stream_columns(const stream *own, int64_t index, py_obje
     }
     int has_headers = 0;
     ptrdiff_t at = 0;
+    int64_t size = 0;
     for (int64_t row = of->first; row >= 0; row = own->next[row], at++) {
         const message *each = own->messages[row];
+        size += (int64_t)(each->key_length + each->length);
         int64_t key_length = each->key == NULL ? SF_NO_VALUE : (int64_t)each->key_length;
         int64_t length = each->payload == NULL ? SF_NO_VALUE : (int64_t)each->length;
         if (filled(sf_py.list_set, lists[0], at, sf_py.integer_new(each->offset)) != 0 ||
@@ -291,6 +294,8 @@ SF_API py_object *sf_py_stream_columns(const stream *own, int64_t index, py_obje
             filled(sf_py.list_set, lists[4], at, headers_of(each, nothing, &has_headers)) != 0)
             goto failed;
     }
+    if (filled(sf_py.tuple_set, columns, COLUMNS, sf_py.integer_new(size)) != 0)
+        goto failed;
     if (!has_headers) {
         sf_py.take(sf_py.none);
         sf_py.tuple_set(columns, COLUMNS - 1, sf_py.none);

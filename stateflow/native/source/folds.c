@@ -16,7 +16,7 @@
 
 #include "folds.h"
 
-enum { COUNT, SUM, LEAST, MOST, ASSIGN };
+enum { COUNT, SUM, LEAST, MOST, ASSIGN, MEAN };
 
 #define WINDOW_TAIL 12 /* bytes from the window's time on */
 #define NEVER INT64_MAX
@@ -158,9 +158,11 @@ static int64_t met(folds *own, const sf_named *key) {
     if (found == NULL)
         return -1;
     if (found->value_length == SF_NO_VALUE) {
-        folded now = {{UNKNOWN, {0}}, 0};
-        const sf_entry *before = sf_newest_find_hashed(own->old, key->hash, key->data, (uint32_t)key->length);
+        folded now = {{.kind = UNKNOWN}, 0};
         int64_t window = own->of_windows ? sf_window_of(key->data, key->length) : INT64_MIN;
+        const sf_entry *before = NULL; /* later windows than any of them need not be looked for there */
+        if (!own->of_windows || window <= own->old_latest)
+            before = sf_newest_find_hashed(own->old, key->hash, key->data, (uint32_t)key->length);
         if (before != NULL)
             now = sf_folded_of(before);
         else if (own->of_windows && window >= own->known_from)
@@ -257,7 +259,7 @@ SF_API int64_t sf_py_folds_learn(folds *own, py_object *values) {
     for (size_t at = 0; at < own->asked_count; at++) {
         const sf_entry *each = &own->young->entries[own->asked[at]];
         py_object *value = sf_py.list_item(values, (ptrdiff_t)at);
-        folded now = {{SF_ABSENT, {0}}, 0};
+        folded now = {{.kind = SF_ABSENT}, 0};
         char *data;
         ptrdiff_t length;
         if (value != sf_py.none) {
@@ -301,9 +303,9 @@ static int assign(const folds *own, sf_number *number, py_object *item) {
 static int fold_one(const folds *own, sf_number *number, py_object *item) {
     if (own->operation == ASSIGN)
         return assign(own, number, item);
-    static const sf_number NOTHING = {SF_INTEGER, {.integer = 0}}, ONE = {SF_INTEGER, {.integer = 1}};
+    static const sf_number NOTHING = {.kind = SF_INTEGER, .integer = 0}, ONE = {.kind = SF_INTEGER, .integer = 1};
     sf_number value = ONE;
-    int adds = own->operation == COUNT || own->operation == SUM;
+    int adds = own->operation == COUNT || own->operation == SUM || own->operation == MEAN;
     if (number->kind == SF_ABSENT && adds)
         *number = NOTHING;
     if (own->operation != COUNT) {
@@ -312,6 +314,8 @@ static int fold_one(const folds *own, sf_number *number, py_object *item) {
         if (sf_number_of(item, adds, &value) != 0)
             return -1;
     }
+    if (own->operation == MEAN && ++number->count == 0)
+        return -1;
     if (adds)
         return sf_number_add(number, &value) != 0 || !is_kept(own, number) ? -1 : 0;
     if (!is_kept(own, &value))
@@ -383,7 +387,7 @@ SF_API int64_t sf_py_folds_add(folds *own, py_object *values, int64_t told[2]) {
 
 /* Delete the numbers that the batch began with. Told, and returned, as above. */
 SF_API int64_t sf_folds_delete(folds *own, int64_t told[2]) {
-    static const sf_number GONE = {SF_ABSENT, {0}};
+    static const sf_number GONE = {.kind = SF_ABSENT};
     size_t changed_before = own->changed_count;
     told[0] = told[1] = 0;
     for (size_t row = 0; row < own->rows_count; row++) {

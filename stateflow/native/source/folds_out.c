@@ -9,7 +9,7 @@ SF_API py_object *sf_py_folds_numbers(const folds *own) {
     py_object *numbers = sf_py.list_new((ptrdiff_t)own->rows_count);
     for (size_t row = 0; numbers != NULL && row < own->rows_count; row++) {
         folded now = sf_folded_of(&own->young->entries[own->rows[row]]);
-        py_object *number = sf_number_object(&now.number);
+        py_object *number = sf_number_object(own->format, &now.number);
         if (number == NULL || sf_py.list_set(numbers, (ptrdiff_t)row, number) != 0) {
             sf_py.drop(numbers);
             return NULL;
@@ -18,8 +18,9 @@ SF_API py_object *sf_py_folds_numbers(const folds *own) {
     return numbers;
 }
 
-/* Put what was changed into the order of the keys; -1 when memory is used up. */
-static int order_changed(folds *own) {
+/* Put what was changed into the order of the keys; 0, or -1 when memory is used up. The rest of this file does it where
+ * it was not done: by itself it needs no objects, so that others run meanwhile. */
+SF_API int64_t sf_folds_order(folds *own) {
     if (own->sorted_count == own->changed_count)
         return 0;
     sf_item *ordered = sf_newest_order(own->young, own->changed, own->changed_count);
@@ -35,7 +36,7 @@ static int order_changed(folds *own) {
 /* Two lists of what was changed: keys, and numbers as objects or, where they are `encoded`, as bytes in the order of the
  * keys; None for what was deleted. */
 SF_API py_object *sf_py_folds_rows(folds *own, int64_t encoded) {
-    if (encoded && order_changed(own) != 0)
+    if (encoded && sf_folds_order(own) != 0)
         return sf_py.no_memory();
     py_object *columns = sf_two_lists((ptrdiff_t)own->changed_count);
     py_object *lists[2] = {columns ? sf_py.tuple_item(columns, 0) : NULL, columns ? sf_py.tuple_item(columns, 1) : NULL};
@@ -45,7 +46,7 @@ SF_API py_object *sf_py_folds_rows(folds *own, int64_t encoded) {
         uint8_t data[SF_NUMBER_BYTES_MAX];
         py_object *beside = NULL;
         if (!encoded || now.number.kind == SF_ABSENT)
-            beside = sf_number_object(&now.number);
+            beside = sf_number_object(own->format, &now.number);
         else
             beside = sf_py.bytes_new((const char *)data, sf_number_write(own->format, &now.number, data));
         if (sf_set_row(lists, (ptrdiff_t)at, each, beside) != 0) {
@@ -59,7 +60,7 @@ SF_API py_object *sf_py_folds_rows(folds *own, int64_t encoded) {
 /* A new list of the windows that were opened since this was asked last: time and key, in this order. */
 SF_API py_object *sf_py_folds_opened(folds *own) {
     py_object *opened = sf_py.list_new((ptrdiff_t)own->opened);
-    int is_ordered = order_changed(own) == 0;
+    int is_ordered = sf_folds_order(own) == 0;
     sf_item *items = is_ordered ? malloc((own->opened ? (size_t)own->opened : 1) * sizeof *items) : NULL;
     size_t count = 0;
     for (size_t at = 0; items != NULL && at < own->changed_count && count < (size_t)own->opened; at++) {

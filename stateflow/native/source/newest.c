@@ -276,14 +276,36 @@ static int is_before(const sf_entry *entries, const sf_item *a, const sf_item *b
     return order ? order < 0 : x->key_length < y->key_length;
 }
 
-/* Items in the order of their heads, those with equal ones in that of their keys, or as they came where no entries are
- * given. Takes them over, and gives them or others that are to be freed; NULL when memory is used up. */
-static sf_item *sorted(const sf_entry *entries, sf_item *from, size_t count) {
-    sf_item *into = from == NULL ? NULL : malloc((count ? count : 1) * sizeof *into);
-    if (into == NULL) {
-        free(from);
-        return NULL;
+#define FEW 128 /* so few are merged: the counters of their bytes would take longer to clear */
+
+/* Items in the order of their heads, those with equal ones as they came: by one byte after the other, the last one first,
+ * those left out that are the same in all of them. Returns where they are, which is one of both. */
+static sf_item *by_bytes(sf_item *from, sf_item *into, size_t count) {
+    uint32_t counts[8][256] = {{0}};
+    for (size_t at = 0; at < count; at++)
+        for (int byte = 0; byte < 8; byte++)
+            counts[byte][from[at].head >> 8 * byte & 0xff]++;
+    for (int byte = 0; byte < 8; byte++) {
+        uint32_t *of = counts[byte], next = 0;
+        if (of[from[0].head >> 8 * byte & 0xff] == count)
+            continue;
+        for (int value = 0; value < 256; value++) {
+            uint32_t here = of[value];
+            of[value] = next;
+            next += here;
+        }
+        for (size_t at = 0; at < count; at++)
+            into[of[from[at].head >> 8 * byte & 0xff]++] = from[at];
+        sf_item *swapped = from;
+        from = into;
+        into = swapped;
     }
+    return from;
+}
+
+/* Items in the order of their heads, those with equal ones in that of their keys, or as they came where no entries are
+ * given: by merging. Returns where they are, which is one of both. */
+static sf_item *merged(const sf_entry *entries, sf_item *from, sf_item *into, size_t count) {
     for (size_t width = 1; width < count; width *= 2) { /* a merge sort, from below */
         for (size_t low = 0; low < count; low += 2 * width) {
             size_t middle = low + width < count ? low + width : count;
@@ -303,8 +325,35 @@ static sf_item *sorted(const sf_entry *entries, sf_item *from, size_t count) {
         from = into;
         into = swapped;
     }
-    free(into);
     return from;
+}
+
+/* Items that are in the order of their heads, those with equal ones in that of their keys. */
+static void order_equal(const sf_entry *entries, sf_item *items, sf_item *beside, size_t count) {
+    for (size_t first = 0, after; first < count; first = after) {
+        for (after = first + 1; after < count && items[after].head == items[first].head; after++)
+            ;
+        if (after == first + 1)
+            continue;
+        sf_item *found = merged(entries, &items[first], &beside[first], after - first);
+        if (found != &items[first])
+            memcpy(&items[first], found, (after - first) * sizeof *items);
+    }
+}
+
+/* As `merged`. Takes the items over, and gives them or others that are to be freed; NULL when memory is used up. */
+static sf_item *sorted(const sf_entry *entries, sf_item *from, size_t count) {
+    sf_item *into = from == NULL ? NULL : malloc((count ? count : 1) * sizeof *into);
+    if (into == NULL) {
+        free(from);
+        return NULL;
+    }
+    sf_item *found = count > FEW ? by_bytes(from, into, count) : merged(entries, from, into, count);
+    sf_item *beside = found == from ? into : from;
+    if (count > FEW && entries != NULL)
+        order_equal(entries, found, beside, count);
+    free(beside);
+    return found;
 }
 
 sf_item *sf_newest_order(const sf_newest *newest, const uint32_t *indexes, size_t count) {

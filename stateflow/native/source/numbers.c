@@ -3,6 +3,8 @@
 
 #include "numbers.h"
 
+#define PAIR_HEAD 0x92 /* of an array of two */
+
 static int write_rest(uint8_t head, uint64_t number, int size, uint8_t *into) {
     into[0] = head;
     for (int at = 0; at < size; at++)
@@ -35,15 +37,21 @@ int sf_number_write(int format, const sf_number *number, uint8_t *into) {
         memcpy(into, &bits, sizeof bits);
         return sizeof bits;
     }
+    int head = 0;
+    if (format == SF_FORMAT_MEAN) {
+        into[head++] = PAIR_HEAD;
+        head += write_integer(number->count, into + head);
+    }
+    into += head;
     if (number->kind == SF_INTEGER)
-        return write_integer(number->integer, into);
+        return head + write_integer(number->integer, into);
     memcpy(&bits, &number->real, sizeof bits);
     if (format == SF_FORMAT_DOUBLE) {
         bits = sf_big_endian(bits);
         memcpy(into, &bits, sizeof bits);
         return sizeof bits;
     }
-    return write_rest(0xcb, bits, 8, into);
+    return head + write_rest(0xcb, bits, 8, into);
 }
 
 static uint64_t read_bits(const uint8_t *data, int size) {
@@ -53,8 +61,9 @@ static uint64_t read_bits(const uint8_t *data, int size) {
     return bits;
 }
 
+static const int8_t SIZES[] = {4, 8, 1, 2, 4, 8, 1, 2, 4, 8}; /* of 0xca to 0xd3 */
+
 static int read_msgpack(const uint8_t *data, ptrdiff_t length, sf_number *number) {
-    static const int8_t SIZES[] = {4, 8, 1, 2, 4, 8, 1, 2, 4, 8}; /* of 0xca to 0xd3 */
     uint8_t head = length > 0 ? data[0] : 0xc0;
     number->kind = SF_INTEGER;
     if (head <= 0x7f || head >= 0xe0) {
@@ -69,7 +78,8 @@ static int read_msgpack(const uint8_t *data, ptrdiff_t length, sf_number *number
         uint32_t single_bits = (uint32_t)bits;
         float single;
         memcpy(&single, &single_bits, sizeof single);
-        *number = (sf_number){SF_FLOAT, {.real = single}};
+        number->kind = SF_FLOAT;
+        number->real = single;
     } else if (head == 0xcb) {
         number->kind = SF_FLOAT;
         memcpy(&number->real, &bits, sizeof bits);
@@ -84,7 +94,23 @@ static int read_msgpack(const uint8_t *data, ptrdiff_t length, sf_number *number
     return 0;
 }
 
+/* Count and sum of a mean. */
+static int read_pair(const uint8_t *data, ptrdiff_t length, sf_number *number) {
+    if (length < 2 || data[0] != PAIR_HEAD)
+        return -1;
+    ptrdiff_t after = 2 + (data[1] >= 0xca && data[1] <= 0xd3 ? SIZES[data[1] - 0xca] : 0);
+    sf_number count = {0};
+    if (after >= length || read_msgpack(data + 1, after - 1, &count) != 0 || count.kind != SF_INTEGER || count.integer < 0 ||
+        count.integer > UINT32_MAX)
+        return -1;
+    number->count = (uint32_t)count.integer;
+    return read_msgpack(data + after, length - after, number);
+}
+
 int sf_number_read(int format, const uint8_t *data, ptrdiff_t length, sf_number *number) {
+    number->count = 0;
+    if (format == SF_FORMAT_MEAN)
+        return read_pair(data, length, number);
     if (format == SF_FORMAT_MSGPACK)
         return read_msgpack(data, length, number);
     uint64_t bits = length == 8 ? read_bits(data, 8) : 0;
@@ -97,19 +123,33 @@ int sf_number_of(py_object *item, int takes_bool, sf_number *number) {
     py_object *type = sf_py.type_of(item);
     sf_py.drop(type); /* the object keeps it alive */
     if (type == sf_py.float_type) {
-        *number = (sf_number){SF_FLOAT, {.real = sf_py.float_value(item)}};
+        *number = (sf_number){.kind = SF_FLOAT, .real = sf_py.float_value(item)};
         return 0;
     }
     if (type != sf_py.integer_type && !(takes_bool && type == sf_py.bool_type))
         return -1;
     int overflow = 0;
-    *number = (sf_number){SF_INTEGER, {.integer = sf_py.integer_value(item, &overflow)}};
+    *number = (sf_number){.kind = SF_INTEGER, .integer = sf_py.integer_value(item, &overflow)};
     return overflow ? -1 : 0;
 }
 
-py_object *sf_number_object(const sf_number *number) {
+py_object *sf_number_object(int format, const sf_number *number) {
     if (number->kind == SF_ABSENT)
         return sf_bytes_or_none(NULL, SF_NO_VALUE);
+    if (format == SF_FORMAT_MEAN) {
+        py_object *pair = sf_py.tuple_new(2), *count = sf_py.integer_new(number->count);
+        py_object *sum = sf_number_object(SF_FORMAT_MSGPACK, number);
+        if (pair != NULL && count != NULL && sum != NULL) { /* it takes them over */
+            sf_py.tuple_set(pair, 0, count);
+            sf_py.tuple_set(pair, 1, sum);
+            return pair;
+        }
+        py_object *made[] = {pair, count, sum};
+        for (int at = 0; at < 3; at++)
+            if (made[at] != NULL)
+                sf_py.drop(made[at]);
+        return NULL;
+    }
     return number->kind == SF_INTEGER ? sf_py.integer_new(number->integer) : sf_py.float_new(number->real);
 }
 
@@ -118,7 +158,8 @@ int sf_number_add(sf_number *total, const sf_number *value) {
         return __builtin_add_overflow(total->integer, value->integer, &total->integer) ? -1 : 0;
     double one = total->kind == SF_INTEGER ? (double)total->integer : total->real;
     double two = value->kind == SF_INTEGER ? (double)value->integer : value->real;
-    *total = (sf_number){SF_FLOAT, {.real = one + two}};
+    total->kind = SF_FLOAT;
+    total->real = one + two;
     return 0;
 }
 

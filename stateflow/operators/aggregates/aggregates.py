@@ -202,6 +202,8 @@ def mean(of: Pick | None = None) -> Aggregate[Any, tuple[int, int | float], floa
         result_type=float | None,
         subtract=_pair_difference,
         may_wait=lambda pairs: are_numbers([total for _, total in pairs]),
+        folding=Folding("mean", floats=True, skips_none=of is not None),
+        pick=None if of is None else picker(of),
     )
 
 

@@ -55,6 +55,8 @@ class Place:
     host: str
     pid: int
     disk: str
+    native: bool | None = None
+    """Whether the process uses the native core."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +260,7 @@ class Placing:
             host=self._place.host,
             pid=self._place.pid,
             disk=self._place.disk,
+            native=self._place.native,
             generation=self._generation,
             copies=copies,
             followed=told.followed,
@@ -322,7 +325,10 @@ def placing_on_disk(
     stateful = {name: task for name, task in tasks.items() if task.changelogs}
     cleaner = DiskCleaner(settings.state_dir, wiring.catalog, settings.state_cleanup_seconds, clock)
     cleaner.clean_generations()
-    place = Place(socket.gethostname(), os.getpid(), disk_id(settings.state_dir, wiring.topology.app))
+    from stateflow.native.loading import native_state  # takes as long as much else of us
+
+    disk = disk_id(settings.state_dir, wiring.topology.app)
+    place = Place(socket.gethostname(), os.getpid(), disk, native_state().in_use)
     kept = KeptState(cluster, stateful, disk_looker(cluster, settings.state_dir, clock))
     return Placing(cluster, wiring, settings, place, copies, kept, clock, cleaner)
 

@@ -63,6 +63,8 @@ class MemberRecord(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     disk: str
     """Which disk its state is on: workers that share one share the copies on it."""
+    native: bool | None = None
+    """Whether the native core does its work, and not plain Python; None of a version that does not say."""
     generation: int
     copies: tuple[CopyReport, ...] = ()
     """Tasks that it runs or opens, standby copies, and what is left on its disk."""
@@ -219,8 +221,8 @@ def _keep(reports: dict[bytes, _Report], key: bytes, report: _Report | None) -> 
 
 
 def _decoded(value: bytes, form: type[_Form]) -> _Form | None:
-    """None for what another version of this program wrote: it will write again, or leave."""
+    """None for what another version of this program wrote: it will write again, or leave. And for any other bytes."""
     try:
         return msgspec.json.decode(value, type=form)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None

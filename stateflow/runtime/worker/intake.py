@@ -227,4 +227,6 @@ class _Queue:
 
 
 def _size(batch: RecordBatch) -> int:
+    if batch.size_bytes is not None:
+        return batch.size_bytes
     return sum(map(len, filter(None, batch.keys))) + sum(map(len, filter(None, batch.values)))

@@ -83,6 +83,43 @@ def test_floats_are_written_and_read_as_the_codec_does() -> None:
     assert found == FLOATS
 
 
+def test_means_are_counts_and_sums_as_the_codec_writes_them() -> None:
+    codec = sf.mean().codec()
+    one, counts = folds("mean", "mean", floats=True), [1, 127, 128, 255, 256, 65_535, 65_536, (1 << 32) - 2]
+    pairs = [(count, total) for count in counts for total in (*EDGES[::17], *FLOATS)]
+    keys = [b"%04d" % number for number in range(len(pairs))]
+    disk = dict(zip(keys, map(codec.encode, pairs), strict=True))
+    assert one.numbers(keys, lambda asked: [disk[key] for key in asked]) == pairs
+    assert one.add([*keys, b"new"], [0] * len(keys) + [1.5], nothing) is not None
+    assert one.columns() == (
+        [*keys, b"new"],
+        [codec.encode((count + 1, total + 0)) for count, total in pairs] + [codec.encode((1, 1.5))],
+    )
+    assert dict(zip(*one.take(), strict=True))[b"new"] == (1, 1.5)
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        *(b"", b"\x05", b"\x92", b"\x92\x01", b"\x92\xff\x01", b"\x92\x01\xc0", b"\x93\x01\x01\x01"),
+        b"\x92\xcb" + bytes(8) + b"\x01",
+        b"\x92\xcf" + bytes(3) + b"\x01" + bytes(4) + b"\x01",
+        b"\x92\xce\x01",
+    ],
+)
+def test_what_is_no_mean_on_disk_is_refused(pair: bytes) -> None:
+    one = folds("mean", "mean", floats=True)
+    assert one.add([b"a"], [1], lambda _keys: [pair]) is None
+    assert len(one) == 0
+
+
+def test_a_mean_of_as_many_as_can_be_counted_refuses_one_more() -> None:
+    one, codec = folds("mean", "mean", floats=True), sf.mean().codec()
+    last = codec.encode(((1 << 32) - 1, 0))
+    assert one.add([b"a"], [1], lambda _keys: [last]) is None
+    assert one.numbers([b"a"], nothing) == [((1 << 32) - 1, 0)]
+
+
 @pytest.mark.parametrize(
     "data",
     [b"", b"\xc0", b"\xc3", b"\xa1a", b"\x01\x01", b"\xcc", b"\xcf" + b"\xff" * 8, b"\xcb\x00", b"\x90"],
@@ -121,6 +158,44 @@ def test_windows_are_told_once_and_by_their_time() -> None:
         wanted |= fresh
         one.columns()
         one.committed(1 << 20)
+
+
+def test_many_windows_are_told_by_their_time_and_then_by_their_key() -> None:
+    one, draw = folds("sum", windows=True), random.Random(7)
+    one.known_from(0)
+    keys = {
+        b"%016d" % draw.randrange(500) + draw.randrange(1 << 33).to_bytes(8, "big") + bytes(4)
+        if draw.random() < 0.5
+        else b"%016d" % draw.randrange(500) + (60_000 * draw.randrange(9)).to_bytes(8, "big") + bytes(4)
+        for _ in range(3_000)
+    }
+    assert one.add(sorted(keys, key=lambda _: draw.random()), [1] * len(keys), nothing) is not None
+    assert one.take_opened() == sorted(key[-12:-4] + key for key in keys)
+    assert one.columns() == (sorted(keys), [b"\x01"] * len(keys))
+
+
+def test_a_window_older_than_those_remembered_and_one_among_them_are_found() -> None:
+    one, asked = folds("sum", windows=True), list[bytes]()
+    one.known_from(0)
+
+    def window(name: bytes, start_ms: int) -> bytes:
+        return name + start_ms.to_bytes(8, "big") + bytes(4)
+
+    def stored(keys: list[bytes]) -> list[bytes | None]:
+        asked.extend(keys)
+        return [None] * len(keys)
+
+    first, late = [window(b"%03d" % number, 60_000) for number in range(200)], window(b"late", 0)
+    one.add(first, [1] * 200, stored)
+    one.take_opened()
+    one.columns()
+    one.committed(4 * 20_000)  # more is held than a quarter: these are the old ones from now on
+    one.add([first[0], window(b"new", 120_000), late], [2, 3, 4], stored)
+    assert one.take_opened() == sorted(
+        [(0).to_bytes(8, "big") + late, (120_000).to_bytes(8, "big") + window(b"new", 120_000)]
+    )
+    assert one.columns() == ([first[0], late, window(b"new", 120_000)], [b"\x03", b"\x04", b"\x03"])
+    assert asked == []
 
 
 @pytest.mark.parametrize("suffix", [b"", b"-", b"\x00" * 12])

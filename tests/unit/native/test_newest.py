@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import random
 
 import pytest
 from hypothesis import given
@@ -50,6 +51,20 @@ def test_newest_values_in_order_of_their_keys(first: Changes, second: Changes) -
         assert list(rows) == expected(first + second)
         assert len(rows) == len(list(rows))
         assert_sorted(list(rows))
+
+
+@pytest.mark.parametrize("letters", [b"\x00", b"\x00a", b"ab\xff", bytes(range(256))])
+@pytest.mark.parametrize("keys", [127, 128, 129, 3_000])
+def test_keys_that_differ_late_or_not_in_their_first_bytes_are_ordered(letters: bytes, keys: int) -> None:
+    draw = random.Random(keys)
+    changes: Changes = [
+        (bytes(draw.choices(letters, k=draw.choice([0, 3, 8, 9, 17, 30]))), b"%d" % number)
+        for number in range(keys)
+    ]
+    changes += [(b"same eight" + key, value) for key, value in changes if key is not None]
+    for newest in empty_ones():
+        fill(newest, changes)
+        assert list(newest.ordered()) == expected(changes)
 
 
 @given(CHANGES, CHANGES)

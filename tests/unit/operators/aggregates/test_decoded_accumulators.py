@@ -142,7 +142,7 @@ def test_like_accumulators_in_bytes(
 
 @native
 @pytest.mark.parametrize("window", WINDOWS)
-@pytest.mark.parametrize("aggregate", ["sum", "least", "most", "count"])
+@pytest.mark.parametrize("aggregate", ["sum", "least", "most", "count", "mean"])
 def test_numbers_stay_in_the_core_over_commits_and_closings(aggregate: str, window: tuple[Any, Any]) -> None:
     """Nothing is handed over to Python, and what was met once is not looked for on disk again."""
     kind: dict[str, Any] = {"window": window[0], "emit": window[1], "seen": False, "on_error": FAIL}
