@@ -40,6 +40,7 @@ TEST_JARS = (
     ROOT / "lab" / "time" / "topology-test-driver.json",
 )
 FETCH_JARS = [str(PYTHON), "-m", "stateflow.connectors.broker", *map(str, TEST_JARS)]
+MAKE_CLASS_ARCHIVES = [str(PYTHON), "-m", "tests.class_archive"]
 NOT_HANDED_ON = ("PYTHONHOME", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
 USAGE_EXIT_CODE = 2
 INTERRUPTED = 130
@@ -84,7 +85,7 @@ def test(arguments: list[str]) -> int:
         return code
     checks = _Checks(lambda text: print(text, flush=True))
     checks.start()  # the jars come from the network, and leave time for them
-    if code := 0 if fast else _call(FETCH_JARS):
+    if code := 0 if fast else _call(FETCH_JARS) or _call(MAKE_CLASS_ARCHIVES):
         checks.stop()
         checks.join()
         return code

@@ -60,6 +60,11 @@ class FailOver:
     kill_to_running_seconds: float
     session_timeout_seconds: float
 
+    @property
+    def beyond_session_seconds(self) -> float:
+        """What the take-over itself took: the session timeout passes before anybody knows of the loss."""
+        return round(self.kill_to_running_seconds - self.session_timeout_seconds, 2)
+
 
 class Process:
     """One worker process and its log."""
@@ -206,6 +211,10 @@ def main() -> None:
                 "keys": options.keys,
                 "without": asdict(cold),
                 "with": asdict(warm),
+                "beyond_session_seconds": {
+                    "without": cold.beyond_session_seconds,
+                    "with": warm.beyond_session_seconds,
+                },
                 "records_per_task_ratio": round(
                     warm.records_read / warm.tasks_moved * cold.tasks_moved / cold.records_read, 5
                 ),

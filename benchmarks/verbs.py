@@ -18,7 +18,8 @@ from pathlib import Path
 
 import stateflow as sf
 from stateflow.clock import SystemClock
-from stateflow.lab.bench.workload import Workload, fill, number_in, of, other_key_in
+from stateflow.lab.bench.inputs import fill
+from stateflow.lab.bench.workload import Workload, number_in, of, other_key_in
 from stateflow.lab.costs.running import drained_worker
 from stateflow.log.base import Cluster
 from stateflow.log.kafka import connect

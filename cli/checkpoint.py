@@ -55,7 +55,7 @@ def create(
     Only what no kept image has is sent. A task that a running worker has open is refused: workers make images
     themselves when they know where.
     """
-    with opened_place(target, app_id, brokers, images, state_dir) as place:
+    with opened_place(target, app_id, brokers, images, state_dir, writes=not dry_run) as place:
         local = [job for job in place.jobs if has_database(job)]
         if not local:
             raise ConfigError(
@@ -206,12 +206,12 @@ def gc(
 
     Images that a trimmed changelog needs stay, whatever --keep says; those that a repartition made useless all go.
     """
-    with opened_place(target, app_id, brokers, images) as place:
+    with opened_place(target, app_id, brokers, images, writes=not dry_run) as place:
         _check_kept(place, keep)
         rows = []
         for job in place.jobs:
             held = place.images(job)
-            needed = retained_images(place.cluster, place.trimmable(job), held, place.promised)
+            needed = retained_images(place.cluster, place.trimmable(job), held, place.retained)
             done = held.collect(
                 keep=keep, grace_ms=int(grace_seconds * 1000), protected=needed, dry_run=dry_run
             )
@@ -260,18 +260,18 @@ def trim(
 ) -> None:
     """Delete the changelogs of APP before its images, as workers do by themselves after each image.
 
-    Never past the oldest of the images that are promised (setting `images_restorable`), each of which is read back
+    Never past the oldest of the images that are retained (setting `images_restorable`), each of which is read back
     first; the last commit record stays. APP must have the policy (setting `trim`); workers may run.
     """
-    with opened_place(target, app_id, brokers, images) as place:
+    with opened_place(target, app_id, brokers, images, writes=not dry_run) as place:
         _check_policy(place)
         rows = []
         for job in place.jobs:
             held, task = place.images(job), place.trimmable(job)
             if not dry_run:
-                for problem in confirm_newest(held, place.promised, lambda: False):
+                for problem in confirm_newest(held, place.retained, lambda: False):
                     click.echo(f"not safe: {problem}", err=True)
-            points = trim_points(place.cluster, task, held, place.promised, CLOCK)
+            points = trim_points(place.cluster, task, held, place.retained, CLOCK)
             if not dry_run:
                 carry_out(place.cluster, points)
             rows += [_trimmed(job, point) for point in points]

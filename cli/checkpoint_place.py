@@ -75,7 +75,7 @@ class Place:
         return "full" if self.options.image_mode == "full" else "delta"
 
     @property
-    def promised(self) -> int:
+    def retained(self) -> int:
         """Images that a restore may begin with; 0 while changelogs are not deleted before them."""
         return 0 if self.catalog.app.trim is None else self.options.images_restorable
 
@@ -100,8 +100,13 @@ def opened_place(
     brokers: str | None,
     images: str | None,
     state_dir: Path | None = None,
+    *,
+    writes: bool = False,
 ) -> Iterator[Place]:
-    """The application and its images. Raises ``ConfigError`` when their place is not known, ``ImagesUnreachable``."""
+    """The application and its images. Raises ``ConfigError`` when their place is not known, ``ImagesUnreachable``.
+
+    ``writes`` says that objects will be written or deleted there: see ``image_location``.
+    """
     from stateflow.log.kafka import connect
 
     application = chosen(target, app_id, brokers)
@@ -109,15 +114,32 @@ def opened_place(
     cluster = connect(options.brokers, options.client)
     try:
         catalog = ControlTopic(cluster, application.app).load()
-        location = ChangelogPolicy.of(catalog).images(images or options.images)
-        if location is None:
-            raise _no_place()
+        location = image_location(catalog, images or options.images, writes=writes)
         where = state_dir or options.state_dir
         jobs = jobs_of(catalog, cluster.cluster_id, where, images=location)
         with _reachable(location):
             yield Place(cluster, catalog, jobs, where, location, options)
     finally:
         cluster.close()
+
+
+def image_location(catalog: Catalog, configured: str | None, *, writes: bool) -> str:
+    """Where the images of an application are: the configured place, or the one that its catalog names.
+
+    A place that only the catalog names is read. It is not written to: whoever may write to the control topic could
+    otherwise have state copied anywhere, or objects deleted. Raises ``ConfigError``.
+    """
+    location = ChangelogPolicy.of(catalog).images(configured)
+    if location is None:
+        raise _no_place()
+    if writes and configured is None:
+        raise ConfigError(
+            f"Only the control topic says that the images of {catalog.app.app!r} are at {shown(location)}.",
+            action=f"if that is where you keep them, give --images {shown(location)}, or the setting `images`; if not,"
+            " see who may write to the control topic.",
+            location=shown(location),
+        )
+    return location
 
 
 def _no_place() -> ConfigError:

@@ -23,12 +23,12 @@ from stateflow.compaction.advice.side_effects import side_effects
 from stateflow.compaction.calibration.calibrate import load
 from stateflow.compaction.cluster.admin import ClusterAdmin
 from stateflow.compaction.cluster.neighbours import neighbours_of
-from stateflow.compaction.cluster.which_topics import changelogs_of
+from stateflow.compaction.cluster.which_topics import changelogs_of, role_of
 from stateflow.compaction.control.journal import Journal, default_folder
 from stateflow.compaction.control.negotiate import recommend_allowed
 from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.model.workload import RestoreRate
-from stateflow.compaction.sensing.effect import cautions
+from stateflow.compaction.sensing.effect import cautions, require_effect_on
 from stateflow.compaction.sensing.measure import (
     MeasureOptions,
     leading_cleaner,
@@ -37,6 +37,7 @@ from stateflow.compaction.sensing.measure import (
     with_settings_in_force,
 )
 from stateflow.compaction.sensing.measurement import Measurement
+from stateflow.compaction.settings.cleanup import Cleanup
 from stateflow.compaction.settings.providers import PROVIDERS
 from stateflow.errors import BrokerRefused, ConfigError
 from stateflow.log.client_file import BROKERS, client_settings
@@ -80,6 +81,8 @@ class Session:
         """Each topic measured now, or as it was saved (``--measurement``), with the settings it has now."""
         path = options.get("saved")
         if path is None:
+            for topic in topics:
+                self._require_effect(topic)
             return [self.measure(topic, options) for topic in topics]
         saved = saved_measurements(path)
         missing = sorted(set(topics) - set(saved))
@@ -89,6 +92,12 @@ class Session:
                 action="Measure the topic, or name the one that was measured.",
             )
         return [_for_release(with_settings_in_force(self.admin, saved[topic]), options) for topic in topics]
+
+    def _require_effect(self, topic: str) -> None:
+        """Refuse a topic on which settings cannot act before it is watched and read."""
+        cleanup = Cleanup.from_config(self.admin.topic_config(topic))
+        cleaner = leading_cleaner(self.admin, topic).settings
+        require_effect_on(topic, cleanup, cleaner, role_of(self.cluster, topic))
 
     def measure(self, topic: str, options: dict[str, Any]) -> Measurement:
         """Measure one topic as the options say."""

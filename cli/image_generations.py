@@ -11,6 +11,7 @@ from stateflow.checkpoint.locations import open_objects
 from stateflow.checkpoint.outdated_images import GenerationImages, images_by_generation
 from stateflow.cli.output import human_bytes
 from stateflow.config import AppOptions
+from stateflow.redaction import redacted_text, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +55,13 @@ def image_generations(catalog: Catalog, options: AppOptions) -> ImageGenerations
     location = ChangelogPolicy.of(catalog).images(options.images)
     if location is None:
         return None
-    shown, number = location.partition("?")[0], catalog.active.generation
+    place, number = shown(location), catalog.active.generation
     try:
         found = images_by_generation(open_objects(location), catalog.app.app)
     except OSError as error:
-        return ImageGenerations(shown, GenerationImages(number), (), str(error))
+        return ImageGenerations(place, GenerationImages(number), (), redacted_text(str(error)))
     active = found.pop(number, GenerationImages(number))
-    return ImageGenerations(shown, active, tuple(found.values()))
+    return ImageGenerations(place, active, tuple(found.values()))
 
 
 def outdated_sentence(outdated: GenerationImages, active: int) -> str:

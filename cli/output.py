@@ -18,12 +18,12 @@ def emit_pairs(pairs: Sequence[tuple[str, object]]) -> None:
     shown = [(name, value) for name, value in pairs if value is not None]
     width = max((len(name) for name, _ in shown), default=0)
     for name, value in shown:
-        click.echo(f"{name:<{width}}  {value}")
+        click.echo(f"{name:<{width}}  {printable(str(value))}")
 
 
 def emit_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Write rows under a header; numbers are set to the right, text to the left."""
-    texts = [[str(cell) for cell in row] for row in rows]
+    texts = [[printable(str(cell)) for cell in row] for row in rows]
     widths = [max(len(line[i]) for line in [list(header), *texts]) for i in range(len(header))]
     right = [bool(rows) and all(isinstance(row[i], int | float) for row in rows) for i in range(len(header))]
     for line in [list(header), *texts]:
@@ -32,6 +32,13 @@ def emit_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
             for cell, width, to_right in zip(line, widths, right, strict=True)
         ]
         click.echo("  ".join(cells).rstrip())
+
+
+def printable(text: str) -> str:
+    """A text with control characters written out: keys on a topic are anybody's, and a terminal obeys such."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def human_bytes(size_bytes: float) -> str:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from math import lcm
 
+from stateflow.catalog.checks import routing_problem
 from stateflow.catalog.model import RoutingEntry
 from stateflow.errors import ConfigError
 from stateflow.partitioner import HASH_MAX, routing_hash, routing_hashes
@@ -218,26 +218,8 @@ def _moved_modulo(before: int, after: int) -> float:
 
 
 def _check(entry: RoutingEntry) -> None:
-    if entry.partitions < 1:
-        raise _invalid(f"a table of {entry.partitions} partitions", "Ask for at least one partition.")
-    if entry.kind == "modulo":
-        if entry.bounds or entry.owners:
-            raise _invalid(
-                "a modulo table with ranges", "Leave bounds and owners out, or use the kind ranges."
-            )
-        return
-    bounds, owners = entry.bounds, entry.owners
-    rising = all(low < high for low, high in pairwise(bounds))
-    if not bounds or bounds[0] != 0 or not rising or bounds[-1] > HASH_MAX or len(bounds) != len(owners):
-        raise _invalid(
-            "a table whose ranges do not cover the hash space",
-            "Bounds must rise from 0 and stay below 2^31, with one owner each.",
-        )
-    if set(owners) != set(range(entry.partitions)):
-        raise _invalid(
-            f"owners that are not exactly the partitions 0 … {entry.partitions - 1}",
-            "Give every partition a range.",
-        )
+    if problem := routing_problem(entry):
+        raise _invalid(*problem)
 
 
 def _invalid(what: str, action: str) -> ConfigError:

@@ -185,6 +185,8 @@ def limits(setting: Setting, chosen: Candidate) -> tuple[str, ...]:
 
     rate = _largest(lambda factor: holds(rate=factor))
     live = _largest(lambda factor: holds(live=factor))
+    if not workload.updates_per_second or not workload.live_records:
+        return ()  # so many times nothing says nothing
     updates, keys = rate * workload.updates_per_second, live * workload.live_records
     return (
         f"The policy holds up to {rate:.1f} times the measured update rate ({updates:,.0f}/s).",

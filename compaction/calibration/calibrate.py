@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import math
 import operator
-import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -19,10 +18,10 @@ import msgspec
 
 from stateflow.compaction.calibration.broker_settings import cleaner_settings
 from stateflow.compaction.calibration.cell import Cell, run_cell
-from stateflow.compaction.calibration.default_costs import default_costs, heap_bytes
-from stateflow.compaction.calibration.pace import pass_slowness
+from stateflow.compaction.calibration.default_costs import default_costs, has_client_compiler_only, heap_bytes
+from stateflow.compaction.calibration.pace import fill_slowness, pass_slowness, usual
 from stateflow.compaction.cluster.admin import ClusterAdmin
-from stateflow.compaction.model.costs import Costs
+from stateflow.compaction.model.costs import FITTED_AT, Costs, Pace
 from stateflow.compaction.model.simulate import Simulation, SimulationOptions, Work
 from stateflow.compaction.model.streams import RateStep, Stream
 from stateflow.compaction.sensing.measure import only_local
@@ -59,9 +58,9 @@ class CalibrationRun:
     """Ready, but without a core."""
     buffer_bytes: float
     """Dedupe buffer of one cleaner thread."""
-    pace_seconds: float
-    """How fast the machine was (:mod:`stateflow.compaction.calibration.pace`)."""
     work: Work
+    pace: Pace = FITTED_AT
+    """How fast the machine was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +73,6 @@ class Calibration:
     """Run → predicted / measured − 1."""
     runs: tuple[CalibrationRun, ...]
     """What the costs were fitted to."""
-    pace_seconds: float
-    """How fast the machine was: the costs hold for it."""
 
 
 def calibration_cells(seconds: float, value_bytes: tuple[int, int]) -> list[Cell]:
@@ -138,6 +135,8 @@ def calibrate(
         )
     if rare:
         _check_heap(admin, cleaner)
+    pid = only_local(admin.broker_addresses())
+    in_memory = pid is None or not has_client_compiler_only(pid)
     runs = []
 
     def run(cell: Cell, now: CleanerSettings) -> None:
@@ -152,8 +151,8 @@ def calibrate(
                 result.cleaner_cores * result.seconds,
                 result.cleaner_wait_cores * result.seconds,
                 now.dedupe_buffer_bytes / now.threads,
-                result.pace_seconds,
                 simulation.run(cell.stream.updates()).work,
+                result.pace,
             )
         )
 
@@ -167,7 +166,7 @@ def calibrate(
     elif not vary_buffer or small.dedupe_buffer_bytes > cleaner.dedupe_buffer_bytes / 2:
         for cell in cells.values():
             run(cell, cleaner)
-        return fit(runs, cleaner)
+        return fit(runs, cleaner, fill_awaits_memory=in_memory)
     else:
         for name in (PASSES, MIXED, BUSY):
             run(cells[name], cleaner)
@@ -175,7 +174,8 @@ def calibrate(
     with cleaner_settings(admin, small):
         for name in [name for name in cells if name != BUSY]:
             run(replace(cells[name], name=f"{name}, small buffer"), small)
-    return replace(fit(runs, replace(cleaner, backoff_ms=small.backoff_ms)), cleaner=cleaner)
+    found = fit(runs, replace(cleaner, backoff_ms=small.backoff_ms), fill_awaits_memory=in_memory)
+    return replace(found, cleaner=cleaner)
 
 
 def _check_heap(admin: ClusterAdmin, cleaner: CleanerSettings) -> None:
@@ -204,21 +204,25 @@ def larger_beside(small: CleanerSettings, cleaner: CleanerSettings) -> CleanerSe
     )
 
 
-def fit(runs: Sequence[CalibrationRun], cleaner: CleanerSettings) -> Calibration:
+def fit(
+    runs: Sequence[CalibrationRun], cleaner: CleanerSettings, *, fill_awaits_memory: bool = True
+) -> Calibration:
     """The costs that explain the runs best, in relative terms; ``cleaner`` as they ran with it, but for buffers."""
-    base = Costs()
+    pace = usual([run.pace for run in runs])
+    base = replace(Costs(), pace=pace, fill_awaits_memory=fill_awaits_memory)
     fitted = [run for run in runs if run.name != BUSY]
-    pace = statistics.median(run.pace_seconds for run in runs)
-    measured = [
-        max(1e-9, run.cleaner_seconds - base.looking_cores(cleaner) * run.seconds)
-        / pass_slowness(run.pace_seconds / pace)
-        for run in fitted
+    measured = [max(1e-9, run.cleaner_seconds - base.looking_cores(cleaner) * run.seconds) for run in fitted]
+    slowness = [pass_slowness(run.pace.loop_seconds / pace.loop_seconds) for run in fitted]
+    rows = [
+        [slower * count / of for count in run.work.counts]
+        for run, slower, of in zip(fitted, slowness, measured, strict=True)
     ]
-    rows = [[count / of for count in run.work.counts] for run, of in zip(fitted, measured, strict=True)]
     buffers = [run.buffer_bytes for run in fitted]
     if len(set(buffers)) > 1:
-        filled = [row[0] * buffer_bytes for row, buffer_bytes in zip(rows, buffers, strict=True)]
-        rows = [[*row, fill] for row, fill in zip(rows, filled, strict=True)]
+        rows = [
+            [*row, fill_slowness(base, run.pace) * run.work.passes * run.buffer_bytes / of]
+            for row, run, of in zip(rows, fitted, measured, strict=True)
+        ]
     found = _nonnegative_least_squares(rows, [1.0] * len(rows))
     per_pass, dirty, dirty_byte, read, rebuild, rebuild_byte, write, batch, *fill = found
     if fill:
@@ -238,7 +242,6 @@ def fit(runs: Sequence[CalibrationRun], cleaner: CleanerSettings) -> Calibration
         rebuild_seconds_per_byte=rebuild_byte,
         write_seconds_per_byte=write,
         source="calibrated on this broker",
-        pace_seconds=pace,
     )
     errors = {
         run.name: math.fsum(map(operator.mul, row, found)) - 1 for run, row in zip(fitted, rows, strict=True)
@@ -247,7 +250,7 @@ def fit(runs: Sequence[CalibrationRun], cleaner: CleanerSettings) -> Calibration
     costs = replace(costs, uncertainty_factor=max(_UNCERTAINTY_FACTOR_MIN, 1 + 2 * spread))
     for run in [run for run in runs if run.name == BUSY]:
         costs = replace(costs, sync_seconds=_sync_seconds(run, costs, cleaner))
-    return Calibration(costs, cleaner, errors, tuple(runs), pace)
+    return Calibration(costs, cleaner, errors, tuple(runs))
 
 
 def _sync_seconds(run: CalibrationRun, costs: Costs, cleaner: CleanerSettings) -> float:

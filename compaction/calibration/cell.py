@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import threading
 import time
@@ -11,9 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from stateflow.clock import Clock, SystemClock
-from stateflow.compaction.calibration.pace import pace_seconds
+from stateflow.compaction.calibration.pace import PaceProbe, usual
 from stateflow.compaction.calibration.values import Values
 from stateflow.compaction.cluster.admin import ClusterAdmin
+from stateflow.compaction.model.costs import Pace
 from stateflow.compaction.model.streams import Stream, Update
 from stateflow.compaction.sensing.broker_cpu import BrokerCpu, broker_cpu
 from stateflow.compaction.sensing.measure import changelog_bytes, only_local
@@ -26,6 +28,8 @@ from stateflow.log.base import Cluster, TopicSpec, Writer
 
 SAMPLE_SECONDS = 0.1
 _PACE_SECONDS = 0.01
+_PACE_EVERY = 10
+"""Samples."""
 _DRAIN_SECONDS_MAX = 30.0
 _DRAIN_QUIET_SECONDS = 1.0
 _LISTED_SECONDS_MAX = 20.0
@@ -64,8 +68,8 @@ class CellResult:
     late_seconds: float
     """How far the producer fell behind its schedule; a run that is late measured another rate."""
     sizes: tuple[SizeSample, ...]
-    pace_seconds: float
-    """CPU time of the same small loop throughout the run, its median: how fast the machine was."""
+    pace: Pace
+    """How fast the machine was throughout the run, in the median."""
 
     @property
     def restore_median_seconds(self) -> float:
@@ -78,7 +82,7 @@ class _Sampler:
 
     def __init__(self, admin: ClusterAdmin, topic: str, clock: Clock) -> None:
         self.samples: list[SizeSample] = []
-        self.paces: list[float] = []
+        self.paces: list[Pace] = []
         self._admin, self._topic, self._clock = admin, topic, clock
         self._stop = threading.Event()
         self._start = clock.monotonic_seconds()
@@ -86,10 +90,14 @@ class _Sampler:
         self._thread.start()
 
     def _run(self) -> None:
-        while not self._stop.wait(SAMPLE_SECONDS):
+        probe = PaceProbe()
+        for number in itertools.count():
+            if self._stop.wait(SAMPLE_SECONDS):
+                return
             seconds = self._clock.monotonic_seconds() - self._start
             self.samples.append(SizeSample(round(seconds, 3), changelog_bytes(self._admin, self._topic)))
-            self.paces.append(pace_seconds())
+            if number % _PACE_EVERY == 0:
+                self.paces.append(probe.now())
 
     def stop(self) -> None:
         """Stop, and wait for the thread."""
@@ -236,5 +244,5 @@ def _result(
         restore_seconds=tuple(probe.seconds for probe in probes)[: cell.restores],
         late_seconds=late,
         sizes=tuple(samples),
-        pace_seconds=statistics.median(sampler.paces[-len(counted) :]),
+        pace=usual(sampler.paces),
     )

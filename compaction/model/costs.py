@@ -23,6 +23,21 @@ _WORK = (
 """Costs that are CPU time, not waiting."""
 
 
+class Pace(NamedTuple):
+    """How fast a machine is: CPU seconds of two pieces of work (:mod:`stateflow.compaction.calibration.pace`)."""
+
+    loop_seconds: float
+    """A loop that has just got a core, and finds the caches as others left them: so does a pass."""
+    steady_loop_seconds: float
+    """The same loop at its best: how fast the core computes."""
+    memory_seconds: float
+    """Zeros over memory that no cache holds."""
+
+
+FITTED_AT = Pace(0.00037, 0.00037, 0.0035)
+"""Of the machine that the defaults hold for."""
+
+
 class Counts(NamedTuple):
     """What passes do, in counts that costs apply to."""
 
@@ -41,34 +56,36 @@ class Counts(NamedTuple):
 class Costs:
     """CPU seconds that compaction costs on a broker; the defaults were fitted to measured runs of Kafka 4.3."""
 
-    pass_seconds: float = 0.0037
+    pass_seconds: float = 0.0050
     """Per pass: choosing the partition, opening segments, swapping files."""
-    fill_seconds_per_byte: float = 4.9e-11
+    fill_seconds_per_byte: float = 6.3e-11
     """Per pass and byte of one thread's dedupe buffer, which is zero-filled first."""
-    dirty_seconds_per_record: float = 0.4e-6
+    fill_awaits_memory: bool = True
+    """With the server compiler; the client compiler's loop stores a byte at a time, and memory waits for it."""
+    dirty_seconds_per_record: float = 0.6e-6
     """Per record that is new in a pass: its key hashed into the dedupe buffer, and looked up."""
-    dirty_seconds_per_byte: float = 0.74e-9
+    dirty_seconds_per_byte: float = 0.34e-9
     """Per byte that is new in a pass: read and decompressed, twice."""
-    read_seconds_per_record: float = 0.36e-6
+    read_seconds_per_record: float = 0.41e-6
     """Per record of the cleaned part: read, its key looked up."""
-    batch_seconds: float = 1.5e-6
+    batch_seconds: float = 0.75e-6
     """Per batch that a pass goes through, new ones twice: its header read, its decompression begun."""
-    rebuild_seconds_per_batch: float = 2.5e-5
+    rebuild_seconds_per_batch: float = 1.04e-5
     """Per batch that lost some of its records: the rest is encoded and compressed anew."""
     rebuild_seconds_per_byte: float = 0.1e-9
     """Per byte of that rest."""
-    write_seconds_per_byte: float = 0.35e-9
+    write_seconds_per_byte: float = 0.25e-9
     roll_seconds: float = 0.00084
     """Per segment closed in the append path, indexes apart."""
     index_seconds_per_byte: float = 0.00476 / 10_485_760
     """Per byte of ``segment.index.bytes``, at every roll."""
     sync_seconds: float = 0.006
     """Wall time per segment that a pass writes which is not CPU: flushing it to disk."""
-    look_seconds: float = 0.00036
+    look_seconds: float = 0.0004
     """CPU of one look at all logs by a cleaner thread that finds nothing to do, once per backoff."""
     source: str = "defaults"
-    pace_seconds: float = 0.00037
-    """How fast the machine was that these were fitted on (:mod:`stateflow.compaction.calibration.pace`)."""
+    pace: Pace = FITTED_AT
+    """Of the machine that these hold for."""
     uncertainty_factor: float = 7.0
     """Predicted CPU is right to within this factor either way. The defaults were fitted with the server compiler of
     the JVM; with only the client compiler (small and embedded brokers) the same pass takes three to five times as

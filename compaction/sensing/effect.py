@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+from stateflow.compaction.cluster.which_topics import TopicRole
 from stateflow.compaction.sensing.measurement import Measurement
-from stateflow.compaction.settings.cleanup import UNLIMITED
+from stateflow.compaction.settings.cleanup import UNLIMITED, Cleanup
+from stateflow.compaction.settings.topic_settings import CleanerSettings
 from stateflow.compaction.settings.units import duration, size
 from stateflow.errors import ConfigError
 
 
 def require_effect(found: Measurement) -> None:
     """Raise ``ConfigError`` when no compaction setting can have an effect on the topic's restore."""
-    topic, role = found.topic, found.role
-    if not found.compacted:
+    require_effect_on(found.topic, found.cleanup, found.cleaner, found.role)
+
+
+def require_effect_on(topic: str, cleanup: Cleanup, cleaner: CleanerSettings, role: TopicRole) -> None:
+    """The same, of a topic whose log was not read: what refuses it is known before."""
+    if not cleanup.compacts:
         raise ConfigError(
-            f"{topic} has cleanup.policy={found.cleanup.policy}: Kafka never compacts it, so no compaction setting has "
+            f"{topic} has cleanup.policy={cleanup.policy}: Kafka never compacts it, so no compaction setting has "
             "any effect on its size or its restore.",
             action="Set cleanup.policy=compact if only the newest record of each key counts; if not, retention.ms and "
             "retention.bytes decide how much a restore reads.",
             topic=topic,
         )
-    if not found.cleaner.enabled:
+    if not cleaner.enabled:
         raise ConfigError(
             f"log.cleaner.enable=false on a broker that leads {topic}: nothing there is compacted, whatever is set.",
             action="Take log.cleaner.enable=false out of that broker's server.properties and restart it.",

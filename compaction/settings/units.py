@@ -6,7 +6,7 @@ import math
 
 NEVER_FROM_MS = 2**62
 """A time as long as this is what Kafka calls never."""
-_TIMES = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"))
+_TIMES = ((365 * 86_400.0, "years"), (86_400.0, "d"), (3600.0, "h"), (60.0, "min"))
 _SIZES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 _MINUTES_FROM_SECONDS = 120
 """90 s is read more easily than 1.5 min."""

@@ -14,13 +14,14 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
-/** Reading and writing by Java's clients, with larger polls, fetches and batches than by default, and compression. */
+/** Reading and writing by Java's clients. */
 final class Clients {
     private Clients() { }
 
     static void read(JsonNode load) throws Exception {
         Properties settings = new Properties();
-        consuming(settings, load, "");
+        settings.put("bootstrap.servers", load.get("brokers").textValue());
+        given(settings, load.get("settings").get("consumer"), "");
         settings.put("enable.auto.commit", "false");
         settings.put("isolation.level", "read_committed");
         List<TopicPartition> partitions = partitions(load);
@@ -49,7 +50,8 @@ final class Clients {
     static void write(JsonNode load) throws Exception {
         List<ConsumerRecord<byte[], byte[]>> input = new ArrayList<>();
         Properties reading = new Properties();
-        consuming(reading, load, "");
+        reading.put("bootstrap.servers", load.get("brokers").textValue());
+        given(reading, load.get("settings").get("consumer"), "");
         reading.put("enable.auto.commit", "false");
         try (var consumer = new KafkaConsumer<>(reading, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
             List<TopicPartition> partitions = partitions(load);
@@ -62,7 +64,7 @@ final class Clients {
         boolean exactlyOnce = load.get("guarantee").textValue().equals("exactly-once");
         Properties settings = new Properties();
         settings.put("bootstrap.servers", load.get("brokers").textValue());
-        producing(settings, "");
+        given(settings, load.get("settings").get("producer"), "");
         if (exactlyOnce) {
             settings.put("transactional.id", load.get("app").textValue());
         }
@@ -119,17 +121,8 @@ final class Clients {
         return partitions;
     }
 
-    static void producing(Properties settings, String prefix) {
-        settings.put(prefix + "linger.ms", "100");
-        settings.put(prefix + "batch.size", Integer.toString(512 << 10));
-        settings.put(prefix + "buffer.memory", Long.toString(128L << 20));
-        settings.put(prefix + "compression.type", "lz4");
-    }
-
-    static void consuming(Properties settings, JsonNode load, String prefix) {
-        settings.put("bootstrap.servers", load.get("brokers").textValue());
-        settings.put(prefix + "max.poll.records", "20000");
-        settings.put(prefix + "max.partition.fetch.bytes", Integer.toString(8 << 20));
-        settings.put(prefix + "fetch.max.bytes", Integer.toString(64 << 20));
+    /** What the workload says of a client. */
+    static void given(Properties settings, JsonNode named, String prefix) {
+        named.properties().forEach(each -> settings.put(prefix + each.getKey(), each.getValue().asText()));
     }
 }

@@ -37,8 +37,7 @@ import org.apache.kafka.streams.state.WindowStore;
 
 /**
  * The same work by Kafka Streams, or by Java's clients. The argument is a workload as JSON, the last line of the output
- * what was measured. Kafka Streams counts in RocksDB with its cache on, as it does by default, with larger polls, fetches,
- * batches and cache than by default, and compression.
+ * what was measured. Kafka Streams keeps state in RocksDB with its cache on; its settings are in the workload.
  */
 public final class StreamsPeer {
     private static final ObjectMapper JSON = new ObjectMapper();
@@ -58,8 +57,7 @@ public final class StreamsPeer {
         }
     }
 
-    private static void process(JsonNode load) throws Exception {
-        StreamsBuilder builder = new StreamsBuilder();
+    private static void build(StreamsBuilder builder, JsonNode load) {
         int numberAt = load.get("number_at").intValue();
         KStream<Bytes, byte[]> source = builder.stream(load.get("topic").textValue(), Consumed.with(BYTES, VALUE));
         String work = load.get("work").textValue();
@@ -72,6 +70,10 @@ public final class StreamsPeer {
         }
         if (!work.equals("join")) { // whose inputs are counted, not its pairs
             source = source.peek((key, value) -> PROCESSED.increment());
+        }
+        if (work.equals("shuffle")) {
+            Shuffle.build(source, load);
+            return;
         }
         var grouped = source.groupByKey(Grouped.with(BYTES, VALUE));
         if (work.equals("window")) {
@@ -86,19 +88,36 @@ public final class StreamsPeer {
                 (key, value, total) -> total + ByteBuffer.wrap(value).getLong(numberAt),
                 Materialized.<Bytes, Long, KeyValueStore<Bytes, byte[]>>as("state")
                     .withKeySerde(BYTES).withValueSerde(LONG));
+        } else if (work.equals("newest")) {
+            grouped.reduce((one, two) -> two, Materialized.<Bytes, byte[], KeyValueStore<Bytes, byte[]>>as("state")
+                .withKeySerde(BYTES).withValueSerde(VALUE));
         } else {
             grouped.count(Materialized.<Bytes, Long, KeyValueStore<Bytes, byte[]>>as("state")
                 .withKeySerde(BYTES).withValueSerde(LONG));
         }
+    }
+
+    private static void process(JsonNode load) throws Exception {
+        StreamsBuilder builder = new StreamsBuilder();
+        build(builder, load);
+        String work = load.get("work").textValue();
         try (KafkaStreams streams = new KafkaStreams(builder.build(), settings(load))) {
             streams.start();
             waitFor(load.get("warm_records").longValue());
             Measured.begin();
             waitFor(load.get("all_records").longValue());
+            while (Shuffle.CONSUMED.sum() < Shuffle.MATCHED.sum()) {
+                Thread.sleep(5);
+            }
             awaitCommitted(load);
             Measured.Took took = Measured.took();
             long timed = load.get("all_records").longValue() - load.get("warm_records").longValue();
-            Measured.tell(timed, took, work.equals("window") ? windows(streams) : totals(streams));
+            String digest = switch (work) {
+                case "window" -> windows(streams);
+                case "newest", "shuffle" -> values(streams);
+                default -> totals(streams);
+            };
+            Measured.tell(timed, took, digest);
         }
     }
 
@@ -148,14 +167,7 @@ public final class StreamsPeer {
             while (streams.state() != KafkaStreams.State.RUNNING) {
                 Thread.sleep(5);
             }
-            Measured.Digest store = new Measured.Digest();
-            try (KeyValueIterator<Bytes, byte[]> rows = StreamsPeer.<byte[]>keyed(streams).all()) {
-                while (rows.hasNext()) {
-                    KeyValue<Bytes, byte[]> row = rows.next();
-                    store.add(row.key.get(), row.value);
-                }
-            }
-            Measured.tell(restored.get(), took, store.text());
+            Measured.tell(restored.get(), took, values(streams));
         }
     }
 
@@ -177,14 +189,8 @@ public final class StreamsPeer {
         Properties settings = new Properties();
         settings.put("application.id", app);
         settings.put("state.dir", load.get("state_dir").textValue());
-        settings.put("num.stream.threads", load.get("threads").intValue());
-        settings.put("processing.guarantee", "exactly_once_v2");
         settings.put("bootstrap.servers", load.get("brokers").textValue());
-        settings.put("auto.offset.reset", "earliest");
-        settings.put("producer.linger.ms", "0");
-        if (!load.get("commit_seconds").isNull()) {
-            settings.put("commit.interval.ms", (long) (load.get("commit_seconds").doubleValue() * 1000));
-        }
+        Clients.given(settings, load.get("settings"), "");
         try (KafkaStreams streams = new KafkaStreams(builder.build(), settings)) {
             streams.start();
             System.in.readAllBytes();
@@ -195,15 +201,10 @@ public final class StreamsPeer {
         Properties settings = new Properties();
         settings.put("application.id", load.get("app").textValue());
         settings.put("state.dir", load.get("state_dir").textValue());
-        settings.put("num.stream.threads", load.get("threads").intValue());
-        settings.put("commit.interval.ms", (long) (load.get("commit_seconds").doubleValue() * 1000));
-        settings.put("processing.guarantee",
-            load.get("guarantee").textValue().equals("exactly-once") ? "exactly_once_v2" : "at_least_once");
-        settings.put("statestore.cache.max.bytes", 128L << 20);
-        settings.put("auto.offset.reset", "earliest");
-        settings.put("metrics.recording.level", "INFO");
-        Clients.consuming(settings, load, "consumer.");
-        Clients.producing(settings, "producer.");
+        settings.put("bootstrap.servers", load.get("brokers").textValue());
+        Clients.given(settings, load.get("settings").get("streams"), "");
+        Clients.given(settings, load.get("settings").get("consumer"), "consumer.");
+        Clients.given(settings, load.get("settings").get("producer"), "producer.");
         return settings;
     }
 
@@ -239,6 +240,17 @@ public final class StreamsPeer {
     private static <V> ReadOnlyKeyValueStore<Bytes, V> keyed(KafkaStreams streams) {
         return streams.store(StoreQueryParameters.fromNameAndType(
             "state", QueryableStoreTypes.<Bytes, V>keyValueStore()));
+    }
+
+    private static String values(KafkaStreams streams) {
+        Measured.Digest found = new Measured.Digest();
+        try (KeyValueIterator<Bytes, byte[]> rows = StreamsPeer.<byte[]>keyed(streams).all()) {
+            while (rows.hasNext()) {
+                KeyValue<Bytes, byte[]> row = rows.next();
+                found.add(row.key.get(), row.value);
+            }
+        }
+        return found.text();
     }
 
     private static String totals(KafkaStreams streams) {

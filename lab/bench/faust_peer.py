@@ -32,17 +32,9 @@ async def _work(load: dict[str, Any], brokers: str, state_dir: str, app_id: str)
     app = faust.App(
         app_id,
         broker=f"kafka://{brokers}",
-        store="rocksdb://?driver=rocksdict",
         datadir=state_dir,
-        processing_guarantee="exactly_once" if load["guarantee"] == "exactly-once" else "at_least_once",
-        topic_partitions=load["partitions"],
-        topic_replication_factor=1,
-        broker_commit_interval=load["commit_seconds"],
-        broker_max_poll_records=20_000,
-        stream_buffer_maxsize=20_000,
-        producer_compression_type="lz4",
-        producer_linger=0.02,
         web_enabled=False,
+        **load["settings"],
     )
     topic = app.topic(
         load["topic"], key_type=bytes, value_type=bytes, key_serializer="raw", value_serializer="raw"

@@ -11,8 +11,9 @@ from stateflow.connectors.broker.java import find_java
 from stateflow.lab.java import compile_program
 
 PEER_JARS: JarSet = load_jar_set(Path(__file__).parent / "kafka-streams-peer.json")
-_SOURCE, *_PARTS = (Path(__file__).parent / f"{name}.java" for name in ("StreamsPeer", "Clients", "Measured"))
-_JVM_ARGUMENTS = ("-Xmx1g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error")
+_PROGRAM = ("StreamsPeer", "Clients", "Measured", "Shuffle")
+_SOURCE, *_PARTS = (Path(__file__).parent / f"{name}.java" for name in _PROGRAM)
+JVM_ARGUMENTS = ("-Xmx1g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error")
 """All of the compiler's tiers, and the collector that Java chooses for the machine."""
 
 
@@ -24,7 +25,7 @@ def compiled(folder: Path) -> list[str]:
     compile_program(java, classpath, folder, _SOURCE, *_PARTS)
     return [
         str(java.executable),
-        *_JVM_ARGUMENTS,
+        *JVM_ARGUMENTS,
         "-cp",
         os.pathsep.join((str(folder), classpath)),
         _SOURCE.stem,

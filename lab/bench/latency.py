@@ -15,10 +15,11 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import stateflow as sf
 from stateflow.clock import SystemClock
+from stateflow.lab.bench.mixed import mixed
 from stateflow.log.kafka import connect
 from stateflow.log.kafka.settings import KafkaOptions
 from stateflow.runtime.settings import worker_settings
@@ -43,6 +44,8 @@ class LatencyLoad:
     keys: int = 10_000
     partitions: int = 4
     value_bytes: int = 100
+    stages: Literal["newest", "mixed"] = "newest"
+    """The newest value per key, or all of ``mixed.py``, which is ours alone."""
     rekeyed: bool = False
     commit_seconds: float | None = None
     """Commit interval; None is each side's default."""
@@ -87,6 +90,9 @@ def application(load: LatencyLoad, app_id: str, state_dir: Path) -> sf.App:
     )
     app = sf.App(app_id, options=options)
     stream = app.stream(app.topic(input_topic(app_id)), co_partitioned=True)
+    if load.stages == "mixed":
+        mixed(stream, app.topic(output_topic(app_id)))
+        return app
     if load.rekeyed:
         stream = stream.key_by(_other_key, name="by-other", key=bytes)
     stream.reduce(_newer, name=STORE).to(app.topic(output_topic(app_id)))

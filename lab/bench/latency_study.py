@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -26,18 +26,19 @@ from typing import Any
 
 from stateflow.errors import JobFailed
 from stateflow.lab.bench.latency import KEY_BYTES, LatencyLoad, input_topic, output_topic
+from stateflow.lab.bench.peer_settings import latency_streams_settings
 from stateflow.lab.bench.result import OURS
 from stateflow.log.base import TopicSpec, Writer
 from stateflow.log.kafka import connect
 from stateflow.log.kafka.settings import KafkaOptions
 from stateflow.partitioner import partition_of
-from stateflow.record import TopicPartition
+from stateflow.record import RecordBatch, TopicPartition
 
 _STAMP = struct.Struct(">q")
 _TICK_SECONDS = 0.002
 _READ_SECONDS = 0.05
 _CAUGHT_UP_SECONDS = 2.0
-"""A side has started, and is through with what was sent meanwhile, when a result is younger than this."""
+"""A side has started, and is through with what was sent meanwhile, when a result of each partition is younger."""
 _START_SECONDS_MAX = 120.0
 _END_SECONDS_MAX = 60.0
 _PERCENTILES = {"p50_ms": 0.5, "p95_ms": 0.95, "p99_ms": 0.99}
@@ -70,6 +71,7 @@ def streams_command(java: Sequence[str]) -> Command:
 
     def command(load: LatencyLoad, brokers: str, app_id: str, place: Path) -> list[str]:
         told = json.loads(load.encode()) | {"brokers": brokers, "app": app_id, "state_dir": str(place)}
+        told["settings"] = latency_streams_settings(load.threads, load.commit_seconds)
         return [*java, json.dumps(told)]
 
     return command
@@ -112,7 +114,7 @@ def _measured(load: LatencyLoad, side: LatencySide, brokers: str, app_id: str, p
     with closing(connect(brokers)) as cluster:
         cluster.create([TopicSpec(topic, load.partitions) for topic in topics])
         try:
-            with _running(side.command(load, brokers, app_id, place), place) as process:
+            with running(side.command(load, brokers, app_id, place), place) as process:
                 return _read_results(brokers, load, app_id, process)
         finally:
             shutil.rmtree(place, ignore_errors=True)
@@ -120,7 +122,7 @@ def _measured(load: LatencyLoad, side: LatencySide, brokers: str, app_id: str, p
 
 
 @contextmanager
-def _running(command: list[str], place: Path) -> Iterator[subprocess.Popen[bytes]]:
+def running(command: list[str], place: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A side, ended by the end of its standard input. What it says goes to a file, to be shown if it fails."""
     said = place.parent / f"{place.name}.log"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("STATEFLOW_")}
@@ -213,18 +215,17 @@ def _read_results(
             began = time.monotonic()
             counts_from = ends = float("inf")
             cpu_seconds = 0.0
+            start = Start(load)
             # On a machine that is overloaded nothing may have come by then: what comes first is late, and counts.
             while (now := time.monotonic()) < ends or (not found and now < ends + _END_SECONDS_MAX):
-                stamps = [
-                    _STAMP.unpack_from(value, KEY_BYTES)[0]
-                    for batch in reader.read(load.rate, _READ_SECONDS)
-                    for value in batch.values
-                    if value is not None
-                ]
+                batches = {
+                    batch.source.partition: _stamps(batch) for batch in reader.read(load.rate, _READ_SECONDS)
+                }
+                stamps = [stamp for each in batches.values() for stamp in each]
                 now = time.monotonic()
                 if counts_from == float("inf"):
                     _check_answers(process, now - began, app_id)
-                    if stamps and now - max(stamps) / 1e9 < _CAUGHT_UP_SECONDS:
+                    if start.is_over(batches, now):
                         counts_from = now + load.warm_seconds
                         ends = counts_from + load.seconds
                 elif now >= counts_from:
@@ -240,6 +241,25 @@ def _read_results(
         **percentiles(found),
         "cpu_microseconds_per_record": round(1e6 * taken / (load.rate * load.seconds), 1),
     }
+
+
+class Start:
+    """When every partition that records go to has had a timely result: tasks do not begin all at once."""
+
+    def __init__(self, load: LatencyLoad) -> None:
+        names = (b"%0*d" % (KEY_BYTES, number) for number in range(load.keys))
+        self._late = {partition_of(name, load.partitions) for name in names}
+
+    def is_over(self, stamps_ns: Mapping[int, Sequence[int]], now_seconds: float) -> bool:
+        """Whether it is, with the times of sending of what has just been read of each partition."""
+        for partition, stamps in stamps_ns.items():
+            if stamps and now_seconds - max(stamps) / 1e9 < _CAUGHT_UP_SECONDS:
+                self._late.discard(partition)
+        return not self._late
+
+
+def _stamps(batch: RecordBatch) -> list[int]:
+    return [_STAMP.unpack_from(value, KEY_BYTES)[0] for value in batch.values if value is not None]
 
 
 def _check_answers(process: subprocess.Popen[bytes], waited_seconds: float, app_id: str) -> None:

@@ -18,11 +18,13 @@ from stateflow.clock import SystemClock
 from stateflow.codec.table import from_description
 from stateflow.lab.bench.our_restores import restore, restore_from_images
 from stateflow.lab.bench.our_topics import read, write
-from stateflow.lab.bench.result import Ran, digest
+from stateflow.lab.bench.result import Ran, bytes_digest
 from stateflow.lab.bench.running import ran_here
+from stateflow.lab.bench.shuffling import Rules, consumer_of, updated
 from stateflow.lab.bench.workload import (
     JOIN_GRACE_MS,
     JOIN_WITHIN_MS,
+    NUMBER,
     STORE,
     Workload,
     number_in,
@@ -50,13 +52,30 @@ class Summing(sf.Operator[bytes, bytes, int]):
         self.total.set(self.total.get() + number_in(value))
 
 
+class Consuming(sf.Operator[bytes, bytes, bytes]):
+    """A consumer of ShuffleBench."""
+
+    kept: sf.Value[bytes] = sf.state(default=b"")
+
+    def on_record(self, value: bytes, ctx: sf.Context[bytes]) -> None:
+        """Keep, and tell with every tenth record."""
+        new, is_told = updated(self.kept.get(), value, ctx.timestamp_ms)
+        self.kept.set(new)
+        if is_told:
+            ctx.emit(new)
+
+
 def _right(_left: bytes, right: bytes) -> bytes:
     """What a pair becomes."""
     return right
 
 
-def application(load: Workload, app_id: str, state_dir: Path) -> sf.App:
-    """The work as a user would write it."""
+def _newer(_one: bytes, two: bytes) -> bytes:
+    return two
+
+
+def application(load: Workload, app_id: str, state_dir: Path, rules: Rules | None = None) -> sf.App:
+    """The work as a user would write it; ``rules`` are those of ``shuffle``."""
     options = sf.AppOptions(
         state_dir=state_dir,
         partitions=load.partitions,
@@ -72,6 +91,13 @@ def application(load: Workload, app_id: str, state_dir: Path) -> sf.App:
         span, grace = timedelta(milliseconds=JOIN_WITHIN_MS), timedelta(milliseconds=JOIN_GRACE_MS)
         pairs = source.join(others[0], _right, name="pairs", within=sf.Within(span, grace=grace))
         pairs.count(name=STORE)
+    elif load.work == "newest":
+        source.reduce(_newer, name=STORE)
+    elif load.work == "shuffle":
+        assert rules is not None
+        copies = source.flat_map(rules.addressed, value=bytes)
+        consumers = copies.key_by(consumer_of, name="by-consumer", key=bytes)
+        consumers.process(Consuming, name="consuming").to(app.topic(f"{app_id}-output"))
     elif load.work == "rekey":
         source.key_by(other_key_in, name="by-other", key=bytes).count(name=STORE)
     elif load.work == "window":
@@ -84,7 +110,8 @@ def application(load: Workload, app_id: str, state_dir: Path) -> sf.App:
 
 def run(load: Workload, cluster: Cluster, app_id: str, place: Path) -> Ran:
     """Process the input, from ``warm_records`` on against the clock, until all of it is committed."""
-    app = application(load, app_id, place)
+    rules = Rules(load.keys, load.selectivity) if load.work == "shuffle" else None
+    app = application(load, app_id, place, rules)
     topology, clock = app.topology(), SystemClock()
     wiring = prepare(cluster, topology, load.guarantee, load.partitions, clock)
     settings = worker_settings(app.options)
@@ -96,14 +123,15 @@ def run(load: Workload, cluster: Cluster, app_id: str, place: Path) -> Ran:
         clock,
     )
     with closing(worker):
-        _step_until(worker, lambda: _processed(worker) >= load.warm_records)
+        _step_until(worker, lambda: _processed(worker, load) >= load.warm_records)
         watch = Stopwatch()
-        _step_until(worker, lambda: _processed(worker) >= load.all_records)
+        _step_until(worker, lambda: _processed(worker, load) >= load.all_records)
+        _step_until(worker, lambda: _has_consumed(worker, rules))
         wanted = {name: dict(task.offsets) for name, task in worker.tasks.items()}
         _step_until(worker, lambda: _has_committed(worker, wanted))
         took = watch.took()
         found = {key: value for task in _stateful(worker) for key, value in _entries(task)}
-    return ran_here(load.timed_records, took, digest(found))
+    return ran_here(load.timed_records, took, bytes_digest(found))
 
 
 def _step_until(worker: Worker, is_done: Callable[[], bool]) -> None:
@@ -115,8 +143,16 @@ def _stateful(worker: Worker) -> list[Task]:
     return [task for task in worker.tasks.values() if task.wiring.changelogs]
 
 
-def _processed(worker: Worker) -> int:
-    return sum(task.records_total for task in _stateful(worker))
+def _processed(worker: Worker, load: Workload) -> int:
+    """Records of the input: where copies are shuffled, those that the stage before has seen."""
+    before = [task for task in worker.tasks.values() if not task.wiring.changelogs]
+    return sum(task.records_total for task in (before if load.work == "shuffle" else _stateful(worker)))
+
+
+def _has_consumed(worker: Worker, rules: Rules | None) -> bool:
+    """Whether the consumers have got every copy that was made."""
+    consumed = sum(task.records_total for task in _stateful(worker))
+    return rules is None or consumed >= rules.matched_total
 
 
 def _has_committed(worker: Worker, wanted: Mapping[str, Mapping[TopicPartition, int]]) -> bool:
@@ -129,11 +165,15 @@ def _has_committed(worker: Worker, wanted: Mapping[str, Mapping[TopicPartition, 
     )
 
 
-def _entries(task: Task) -> Iterable[tuple[bytes, int]]:
-    """What a task's store holds, keys as Kafka Streams writes them."""
+def _entries(task: Task) -> Iterable[tuple[bytes, bytes]]:
+    """What a task's store holds, keys and values as Kafka Streams writes them."""
     *_, store = sorted(task.wiring.stage.stores, key=lambda store: store.name == STORE)
     codec = from_description(task.wiring.entries[store.name].value_codec)
-    return ((key, codec.decode(value)) for key, value in task.stores.reader(store.name).scan())
+    return ((key, _written(codec.decode(value))) for key, value in task.stores.reader(store.name).scan())
+
+
+def _written(value: int | bytes) -> bytes:
+    return value if isinstance(value, bytes) else NUMBER.pack(value)
 
 
 def main(arguments: list[str]) -> None:

@@ -26,13 +26,9 @@ def main(arguments: list[str]) -> None:
     app = Application(
         broker_address=brokers,
         consumer_group=app_id,
-        auto_offset_reset="earliest",
         state_dir=state_dir,
-        commit_interval=load["commit_seconds"],
-        processing_guarantee=load["guarantee"],
         loglevel="ERROR",
-        producer_extra_config={"linger.ms": 20, "compression.type": "lz4"},
-        consumer_extra_config={"queued.min.messages": 1_000_000, "fetch.message.max.bytes": 8 << 20},
+        **load["settings"],
     )
     topic = app.topic(load["topic"], key_deserializer="bytes", value_deserializer="bytes")
     begun: list[float] = []

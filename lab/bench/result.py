@@ -38,17 +38,11 @@ Round = Mapping[str, Ran]
 """The runs of one round by the side's name."""
 
 
-def digest(entries: Mapping[bytes, int]) -> str:
-    """Keys and numbers, whatever their order: how many, and the sum of their CRCs modulo 2^64.
-
-    The same is computed in ``StreamsPeer.java``.
-    """
-    total = sum(crc32(key + number.to_bytes(8, "big", signed=True)) for key, number in entries.items())
-    return f"{len(entries)}:{total % (1 << 64):x}"
-
-
 def bytes_digest(entries: Mapping[bytes, bytes]) -> str:
-    """The same of keys and values."""
+    """Keys and values, whatever their order: how many, and the sum of their CRCs modulo 2^64.
+
+    The same is computed in ``Measured.java``.
+    """
     total = sum(crc32(key + value) for key, value in entries.items())
     return f"{len(entries)}:{total % (1 << 64):x}"
 

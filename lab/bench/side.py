@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Protocol
+from typing import Any, Protocol
 
+from stateflow.cli.main import installed_version
+from stateflow.connectors.broker.java import find_java
 from stateflow.errors import ConfigError, SetupError
 from stateflow.lab.bench import java_peer, peer_env
 from stateflow.lab.bench.peer_env import FAUST, QUIX, PythonPeer
+from stateflow.lab.bench.peer_settings import faust_settings, quix_settings, streams_settings
 from stateflow.lab.bench.result import OURS, Ran
 from stateflow.lab.bench.workload import RESTORES, WORKS, Workload, WorkName
 
@@ -44,6 +48,10 @@ class Side(Protocol):
         """Topics that must be there, and empty."""
         ...
 
+    def setup(self, load: Workload) -> dict[str, Any]:
+        """What it is, and how it is set up for the work, as the result shows it."""
+        ...
+
     def run(self, load: Workload, place: Place) -> Ran:
         """Do the work. Raises ``SetupError`` where its process fails."""
         ...
@@ -70,6 +78,12 @@ class Ours:
         """None."""
         return []
 
+    def setup(self, load: Workload) -> dict[str, Any]:
+        """Default settings but for these."""
+        own = {"guarantee": load.guarantee, "commit_interval_seconds": load.commit_seconds}
+        settings = {**own, "partitions": load.partitions, "shared_writers": self._shared_writers}
+        return {"version": installed_version(), "python": platform.python_version(), "settings": settings}
+
     def run(self, load: Workload, place: Place) -> Ran:
         """Run the module ``ours``."""
         own = replace(load, shared_writers=self._shared_writers)
@@ -95,6 +109,17 @@ class KafkaStreams:
         """Of a restore a source topic, so that nothing is processed beside it."""
         return [f"{load.topic}-empty"] if load.work in RESTORES else []
 
+    def about(self) -> dict[str, Any]:
+        """Versions, and the Java machine."""
+        jars = {jar.artifact: jar.version for jar in java_peer.PEER_JARS.jars}
+        arguments = list(java_peer.JVM_ARGUMENTS)
+        java = {"java": find_java().major, "java_arguments": arguments}
+        return {"version": self.version, "rocksdb": jars["rocksdbjni"], **java}
+
+    def setup(self, load: Workload) -> dict[str, Any]:
+        """Versions, the Java machine and every setting that is not the default."""
+        return {**self.about(), "settings": streams_settings(load)}
+
     def run(self, load: Workload, place: Place) -> Ran:
         """Run the Java program."""
         app_id = _restored_app(load) if load.work in RESTORES else place.app_id
@@ -103,6 +128,7 @@ class KafkaStreams:
             "app": app_id,
             "state_dir": str(place.state_dir),
             "empty_topic": f"{load.topic}-empty",
+            "settings": streams_settings(load),
         }
         return ran_by([*self.command, json.dumps(told)], place)
 
@@ -123,13 +149,20 @@ class Python:
         """None."""
         return []
 
+    def setup(self, load: Workload) -> dict[str, Any]:
+        """Its version, and the arguments of its application."""
+        python = platform.python_version()
+        return {"version": self.version, "python": python, "settings": _PYTHON_SETTINGS[self.name](load)}
+
     def run(self, load: Workload, place: Place) -> Ran:
         """Run the peer's script there; it knows only libraries of that environment."""
-        arguments = [load.encode(), place.brokers, str(place.state_dir), place.app_id]
+        told = json.loads(load.encode()) | {"settings": _PYTHON_SETTINGS[self.name](load)}
+        arguments = [json.dumps(told), place.brokers, str(place.state_dir), place.app_id]
         return ran_by([str(self._python), str(self._script), *arguments], place)
 
 
 PYTHON_PEERS = {"quix": QUIX, "faust": FAUST}
+_PYTHON_SETTINGS = {"quix": quix_settings, "faust": faust_settings}
 WORKS_OF: dict[str, frozenset[WorkName]] = {
     KafkaStreams.name: frozenset(WORKS),
     **dict.fromkeys(PYTHON_PEERS, frozenset[WorkName]({"count", "operator"})),

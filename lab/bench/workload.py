@@ -1,54 +1,52 @@
-"""What is measured: the work, its size, and the input that every side is given."""
+"""What is measured: the work and its size."""
 
 from __future__ import annotations
 
 import json
-import random
 import struct
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self
 
-from stateflow.log.base import Cluster, TopicSpec
-from stateflow.partitioner import partition_of
+from stateflow.lab.bench.shuffling import OUTPUT_EVERY
 
-WorkName = Literal["count", "rekey", "window", "operator", "join", "restore", "image", "read", "write"]
+WorkName = Literal[
+    "count", "newest", "rekey", "window", "operator", "join", "shuffle", "restore", "image", "read", "write"
+]
 WORKS: dict[WorkName, str] = {
     "count": "a running count per key, with its changelog",
-    "rekey": "the same behind a re-key step: every record goes through a repartition topic",
+    "newest": "the newest value per key: state values as large as the input's",
+    "rekey": "a count behind a re-key step: every record goes through a repartition topic",
     "window": "a sum per key and minute, with its changelog",
     "operator": "an operator called for each record: a running sum per key",
     "join": "pairs of two inputs, of equal keys within three seconds of each other, counted per key",
+    "shuffle": "ShuffleBench: records matched by rules to consumers, sent to each, which keep a state and tell of it",
     "restore": "a changelog of five records per key, restored to an empty disk",
     "image": "the same from an image that lacks the last hundredth of the changelog; peers have none, and restore all",
     "read": "reading the input, keys and values",
     "write": "writing the input, held in memory, to another topic",
 }
+WRITES: frozenset[WorkName] = frozenset({"shuffle", "write"})
+"""Whose output topic is compared."""
 RESTORES: frozenset[WorkName] = frozenset({"restore", "image"})
 """Whose input is a changelog."""
 JOIN_WITHIN_MS = 3_000
 JOIN_GRACE_MS = 10_000
 """Both inputs are in order; a side that reads one of them ahead of the other must not call anything late."""
-STATE_DIR = "state"
 STORE = "state"
 """What the store is called whose content is compared."""
-_SEED = 5
-_FIRST_MS = 1_704_067_200_000
-_MINUTES = 10
-_CHUNK_RECORDS = 20_000
 _CHANGELOG_RECORDS_PER_KEY = 5
-_NUMBER = struct.Struct(">q")
+_VALUE_BYTES, _SHUFFLED_VALUE_BYTES = 100, 1_024
+NUMBER = struct.Struct(">q")
 NUMBER_AT = 16
 """Where in a value its number is: behind the key that ``rekey`` takes."""
-_NUMBER_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
     """One benchmark: what is done, and with how much. Sides get it as JSON.
 
-    Keys are 16 bytes, values ``value_bytes``: 16 bytes of another key, 8 of a number, and padding.
+    Keys are 16 bytes, values ``value_bytes``: 16 bytes of another key, 8 of a number, and padding. The records of
+    ``shuffle`` have no key, and random bytes; there ``keys`` is the number of consumers.
     """
 
     work: WorkName
@@ -64,6 +62,8 @@ class Workload:
     """Threads of a peer that has a choice."""
     shared_writers: int = 0
     """Of this project's worker."""
+    selectivity: float = 0.2
+    """Of ``shuffle``: to how many consumers a record goes, on average."""
 
     @property
     def topic(self) -> str:
@@ -88,6 +88,7 @@ class Workload:
     def encode(self) -> str:
         """As the sides read it."""
         more = {"inputs": self.inputs, "all_records": self.all_records, "number_at": NUMBER_AT}
+        more["output_every"] = OUTPUT_EVERY
         join = {"join_within_ms": JOIN_WITHIN_MS, "join_grace_ms": JOIN_GRACE_MS}
         return json.dumps(asdict(self) | {"topic": self.topic} | more | join)
 
@@ -100,7 +101,7 @@ class Workload:
 
 def number_in(value: bytes) -> int:
     """The number that stands in a value."""
-    number: int = _NUMBER.unpack_from(value, NUMBER_AT)[0]
+    number: int = NUMBER.unpack_from(value, NUMBER_AT)[0]
     return number
 
 
@@ -109,68 +110,11 @@ def other_key_in(value: bytes) -> bytes:
     return value[:NUMBER_AT]
 
 
-def fill(cluster: Cluster, load: Workload, topics: Sequence[str]) -> None:
-    """Write the input, the same into each of the topics; what a join has on its right, too.
-
-    A changelog has its records with the wall clock's time, as workers write them, the input of a window with times over
-    some minutes.
-    """
-    is_log = load.work in RESTORES
-    config = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "1.0"} if is_log else {}
-    _, *others = load.inputs
-    made = [*topics, *others]
-    cluster.delete([topic for topic in made if topic in cluster.list_topics()])
-    cluster.create(
-        [TopicSpec(topic, load.partitions, config={"retention.ms": "-1", **config}) for topic in made]
-    )
-    with closing(cluster.writer()) as writer:
-        for seed, same in enumerate([topics, *([topic] for topic in others)], _SEED):
-            for keys, values, partitions, times_ms in _chunks(load, seed):
-                for topic in same:
-                    writer.send_many(
-                        topic, keys, values, partitions=partitions, timestamps_ms=None if is_log else times_ms
-                    )
-                writer.commit()
-
-
-def _chunks(load: Workload, seed: int) -> Iterator[tuple[list[bytes], list[bytes], list[int], list[int]]]:
-    draw, names = random.Random(seed), [b"%016d" % number for number in range(load.keys)]
-    places = [partition_of(name, load.partitions) for name in names]
-    padding = bytes(load.value_bytes - NUMBER_AT - _NUMBER.size)
-    chosen = _in_rounds(load.keys) if load.work in RESTORES else _at_random(draw, load.keys)
-    for first in range(0, load.records, _CHUNK_RECORDS):
-        rows = range(first, min(load.records, first + _CHUNK_RECORDS))
-        keys = [chosen(row) for row in rows]
-        values = [
-            names[draw.randrange(load.keys)] + _NUMBER.pack(draw.randrange(_NUMBER_MAX)) + padding
-            for _ in rows
-        ]
-        yield (
-            [names[key] for key in keys],
-            values,
-            [places[key] for key in keys],
-            [_FIRST_MS + row * _MINUTES * 60_000 // load.records for row in rows],
-        )
-
-
-def _at_random(draw: random.Random, keys: int) -> Callable[[int], int]:
-    return lambda _row: draw.randrange(keys)
-
-
-def _in_rounds(keys: int) -> Callable[[int], int]:
-    """Every key once, then every key again: by a step that has no divisor in common with their number."""
-    step = next(step for step in range(7_919, 2 * keys + 7_920, 2) if _are_coprime(step, keys))
-    return lambda row: row * step % keys
-
-
-def _are_coprime(one: int, two: int) -> bool:
-    while two:
-        one, two = two, one % two
-    return one == 1
-
-
-def of(work: WorkName, records: int, keys: int | None, **options: Any) -> Workload:
-    """The workload of a size; restores have five records of each key where nothing else is said."""
+def of(
+    work: WorkName, records: int, keys: int | None, value_bytes: int | None = None, **options: Any
+) -> Workload:
+    """The workload of a size; unless told, restores have five records of each key, shuffled ones 1 KiB."""
     if work in RESTORES:
         keys = keys or max(1, records // _CHANGELOG_RECORDS_PER_KEY)
-    return Workload(work, records, records // 5, keys or 100_000, **options)
+    size_bytes = value_bytes or (_SHUFFLED_VALUE_BYTES if work == "shuffle" else _VALUE_BYTES)
+    return Workload(work, records, records // 5, keys or 100_000, value_bytes=size_bytes, **options)

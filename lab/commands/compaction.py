@@ -91,6 +91,7 @@ def _bench(bootstrap: str, folder: Path) -> Iterator[Bench]:
     type=click.IntRange(min=1),
     help="Only so many random logs on live brokers, a broker after another, against what is promised of them.",
 )
+@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Of random logs.")
 @json_option
 def command(
     quick: bool,
@@ -100,11 +101,12 @@ def command(
     states: tuple[State, ...],
     partitions: tuple[int, ...],
     live_cells: int | None,
+    seed: int,
     as_json: bool,
 ) -> None:
     """Run the compaction study; ends with where the report is, or with one JSON object."""
     if live_cells is not None:
-        _check_live(live_cells, folder, as_json=as_json)
+        _check_live(LiveOptions(cells=live_cells, seed=seed), folder, as_json=as_json)
         return
     options = quick_options() if quick else StudyOptions()
     options = replace(
@@ -127,7 +129,7 @@ def command(
         click.echo(f"report: {page}")
 
 
-def _check_live(cells: int, folder: Path, *, as_json: bool) -> None:
+def _check_live(options: LiveOptions, folder: Path, *, as_json: bool) -> None:
     """The random logs alone; those whose runs are in the folder are not run again."""
     clock = SystemClock()
     start = clock.monotonic_seconds()
@@ -136,7 +138,7 @@ def _check_live(cells: int, folder: Path, *, as_json: bool) -> None:
         click.echo(f"{clock.monotonic_seconds() - start:6.0f} s  {text}", err=True)
 
     with file_lock(folder / ".lock", timeout_seconds=0):
-        brokers = live_figures(LiveOptions(cells=cells), kept_costs(folder), folder, progress, stock=False)
+        brokers = live_figures(options, kept_costs(folder), folder, progress, stock=False)
     logs = [log for broker in brokers for log in broker.logs]
     found = {**live_summary(logs, brokers), "brokers": [broker.summary() for broker in brokers]}
     if as_json:

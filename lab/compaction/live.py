@@ -20,9 +20,10 @@ from stateflow.clock import Clock, SystemClock
 from stateflow.compaction.calibration.broker_settings import cleaner_settings
 from stateflow.compaction.calibration.cell import Cell, broker_process, run_cell, scratch_topic
 from stateflow.compaction.calibration.default_costs import has_client_compiler_only
-from stateflow.compaction.calibration.pace import pace_seconds
+from stateflow.compaction.calibration.pace import PaceProbe, usual
 from stateflow.compaction.calibration.values import Values
 from stateflow.compaction.cluster.admin import ClusterAdmin
+from stateflow.compaction.model.costs import Pace
 from stateflow.compaction.model.streams import RateStep, Stream, Update
 from stateflow.compaction.sensing.broker_cpu import broker_cpu
 from stateflow.compaction.settings.topic_settings import CleanerSettings, Policy
@@ -67,8 +68,8 @@ class LiveRun:
     late_seconds: float
     """How far the producer fell behind its schedule."""
     spent: tuple[Spent, ...]
-    pace_seconds: float
-    """CPU time of the same small loop throughout the run, its median."""
+    pace: Pace
+    """How fast the machine was throughout the run, in the median."""
 
     @property
     def late(self) -> bool:
@@ -126,7 +127,7 @@ def run_live(
         warm_seconds=warm,
         late_seconds=late,
         spent=tuple(watcher.spent),
-        pace_seconds=statistics.median(watcher.paces),
+        pace=usual(watcher.paces),
     )
 
 
@@ -174,7 +175,7 @@ class _Watcher:
     ) -> None:
         self.sizes: dict[str, list[tuple[float, int]]] = {topic: [] for topic in topics}
         self.spent: list[Spent] = []
-        self.paces: list[float] = []
+        self.paces: list[Pace] = []
         self._admin, self._topics, self._pid, self._clock = admin, topics, pid, clock
         self._sample_seconds = sample_seconds
         self._start = clock.monotonic_seconds()
@@ -192,6 +193,7 @@ class _Watcher:
         self._thread.join()
 
     def _run(self) -> None:
+        probe = PaceProbe()
         for number in itertools.count():
             if self._stop.wait(self._sample_seconds):
                 return
@@ -205,7 +207,7 @@ class _Watcher:
             for topic, size in found.items():
                 self.sizes[topic].append((seconds, size))
             if number % _PACE_EVERY == 0:
-                self.paces.append(pace_seconds())
+                self.paces.append(probe.now())
 
 
 def _produce(cluster: Cluster, cells: dict[str, Cell], now: Callable[[], float]) -> float:

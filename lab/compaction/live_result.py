@@ -35,10 +35,10 @@ def broker_figures(name: str, cells: Sequence[Cell], run: LiveRun, calibrated: C
     for the small JVM that they were calibrated with, both at the pace that the machine had during the run.
     """
     use, cleaner = run.use, run.cleaner
-    uncalibrated = at_pace(CLIENT_COMPILER if run.client_compiler else Costs(), run.pace_seconds)
+    uncalibrated = at_pace(CLIENT_COMPILER if run.client_compiler else Costs(), run.pace)
     known = None
     if calibrated is not None and run.client_compiler:
-        known = at_pace(calibrated, run.pace_seconds)
+        known = at_pace(calibrated, run.pace)
     costs = known or uncalibrated
     slowed = _slowed(costs, min(_SLOWNESS_PROMISED, use.slowness))
     loads = [workload_of(cell.stream, live_mean(cell.stream, run.warm_seconds)) for cell in cells]

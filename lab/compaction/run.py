@@ -20,7 +20,7 @@ from stateflow.compaction.advice.recommend import recommend
 from stateflow.compaction.calibration.broker_settings import cleaner_settings
 from stateflow.compaction.calibration.calibrate import Calibration, calibrate
 from stateflow.compaction.calibration.cell import Cell, CellResult, run_cell
-from stateflow.compaction.calibration.pace import pass_slowness
+from stateflow.compaction.calibration.pace import at_pace, usual
 from stateflow.compaction.model.closed_form import predict
 from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.model.simulate import SimulatedRun, Simulation, SimulationOptions
@@ -70,7 +70,7 @@ def run_study(bench: Bench, options: StudyOptions) -> Study:
     loops = loops_of(bench, options, calibration.costs, cells)
     stock = bench.kept(
         "stock brokers",
-        [options.stock, calibration.pace_seconds],
+        [options.stock, calibration.costs.pace],
         StockFigures,
         lambda: run_stock(options.stock, calibration.costs, bench.folder, bench.progress),
     )
@@ -123,8 +123,9 @@ def _cell(
         cell = Cell(f"{setup.name} {name}", policy, stream, options.warm_seconds, options.restores)
         label = f"{setup.name} {name} run {repeat + 1}"
         runs.append(bench.kept(label, cell, CellResult, lambda cell=cell: _run(bench, cell)))  # type: ignore[misc]
-    slowness = statistics.median(run.pace_seconds for run in runs) / calibration.pace_seconds
-    costs = calibration.costs.scaled(pass_slowness(slowness))
+    pace = usual([run.pace for run in runs])
+    slowness = pace.loop_seconds / calibration.costs.pace.loop_seconds
+    costs = at_pace(calibration.costs, pace)
 
     def simulated(costs: Costs) -> SimulatedRun:
         warm = SimulationOptions(warm_seconds=options.warm_seconds)

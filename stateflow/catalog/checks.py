@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from stateflow.catalog.model import (
     AppEntry,
     BarrierEntry,
     CatalogEntry,
     GenerationEntry,
+    RoutingEntry,
     SavepointEntry,
     StageEntry,
     StoreEntry,
 )
 from stateflow.catalog.names import SAVEPOINT_NAME, is_own_topic
+from stateflow.partitioner import HASH_MAX
 from stateflow.record import is_topic_name
 
 _PARTITIONS_MAX = 1_000_000
@@ -38,10 +41,7 @@ def _problems(app: str, entry: CatalogEntry) -> Iterator[str]:
         case StageEntry():
             yield from _bad_names(entry.name, *(port.name for port in entry.inputs))
             yield from _bad_names(*(port.upstream for port in entry.inputs if port.upstream is not None))
-            if not entry.inputs:
-                yield "it is a stage that reads nothing"
-            if entry.sources and entry.source_partitions is not None:
-                yield from _bad_count(entry.source_partitions)
+            yield from _bad_inputs(entry)
         case StoreEntry():
             yield from _bad_names(entry.name, entry.stage)
         case GenerationEntry():
@@ -50,10 +50,57 @@ def _problems(app: str, entry: CatalogEntry) -> Iterator[str]:
             yield from _bad_savepoint(entry)
 
 
+def check_routing(entry: RoutingEntry) -> None:
+    """Raise ``ValueError``, saying why, for a routing table that no generation has."""
+    problem = next(_bad_routing(entry), None)
+    if problem is not None:
+        raise ValueError(problem)
+
+
+def routing_problem(entry: RoutingEntry) -> tuple[str, str] | None:
+    """What is wrong with a routing table, and what to do about it; None for one that routes every key."""
+    if entry.partitions < 1:
+        return f"a table of {entry.partitions} partitions", "Ask for at least one partition."
+    bounds, owners = entry.bounds, entry.owners
+    if entry.kind == "modulo":
+        if bounds or owners:
+            return "a modulo table with ranges", "Leave bounds and owners out, or use the kind ranges."
+        return None
+    rising = all(low < high for low, high in pairwise(bounds))
+    if not bounds or bounds[0] != 0 or not rising or bounds[-1] > HASH_MAX or len(bounds) != len(owners):
+        return (
+            "a table whose ranges do not cover the hash space",
+            "Bounds must rise from 0 and stay below 2^31, with one owner each.",
+        )
+    if set(owners) != set(range(entry.partitions)):
+        return (
+            f"owners that are not exactly the partitions 0 … {entry.partitions - 1}",
+            "Give every partition a range.",
+        )
+    return None
+
+
+def _bad_routing(entry: RoutingEntry) -> Iterator[str]:
+    yield from _bad_count(entry.partitions)  # before the table is compared with as many
+    if problem := routing_problem(entry):
+        yield f"its routing is {problem[0]}"
+
+
+def _bad_inputs(entry: StageEntry) -> Iterator[str]:
+    if not entry.inputs:
+        yield "it is a stage that reads nothing"
+    elif entry.sources and entry.rekeys:
+        yield "it is a stage that reads both sources and re-key steps"
+    elif entry.sources and entry.source_partitions is None:
+        yield "it does not say how many partitions its sources have"
+    elif entry.sources and entry.source_partitions is not None:
+        yield from _bad_count(entry.source_partitions)
+
+
 def _bad_generation(app: str, entry: GenerationEntry) -> Iterator[str]:
     if not 0 <= entry.generation <= _NUMBER_MAX or not 0 <= entry.source_generation <= _NUMBER_MAX:
         yield f"it has the number {entry.generation}"
-    yield from _bad_count(entry.routing.partitions)
+    yield from _bad_routing(entry.routing)
     # Commands delete the topics that are named here: only what can be the application's own may be.
     others = [topic for topic in entry.topic_ids if not is_own_topic(app, topic)]
     if others:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from stateflow.checkpoint.manifest import MANIFEST_BYTES_MAX, ImageFile, ImageStore, Manifest, UploadMode
-from stateflow.checkpoint.objects import ObjectStore, sync_directory
+from stateflow.checkpoint.objects import ObjectStore, read_at_most, sync_directory
 from stateflow.clock import Clock
 from stateflow.errors import Interrupted, StateCorrupt
 from stateflow.failpoints import reach
@@ -318,11 +318,7 @@ class TaskImages:
 
     def _read(self, name: str) -> bytes:
         """A manifest or a mark, or somewhat more than any has: what is larger is never read whole."""
-        with self._objects.open(name) as source:
-            content = bytearray()  # piece by piece: one read of so many bytes would allocate them all at once
-            while len(content) <= MANIFEST_BYTES_MAX and (chunk := source.read(_CHUNK_BYTES)):
-                content += chunk
-            return bytes(content)
+        return read_at_most(self._objects, name, MANIFEST_BYTES_MAX)
 
     def _mark(self, name: str) -> str:
         return f"{self._folder}/safe/{self.created_ms(name):020d}"

@@ -16,6 +16,7 @@ from typing import BinaryIO, Protocol
 
 from stateflow.errors import DiskFull
 
+_CHUNK_BYTES = 1 << 20
 _NO_SPACE = 28  # errno.ENOSPC
 
 
@@ -115,3 +116,12 @@ def sync_directory(directory: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def read_at_most(objects: ObjectStore, name: str, size_bytes: int) -> bytes:
+    """An object whole, or somewhat more than ``size_bytes`` of a larger one. Raises ``FileNotFoundError``."""
+    with objects.open(name) as source:
+        content = bytearray()  # piece by piece: one read of so many bytes would allocate them all at once
+        while len(content) <= size_bytes and (chunk := source.read(_CHUNK_BYTES)):
+            content += chunk
+        return bytes(content)

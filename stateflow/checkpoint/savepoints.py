@@ -17,12 +17,13 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from stateflow.catalog.checks import check_entry, check_routing
 from stateflow.catalog.model import Guarantee, RoutingEntry, StageEntry, StoreEntry
 from stateflow.catalog.names import SAVEPOINT_NAME, task_id
 from stateflow.catalog.older import upgraded_stage
 from stateflow.changelog.position import InputPosition, from_metadata
 from stateflow.checkpoint.images import TaskImages
-from stateflow.checkpoint.objects import ObjectStore
+from stateflow.checkpoint.objects import ObjectStore, read_at_most
 from stateflow.clock import Clock
 from stateflow.errors import SavepointMissing, StateCorrupt
 from stateflow.record import TopicPartition, is_topic_name
@@ -32,7 +33,15 @@ FORMAT_VERSION = 2
 _MANIFEST_BYTES_MAX = 256 << 20
 _CHUNK_BYTES = 1 << 20
 
+_UNREADABLE = (msgspec.DecodeError, LookupError, TypeError, AttributeError, ValueError, RecursionError)
+
 _Form = TypeVar("_Form", bound="Part | Savepoint")
+
+
+class _Format(msgspec.Struct, frozen=True):
+    """What tells by which rules the rest is read."""
+
+    format: int | None = None
 
 
 class SavedInput(msgspec.Struct, frozen=True, kw_only=True):
@@ -242,8 +251,7 @@ class SavepointObjects:
         return f"{self._folder}/queues/{step}-{partition}"
 
     def _read(self, name: str) -> bytes:
-        with self._objects.open(name) as source:
-            data = source.read(_MANIFEST_BYTES_MAX + 1)
+        data = read_at_most(self._objects, name, _MANIFEST_BYTES_MAX)
         if len(data) > _MANIFEST_BYTES_MAX:
             raise _refused(name, f"it is larger than {_MANIFEST_BYTES_MAX} bytes")
         return data
@@ -265,19 +273,17 @@ def _encoded(thing: Part | Savepoint) -> bytes:
 
 def _decoded(data: bytes, form: type[_Form], where: str) -> _Form:
     try:
-        fields = msgspec.json.decode(data, type=dict[str, Any])
-        if fields.get("format") not in (1, FORMAT_VERSION):
-            raise _refused(
-                where, f"its format is {fields.get('format')}, this version reads 1 and {FORMAT_VERSION}"
-            )
-        return msgspec.convert(_upgraded(fields), type=form)
-    except (msgspec.DecodeError, LookupError, TypeError, AttributeError, ValueError) as error:
+        written = msgspec.json.decode(data, type=_Format).format
+        if written == FORMAT_VERSION:
+            return msgspec.json.decode(data, type=form)
+        if written == 1:
+            return msgspec.convert(_upgraded(msgspec.json.decode(data, type=dict[str, Any])), type=form)
+    except _UNREADABLE as error:
         raise _refused(where, f"it cannot be read ({error})") from error
+    raise _refused(where, f"its format is {written}, this version reads 1 and {FORMAT_VERSION}")
 
 
 def _upgraded(fields: dict[str, Any]) -> dict[str, Any]:
-    if fields["format"] == FORMAT_VERSION:
-        return fields
     found = {**fields, "format": FORMAT_VERSION}
     if "task" in fields:
         found["task"] = _upgraded_task(fields["task"])
@@ -295,25 +301,37 @@ def _upgraded_task(task: dict[str, Any]) -> dict[str, Any]:
 def _checked(found: Savepoint, where: str) -> Savepoint:
     """``found``, if names in it are names, numbers are possible, and it has every task and queue exactly once."""
     stages = {stage.name: stage for stage in found.stages}
-    names = [found.app, *stages, *(store.name for store in found.stores), *found.source_ids]
-    names += [port.name for stage in found.stages for port in stage.inputs]
-    for name in names:
+    try:
+        check_routing(found.routing)
+        for stage in found.stages:
+            check_entry(found.app, stage)
+        for store in found.stores:
+            check_entry(found.app, store)
+    except ValueError as error:
+        raise _refused(where, str(error)) from error
+    for name in (found.app, *found.source_ids):
         if not is_topic_name(name):
             raise _refused(where, f"it has a name {name!r}, which no topic can have")
     if any(store.stage not in stages for store in found.stores):
         raise _refused(where, "it has a store of no stage")
     count = found.routing.partitions
-    expected = {
-        task_id(stage.name, partition)
-        for stage in found.stages
-        for partition in range(count if stage.rekeys else stage.source_partitions or 0)
+    tasks_of = {
+        name: count if stage.rekeys else stage.source_partitions or 0 for name, stage in stages.items()
     }
-    tasks = [task.task for task in found.tasks if task.task == task_id(task.stage, task.partition)]
-    if len(tasks) != len(found.tasks) or sorted(tasks) != sorted(expected):
+    tasks = {
+        (task.stage, task.partition)
+        for task in found.tasks
+        if task.task == task_id(task.stage, task.partition)
+    }
+    if not len(tasks) == len(found.tasks) == sum(tasks_of.values()) or not all(
+        0 <= partition < tasks_of.get(stage, 0) for stage, partition in tasks
+    ):
         raise _refused(where, "its tasks are not those of its stages")
     steps = {step.name for stage in found.stages for step in stage.rekeys}
-    queues = [(queue.step, queue.partition) for queue in found.queues]
-    if sorted(queues) != sorted((step, partition) for step in steps for partition in range(count)):
+    queues = {(queue.step, queue.partition) for queue in found.queues}
+    if not len(queues) == len(found.queues) == len(steps) * count or not all(
+        step in steps and 0 <= partition < count for step, partition in queues
+    ):
         raise _refused(where, "its queues are not those of its stages")
     numbers = [at.offset_next for task in found.tasks for at in task.inputs]
     numbers += [n for queue in found.queues for n in (queue.records, queue.size_bytes)]

@@ -2,7 +2,7 @@
 
 What may be deleted is decided here, by three rules:
 
-1. A restore must be able to begin with any of the ``promised`` newest images, so nothing is deleted that one of them
+1. A restore must be able to begin with any of the ``retained`` newest images, so nothing is deleted that one of them
    reads. Only images count that are *safe* (read back and compared), that belong to the changelogs as they are, and
    whose tails are still in the log.
 2. The newest commit record before that point stays, and everything after it: whoever takes the task over finds the
@@ -57,9 +57,9 @@ class TrimPoint:
 
 
 def retained_images(
-    cluster: Cluster, task: Trimmable, images: TaskImages, promised: int
+    cluster: Cluster, task: Trimmable, images: TaskImages, retained: int
 ) -> dict[str, Manifest]:
-    """The newest ``promised`` images that a restore can begin with, whatever happens to the others, by name.
+    """The newest ``retained`` images that a restore can begin with, whatever happens to the others, by name.
 
     Fewer, when there are not so many that are safe.
     """
@@ -67,7 +67,7 @@ def retained_images(
     logs = cluster.ranges(changelog for changelog in task.changelogs.values() if changelog.topic in present)
     found: dict[str, Manifest] = {}
     for name in images.safe_names():
-        if len(found) == promised:
+        if len(found) == retained:
             break
         manifest = images.load(name)
         if all(
@@ -81,15 +81,15 @@ def retained_images(
 
 
 def trim_points(
-    cluster: Cluster, task: Trimmable, images: TaskImages, promised: int, clock: Clock
+    cluster: Cluster, task: Trimmable, images: TaskImages, retained: int, clock: Clock
 ) -> list[TrimPoint]:
     """How much of each changelog may be deleted now. Raises what reading the log or the images raises."""
-    usable = retained_images(cluster, task, images, promised)
+    usable = retained_images(cluster, task, images, retained)
     points = []
     for store, changelog in task.changelogs.items():
         log = cluster.ranges([changelog])[changelog]
-        if len(usable) < promised:
-            why = f"{len(usable)} of {promised} promised images are safe and can be used"
+        if len(usable) < retained:
+            why = f"{len(usable)} of {retained} retained images are safe and can be used"
             points.append(TrimPoint(store, changelog, log, log.offset_first, why))
             continue
         oldest = min(manifest.stores[store].offset_next for manifest in usable.values())
@@ -98,7 +98,7 @@ def trim_points(
             why = "it has no commit record before the images yet"
             points.append(TrimPoint(store, changelog, log, log.offset_first, why))
         else:
-            why = f"the oldest of {promised} promised images reaches {oldest}"
+            why = f"the oldest of {retained} retained images reaches {oldest}"
             points.append(TrimPoint(store, changelog, log, max(kept, log.offset_first), why))
     return points
 
@@ -115,11 +115,11 @@ def carry_out(cluster: Cluster, points: Sequence[TrimPoint]) -> int:
     return total
 
 
-def confirm_newest(images: TaskImages, promised: int, cancelled: Cancelled) -> list[str]:
+def confirm_newest(images: TaskImages, retained: int, cancelled: Cancelled) -> list[str]:
     """Read back the newest images that are not marked as safe yet; returns what is wrong, image by image."""
     problems: list[str] = []
     safe = set(images.safe_names())
-    for name in images.names()[:promised]:
+    for name in images.names()[:retained]:
         if name in safe:
             continue
         try:
@@ -142,5 +142,5 @@ def _reaches(
 
 
 def _kept_from(cluster: Cluster, changelog: TopicPartition, before: OffsetRange, clock: Clock) -> int | None:
-    """First offset to keep, given what all promised images hold; None when nothing can be deleted yet."""
+    """First offset to keep, given what all retained images hold; None when nothing can be deleted yet."""
     return commit_record_before(cluster, changelog, before, clock)

@@ -27,7 +27,7 @@ def test_the_last_line_compares_two_checkouts_round_by_round(broker: TestBroker)
     assert (found["runs"], found["workload"]["keys"]) == (1, 50)
 
 
-@pytest.mark.parametrize("work", ["join", "image", "write"])
+@pytest.mark.parametrize("work", ["join", "image", "newest", "shuffle", "write"])
 def test_our_side_does_each_work(broker: TestBroker, work: str) -> None:
     arguments = [work, "--records", "2000", "--keys", "50", "--partitions", "2", "--rounds", "1", "--json"]
     more = ["--commit-interval", "0.1", "--brokers", broker.bootstrap]

@@ -269,7 +269,7 @@ def test_brokers_are_given_a_fitting_cleaner_and_get_their_own_back(
         code, told, _ = invoke(capsys, "apply", *where, *goal)
         assert code == 0
         now = admin.cleaner_settings(number)
-        # Planned anew, by how fast the machine is at the moment: one between two octaves may be given another plan.
+        # Planned anew, by how fast the machine is at the moment: one between two steps may be given another plan.
         planned = told[0]["plan"]
         assert now.backoff_ms == planned["cleaner"]["backoff_ms"] < before.backoff_ms
         assert now.dedupe_buffer_bytes <= before.dedupe_buffer_bytes

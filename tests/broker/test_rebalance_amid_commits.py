@@ -112,6 +112,10 @@ def test_commits_in_flight_outlast_a_rebalance(numbering: Numbering) -> None:
                 assert all(task.commits_total == 1 for task in running.values()), "what was in flight counts"
                 assert not first.starting
     places = [TopicPartition(numbering.numbers.name, partition) for partition in range(PARTITIONS)]
+    # A commit is answered before its markers are written.
+    wait_until(
+        lambda: numbering.cluster.ranges(places) == numbering.cluster.ranges(places, stable=False), "markers"
+    )
     for place, ends in numbering.cluster.ranges(places).items():
         batches = read_range(numbering.cluster, place, ends)
         assert sum(len(batch) for batch in batches) == 1, "once each"

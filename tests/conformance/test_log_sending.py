@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +23,10 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow]
 BY = ("core", "client")
 TRANSACTIONAL = (True, False)
 TIME_MS = 1_650_000_000_000
+ADMINISTRATIVE = 1
+"""A cluster has a client of its own."""
+
+needs_proc = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads are looked up in /proc")
 
 
 @dataclass
@@ -151,6 +157,45 @@ def test_a_record_that_the_client_refuses(sending: Sending, transactional: bool)
     found = failure_of(writer, lambda: writer.send_many(topic, [b"k"] * 41, large, partitions=0))
     assert isinstance(found, BrokerRefused)
     assert found.fields["code"] == "MSG_SIZE_TOO_LARGE"
+
+
+def kafka_clients() -> int:
+    """Clients of this process that have not ended: each has a main thread."""
+    names = [task / "comm" for task in Path("/proc/self/task").iterdir()]
+    return sum(name.read_text().startswith("rdk:main") for name in names if name.exists())
+
+
+@needs_proc
+@pytest.mark.parametrize("transactional", TRANSACTIONAL)
+def test_a_closed_writers_client_has_ended_though_its_failure_is_kept(
+    sending: Sending, transactional: bool
+) -> None:
+    topic = sending.world.topic()
+    gc.collect()
+    before = kafka_clients()
+    writer = sending.writer(transactional, message_max_bytes=2_000)
+    writer.begin()
+    assert kafka_clients() > before
+    kept = failure_of(writer, lambda: writer.send_many(topic, [b"k"] * 41, [bytes(5_000)] * 41, partitions=0))
+    assert kafka_clients() == before + ADMINISTRATIVE
+    assert kept.__traceback__ is not None
+
+
+@needs_proc
+def test_a_fenced_writers_client_has_ended_though_its_failure_is_kept(sending: Sending) -> None:
+    world = sending.world
+    topic, name = world.topic(), world.name("tx")
+    gc.collect()
+    before = kafka_clients()
+    writer = world.cluster.writer(name)
+    writer.begin()
+    writer.send_many(topic, [b"k"] * 40, [b"old"] * 40, partitions=0)
+    successor = world.cluster.writer(name)
+    kept = failure_of(writer, writer.commit)
+    assert isinstance(kept, ProducerFenced)
+    successor.close()
+    assert kafka_clients() == before
+    assert kept.__traceback__ is not None
 
 
 def test_a_partition_that_is_not_there(sending: Sending) -> None:

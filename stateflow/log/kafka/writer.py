@@ -19,7 +19,6 @@ from stateflow.errors import (
     BrokerUnreachable,
     ProducerFenced,
     StateflowError,
-    TopicMissing,
 )
 from stateflow.failpoints import reach
 from stateflow.log.base import Appended, Committed, GroupMetadata
@@ -28,6 +27,7 @@ from stateflow.log.kafka.client_log import client_log
 from stateflow.log.kafka.deliveries import Deliveries, Report, Row, rows_of
 from stateflow.log.kafka.failures import aborted, ended_elsewhere, error_of, is_fenced, typed
 from stateflow.log.kafka.offsets import client_offsets
+from stateflow.log.kafka.places import Places
 from stateflow.log.kafka.sends import made_producer
 from stateflow.log.kafka.settings import Settings
 from stateflow.log.kafka.topics import Topics
@@ -38,13 +38,18 @@ from stateflow.record import TopicPartition
 _QUEUE_FULL_POLL_SECONDS = 0.05
 _SERVE_EVERY = 10_000  # records between two looks at the delivery reports
 _CHOSEN = -1
-_COUNTS_SECONDS = 300.0
 _ABORT_SECONDS_MAX = 5.0
 """An abort that gets no answer by then is left to the next producer of the id, which begins with it."""
 
 
 class KafkaWriter(Sender):
-    """Implements :class:`stateflow.log.base.Writer`."""
+    """Implements :class:`stateflow.log.base.Writer`.
+
+    The client ends with the last reference to it, and this object has the only one that outlasts a call. Calls of the
+    client are therefore handed on as calls of this object, and never as its bound methods: a failure that somebody
+    keeps has a traceback, whose frames would keep the client too. Its statistics would go on to come, into a queue
+    that nobody serves any more, sorted by priority: each would take longer than the one before it.
+    """
 
     def __init__(
         self,
@@ -55,11 +60,9 @@ class KafkaWriter(Sender):
         statistics: Callable[[str], None] | None = None,
     ) -> None:
         self._admin = admin
-        self._topics = topics
         self._outsider_metadata = functools.cache(outsider_metadata)
         self._transactional_id = settings.get("transactional.id")
-        self._partitions: dict[str, int] = {}
-        self._counted_seconds = admin.clock.monotonic_seconds()
+        self._places_known = Places(topics, admin)
         self._ready: dict[tuple[str, int], Report] = {}
         self._fatal: KafkaError | None = None
         self._in_transaction = False
@@ -72,17 +75,27 @@ class KafkaWriter(Sender):
             own["stats_cb"] = statistics
         self._sends, self._producer = made_producer({**settings, **own})
         self._deliveries = Deliveries(self._sends)
+        try:
+            self._connect()
+        except BaseException:
+            self._let_client_go()  # whoever is told keeps this writer, in the traceback, but cannot close it
+            raise
+
+    def _connect(self) -> None:
         # Without metadata at hand, the first transaction request waits half a second for it.
-        admin.call("connecting a writer", lambda left: self._producer.list_topics(timeout=left))
+        self._admin.call("connecting a writer", lambda left: self._producer.list_topics(timeout=left))
         if self._transactional_id is not None:
-            admin.call(f"taking over {self._transactional_id!r}", self._producer.init_transactions)
+            self._admin.call(
+                f"taking over {self._transactional_id!r}",
+                lambda left: self._producer.init_transactions(left),
+            )
 
     def begin(self) -> None:
         """Begin a transaction."""
         assert not self._closed, "the writer is closed"
         assert not self._in_transaction, "commit or abort the open transaction first"
         self._forget()
-        self._forget_counts()
+        self._places_known.forget_old()
         if self._transactional_id is None:
             return
         try:
@@ -114,29 +127,32 @@ class KafkaWriter(Sender):
 
     def _append_rows(self, rows: Iterator[Row], left: int) -> None:
         produce = self._producer.produce
-        while left:
-            some = min(left, _SERVE_EVERY - self._unserved)
-            for row in islice(rows, some):
-                try:
-                    produce(*row)
-                except (BufferError, KafkaException):
-                    self._produce(*row)
-            left -= some
-            self._sent(some)
+        try:
+            while left:
+                some = min(left, _SERVE_EVERY - self._unserved)
+                for row in islice(rows, some):
+                    try:
+                        produce(*row)
+                    except (BufferError, KafkaException):
+                        self._produce(*row)
+                left -= some
+                self._sent(some)
+        finally:
+            del produce  # see the class: this frame may be kept
 
     def _sent(self, count: int) -> None:
         """So many records more were sent: now and then reports are served."""
         self._unserved += count
         if self._unserved >= _SERVE_EVERY:
             self._unserved = 0
-            self._serve_reports(self._producer.poll, 0)
+            self._serve_reports(self._poll, 0)
 
     def _places(self, records: Outgoing) -> Sequence[int] | int:
         """The partition of each record. Chosen here as the client would choose it: a report of a place runs no code."""
         if records.partitions != _CHOSEN or None in records.keys:  # without a key any partition will do
             return records.partitions
         self._report_for(records.topic, _CHOSEN)
-        partitions = self._partitions[records.topic]
+        partitions = self._places_known.partitions[records.topic]
         return partitions_of(cast(Sequence[bytes], records.keys), partitions)
 
     def _reports_of(self, topic: str, places: Sequence[int] | int) -> Mapping[int, Report]:
@@ -162,7 +178,7 @@ class KafkaWriter(Sender):
                 deadline = deadline or now + self._admin.timeout_seconds
                 if now >= deadline:
                     raise self._unreachable(f"producing to {topic!r}") from full
-                self._serve_reports(self._producer.poll, _QUEUE_FULL_POLL_SECONDS)
+                self._serve_reports(self._poll, _QUEUE_FULL_POLL_SECONDS)
             except KafkaException as raised:
                 raise self._writer_error(error_of(raised), f"producing to {topic!r}") from raised
 
@@ -183,7 +199,7 @@ class KafkaWriter(Sender):
     def flush(self, timeout_seconds: float = 60.0) -> None:
         """Wait until everything sent so far is acknowledged. A refused record aborts the transaction."""
         self._check_open()
-        waiting = self._serve_reports(self._producer.flush, timeout_seconds)
+        waiting = self._serve_reports(self._deliver, timeout_seconds)
         topic, refused = next(self._deliveries.failures(), ("", None))
         if refused is not None and self._transactional_id is not None and not is_fenced(refused):
             self.abort()
@@ -196,14 +212,14 @@ class KafkaWriter(Sender):
         """Commit, or flush. After ``BrokerUnreachable`` the outcome is open: close this writer, make another."""
         self._check_open()
         deadline = self._admin.clock.monotonic_seconds() + timeout_seconds
-        waiting = self._serve_reports(self._producer.flush, timeout_seconds)
+        waiting = self._serve_reports(self._deliver, timeout_seconds)
         if self._transactional_id is not None:
             left_seconds = deadline - self._admin.clock.monotonic_seconds()
             reach("commit.before_end_txn")
             # Of the clock that the client's own pauses go by, whatever clock the tests move.
             began_seconds, self.end_seconds = time.monotonic(), float("inf")
             calls = self._transact(
-                "committing a transaction", self._producer.commit_transaction, left_seconds
+                "committing a transaction", lambda left: self._producer.commit_transaction(left), left_seconds
             )
             if calls == 1:
                 self.end_seconds = time.monotonic() - began_seconds
@@ -227,7 +243,11 @@ class KafkaWriter(Sender):
             return
         self._in_transaction = False
         try:
-            self._admin.call("aborting a transaction", self._producer.abort_transaction, _ABORT_SECONDS_MAX)
+            self._admin.call(
+                "aborting a transaction",
+                lambda left: self._producer.abort_transaction(left),
+                _ABORT_SECONDS_MAX,
+            )
         except BrokerUnreachable:
             raise
         except StateflowError as failure:
@@ -257,20 +277,21 @@ class KafkaWriter(Sender):
     def _end_client(self) -> None:
         try:
             if self._transactional_id is None:
-                self._serve_reports(self._producer.flush, self._admin.timeout_seconds)
+                self._serve_reports(self._deliver, self._admin.timeout_seconds)
         finally:
-            self._forget()
-            self._producer.purge()  # what could not be delivered by now must not hold up the end
-            if self._sends is not None:
-                self._sends.close()
-            del (
-                self._producer
-            )  # ends the client; its close() would try the transaction of a fenced one once more
+            self._let_client_go()
+
+    def _let_client_go(self) -> None:
+        self._forget()
+        self._producer.purge()  # what could not be delivered by now must not hold up the end
+        if self._sends is not None:
+            self._sends.close()
+        del self._producer  # ends the client; its close() would try the transaction of a fenced one once more
 
     def serve(self, timeout_seconds: float) -> None:
         """Run what the client library has to tell: delivery reports, statistics, events; nothing from a broken one."""
         if self._fatal is None:
-            self._serve_reports(self._producer.poll, timeout_seconds)
+            self._serve_reports(self._poll, timeout_seconds)
 
     @property
     def queued_total(self) -> int:
@@ -329,7 +350,7 @@ class KafkaWriter(Sender):
     def _get_ready(self, topic: str, partition: int) -> Report:
         """Check once per transaction that a record can go there; returns what its delivery is reported to."""
         self._check_open()
-        self._check_place(topic, partition)
+        self._places_known.check(topic, partition)
         self._ready[topic, partition] = self._deliveries.report(topic, partition)
         return self._ready[topic, partition]
 
@@ -342,6 +363,12 @@ class KafkaWriter(Sender):
         client_log.warning("The Kafka client reports %s: %s.", error.name(), error.str())
         if error.fatal():
             self._fatal = self._fatal or error
+
+    def _poll(self, seconds: float) -> int:
+        return int(self._producer.poll(seconds))
+
+    def _deliver(self, seconds: float) -> int:
+        return int(self._producer.flush(seconds))
 
     def _serve_reports(self, serve: Callable[[float], int], seconds: float) -> int:
         """Run delivery reports. The client library raises a fatal error out of here, through a report if any."""
@@ -363,28 +390,6 @@ class KafkaWriter(Sender):
     def _check_open(self) -> None:
         assert not self._closed, "the writer is closed"
         assert self._in_transaction or self._transactional_id is None, "begin a transaction first"
-
-    def _check_place(self, topic: str, partition: int) -> None:
-        """A record for a topic or partition that does not exist would be found out only minutes later."""
-        partitions = self._partitions.get(topic)
-        if partitions is None or partition >= partitions:
-            partitions = self._partitions[topic] = self._topics.partitions(topic, partition)
-        if partitions == 0 or partition >= partitions:
-            del self._partitions[topic]
-            raise TopicMissing(
-                f"There is no {TopicPartition(topic, partition)} at {self._admin.bootstrap}:"
-                f" the topic has {partitions} partitions.",
-                action="create it, or check its name and partition count in the application.",
-                topic=topic,
-                partition=partition,
-            )
-
-    def _forget_counts(self) -> None:
-        """Look again, as often as the client does, how many partitions topics have: they may be given more."""
-        now_seconds = self._admin.clock.monotonic_seconds()
-        if now_seconds - self._counted_seconds > _COUNTS_SECONDS:
-            self._counted_seconds = now_seconds
-            self._partitions.clear()
 
     def _forget(self) -> None:
         self._ready.clear()

@@ -164,7 +164,7 @@ class ClaimsLog:
                         outcomes[writer] = _decoded(value)
                 case _:
                     raise ValueError("no version of stateflow wrote it")
-        except (msgspec.DecodeError, ValueError) as error:
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise CatalogIncompatible(
                 f"the record at offset {offset} of {self.partition.topic} cannot be read: {error}.",
                 action="upgrade stateflow on this machine to the version that the application's workers run; if none"

@@ -208,17 +208,17 @@ class ImagedStores:
             self._images.collect(keep=keep, grace_ms=_GRACE_MS)
             return
         task = Trimmable(self._wiring.changelogs, self._wiring.topic_ids)
-        promised = settings.images_restorable
+        retained = settings.images_restorable
         reach("trim.before_confirm")
-        for problem in confirm_newest(self._images, promised, self._cancelled.is_set):
+        for problem in confirm_newest(self._images, retained, self._cancelled.is_set):
             _LOG.warning(
                 "Task %s: an image is not safe, nothing is deleted for it: %s", self._wiring.id, problem
             )
         reach("trim.before_decision")
-        usable = retained_images(cluster, task, self._images, promised)
+        usable = retained_images(cluster, task, self._images, retained)
         self._images.collect(keep=keep, grace_ms=_GRACE_MS, protected=usable)
         if settings.trim and not self._cancelled.is_set():
-            points = trim_points(cluster, task, self._images, promised, self._imaging.clock)
+            points = trim_points(cluster, task, self._images, retained, self._imaging.clock)
             slots = carry_out(cluster, points)
             _LOG.info(
                 "Task %s: %d slots of its changelogs were deleted before images.", self._wiring.id, slots

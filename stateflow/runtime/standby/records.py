@@ -221,8 +221,8 @@ def _keep(reports: dict[bytes, _Report], key: bytes, report: _Report | None) -> 
 
 
 def _decoded(value: bytes, form: type[_Form]) -> _Form | None:
-    """None for what another version of this program wrote: it will write again, or leave."""
+    """None for what another version of this program wrote: it will write again, or leave. And for any other bytes."""
     try:
         return msgspec.json.decode(value, type=form)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None

@@ -276,7 +276,9 @@ def test_that_writers_were_shared_is_kept_and_keeps_older_versions_out() -> None
 
 def test_stages_of_format_1_are_read() -> None:
     values = dict([encode_item(AppEntry(app="wc", guarantee="exactly-once", format=1))])
-    values[b"stage/main"] = b'{"name":"main","sources":["lines"],"repartition":null,"upstream":null}'
+    values[b"stage/main"] = (
+        b'{"name":"main","sources":["lines"],"repartition":null,"upstream":null,"source_partitions":2}'
+    )
     values[b"stage/by-word"] = b'{"name":"by-word","sources":[],"repartition":"by-word","upstream":"main"}'
     found = decode_catalog("wc", values)
     assert found is not None

@@ -145,7 +145,27 @@ def test_records_of_others_are_no_catalog(cluster: MemoryCluster) -> None:
         (generation(1, "active", topic_ids={"payments": "id"}), "'payments', which is none of 'wc'"),
         (generation(1, "active", topic_ids={"wc-../x-changelog": "id"}), "which is none of 'wc'"),
         (generation(1, "active", routing=RoutingEntry(kind="modulo", partitions=0)), "0 partitions"),
+        (generation(1, "active", routing=RoutingEntry(kind="ranges", partitions=2)), "cover the hash space"),
+        (
+            generation(
+                1, "active", routing=RoutingEntry(kind="ranges", partitions=2, bounds=(0,), owners=(7,))
+            ),
+            "owners that are not exactly",
+        ),
+        (
+            generation(
+                1, "active", routing=RoutingEntry(kind="modulo", partitions=2, bounds=(0,), owners=(0,))
+            ),
+            "a modulo table with ranges",
+        ),
         (msgspec.structs.replace(STAGE, source_partitions=1 << 40), "partitions"),
+        (msgspec.structs.replace(STAGE, source_partitions=None), "how many partitions"),
+        (
+            msgspec.structs.replace(
+                STAGE, inputs=(InputEntry(name="lines"), InputEntry(name="by-word", upstream="words"))
+            ),
+            "sources and re-key steps",
+        ),
     ],
 )
 def test_what_an_entry_says_is_not_trusted(

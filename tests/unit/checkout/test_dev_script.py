@@ -212,6 +212,24 @@ def test_fast_leaves_out_what_it_says(dev: ModuleType, monkeypatch: pytest.Monke
         assert mark in notes[0]
 
 
+@pytest.mark.parametrize("fast", [False, True])
+def test_class_archives_are_there_before_the_tests_that_want_them(
+    dev: ModuleType, monkeypatch: pytest.MonkeyPatch, fast: bool
+) -> None:
+    calls: list[object] = []
+    monkeypatch.setattr(dev, "ensure_environment", lambda: 0)
+    monkeypatch.setattr(dev, "CHECKS", ())
+
+    def noted(call: object) -> int:
+        calls.append(call)
+        return 0
+
+    monkeypatch.setattr(dev, "_call", noted)
+    monkeypatch.setattr(dev, "_run_side_by_side", lambda *_: noted("tests"))
+    assert dev.main(["test", *(["--fast"] if fast else [])]) == 0
+    assert calls == [*([] if fast else [dev.FETCH_JARS, dev.MAKE_CLASS_ARCHIVES]), "tests"]
+
+
 def test_the_stamp_follows_the_lock(dev: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = dev._fingerprint()
     changed = tmp_path / "requirements.lock"

@@ -69,6 +69,11 @@ def test_a_manifest_reads_back_and_one_that_is_not_there_is_missing(tmp_path: Pa
         lambda m: m["tasks"][0].update(task="../x"),
         lambda m: m["tasks"][0]["inputs"][0].update(offset_next=-1),
         lambda m: m["queues"].pop(),
+        lambda m: m["routing"].update(partitions=10**15),
+        lambda m: m["routing"].update(kind="ranges"),
+        lambda m: m["stages"][0].update(source_partitions=10**15),
+        lambda m: m["stages"][0].update(source_partitions=999_999),
+        lambda m: m["stores"][0].update(stage="../x"),
         lambda m: m["queues"][0].update(step="../x"),
         lambda m: m.pop("routing"),
         lambda m: m.pop("format"),
@@ -85,6 +90,17 @@ def test_a_manifest_that_no_honest_writer_wrote_is_refused(
     manifest = json.loads(file.read_text())
     change(manifest)
     file.write_text(json.dumps(manifest))
+    with pytest.raises(StateCorrupt, match="refused"):
+        objects(tmp_path).load()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"\xff\xfe", b'{"format":2,"more":' + b"[" * 100_000, b"[" * 100_000, b"[]", b'{"format":"\xff"}'],
+)
+def test_what_is_no_manifest_is_refused(tmp_path: Path, content: bytes) -> None:
+    objects(tmp_path).publish(savepoint(store("a")))
+    (tmp_path / "app/savepoints/one.1/savepoint.json").write_bytes(content)
     with pytest.raises(StateCorrupt, match="refused"):
         objects(tmp_path).load()
 
@@ -112,3 +128,11 @@ def test_a_manifest_of_format_1_is_read(tmp_path: Path) -> None:
     for task, then in zip(found.tasks, wanted.tasks, strict=True):
         assert task.position().offsets == then.position().offsets
         assert task.position().event_time.reached_ms == (7 if task.inputs else -1)
+
+
+def test_a_manifest_without_end_is_refused_unread(tmp_path: Path) -> None:
+    objects(tmp_path).publish(savepoint(store("a")))
+    with (tmp_path / "app/savepoints/one.1/savepoint.json").open("r+b") as file:
+        file.truncate((256 << 20) + 1)
+    with pytest.raises(StateCorrupt, match="larger than"):
+        objects(tmp_path).load()

@@ -1,4 +1,4 @@
-"""How much of a changelog may be deleted: never what one of the promised images, or whoever takes over, still reads."""
+"""How much of a changelog may be deleted: never what one of the retained images, or whoever takes over, still reads."""
 
 from __future__ import annotations
 
@@ -78,9 +78,9 @@ class Scene:
             assert self.images.confirm(name) == []
         return name
 
-    def trim(self, promised: int = 2) -> list[int]:
+    def trim(self, retained: int = 2) -> list[int]:
         """Carry it out; where the changelogs begin then."""
-        points = trim_points(self.cluster, self.task, self.images, promised, self.clock)
+        points = trim_points(self.cluster, self.task, self.images, retained, self.clock)
         carry_out(self.cluster, points)
         return self.begin()
 
@@ -88,8 +88,8 @@ class Scene:
         logs = self.cluster.ranges(CHANGELOGS.values())
         return [logs[changelog].offset_first for changelog in CHANGELOGS.values()]
 
-    def reasons(self, promised: int = 2) -> list[str]:
-        points = trim_points(self.cluster, self.task, self.images, promised, self.clock)
+    def reasons(self, retained: int = 2) -> list[str]:
+        points = trim_points(self.cluster, self.task, self.images, retained, self.clock)
         return [point.reason for point in points]
 
 
@@ -98,7 +98,7 @@ def scene(tmp_path: Path) -> Scene:
     return Scene(tmp_path)
 
 
-def test_it_goes_up_to_the_commit_record_before_the_oldest_promised_image(scene: Scene) -> None:
+def test_it_goes_up_to_the_commit_record_before_the_oldest_retained_image(scene: Scene) -> None:
     scene.image(40, 50)
     scene.image(70, 60)
     assert scene.trim() == [39, 49]
@@ -113,14 +113,14 @@ def test_each_changelog_is_held_by_the_image_that_reaches_least_into_it(scene: S
 
 def test_an_image_between_commit_records_keeps_the_one_before_it(scene: Scene) -> None:
     scene.image(45)
-    assert scene.trim(promised=1) == [39, 39]
+    assert scene.trim(retained=1) == [39, 39]
 
 
-def test_fewer_safe_images_than_promised_delete_nothing(scene: Scene) -> None:
+def test_fewer_safe_images_than_retained_delete_nothing(scene: Scene) -> None:
     scene.image(40)
     scene.image(70, safe=False)
     assert scene.trim() == [0, 0]
-    assert scene.reasons() == ["1 of 2 promised images are safe and can be used"] * 2
+    assert scene.reasons() == ["1 of 2 retained images are safe and can be used"] * 2
     assert confirm_newest(scene.images, 2, lambda: False) == []
     assert scene.trim() == [39, 39]
 
@@ -148,7 +148,7 @@ def test_an_image_that_ends_before_the_log_begins_does_not_count(scene: Scene) -
     scene.image(70)
     assert scene.trim() == [39, 39]
     scene.image(30)  # of an owner that was thought dead: newer, and behind
-    assert scene.reasons() == ["the oldest of 2 promised images reaches 40"] * 2
+    assert scene.reasons() == ["the oldest of 2 retained images reaches 40"] * 2
     assert list(retained_images(scene.cluster, scene.task, scene.images, 2)) == scene.images.names()[1:]
 
 
@@ -161,13 +161,13 @@ def test_an_image_of_a_recreated_changelog_does_not_count(scene: Scene, foreign:
 
 def test_an_image_ahead_of_the_log_does_not_count(scene: Scene) -> None:
     scene.image(SLOTS + 1)
-    assert scene.trim(promised=1) == [0, 0]
+    assert scene.trim(retained=1) == [0, 0]
 
 
 def test_without_a_commit_record_nothing_goes_under_exactly_once(tmp_path: Path) -> None:
     scene = Scene(tmp_path, records=False)
     scene.image(40)
-    assert scene.trim(promised=1) == [0, 0]
+    assert scene.trim(retained=1) == [0, 0]
     assert scene.reasons(1) == ["it has no commit record before the images yet"] * 2
 
 
@@ -175,7 +175,7 @@ def test_a_late_point_of_another_owner_changes_nothing(scene: Scene) -> None:
     scene.image(40)
     late = trim_points(scene.cluster, scene.task, scene.images, 1, scene.clock)
     scene.image(70)
-    assert scene.trim(promised=1) == [69, 69]
+    assert scene.trim(retained=1) == [69, 69]
     carry_out(scene.cluster, late)
     assert scene.begin() == [69, 69]
 
@@ -194,18 +194,18 @@ def test_what_a_collection_protects_is_what_the_log_was_deleted_for(scene: Scene
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_every_promised_image_can_be_begun_with_and_the_last_commit_is_found(
+def test_every_retained_image_can_be_begun_with_and_the_last_commit_is_found(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     scene = Scene(tmp_path_factory.mktemp("scene"))
-    promised = data.draw(st.integers(1, 3))
+    retained = data.draw(st.integers(1, 3))
     offsets = data.draw(
         st.lists(st.tuples(st.integers(0, SLOTS), st.integers(0, SLOTS)), min_size=1, max_size=6)
     )
     for a, b in offsets:
         scene.image(a, b, safe=data.draw(st.booleans()))
-        usable = retained_images(scene.cluster, scene.task, scene.images, promised)
-        begin = scene.trim(promised)
+        usable = retained_images(scene.cluster, scene.task, scene.images, retained)
+        begin = scene.trim(retained)
         for manifest in usable.values():
             for store, first in zip(STORES, begin, strict=True):
                 assert manifest.stores[store].offset_next >= first

@@ -116,7 +116,15 @@ def test_a_measurement_kept_by_an_earlier_version_can_still_be_read() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "said"),
-    [(0.25, "250 ms"), (14, "14 s"), (90, "90 s"), (150, "2.5 min"), (7200, "2 h"), (604_800, "7 d")],
+    [
+        (0.25, "250 ms"),
+        (14, "14 s"),
+        (90, "90 s"),
+        (150, "2.5 min"),
+        (7200, "2 h"),
+        (604_800, "7 d"),
+        (2e9, "63.4 years"),
+    ],
 )
 def test_durations_are_for_people(seconds: float, said: str) -> None:
     assert duration(seconds) == said

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from stateflow.lab.bench.latency import LatencyLoad
-from stateflow.lab.bench.latency_study import percentiles
-from stateflow.lab.bench.result import OURS, Ran, bytes_digest, digest, summary
+from stateflow.lab.bench.latency_study import Start, percentiles
+from stateflow.lab.bench.result import OURS, Ran, bytes_digest, summary
 from stateflow.lab.bench.workload import Workload, number_in, of, other_key_in
 
 
@@ -36,10 +36,10 @@ def test_one_different_answer_in_one_round_is_told() -> None:
 
 
 def test_a_digest_depends_on_every_entry_and_on_no_order() -> None:
-    entries = {b"a": 1, b"b": 2}
-    assert digest(entries) == digest(dict(reversed(entries.items())))
-    assert digest(entries) == bytes_digest({key: n.to_bytes(8, "big") for key, n in entries.items()})
-    assert len({digest(entries), digest({b"a": 1, b"b": 3}), digest({b"a": 1}), digest({})}) == 4
+    entries = {b"a": b"1", b"b": b"2"}
+    assert bytes_digest(entries) == bytes_digest(dict(reversed(entries.items())))
+    others: tuple[dict[bytes, bytes], ...] = ({b"a": b"1", b"b": b"3"}, {b"a": b"1"}, {})
+    assert len({bytes_digest(each) for each in (entries, *others)}) == 4
 
 
 def test_a_restore_has_five_records_of_each_key_where_nothing_else_is_said() -> None:
@@ -70,3 +70,12 @@ def test_percentiles_are_latencies_that_so_many_results_do_not_exceed() -> None:
 def test_sides_of_a_latency_are_told_the_whole_load() -> None:
     load = LatencyLoad(rate=5, rekeyed=True, commit_seconds=0.5)
     assert LatencyLoad.decode(load.encode()) == load
+
+
+def test_a_start_is_over_when_every_partition_that_gets_records_had_a_timely_result() -> None:
+    start = Start(LatencyLoad(keys=50, partitions=2))
+    assert not start.is_over({0: [98_500_000_000], 1: [3_000_000_000]}, now_seconds=100.0)
+    assert not start.is_over({1: []}, now_seconds=100.1)
+    assert start.is_over({1: [3_000_000_000, 99_900_000_000]}, now_seconds=100.2)
+    alone = Start(LatencyLoad(keys=1, partitions=8))
+    assert sum(alone.is_over({number: [100_000_000_000]}, 100.0) for number in range(8)) >= 1

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from stateflow.compaction.calibration.default_costs import CLIENT_COMPILER
-from stateflow.compaction.model.costs import Costs
+from stateflow.compaction.calibration.pace import at_pace
+from stateflow.compaction.model.costs import Costs, Pace
 from stateflow.lab.compaction.cycles import CleanerUse
 from stateflow.lab.compaction.live_cells import LiveOptions
 from stateflow.lab.compaction.live_result import expected_of, live_mean, workload_of
@@ -27,6 +28,8 @@ def test_what_live_logs_showed_is_expected_of_them(part: int) -> None:
     seen = json.loads((RECORDED / f"part-{part}.json").read_text())
     batch = LiveOptions(cells=60, seed=7).batches(stock=False)[part - 1]
     costs = CLIENT_COMPILER if seen["client_compiler"] else Costs()
+    loop = seen["pace_seconds"]  # memory was not timed then
+    costs = at_pace(costs, Pace(loop, loop, costs.pace.memory_seconds))
     use = CleanerUse(**seen["use"])
     loads = [workload_of(cell.stream, live_mean(cell.stream, seen["warm_seconds"])) for cell in batch.cells]
     seconds = seen["seconds"] - seen["warm_seconds"]

@@ -18,9 +18,9 @@ from stateflow.compaction.calibration.default_costs import (
     heap_bytes,
     heap_of,
 )
-from stateflow.compaction.calibration.pace import at_pace, octave, pass_slowness
+from stateflow.compaction.calibration.pace import at_pace, nearest_step, pass_slowness, usual
 from stateflow.compaction.model.closed_form import predict
-from stateflow.compaction.model.costs import Costs
+from stateflow.compaction.model.costs import Costs, Pace
 from stateflow.compaction.model.over_time import shown_within
 from stateflow.compaction.model.streams import RateStep, Stream
 from stateflow.compaction.settings.knobs import knobs_for
@@ -162,12 +162,30 @@ def test_costs_by_default_follow_the_compiler_of_a_local_broker() -> None:
     assert default_costs(None) == Costs()
     here = default_costs(os.getpid())
     assert not has_client_compiler_only(os.getpid())
-    slower = pass_slowness(here.pace_seconds / Costs().pace_seconds)
+    slower = pass_slowness(here.pace.loop_seconds / Costs().pace.loop_seconds)
     assert here.pass_seconds == pytest.approx(slower * Costs().pass_seconds)
-    assert [octave(seconds, 0.4) for seconds in (0.3, 0.4, 0.5, 0.7, 1.0)] == [0.4, 0.4, 0.4, 0.8, 0.8]
+    steps = [nearest_step(seconds, 0.4) for seconds in (0.3, 0.39, 0.45, 0.5, 0.6, 0.7, 1.0)]
+    assert steps == pytest.approx([0.283, 0.4, 0.4, 0.566, 0.566, 0.8, 1.131], rel=0.01)
     assert here.sync_seconds == Costs().sync_seconds
     stock = CleanerSettings()
     assert CLIENT_COMPILER.fixed_seconds(stock) > 3 * Costs().fixed_seconds(stock)
+
+
+def test_each_cost_follows_the_pace_of_its_kind() -> None:
+    """The client compiler's zeros take a core, the server compiler's wait for memory; a pass feels both by half."""
+    standard = Costs().pace
+    core = Pace(standard.loop_seconds, 2 * standard.steady_loop_seconds, standard.memory_seconds)
+    memory = standard._replace(memory_seconds=3 * standard.memory_seconds)
+    others = standard._replace(loop_seconds=4 * standard.loop_seconds)
+    for costs, by_core, by_memory in ((CLIENT_COMPILER, 2.0, 1.0), (Costs(), 1.0, 3.0)):
+        filling = costs.fill_seconds_per_byte
+        assert at_pace(costs, core).fill_seconds_per_byte == pytest.approx(by_core * filling)
+        assert at_pace(costs, memory).fill_seconds_per_byte == pytest.approx(by_memory * filling)
+        assert at_pace(costs, others).fill_seconds_per_byte == pytest.approx(filling)
+        assert at_pace(costs, others).batch_seconds == pytest.approx(2.0 * costs.batch_seconds)
+        assert at_pace(costs, memory).pass_seconds == pytest.approx(costs.pass_seconds)
+        assert at_pace(at_pace(costs, others), standard).batch_seconds == pytest.approx(costs.batch_seconds)
+    assert usual([Pace(3, 3, 2), Pace(5, 2, 4), Pace(4, 4, 3)]) == Pace(4, 2, 3)
 
 
 def test_the_heap_of_a_local_broker_is_read_from_its_command_line() -> None:
@@ -222,17 +240,20 @@ def test_drops_that_lie_close_together_are_one_turn_of_the_cleaner() -> None:
     assert only.seconds == pytest.approx(9.0)
 
 
+SLOW = Pace(0.001, 0.001, 0.005)
+
+
 def live_run(size_max: float, cores: float, *, late: float = 0.0) -> LiveRun:
     sizes = tuple((at, round(size * size_max / 2500)) for at, size in saw_tooth(15.0, 100.0))
     spent = tuple(Spent(at / 5, cores * (at // 75) * 15, 0.0) for at in range(500))
     log = LiveLog("uniform 1", size_max, size_max / 2, 500, sizes)
-    return LiveRun((log,), STOCK, True, 100.0, 20.0, late, spent, 0.001)
+    return LiveRun((log,), STOCK, True, 100.0, 20.0, late, spent, SLOW)
 
 
 def test_a_promise_counts_what_a_late_producer_wrote_at_once() -> None:
     stream = Stream(keys=500, rates=(RateStep(0.0, 60.0),), zipf_exponent=None, value_bytes=(300, 700))
     cell = Cell("uniform 1", Policy(segment_ms=5000, dirty_ratio=0.01), stream, 20.0, 0)
-    costs = at_pace(CLIENT_COMPILER, 0.001)
+    costs = at_pace(CLIENT_COMPILER, SLOW)
     expected = predict(workload_of(stream, 500), cell.policy, STOCK, costs)
     (told,) = broker_figures("one", [cell], live_run(expected.size_max_bytes, 0.006), None).logs
     assert not told.broken

@@ -70,6 +70,9 @@ def test_what_a_coordinator_said_is_kept_until_nobody_claims_by_that_writer(clus
         (b'["claim","t-0","a"]', b"{}"),
         (b'["claim",1,"a",0]', b"{}"),
         (b'["outcome","a"]', b'{"outcome":"?"}'),
+        (b'["outcome","a"]', b"\xff\xfe"),
+        (b'["outcome","a"]', b'{"more":' + b"[" * 100_000),
+        (b'["outcome","\xff"]', b"{}"),
         (b'["later","a"]', b"{}"),
     ],
 )
