@@ -203,8 +203,9 @@ class Stream:
 
     def batch(self, index: int, source: TopicPartition) -> RecordBatch:
         """A partition's records."""
-        *columns, headers, size_bytes = self._used.columns(self._address, index, _NO_HEADERS)
-        batch = RecordBatch(source, *columns, headers or [])
+        found = self._used.columns(self._address, index, _NO_HEADERS)
+        offsets, timestamps_ms, keys, values, headers, size_bytes = found
+        batch = RecordBatch(source, offsets, timestamps_ms, keys, values, headers or [])
         batch.size_bytes = size_bytes
         return batch
 
