@@ -61,7 +61,7 @@ class WorkerOptions:
     """Exactly-once: ``paranoid`` gives each transaction a producer epoch of its own (``docs/exactly-once.md``)."""
     shared_writers: WriterCount = 0
     """So many Kafka producers per worker are shared by its tasks, in place of one per task; 0 keeps one per task. Not
-    with ``paranoid``. Being tried: see ``docs/exactly-once.md``."""
+    with ``paranoid``. To be set for some hundred tasks in a process: see ``docs/operating.md``."""
     memory_bytes: MemoryLimit = MEMORY_BYTES
     """What one worker process may take in memory: caches, queues, changed state and restores have their shares of it
     (``docs/operating.md``)."""

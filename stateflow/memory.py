@@ -22,6 +22,8 @@ SENT_RECORD_BYTES = 220
 """The same of a record that waits to be sent."""
 TASK_BYTES = 1 << 20
 """What a task takes by itself, idle: a producer with its threads, an open database; measured with 64 tasks."""
+SHARING_TASK_BYTES = TASK_BYTES // 2
+"""The same where tasks share a producer; measured with 256 tasks."""
 _PROCESS_BYTES = 80 << 20
 """What a worker takes before its first task."""
 _TASK_CACHE_BYTES_MAX = 32 << 20

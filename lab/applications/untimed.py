@@ -10,6 +10,8 @@ from stateflow.record import RecordBatch
 class UntimedPipeline:
     """Base of pipelines that only ``process``."""
 
+    needs_turns = False
+
     def first_burst(self, batch: RecordBatch) -> None:
         """No record makes anything due."""
 

@@ -25,7 +25,7 @@ from stateflow.log.kafka import connect
 from stateflow.record import TopicPartition
 from stateflow.runtime.settings import worker_settings
 from stateflow.runtime.worker.lag import is_drained
-from stateflow.runtime.worker.launch import rocks_opener
+from stateflow.runtime.worker.launch import rocks_opener, stateless_apart
 from stateflow.runtime.worker.prepare import prepare
 from stateflow.runtime.worker.worker import Worker
 from stateflow.store.resources import RocksResources
@@ -33,7 +33,9 @@ from stateflow.store.resources import RocksResources
 _SOURCE = "in"
 _READY_SECONDS_MAX = 900.0
 _SETTLE_SECONDS = 8.0
-"""Inputs are idle after 5 s, and the tasks behind are told; then nothing happens any more."""
+"""Inputs are idle after 5 s, and the tasks behind are told."""
+_QUIET_SECONDS_MAX = 120.0
+"""Many tasks take longer to hear of it: they are waited for, until nothing happens any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,7 @@ def run(load: IdleLoad, cluster: Cluster, app_id: str, place: Path) -> IdleCost:
     began, cpu = time.monotonic(), time.process_time()
     settings = worker_settings(app.options)
     wiring = prepare(cluster, app.topology(), app.options.guarantee, partitions, clock)
-    opener = rocks_opener(cluster, settings, RocksResources.within(settings.memory))
+    opener = stateless_apart(rocks_opener(cluster, settings, RocksResources.within(settings.memory)))
     with closing(Worker(cluster, wiring, opener, settings, clock)) as worker:
         while len(worker.tasks) < load.tasks or worker.starting or not is_drained(cluster, wiring.catalog):
             _step_for(worker, 1.0)
@@ -118,6 +120,7 @@ def run(load: IdleLoad, cluster: Cluster, app_id: str, place: Path) -> IdleCost:
                 )
         ready, ready_cpu = time.monotonic() - began, time.process_time() - cpu
         _step_for(worker, _SETTLE_SECONDS)
+        _step_until_quiet(worker)
         began, cpu = time.monotonic(), time.process_time()
         _step_for(worker, load.seconds)
         percent = 100 * (time.process_time() - cpu) / (time.monotonic() - began)
@@ -140,6 +143,12 @@ def _feed(cluster: Cluster, topic: str, partitions: int) -> None:
         writer.commit()
     places = [TopicPartition(topic, number) for number in range(partitions)]
     assert all(not log.is_empty for log in cluster.ranges(places).values())
+
+
+def _step_until_quiet(worker: Worker) -> None:
+    until = time.monotonic() + _QUIET_SECONDS_MAX
+    while not worker.is_quiet and time.monotonic() < until:
+        _step_for(worker, 1.0)
 
 
 def _step_for(worker: Worker, seconds: float) -> None:

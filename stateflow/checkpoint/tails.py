@@ -30,9 +30,12 @@ def read_tails(
     """
     existing = cluster.describe(changelog.topic for changelog in changelogs.values())
     logs = {store: changelog for store, changelog in changelogs.items() if changelog.topic in existing}
+    ranges = cluster.ranges(logs.values())
+    if all(log.is_empty for log in ranges.values()):
+        return {store: find_tail(ranges[changelog], _no_rows) for store, changelog in logs.items()}
     watch = clock or SystemClock()
     with closing(cluster.reader()) as reader:
-        looks = _first_looks(cluster, reader, logs.values(), watch)
+        looks = _first_looks(reader, ranges, watch)
         return {store: _read_tail(cluster, reader, log, looks.get(log), watch) for store, log in logs.items()}
 
 
@@ -54,11 +57,14 @@ class _Look:
     rows: list[_Row]
 
 
+def _no_rows(_: OffsetRange) -> Iterable[_Row]:
+    return ()
+
+
 def _first_looks(
-    cluster: Cluster, reader: Reader, changelogs: Iterable[TopicPartition], clock: Clock
+    reader: Reader, logs: Mapping[TopicPartition, OffsetRange], clock: Clock
 ) -> dict[TopicPartition, _Look]:
     """The short read of each end; none where the beginning of one moved on meanwhile."""
-    logs = cluster.ranges(changelogs)
     rows: defaultdict[TopicPartition, list[_Row]] = defaultdict(list)
     looks = {changelog: first_look(log) for changelog, log in logs.items()}
     try:

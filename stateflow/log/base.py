@@ -166,6 +166,10 @@ class GroupConsumer(Protocol):
         """Next offset to be read of a started partition; see ``Reader.position``."""
         ...
 
+    def passed(self) -> set[TopicPartition]:
+        """Partitions that were read further without a record, past markers and gaps, since this was asked last."""
+        ...
+
     def commit(self, offsets: Mapping[TopicPartition, Committed]) -> None:
         """Commit input offsets synchronously (at-least-once; exactly-once uses ``Writer.send_offsets``).
 
@@ -294,6 +298,10 @@ class Cluster(Protocol):
 
     def writer(self, transactional_id: str | None = None) -> Writer:
         """A new writer. With a transactional id, every older writer of that id is fenced on return."""
+        ...
+
+    def fence(self, transactional_id: str) -> None:
+        """Fence every writer of an id and abort what is open of it, as a new writer of it that is closed would do."""
         ...
 
     def group_consumer(

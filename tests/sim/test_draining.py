@@ -50,7 +50,7 @@ def test_an_application_with_thousands_of_due_timers_has_not_drained() -> None:
     driver.cluster.end_sessions("waking")
     driver.clock.advance(seconds=3_600)
     wiring, worker = driver._start()
-    worker.quiet_listener = here = QuietHere()
+    worker.quiet.listener = here = QuietHere()
     drain = Drain(driver.cluster, wiring, here.last, are_all=False)
     assert not drain.is_over(), "nothing was looked at yet, though all input is processed"
     turns = 0

@@ -64,6 +64,7 @@ class SharingWorld(World):
         super().__init__(guarantee)
         self.set(shared_writers=writers)
         self.made: dict[str, list[MemoryWriter]] = {}
+        self.fenced: list[str] = []
         self.before_commit: Callable[[], None] = lambda: None
 
     def __getattr__(self, name: str) -> Any:
@@ -76,6 +77,10 @@ class SharingWorld(World):
         assert isinstance(made, MemoryWriter)
         self.made.setdefault(transactional_id, []).append(made)
         return AskingWriter(made, lambda: self.before_commit()) if "-writer-" in transactional_id else made
+
+    def fence(self, transactional_id: str) -> None:
+        self.fenced.append(transactional_id)
+        self.cluster.fence(transactional_id)
 
     def begin(self, member: str = "w0") -> Worker:
         def open_stores(wiring: Any, _cancelled: object) -> MemoryTaskStores:
@@ -200,12 +205,12 @@ def test_a_commit_that_fails_costs_all_tasks_of_the_writer_their_epochs(error: t
     (first,) = world.open_ids
     world.feed(WORDS)
     world.before_commit = refuse
-    world.made.clear()
+    world.fenced.clear()
     world.until([worker], lambda: bool(refused))
     world.clock.advance(ms=2_000)
     world.until([worker], lambda: len(worker.tasks) == TASKS)
     assert {name for names in world.claims().values() for name in names}.isdisjoint({first})
-    assert first in world.made, "whoever opens a task fences the life that was given up"
+    assert first in world.fenced, "whoever opens a task fences the life that was given up"
     world.run_to_the_end(worker)
     finish(worker)
     assert_exactly_once(world)
@@ -290,7 +295,7 @@ def test_of_two_that_open_a_task_at_once_the_later_claim_wins() -> None:
             wiring, early.claim
         ).take_over()
     fencing = Fencing(world.cluster, world.settings, world.clock, second.claims)
-    fencing.predecessors(wiring, late.claim).take_over().close()
+    assert fencing.predecessors(wiring, late.claim).take_over() is None, "it writes by the shared one"
     with pytest.raises(ProducerFenced):
         _send_something(early.part, wiring)
     _send_something(late.part, wiring)

@@ -10,9 +10,7 @@ from stateflow.lab.faults.planted.planting import replaced
 from stateflow.log.outgoing import Outgoing
 from stateflow.record import TopicPartition
 from stateflow.runtime.opening.fencing import Predecessors
-from stateflow.runtime.opening.shared_writers import Claimed, SharedWriters
 from stateflow.runtime.task.shared_writer import SharedWriter, WriterPart
-from stateflow.runtime.task.wiring import TaskWiring
 from stateflow.runtime.worker.commits import Commits, RunningTask
 
 
@@ -25,16 +23,17 @@ def claims_ignored() -> Iterator[None]:
 
 @contextmanager
 def claimed_in_passing() -> Iterator[None]:
-    """A task is let go of, for all that others can know, as soon as it is opened."""
-    real = SharedWriters.claim
+    """A task is let go of, for all that others can know, as soon as its predecessors are fenced."""
+    real = Predecessors.remove_claims
 
-    def forgetful(writers: SharedWriters, wiring: TaskWiring) -> Claimed:
-        claimed = real(writers, wiring)
-        if claimed.claim is not None:
-            writers.claims.remove([claimed.claim.key])
-        return claimed
+    def forgetful(predecessors: Predecessors) -> None:
+        real(predecessors)
+        claim = predecessors._claim
+        if claim is not None:
+            with predecessors._fencing.claims(predecessors._wiring.app) as log:
+                log.remove([claim.key])
 
-    with replaced((SharedWriters, "claim", forgetful)):
+    with replaced((Predecessors, "remove_claims", forgetful)):
         yield
 
 

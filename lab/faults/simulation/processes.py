@@ -283,6 +283,12 @@ class WatchedCluster(Watched):
         self._process.at("after cluster.writer")
         return watched
 
+    def fence(self, transactional_id: str) -> None:
+        """Fence the writers of an id."""
+        self._process.at("before cluster.fence", lambda: _unreachable(None))
+        self._real.fence(transactional_id)
+        self._process.at("after cluster.fence")
+
     def reader(self) -> Any:
         """A reader of this process."""
         return Watched(self._real.reader(), self._process, "reader", READER_ERRORS)

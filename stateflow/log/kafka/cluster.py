@@ -170,6 +170,11 @@ class KafkaCluster:
         guard = EndTxnGuard(writer, watch, clock, self._housekeeping, sent_once_seconds(settings))
         return OutageGuard(guard, clock)
 
+    def fence(self, transactional_id: str) -> None:
+        """Fence every writer of an id: by a request or two, where brokers let this client send them."""
+        if not self.transactions.fence(transactional_id):
+            self.writer(transactional_id).close()
+
     def group_consumer(
         self,
         group: str,

@@ -200,6 +200,11 @@ class KafkaGroupConsumer:
         """The next offset to be read of a started partition."""
         return self._fetching.positions[partition]
 
+    def passed(self) -> set[TopicPartition]:
+        """Partitions that were read further without a record since this was asked last."""
+        passed, self._fetching.passed = self._fetching.passed, set()
+        return passed
+
     def commit(self, offsets: Mapping[TopicPartition, Committed]) -> None:
         """Commit input offsets. Raises ``MembershipLost`` when the group went on without this member."""
         if not offsets:

@@ -47,6 +47,8 @@ class Fetching:
         others_answer: Callable[[], bool],
     ) -> None:
         self.positions: dict[TopicPartition, int] = {}
+        self.passed: set[TopicPartition] = set()
+        """Those read further without a record, for whoever wants to know; bounded by the partitions."""
         self._clock = clock
         self._bootstrap = bootstrap
         self._unreachable_seconds = unreachable_seconds
@@ -210,8 +212,9 @@ class Fetching:
 
     def _apply_ends(self) -> None:
         for partition, offset in self._ends.items():
-            if partition in self.positions:
-                self.positions[partition] = max(self.positions[partition], offset)
+            if partition in self.positions and self.positions[partition] < offset:
+                self.positions[partition] = offset
+                self.passed.add(partition)
 
     def _note(self, error: KafkaError, partition: TopicPartition | None, offset: int) -> None:
         failure = self._failed(error, partition, offset)

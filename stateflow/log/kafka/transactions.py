@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
@@ -15,6 +15,7 @@ from stateflow.log.kafka.admin import Admin
 from stateflow.log.kafka.client_log import client_log
 from stateflow.log.kafka.settings import Settings
 from stateflow.log.kafka.wire import WireConnection
+from stateflow.log.together import Together
 from stateflow.log.transactions import LastTransaction, LeftOpen, Outcome
 from stateflow.record import TopicPartition
 
@@ -49,6 +50,7 @@ class KafkaTransactions:
         self._answering: Address | None = None
         self._turn = 0
         self._silent_until = float("-inf")
+        self._open_producers = Together(self._ask_open_producers)
 
     def last(self, transactional_id: str) -> LastTransaction | None:
         """What the id's newest owner did last; None where nobody can be asked."""
@@ -66,16 +68,7 @@ class KafkaTransactions:
     ) -> None:
         """Write a marker of the id into these partitions. Raises ``ProducerFenced`` for one that is fenced itself."""
         doing = f"ending what transactions of {transactional_id!r} have left open"
-        started = requests.init_producer_id(transactional_id, _TIMEOUT_MS)
-
-        def init(left_seconds: float) -> requests.Producer:
-            error, producer = requests.initialized_producer(
-                self._to_coordinator(transactional_id, started, left_seconds)
-            )
-            _raise_for(error, doing)
-            return producer
-
-        producer = self._admin.call(doing, init)
+        producer = self._initialized(transactional_id, doing)
         steps = [(requests.add_partitions(transactional_id, producer, partitions), requests.added_partitions)]
         if group is not None:
             steps.append((requests.add_offsets(transactional_id, producer, group), requests.plain_error))
@@ -84,6 +77,20 @@ class KafkaTransactions:
         )
         for request, error_of in steps:
             self._tell(transactional_id, request, error_of, doing)
+
+    def fence(self, transactional_id: str) -> bool:
+        """Fence every writer of the id, without a client of its own; False where nobody can be asked for it.
+
+        On return nothing of it is open any more, and all markers are written, as behind a new producer's start.
+        """
+        if self._admin.clock.monotonic_seconds() < self._silent_until:
+            return False
+        try:
+            self._initialized(transactional_id, f"taking over {transactional_id!r}")
+        except (ConfigError, BrokerRefused) as error:
+            self._stay_silent(error)
+            return False
+        return True
 
     def close(self) -> None:
         """Close the connections that wait for the next request."""
@@ -94,6 +101,18 @@ class KafkaTransactions:
             connection.close()
 
     # --- what is asked ------------------------------------------------------------------------------
+
+    def _initialized(self, transactional_id: str, doing: str) -> requests.Producer:
+        """A new epoch of the id: all older ones are fenced, and what was open is aborted."""
+        started = requests.init_producer_id(transactional_id, _TIMEOUT_MS)
+
+        def init(left_seconds: float) -> requests.Producer:
+            answer = self._to_coordinator(transactional_id, started, left_seconds)
+            error, producer = requests.initialized_producer(answer)
+            _raise_for(error, doing)
+            return producer
+
+        return self._admin.call(doing, init)
 
     def _last(self, transactional_id: str) -> LastTransaction:
         described = self._described(transactional_id)
@@ -123,31 +142,38 @@ class KafkaTransactions:
             # What is open for the coordinator, too, is a newer owner's, which ends it.
             if described.error == 0 and _OUTCOMES[described.state] != "open":
                 owners[described.producer.id] = transactional_id
-        doing = "asking for the open transactions of partitions"
-        found, untold = self._admin.call(doing, lambda left: self._open_producers(partitions, left))
+        if not owners:
+            return LeftOpen({})
+        found = self._open_producers(partitions)
         by_id: defaultdict[str, set[TopicPartition]] = defaultdict(set)
         for partition, producers in found.items():
-            for producer in producers & owners.keys():
+            for producer in (producers or frozenset()) & owners.keys():
                 by_id[owners[producer]].add(partition)
+        untold = frozenset(partition for partition, producers in found.items() if producers is None)
         return LeftOpen({name: frozenset(where) for name, where in by_id.items()}, untold)
 
-    def _open_producers(
-        self, partitions: list[TopicPartition], left_seconds: float
-    ) -> tuple[dict[TopicPartition, frozenset[int]], frozenset[TopicPartition]]:
-        found: dict[TopicPartition, frozenset[int]] = {}
-        untold = set()
-        for address, led in self._leaders(partitions, left_seconds).items():
-            answer = self._send(address, requests.describe_producers(led), left_seconds)
-            for partition, error, producers in requests.described_producers(answer):
-                if error == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                    untold.add(partition)
-                    continue
-                _raise_for(error, f"asking for the open transactions of {partition}")
-                found[partition] = producers
-        return found, frozenset(untold)
+    def _ask_open_producers(
+        self, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, frozenset[int] | None]:
+        """Who has a transaction open in each partition; None for one that this client may not be told of."""
+        doing = "asking for the open transactions of partitions"
+
+        def request(left_seconds: float) -> dict[TopicPartition, frozenset[int] | None]:
+            found: dict[TopicPartition, frozenset[int] | None] = {}
+            for address, led in self._leaders(partitions, left_seconds).items():
+                answer = self._send(address, requests.describe_producers(led), left_seconds)
+                for partition, error, producers in requests.described_producers(answer):
+                    if error == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                        found[partition] = None
+                        continue
+                    _raise_for(error, f"asking for the open transactions of {partition}")
+                    found[partition] = producers
+            return found
+
+        return self._admin.call(doing, request)
 
     def _leaders(
-        self, partitions: list[TopicPartition], left_seconds: float
+        self, partitions: Collection[TopicPartition], left_seconds: float
     ) -> dict[Address, list[TopicPartition]]:
         seen = self._admin.client.list_topics(timeout=left_seconds)
         led: defaultdict[Address, list[TopicPartition]] = defaultdict(list)

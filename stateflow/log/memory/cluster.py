@@ -227,6 +227,12 @@ class MemoryCluster:
         made = MemoryWriter(self._broker, transactional_id, self._linger_records)
         return made if self._delays is None else DelayedWriter(made, self._broker, self._delays)
 
+    def fence(self, transactional_id: str) -> None:
+        """Fence every writer of an id."""
+        with self._broker.lock:
+            self._broker.expire()
+            self._broker.transactions.register(transactional_id)
+
     def group_consumer(
         self,
         group: str,

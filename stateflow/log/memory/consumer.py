@@ -126,6 +126,11 @@ class MemoryGroupConsumer:
         """The next offset to be read of a started partition."""
         return self._reader.position(partition)
 
+    def passed(self) -> set[TopicPartition]:
+        """Partitions that were read further without a record since this was asked last."""
+        passed, self._reader.passed = self._reader.passed, set()
+        return passed
+
     def commit(self, offsets: Mapping[TopicPartition, Committed]) -> None:
         """Commit input offsets. Raises ``MembershipLost`` when the group went on without this member."""
         with self._broker.lock:

@@ -31,6 +31,8 @@ class MemoryReader:
         self._broker = broker
         self._positions: dict[TopicPartition, int] = {}
         self._paused: set[TopicPartition] = set()
+        self.passed: set[TopicPartition] = set()
+        """Those read further without a record."""
 
     def assign(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Replace the assignment."""
@@ -68,6 +70,8 @@ class MemoryReader:
             self._positions.pop(partition)  # to the end of the order: others come first next time
             self._positions[partition] = fetched.slots[-1].offset + 1
         elif fetched.at_end:
+            if fetched.position > offset:
+                self.passed.add(partition)
             self._positions[partition] = fetched.position
         return len(fetched.slots)
 

@@ -204,6 +204,11 @@ class AggregateStep(Step):
         updated = self._accumulators.fold(batch.keys, batch)
         self.forward(result_rows(batch, updated.rows, updated.store_keys, updated.results))
 
+    @property
+    def needs_turns(self) -> bool:
+        """True for accumulators that expire."""
+        return type(self._accumulators).advance is not Accumulators.advance
+
     def advance(self, watermark_ms: int) -> None:
         """Delete expired accumulators."""
         self._accumulators.advance(watermark_ms)

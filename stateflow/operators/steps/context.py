@@ -211,6 +211,11 @@ class Pipeline(Protocol):
         """
         ...
 
+    @property
+    def needs_turns(self) -> bool:
+        """True where ``advance`` may have something to do though event time has not moved and it left nothing."""
+        ...
+
     def advance(self, watermark_ms: int) -> bool | None:
         """Time may have moved on: close windows, fire timers, a bounded number of them; True when more are due.
 

@@ -36,6 +36,14 @@ class Step:
         """Time may have moved on; the steps before this one have been told already. True when more is due."""
 
     @property
+    def needs_turns(self) -> bool:
+        """True where ``advance`` may have something to do though event time has not moved and it left nothing.
+
+        By the clock, say, or by deleting a little more in each turn what has expired.
+        """
+        return type(self).advance is not Step.advance
+
+    @property
     def is_timed(self) -> bool:
         """True for a step that keeps something until event time has come for it."""
         return False

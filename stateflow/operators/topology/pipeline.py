@@ -63,6 +63,7 @@ class StagePipeline:
                 for name in [topic.name for topic in node.topics] or [str(node.name)]:
                     self._sources.setdefault(name, []).append(steps[node])
         self._context = context
+        self.needs_turns = any(step.needs_turns for step in self._steps)
 
     def process(self, batch: RecordBatch) -> None:
         """Run raw records of one input partition through the stage."""

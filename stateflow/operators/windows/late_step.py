@@ -29,6 +29,8 @@ class LateStep(Step):
             picked = [row in late and key is not None for row, key in enumerate(batch.keys)]
             self.forward(where(batch, picked))
 
+    needs_turns = False
+
     def advance(self, watermark_ms: int) -> None:
         """Windows up to here are closed."""
         self._lateness.reached_ms = watermark_ms

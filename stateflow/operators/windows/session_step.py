@@ -103,6 +103,8 @@ class SessionStep(Step):
         if self._rules.emit == "on_update":
             forward_sparing(self, _as_rows(told, batch))
 
+    needs_turns = False
+
     def advance(self, watermark_ms: int) -> bool:
         """Close, and drop what is past retention, a bounded number; True when more are due."""
         self._entry.reached_ms = watermark_ms

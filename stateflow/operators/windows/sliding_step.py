@@ -97,6 +97,8 @@ class SlidingStep(Step):
                 told += self._update(key, self._folded_one_by_one(key, rows_of[key], batch))
         self._tell([batch.offsets[row] for row, _, _ in told], told, batch)
 
+    needs_turns = False
+
     def advance(self, watermark_ms: int) -> bool:
         """Close, and drop what is past retention, a bounded number; True when more are due."""
         self._entry.reached_ms = watermark_ms

@@ -118,6 +118,8 @@ class WindowAggregateStep(Step):
         self._unlisted_from_ms = min(self._unlisted_from_ms, start_ms)
         return True
 
+    needs_turns = False
+
     def advance(self, watermark_ms: int) -> bool:
         """Close, and drop what is past retention, a bounded number; True when more are due.
 

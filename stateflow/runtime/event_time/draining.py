@@ -50,6 +50,20 @@ class QuietListener(Protocol):
         ...
 
 
+class QuietReport:
+    """Tells a listener, if there is one, of changes alone."""
+
+    def __init__(self) -> None:
+        self.listener: QuietListener | None = None
+        self._said: int | None = None
+
+    def say(self, tasks: int | None) -> None:
+        """Quiet with so many tasks, or None: about to do something."""
+        if self.listener is not None and tasks != self._said:
+            self._said = tasks
+            self.listener.tell(tasks)
+
+
 class QuietHere:
     """For a worker of this process."""
 

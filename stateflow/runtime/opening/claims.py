@@ -9,10 +9,11 @@ removes another claim than the one that it was meant for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import count
+from typing import NamedTuple
 
 import msgspec
 
@@ -22,6 +23,7 @@ from stateflow.errors import CatalogIncompatible, TopicMissing
 from stateflow.failpoints import reach
 from stateflow.log.base import Cluster, TopicSpec, Writer
 from stateflow.log.reading import read_range
+from stateflow.log.together import Together
 from stateflow.log.transactions import LastTransaction, Outcome
 from stateflow.record import OffsetRange, TopicPartition
 
@@ -40,6 +42,12 @@ class Claim:
     writer: str
     """Its transactional id."""
     offset: int
+    """Where it stands in the log; of one that was just made and not read, no further than there."""
+
+
+class _Claiming(NamedTuple):
+    task: str
+    writer: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +82,26 @@ class _Outcome(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class ClaimsLog:
-    """Appends to the log, and reads it. Thread-safe; no lock is held while a broker is asked."""
+    """Appends to the log, and reads it. Thread-safe.
+
+    With ``is_shared`` threads that claim, or read, at the same time do it together; without, no lock is held while a
+    broker is asked.
+    """
 
     cluster: Cluster
     app: str
     clock: Clock
+    is_shared: bool = False
     _seen: Claims = field(default_factory=Claims)
     _writers: list[Writer] = field(default_factory=list)
     """Made, and in no call."""
     _numbers: count[int] = field(default_factory=count)
+    _claiming: Callable[[Collection[_Claiming]], Mapping[_Claiming, Claim]] = field(init=False)
+    _reading: Callable[[Collection[str]], Mapping[str, Claims]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._claiming = Together(self._claim_all) if self.is_shared else self._claim_all
+        self._reading = Together(self._read_new) if self.is_shared else self._read_new
 
     @property
     def partition(self) -> TopicPartition:
@@ -101,11 +120,16 @@ class ClaimsLog:
     def claim(self, task: str, writer: str) -> Claim:
         """Claim a task for a writer; on return everybody who looks finds it. Raises what sending raises."""
         reach("claim.before")
-        key = msgspec.json.encode([_CLAIM, task, writer, next(self._numbers)])
-        value = msgspec.json.encode({"at_ms": self.clock.now_ms()})
-        offset = self._append([(key, value)])
+        wanted = _Claiming(task, writer)
+        claim = self._claiming([wanted])[wanted]
         reach("claim.after")
-        return Claim(key, task, writer, offset)
+        return claim
+
+    def _claim_all(self, wanted: Collection[_Claiming]) -> dict[_Claiming, Claim]:
+        value = msgspec.json.encode({"at_ms": self.clock.now_ms()})
+        keys = [msgspec.json.encode([_CLAIM, *each, next(self._numbers)]) for each in wanted]
+        offset = self._append([(key, value) for key in keys])
+        return {each: Claim(key, *each, offset) for each, key in zip(wanted, keys, strict=True)}
 
     def note_outcome(self, writer: str, last: LastTransaction) -> None:
         """Say what the coordinator knows of a writer that is about to be fenced, and will know no more afterwards."""
@@ -119,6 +143,12 @@ class ClaimsLog:
 
     def read(self) -> Claims:
         """The log up to its end as it is now. Raises ``CatalogIncompatible`` for a record that is not understood."""
+        return self._reading([self.app])[self.app]
+
+    def _read_new(self, apps: Collection[str]) -> dict[str, Claims]:
+        return dict.fromkeys(apps, self._read_to_end())
+
+    def _read_to_end(self) -> Claims:
         seen, topic = self._seen, self.partition.topic
         if topic not in self.cluster.describe([topic]):
             raise TopicMissing(
@@ -204,7 +234,7 @@ def fence_all_claims(cluster: Cluster, app: str, clock: Clock) -> None:
             return
         found = log.read()
         for writer in found.writers:
-            cluster.writer(writer).close()
+            cluster.fence(writer)
         gone = list(found.by_key)
         log.remove([*gone, *found.outdated_outcomes(gone)])
 

@@ -5,11 +5,13 @@ takes its own id in any case; the catalog says whether there may be a second one
 whether writers may have been shared, which are found in the claims log. Whoever shares a writer has claimed the task
 before it takes the task's own id, and whoever does not reads the claims after it has: so of two owners that open a
 task at the same moment at least one finds the other, whatever they write with.
+
+Threads that open tasks at the same time read the catalog and the claims together, each for all that have come so far.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing, contextmanager
 
 import msgspec
@@ -21,9 +23,10 @@ from stateflow.clock import Clock
 from stateflow.errors import GenerationUnfinished, OffsetsPending, ProducerFenced
 from stateflow.failpoints import reach
 from stateflow.log.base import Cluster, Committed, Writer
+from stateflow.log.together import Together
 from stateflow.log.transactions import LastTransaction
 from stateflow.record import TopicPartition
-from stateflow.runtime.opening.claims import Claim, ClaimsLog
+from stateflow.runtime.opening.claims import Claim, Claims, ClaimsLog
 from stateflow.runtime.opening.fenced import writer_of_id
 from stateflow.runtime.opening.hanging_transactions import HangingTransactions
 from stateflow.runtime.opening.inline import InlineExecutor
@@ -34,6 +37,9 @@ from stateflow.runtime.task.wiring import TaskWiring
 _AWAIT_STABLE_SECONDS = 10.0
 """How long the end of a changelog is waited for to be decided, where a shared writer may have let go of the task just
 before: its last transaction is over, and markers of it may be on their way."""
+
+
+_ByApp = Callable[[Collection[str]], Mapping[str, Catalog]]
 
 
 class Fencing:
@@ -51,10 +57,21 @@ class Fencing:
         self._claims = claims
         self._fenced: dict[str, LastTransaction | None] = {}
         """Shared writers that were fenced from here, and what was known of them: an id is never used again."""
+        has_threads = bool(settings.restore_threads)
+        self._catalogs: _ByApp = Together(self._load) if has_threads else self._load
+        self._two_ids: _ByApp = Together(self._note_two_ids) if has_threads else self._note_two_ids
 
-    def predecessors(self, wiring: TaskWiring, claim: Claim | None) -> Predecessors:
-        """Those who may have written for a task; ``claim`` is the caller's own, if it shares a writer."""
-        return Predecessors(self, HangingTransactions(self._cluster, wiring), wiring, claim)
+    def predecessors(
+        self, wiring: TaskWiring, claim: Claim | None = None, *, shares: bool = False
+    ) -> Predecessors:
+        """Those who may have written for a task. Who ``shares`` a writer has the ``claim``, where there need be one."""
+        left_open = HangingTransactions(self._cluster, wiring)
+        return Predecessors(self, left_open, wiring, claim, shares=shares or claim is not None)
+
+    def fence_id(self, wiring: TaskWiring) -> None:
+        """Fence whoever writes by the task's own id."""
+        if wiring.is_transactional:
+            self._cluster.fence(wiring.transactional_id)
 
     def writer(self, wiring: TaskWiring) -> Writer:
         """A writer by the task's own id, whose predecessors are fenced."""
@@ -69,7 +86,7 @@ class Fencing:
 
     def catalog(self, wiring: TaskWiring) -> Catalog:
         """The catalog of this moment, in which the task's generation is the active one."""
-        return _refuse_stale_generation(self._cluster, wiring)
+        return _refuse_stale_generation(self._catalogs([wiring.app])[wiring.app], wiring)
 
     def committed(self, wiring: TaskWiring) -> Mapping[TopicPartition, Committed]:
         """The group's offsets of a task's inputs."""
@@ -89,9 +106,9 @@ class Fencing:
         """
         if self._has_two_ids(wiring):
             if not catalog.app.two_ids:
-                ControlTopic(self._cluster, wiring.app).change(_with_two_ids)
+                self._two_ids([wiring.app])
         elif catalog.app.two_ids:
-            self._cluster.writer(second_id(wiring.transactional_id)).close()
+            self._cluster.fence(second_id(wiring.transactional_id))
 
     def fence_shared(self, writer: str, log: ClaimsLog) -> LastTransaction | None:
         """Fence a shared writer, unless that was done from here; what was known of its last transaction before.
@@ -107,7 +124,7 @@ class Fencing:
         elif last is not None:
             last = log.read().outcomes.get(writer, last)
         reach("fence.each")
-        self._cluster.writer(writer).close()
+        self._cluster.fence(writer)
         self._fenced[writer] = last
         return last
 
@@ -120,6 +137,12 @@ class Fencing:
         with closing(ClaimsLog(self._cluster, app, self._clock)) as log:
             yield log
 
+    def _load(self, apps: Collection[str]) -> Mapping[str, Catalog]:
+        return {app: ControlTopic(self._cluster, app).load() for app in apps}
+
+    def _note_two_ids(self, apps: Collection[str]) -> Mapping[str, Catalog]:
+        return {app: ControlTopic(self._cluster, app).change(_with_two_ids) for app in apps}
+
     def _has_two_ids(self, wiring: TaskWiring) -> bool:
         return wiring.guarantee == "exactly-once" and self._settings.commit_mode == "paranoid"
 
@@ -128,31 +151,41 @@ class Predecessors:
     """Those who may have written for one task. To be made before the fence; its methods are called in this order."""
 
     def __init__(
-        self, fencing: Fencing, left_open: HangingTransactions, wiring: TaskWiring, claim: Claim | None
+        self,
+        fencing: Fencing,
+        left_open: HangingTransactions,
+        wiring: TaskWiring,
+        claim: Claim | None,
+        *,
+        shares: bool,
     ) -> None:
         self._fencing = fencing
         self._left_open = left_open
         self._wiring = wiring
         self._claim = claim
+        self._shares = shares
         self._shared: list[str] = []
         """Shared writers that are fenced."""
         self._stale_claims: list[bytes] = []
         """Claims that say nothing any more."""
 
-    def take_over(self) -> Writer:
-        """A writer by the task's own id, once its predecessors can write no more and nothing of theirs is open."""
+    def take_over(self) -> Writer | None:
+        """Return when predecessors can write no more and nothing of theirs is open.
+
+        With a writer by the task's own id, or None for who shares one: it fences that id, and does not write by it.
+        """
         wiring = self._wiring
         writer, catalog = self._fence()
         if not wiring.is_transactional:
             return writer
         try:
             if self._left_open.end([*self._fencing.ids(wiring, catalog), *self._shared]):
-                writer.close()
+                _close(writer)
                 writer, _ = self._fence()
                 self._left_open.check_changelogs()
             return writer
         except BaseException:
-            writer.close()
+            _close(writer)
             raise
 
     def committed(self) -> Mapping[TopicPartition, Committed]:
@@ -169,10 +202,14 @@ class Predecessors:
             with self._fencing.claims(self._wiring.app) as log:
                 log.remove([*self._stale_claims, *log.read().outdated_outcomes(self._stale_claims)])
 
-    def _fence(self) -> tuple[Writer, Catalog]:
+    def _fence(self) -> tuple[Writer | None, Catalog]:
         """The writer, with which its predecessors can write no more, and the catalog of this moment."""
         wiring, fencing = self._wiring, self._fencing
-        writer = fencing.writer(wiring)
+        writer = None
+        if self._shares:
+            fencing.fence_id(wiring)
+        else:
+            writer = fencing.writer(wiring)
         try:
             reach("open.after_fence")
             catalog = fencing.catalog(wiring)
@@ -183,28 +220,44 @@ class Predecessors:
                     self._fence_claims()
             return writer, catalog
         except BaseException:
-            writer.close()
+            _close(writer)
             raise
 
     def _fence_claims(self) -> None:
         """Fence every shared writer with an earlier claim; of two that open the task now, the later claim wins."""
-        own = self._claim
         self._shared, self._stale_claims = [], []
         with self._fencing.claims(self._wiring.app) as log:
-            for claim in log.read().of(self._wiring.id):
+            found = log.read()
+            own = None if self._claim is None else self._as_found(self._claim, found)
+            for claim in found.of(self._wiring.id):
                 if own is not None and claim.writer == own.writer:
                     self._stale_claims += [claim.key] if claim.key != own.key else []
                     continue
                 if own is not None and claim.offset > own.offset:
-                    raise ProducerFenced(
-                        f"Task {self._wiring.id} was claimed for {claim.writer!r} after it was for {own.writer!r}.",
-                        action="stop this instance, if the task shall not run here; it goes on from the last commit.",
-                        transactional_id=own.writer,
-                    )
+                    raise _claimed_by_others(own, f"for {claim.writer!r} after it was")
                 last = self._fencing.fence_shared(claim.writer, log)
                 self._left_open.know(claim.writer, last)
                 self._shared.append(claim.writer)
                 self._stale_claims.append(claim.key)
+
+    def _as_found(self, own: Claim, found: Claims) -> Claim:
+        """The own claim, and where it stands among those of others, which may come between claims made together."""
+        if own.key not in found.by_key:
+            raise _claimed_by_others(own, "by somebody who removed the claim")
+        return found.by_key[own.key]
+
+
+def _claimed_by_others(own: Claim, how: str) -> ProducerFenced:
+    return ProducerFenced(
+        f"Task {own.task} was claimed {how} for {own.writer!r}.",
+        action="stop this instance, if the task shall not run here; it goes on from the last commit.",
+        transactional_id=own.writer,
+    )
+
+
+def _close(writer: Writer | None) -> None:
+    if writer is not None:
+        writer.close()
 
 
 def _with_two_ids(catalog: Catalog | None) -> list[CatalogItem]:
@@ -212,7 +265,7 @@ def _with_two_ids(catalog: Catalog | None) -> list[CatalogItem]:
     return [] if catalog.app.two_ids else [msgspec.structs.replace(catalog.app, two_ids=True)]
 
 
-def _refuse_stale_generation(cluster: Cluster, wiring: TaskWiring) -> Catalog:
+def _refuse_stale_generation(loaded: Catalog, wiring: TaskWiring) -> Catalog:
     """The catalog as it is now, in which the task's generation is the active one, and none is being prepared.
 
     A worker that a repartition has overtaken (it hung, its session ended, it came back) may join its group again, but
@@ -220,7 +273,7 @@ def _refuse_stale_generation(cluster: Cluster, wiring: TaskWiring) -> Catalog:
     Raises ``GenerationUnfinished`` otherwise. Call it as a member of the group, or of the group that stands for it: a
     repartition looks for members after it has announced its generation, so one of the two sees the other.
     """
-    catalog = refuse_unfinished(ControlTopic(cluster, wiring.app).load())
+    catalog = refuse_unfinished(loaded)
     if catalog.active.generation != wiring.generation:
         raise GenerationUnfinished(
             f"task {wiring.id} is of generation {wiring.generation}, and generation {catalog.active.generation} with"

@@ -8,23 +8,27 @@
    (``worker.launch``, ``checkpoint.image_selection``).
 4. The newest commit records tell what the last commit was, and where its input ended (``takeover``).
 5. The changelog tail is applied, up to a target fixed after the fence (``checkpoint.planner``, ``checkpoint.restore``).
-6. What a torn commit left visible is repaired (``takeover``), by the task's own transactional id.
+6. What a torn commit left visible is repaired (``takeover``), by the task's own transactional id; a shared writer
+   is the poll thread's, which does it before the task runs (``runtime.worker.start``).
 7. The stage is built over the restored stores and their indexes (``state.index``), its global tables are read
    (``task.global_tables``); what an eventual changelog left out is computed again (``replay``).
 
-None of it belongs on a poll thread: it may take as long as the changelog is long.
+None of it belongs on a poll thread: it may take as long as the changelog is long. Most of it is waiting, so many tasks
+are opened side by side, and what they ask of the cluster at the same time is asked together (``log.together``). What
+takes memory, restoring above all, only ``restore_threads`` of them do at once.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, cast
 
 from stateflow.changelog.position import InputPosition
-from stateflow.changelog.sequences import CommittedEnd
-from stateflow.checkpoint.planner import plan_task
+from stateflow.changelog.sequences import CommittedEnd, Tail
+from stateflow.checkpoint.planner import TaskPlan, plan_task
 from stateflow.checkpoint.progress import Progress
 from stateflow.checkpoint.recovery import ATTEMPTS_MAX
 from stateflow.checkpoint.restore import Restoration, RestoreSettings
@@ -32,23 +36,26 @@ from stateflow.checkpoint.tails import read_tails
 from stateflow.clock import Clock
 from stateflow.errors import (
     ChangelogTrimmed,
-    Interrupted,
     OffsetOutOfRange,
     TransactionAborted,
 )
 from stateflow.failpoints import reach
 from stateflow.log.base import Cluster, Writer
 from stateflow.log.reading import read_range
+from stateflow.log.together import AskingTogether, Together
 from stateflow.record import OffsetRange, RecordBatch, TopicPartition
 from stateflow.runtime.opening.fencing import Fencing
 from stateflow.runtime.opening.replay import replay_of
+from stateflow.runtime.opening.restore_turns import RestoreTurns, check_cancelled
 from stateflow.runtime.opening.shared_writers import Claimed, SharedWriters
 from stateflow.runtime.opening.takeover import (
     CommitSequence,
+    Repair,
     lacks_commit_records,
     recovery_point,
-    repair_torn_commit,
+    repair_of,
     resolved,
+    write_repairs,
 )
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.task.global_tables import GlobalTables, TaskTables
@@ -67,6 +74,8 @@ _ACCEPT_KEEPING_STATE = (
     " records are gone, and no others."
 )
 _ACCEPT_WITHOUT_STATE = "the state rests on those records; to begin anew without it, `stateflow reset APP`."
+
+_Tails = Callable[[Collection[TopicPartition]], Mapping[TopicPartition, Tail]]
 
 StoreOpener = Callable[[TaskWiring, Callable[[], bool]], TaskStores]
 """Opens a task's local stores; raises ``Interrupted`` soon after the function turns true, if it takes long at all."""
@@ -88,6 +97,8 @@ class OpenedTask:
     starts: Mapping[TopicPartition, int]
     claimed: Claimed | None = None
     """What it has of a shared writer; None with a writer of its own."""
+    repair: Repair | None = None
+    """What the shared writer has to commit before the task runs; None where all is in order."""
 
     @property
     def starts_text(self) -> str:
@@ -117,6 +128,10 @@ class Opener:
         writers: SharedWriters | None = None,
     ) -> None:
         self._writers = writers
+        self._restoring = RestoreTurns(settings.restore_threads)
+        if settings.restore_threads:
+            cluster = cast(Cluster, AskingTogether(cluster))
+        self._tails: _Tails = Together(self._read_tails) if settings.restore_threads else self._read_tails
         self._global_tables = GlobalTables(cluster, clock)
         self._fencing = Fencing(cluster, settings, clock, None if writers is None else writers.claims)
         self._cluster = cluster
@@ -157,19 +172,22 @@ class Opener:
     def _open_fenced(
         self, wiring: TaskWiring, cancelled: Callable[[], bool], claimed: Claimed | None
     ) -> OpenedTask:
-        predecessors = self._fencing.predecessors(wiring, None if claimed is None else claimed.claim)
-        writer = predecessors.take_over()  # 1
+        claim = None if claimed is None else claimed.claim
+        predecessors = self._fencing.predecessors(wiring, claim, shares=claimed is not None)
+        own_writer = predecessors.take_over()  # 1
+        writer = own_writer if claimed is None else claimed.part
+        assert writer is not None, "who shares none has one of its own"
         try:
             committed = predecessors.committed()  # 2
             predecessors.remove_claims()
             reach("open.after_offsets")
-            stores = self._open_stores(wiring, cancelled)  # 3
+            stores = self._opened_stores(wiring, cancelled)  # 3
         except BaseException:
             writer.close()
             raise
         try:
             reach("open.after_stores")
-            tails = read_tails(self._cluster, wiring.changelogs, self._clock)
+            tails = self._tails_of(wiring)
             committed_end = resolved(tails, committed)  # 4
             reach("open.after_resolve")
             commit_sequence = CommitSequence.after(committed_end)
@@ -177,25 +195,42 @@ class Opener:
             starts = self._starts(wiring, position)
             stores = self._restored(wiring, stores, committed_end, cancelled)  # 5
             reach("open.after_restore")
-            must_prove = claimed is not None and lacks_commit_records(tails, committed_end)
-            own = (wiring, writer, stores, commit_sequence)
-            is_repaired = bool(wiring.changelogs) and repair_torn_commit(
-                *own, committed_end, position, committed, must_prove=must_prove
-            )  # 6
+            repair = None  # 6
+            if wiring.changelogs:
+                must_prove = claimed is not None and lacks_commit_records(tails, committed_end)
+                own = (wiring, writer, stores, commit_sequence)
+                repair = repair_of(*own, committed_end, position, committed, must_prove=must_prove)
+            if repair is not None and claimed is None:
+                write_repairs([repair], writer.commit)
+                repair = None
             reach("open.before_build")
-            if claimed is not None:
-                _done_with(writer, is_repaired=is_repaired)
-                writer = claimed.part
             for index in wiring.indexes:
                 self._bring_up(wiring, stores, index, cancelled)
             tables = TaskTables(self._global_tables, cancelled)
             task = self._build(wiring, writer, stores, position, commit_sequence, tables)  # 7
             self._replay(task, position, cancelled)
             reach("open.after_build")
-            return OpenedTask(task, starts, claimed)
+            return OpenedTask(task, starts, claimed, repair)
         except BaseException:
             _release(writer, stores)
             raise
+
+    def _opened_stores(self, wiring: TaskWiring, cancelled: Callable[[], bool]) -> TaskStores:
+        if wiring.log_policy.images(self._settings.images) is None:
+            return self._open_stores(wiring, cancelled)
+        with self._restoring.taken(wiring.id, cancelled):  # an image may have to be fetched
+            return self._open_stores(wiring, cancelled)
+
+    def _tails_of(self, wiring: TaskWiring) -> dict[str, Tail]:
+        found = self._tails(wiring.changelogs.values())
+        return {
+            store: found[changelog] for store, changelog in wiring.changelogs.items() if changelog in found
+        }
+
+    def _read_tails(self, changelogs: Collection[TopicPartition]) -> dict[TopicPartition, Tail]:
+        by_name = {str(changelog): changelog for changelog in changelogs}
+        found = read_tails(self._cluster, by_name, self._clock)
+        return {by_name[name]: tail for name, tail in found.items()}
 
     def _build(
         self,
@@ -218,7 +253,8 @@ class Opener:
         self, wiring: TaskWiring, stores: TaskStores, index: DerivedIndex, cancelled: Callable[[], bool]
     ) -> None:
         began_seconds = self._clock.monotonic_seconds()
-        entries = bring_up(stores, index, cancelled)
+        with self._restoring.taken(wiring.id, cancelled):
+            entries = bring_up(stores, index, cancelled)
         if entries:
             seconds = self._clock.monotonic_seconds() - began_seconds
             _LOG.info(
@@ -232,10 +268,9 @@ class Opener:
     def _replay(self, task: Task, position: InputPosition, cancelled: Callable[[], bool]) -> None:
         replay = replay_of(task.wiring, position)
         if replay is not None:
-            batches = _until_cancelled(
-                read_range(self._cluster, replay.source, replay.offsets), task, cancelled
-            )
-            task.replay(replay, batches)
+            records = read_range(self._cluster, replay.source, replay.offsets)
+            with self._restoring.taken(task.wiring.id, cancelled):
+                task.replay(replay, _until_cancelled(records, task, cancelled))
 
     def _starts(self, wiring: TaskWiring, position: InputPosition) -> dict[TopicPartition, int]:
         ranges = self._cluster.ranges(wiring.inputs)
@@ -285,7 +320,7 @@ class Opener:
                 if attempt == ATTEMPTS_MAX:
                     raise
                 _LOG.warning("Task %s is planned anew, from an image: %s", wiring.id, error.message)
-                stores = self._open_stores(wiring, cancelled)
+                stores = self._opened_stores(wiring, cancelled)
             except BaseException:
                 stores.close()
                 raise
@@ -311,10 +346,16 @@ class Opener:
             ends=ends,
             log_policy=wiring.log_policy,
         )
+        with nullcontext() if plan.is_done else self._restoring.taken(wiring.id, cancelled):
+            self._carry_out(plan, wiring, stores, cancelled)
+
+    def _carry_out(
+        self, plan: TaskPlan, wiring: TaskWiring, stores: TaskStores, cancelled: Callable[[], bool]
+    ) -> None:
         restoration = Restoration(self._cluster, plan, stores, self._clock, self._restore_settings)
         try:
             while not restoration.done:
-                _check_cancelled(wiring, cancelled)
+                check_cancelled(wiring.id, cancelled)
                 progress = restoration.step(self._settings.restore_records_per_step)
                 if self._observer is not None:
                     self._observer.on_restore(wiring.id, progress)
@@ -334,23 +375,8 @@ def _until_cancelled(
     batches: Iterator[RecordBatch], task: Task, cancelled: Callable[[], bool]
 ) -> Iterator[RecordBatch]:
     for batch in batches:
-        _check_cancelled(task.wiring, cancelled)
+        check_cancelled(task.wiring.id, cancelled)
         yield batch
-
-
-def _check_cancelled(wiring: TaskWiring, cancelled: Callable[[], bool]) -> None:
-    if cancelled():
-        raise Interrupted(
-            f"restoring task {wiring.id} was stopped.",
-            action="nothing; what was restored is kept.",
-        )
-
-
-def _done_with(writer: Writer, *, is_repaired: bool) -> None:
-    """The task's own id is not written by any more. Raises ``TransactionAborted`` when the repair's end is in doubt."""
-    if is_repaired:
-        writer.begin()
-    writer.close()
 
 
 def _release(writer: Writer, stores: TaskStores) -> None:

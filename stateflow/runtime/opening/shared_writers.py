@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -18,6 +18,7 @@ from stateflow.clock import Clock
 from stateflow.errors import StateflowError
 from stateflow.failpoints import reach
 from stateflow.log.base import Cluster
+from stateflow.log.together import Together
 from stateflow.runtime.opening.claims import Claim, ClaimsLog
 from stateflow.runtime.opening.fenced import writer_of_id
 from stateflow.runtime.settings import WorkerSettings
@@ -45,6 +46,10 @@ class Claimed:
         return self.part.shared
 
 
+_ByApp = Callable[[Collection[str]], Mapping[str, Catalog]]
+_ByNumber = Callable[[Collection[int]], Mapping[int, SharedWriter]]
+
+
 @dataclass(slots=True)
 class _Lives:
     """The newest life of each writer. No call of a broker is made under the lock."""
@@ -57,9 +62,9 @@ class _Lives:
 class SharedWriters:
     """The writers of one worker, made when they are needed. Tasks may be opened on several threads."""
 
-    def __init__(self, cluster: Cluster, wiring: Wiring, writers: int, clock: Clock) -> None:
+    def __init__(self, cluster: Cluster, wiring: Wiring, settings: WorkerSettings, clock: Clock) -> None:
         self._cluster = cluster
-        self._writers = writers
+        self._writers = settings.shared_writers
         self._app = wiring.topology.app
         self._is_exact = wiring.catalog.app.guarantee == "exactly-once"
         self._changelogs = frozenset(
@@ -68,7 +73,15 @@ class SharedWriters:
         self._is_known = False
         """Whether the catalog says that writers are shared."""
         self._lives = _Lives()
-        self.claims = ClaimsLog(cluster, self._app, clock)
+        has_threads = bool(settings.restore_threads)
+        self.claims = ClaimsLog(cluster, self._app, clock, is_shared=has_threads)
+        self._announcing: _ByApp = Together(self._announce_all) if has_threads else self._announce_all
+        self._beginning: _ByNumber = Together(self._begin_lives) if has_threads else self._begin_lives
+
+    @property
+    def has_ended(self) -> bool:
+        """True while tasks may write by a writer that is over."""
+        return any(life.is_over and not life.is_closed for life in self._lives.all)
 
     def claim(self, wiring: TaskWiring) -> Claimed:
         """A part of a writer for a task that is to be opened, and its claim, which is in the log on return.
@@ -126,13 +139,17 @@ class SharedWriters:
     def _announce(self) -> None:
         """Before the first claim: the catalog says that there are some, and older versions keep out.
 
-        Threads may do so at once, and fence each other's writer of the catalog, which is tried again: a lock must not
-        be held while a broker is asked (simulations stop an opening there, and go on with the next).
+        Of threads that come at once one does so for all: they would fence each other's writer of the catalog.
         """
         if not self._is_known:
+            self._announcing([self._app])
+
+    def _announce_all(self, apps: Collection[str]) -> Mapping[str, Catalog]:
+        if not self._is_known:
             self.claims.create(sorted(self._changelogs))
-            ControlTopic(self._cluster, self._app).change(_with_shared_writers)
-            self._is_known = True
+        changed = {app: ControlTopic(self._cluster, app).change(_with_shared_writers) for app in apps}
+        self._is_known = True
+        return changed
 
     def _part(self, wiring: TaskWiring) -> WriterPart:
         number = wiring.partition % self._writers
@@ -142,10 +159,17 @@ class SharedWriters:
             part = None if life is None else life.part(wiring.id)
             if part is not None:
                 return part
-            self._begin_life(number, life)
+            self._beginning([number])
 
-    def _begin_life(self, number: int, before: SharedWriter | None) -> None:
-        """Another life, unless another thread has begun one meanwhile."""
+    def _begin_lives(self, numbers: Collection[int]) -> Mapping[int, SharedWriter]:
+        return {number: self._life(number) for number in numbers}
+
+    def _life(self, number: int) -> SharedWriter:
+        """The life of a writer; another one where it is over, unless another thread begins one meanwhile."""
+        with self._lives.lock:
+            before = self._lives.by_number.get(number)
+        if before is not None and not (before.is_over or before.is_closed):
+            return before
         name = writer_id(self._app, uuid.uuid4().hex)
         inner = writer_of_id(self._cluster, name, self._changelogs, is_exact=self._is_exact)
         made = SharedWriter(inner, name)
@@ -154,8 +178,10 @@ class SharedWriters:
             if is_needed:
                 self._lives.by_number[number] = made
                 self._lives.all = [life for life in self._lives.all if not life.is_closed] + [made]
+            newest = self._lives.by_number.get(number, made)
         if not is_needed:
             made.close()
+        return newest
 
 
 def writers_of(
@@ -168,7 +194,7 @@ def writers_of(
     cluster.fit_batches(wiring.written_topics)
     if not settings.shared_writers or settings.commit_mode == "paranoid":
         return None
-    return SharedWriters(cluster, wiring, settings.shared_writers, clock)
+    return SharedWriters(cluster, wiring, settings, clock)
 
 
 def _with_shared_writers(catalog: Catalog | None) -> list[CatalogItem]:

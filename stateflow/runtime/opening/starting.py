@@ -22,6 +22,9 @@ from stateflow.runtime.task.wiring import TaskWiring
 
 _LOG = logging.getLogger(__name__)
 
+OPENINGS_AT_ONCE = 32
+"""An opening mostly waits for brokers. What it does that takes memory is limited by ``restore_threads`` beside."""
+
 
 @dataclass(slots=True)
 class _Starting:
@@ -41,7 +44,7 @@ class StartingTasks:
         self._retries = Retries(clock)
         self._revoke_timeout_seconds = settings.revoke_timeout_seconds
         self._pool: Executor = pool or (
-            ThreadPoolExecutor(settings.restore_threads, thread_name_prefix="restore")
+            ThreadPoolExecutor(max(OPENINGS_AT_ONCE, settings.restore_threads), thread_name_prefix="opening")
             if settings.restore_threads
             else InlineExecutor()
         )

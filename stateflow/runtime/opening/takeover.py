@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from stateflow.changelog.commit_record import COMMIT_KEY, CommitRecord
@@ -106,7 +106,36 @@ def recovery_point(
     return replace(recorded, offsets={**group, **known})
 
 
-def repair_torn_commit(
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """What the new owner of a task has to commit before its first record: see ``repair_of``."""
+
+    wiring: TaskWiring
+    writer: Writer
+    stores: TaskStores
+    commit_sequence: CommitSequence
+    position: InputPosition
+    orphaned_keys: Mapping[str, Sequence[bytes]]
+
+    def send_values(self) -> None:
+        """Write the restored value of every orphaned key."""
+        for store, keys in self.orphaned_keys.items():
+            changelog = self.wiring.changelogs[store]
+            values = self.stores.reader(store).get_many(keys)
+            self.writer.send_many(changelog.topic, keys, values, partitions=changelog.partition)
+
+    def send_commit_records(self) -> None:
+        """End like any commit."""
+        changes_total = {store: len(keys) for store, keys in self.orphaned_keys.items()}
+        send_commit_records(self.wiring, self.writer, self.commit_sequence, self.position, changes_total)
+
+    def apply(self, appended: Mapping[TopicPartition, Appended]) -> None:
+        """It is committed: the local stores, which hold it already, stand for it."""
+        self.commit_sequence.sequence += 1
+        self.stores.apply({}, changelog_positions(self.wiring, appended))
+
+
+def repair_of(
     wiring: TaskWiring,
     writer: Writer,
     stores: TaskStores,
@@ -116,12 +145,10 @@ def repair_torn_commit(
     committed: Mapping[TopicPartition, Committed],
     *,
     must_prove: bool = False,
-) -> bool:
-    """Make the changelogs, and the group's offsets, say what is true, in a transaction of their own.
+) -> Repair | None:
+    """What makes the changelogs, and the group's offsets, say what is true; None when all is in order.
 
-    It writes the restored value of every orphaned key and ends like any commit. As the first transaction of a new
-    producer it is whole or not there at all. Does nothing, costs nothing and is False when all is in order, unless
-    commit records ``must_prove`` that. Raises ``ProducerFenced`` or ``TransactionAborted``.
+    Commit records that say how far the changelogs count may be all of it: where they ``must_prove`` that.
     """
     moved = {
         source: offset_next
@@ -129,7 +156,7 @@ def repair_torn_commit(
         if source not in committed or committed[source].offset_next != offset_next
     }
     if not (committed_end.is_torn or moved or must_prove):
-        return False
+        return None
     for source, offset_next in moved.items():
         _LOG.warning(
             "Task %s resumes from offset %d of %s, the offset of its state; the group's offset is %s.",
@@ -145,28 +172,40 @@ def repair_torn_commit(
             wiring.id,
             sum(map(len, orphaned.values())),
         )
+    return Repair(wiring, writer, stores, commit_sequence, position, orphaned)
+
+
+def write_repairs(repairs: Sequence[Repair], commit: Callable[[], Mapping[TopicPartition, Appended]]) -> None:
+    """Commit what tasks of one writer have to repair, in a transaction that holds nothing else.
+
+    By a writer of the task's own it is the first of a new producer, which is whole or not there at all. By a shared
+    one half of it may become visible, as of any commit: values that are true, and commit records behind all of them, so
+    that the next owner finds the same state and repairs the rest. Raises what ``commit`` raises, ``ProducerFenced`` or
+    ``TransactionAborted`` above all.
+    """
+    wiring, writer = repairs[0].wiring, repairs[0].writer
     reach("takeover.before_begin")
-    writer.begin()
-    for store, keys in orphaned.items():
-        changelog = wiring.changelogs[store]
-        values = stores.reader(store).get_many(keys)
-        writer.send_many(changelog.topic, keys, values, partitions=changelog.partition)
+    for repair in repairs:
+        repair.writer.begin()
+    for repair in repairs:
+        repair.send_values()
     reach("takeover.after_values")
     writer.flush()
     reach("takeover.before_records")
-    send_commit_records(
-        wiring, writer, commit_sequence, position, {store: len(keys) for store, keys in orphaned.items()}
-    )
+    for repair in repairs:
+        repair.send_commit_records()
     writer.flush()
     reach("takeover.before_offsets")
-    writer.send_offsets(group_offsets(wiring, position), wiring.group, None)
+    offsets: dict[TopicPartition, Committed] = {}
+    for repair in repairs:
+        offsets.update(group_offsets(repair.wiring, repair.position))
+    writer.send_offsets(offsets, wiring.group, None)
     reach("takeover.before_end")
-    appended = writer.commit()
+    appended = commit()
     reach("takeover.after_end")
-    commit_sequence.sequence += 1
-    stores.apply({}, changelog_positions(wiring, appended))
+    for repair in repairs:
+        repair.apply(appended)
     reach("takeover.after_apply")
-    return True
 
 
 def changelog_positions(

@@ -155,6 +155,11 @@ class SavepointParticipant:
 
         return list(split_at_barriers(batch, is_due))
 
+    @property
+    def is_wanted(self) -> bool:
+        """True while a savepoint is being made in which tasks are to have part."""
+        return self._wanted() is not None
+
     def is_barrier_due(self, task: Task) -> bool:
         """Whether ``take_part`` would have the task commit its barrier point now, in a commit of its own."""
         entry = self._wanted()

@@ -52,6 +52,11 @@ class SharedWriter:
         return self._failure is not None
 
     @property
+    def has_sent(self) -> bool:
+        """True while the open transaction has something of a task."""
+        return bool(self._sent)
+
+    @property
     def is_closed(self) -> bool:
         """True once its connection is released."""
         return self._closed

@@ -67,6 +67,11 @@ class StageTime:
         """True when all input was declared to be at its end, and all that was pending has fired or closed."""
         return self._watermarks.all_ended and not self.has_pending_timers
 
+    @property
+    def needs_turns(self) -> bool:
+        """True where a turn may do something though event time has not moved: by the clock, or at the input's end."""
+        return self._pipeline.needs_turns or bool(self._ending_ms) or self._watermarks.all_ended
+
     def advance(self) -> None:
         """One turn: fire what time has made due, a bounded part of it. Raises what the operators raise."""
         self._context.out_of_bounds.turn()

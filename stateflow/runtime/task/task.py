@@ -74,10 +74,10 @@ class Task:
         self._prepared_bytes: int | None = None
         """Of the epoch whose commit is under way, on whatever thread; None between two commits."""
         self._watermark_emitter = WatermarkEmitter(wiring, clock)
-        own, size_limits = dirty_stores(wiring, stores), size_limits or SizeLimits(None, clock)
-        self.context = TaskContext(wiring, writer, own, watermarks, clock, size_limits, tables)
+        own, limits = dirty_stores(wiring, stores), size_limits or SizeLimits(None, clock)
+        self.context = TaskContext(wiring, writer, own, watermarks, clock, limits, tables)
         self.context.limit_cache(read_cache_bytes)
-        self._own = (wiring, self.context, writer, stores)
+        self._own = wiring, self.context, writer, stores
         self._enter(position.barrier_point)
         self.barrier_id_max = self.barrier_point.barrier_id if self.barrier_point else 0
         try:
@@ -104,12 +104,15 @@ class Task:
         return self._time.has_pending_timers
 
     @property
+    def needs_turns(self) -> bool:
+        """True when the host's turns matter to it, though nothing comes and no timer is due."""
+        return self._time.needs_turns
+
+    @property
     def dirty_bytes(self) -> int:
         """Bytes of keys and values changed since the last commit."""
-        prepared = self._prepared_bytes
-        return (
-            sum([each.dirty_bytes for each in self.context.stores.values()]) if prepared is None else prepared
-        )
+        prepared, stores = self._prepared_bytes, self.context.stores
+        return sum([each.dirty_bytes for each in stores.values()]) if prepared is None else prepared
 
     def is_full(self, dirty_bytes_max: int) -> bool:
         """True when the epoch should be committed early, or the timers that are due cannot go on firing."""
@@ -345,18 +348,15 @@ class Task:
             self.context.begin_once()
             self._watermark_emitter.send(self._writer, news)
         if point is not None and point.is_last_commit:
-            send_barriers(
-                self._writer, self.wiring.rekeys, point.barrier_id, max(0, self._time.fired_watermark_ms)
-            )
-        primary_next = self._offsets.get(self.wiring.inputs[0], 0)
+            reached_ms = max(0, self._time.fired_watermark_ms)
+            send_barriers(self._writer, self.wiring.rekeys, point.barrier_id, reached_ms)
         time, is_closing = self._time, self._is_closing
-        chosen = chosen_changes(
-            self.context, primary_next, complete=complete or is_closing, says_all=is_closing
-        )
+        primary_next = self._offsets.get(self.wiring.inputs[0], 0)
+        told = {"complete": complete or is_closing, "says_all": is_closing}
+        chosen = chosen_changes(self.context, primary_next, **told)
         replay = Moment(primary_next, time.fired) if is_closing else replay_from(self.context)
-        position = InputPosition(
-            dict(self._offsets), time.event_time, replay, point, time.ending_ms, is_closing
-        )
+        at = dict(self._offsets)
+        position = InputPosition(at, time.event_time, replay, point, time.ending_ms, is_closing)
         self._prepared_bytes = self.dirty_bytes
         return PreparedCommit(position, point, chosen)
 

@@ -19,6 +19,7 @@ from stateflow.runtime.worker.intake import Intake
 from stateflow.runtime.worker.memory import TaskMemory
 from stateflow.runtime.worker.pace import CommitPace
 from stateflow.runtime.worker.purge import Purge
+from stateflow.runtime.worker.visits import Visits
 
 
 class CommitRounds:
@@ -30,6 +31,7 @@ class CommitRounds:
     def __init__(
         self,
         tasks: Mapping[TopicPartition, RunningTask],
+        visits: Visits,
         commits: Commits,
         group: GroupConsumer,
         settings: WorkerSettings,
@@ -40,6 +42,7 @@ class CommitRounds:
         on_news: Callable[[], None],
     ) -> None:
         self._tasks = tasks
+        self._visits = visits
         self._commits = commits
         self._group = group
         self._poll_timeout_seconds = settings.poll_timeout_seconds
@@ -53,14 +56,16 @@ class CommitRounds:
     def begin_due(self) -> None:
         """Flush what is due, and begin to commit the tasks that are, those first that have waited longest."""
         now_seconds = self._clock.monotonic_seconds()
-        free = {primary: running for primary, running in self._tasks.items() if primary not in self._commits}
-        self._commits.flush(free.values(), now_seconds)
+        free = {p: running for p, running in self._visits.awake.items() if p not in self._commits}
+        if self._visits.is_round:  # then all tasks are awake
+            self._commits.flush(free.values(), now_seconds)
         most = max(0, COMMITS_AT_A_TIME_MAX - len(self._commits))
         self.begin(self.pace.due(free, now_seconds)[:most])
 
     def begin(self, primaries: Sequence[TopicPartition]) -> None:
         """Begin to commit tasks, and those that share a writer with them."""
-        tasks = self._commits.sharing(primaries, self._tasks)
+        self._visits.wake(primaries)
+        tasks = self._commits.sharing(primaries, self._visits.awake)  # who rests has nothing to commit
         if not all(running.task.is_quiet for running in tasks.values()):
             self._on_news()
         self.pace.began(tasks.values())
@@ -69,7 +74,7 @@ class CommitRounds:
     @property
     def poll_seconds(self) -> float:
         """How long a poll may wait for input: no longer than until a commit may come early."""
-        free = (running for primary, running in self._tasks.items() if primary not in self._commits)
+        free = (running for p, running in self._visits.awake.items() if p not in self._commits)
         return min(self._poll_timeout_seconds, self.pace.seconds_to_wait(free))
 
     def wait_at_leisure(self, intake: Intake) -> None:
@@ -78,7 +83,7 @@ class CommitRounds:
             self._commits.wait_a_while(self._poll_timeout_seconds, for_all=not len(intake))
 
     def _has_timers_due(self) -> bool:
-        free = (running for primary, running in self._tasks.items() if primary not in self._commits)
+        free = (running for p, running in self._visits.awake.items() if p not in self._commits)
         return any(running.task.has_pending_timers for running in free)
 
     def failures(self) -> dict[TopicPartition, StateflowError]:

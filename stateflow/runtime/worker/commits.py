@@ -54,6 +54,12 @@ class RunningTask:
         self.commit_begun_seconds = now_seconds
         self.flushed_seconds = now_seconds
 
+    @property
+    def has_nothing_to_do(self) -> bool:
+        """True when only news of its inputs, or of the worker, would make it do anything."""
+        task = self.task
+        return not (task.needs_turns or task.barrier_point is not None or task.is_dirty) and task.is_quiet
+
 
 class _BrokersAway:
     """What one commit has waited for in vain, those that begin later do not wait for again."""

@@ -9,6 +9,8 @@ _LOG = logging.getLogger(__name__)
 
 TASK_DESCRIPTORS = 24
 """What a task opens: 16 when idle, measured with 64 and 256 tasks, and the table files of its database."""
+SHARING_TASK_DESCRIPTORS = 16
+"""The same where tasks share a producer: 9 when idle."""
 _WITHOUT_BOUND = 65_536
 """Asked for where the hard limit is none at all: systems refuse to make the soft one infinite."""
 
@@ -37,18 +39,19 @@ def allowed_descriptors() -> int:
 class DescriptorLimit:
     """Warns once when more tasks run than the limit of open files provides for."""
 
-    def __init__(self) -> None:
+    def __init__(self, each: int = TASK_DESCRIPTORS) -> None:
+        self._each = each
         self._limit = allowed_descriptors()
         self._has_warned = False
 
     def note(self, tasks: int) -> None:
         """So many tasks run now."""
-        if tasks * TASK_DESCRIPTORS > self._limit and not self._has_warned:
+        if tasks * self._each > self._limit and not self._has_warned:
             self._has_warned = True
             _LOG.warning(
                 "%d tasks run in this process, and each has about %d files and connections open: the limit of %d"
                 " (ulimit -Hn) will not do. Raise it, or run more workers.",
                 tasks,
-                TASK_DESCRIPTORS,
+                self._each,
                 self._limit,
             )

@@ -88,6 +88,10 @@ class Intake:
             return self._waiting[source].offset_first
         return self._group.position(source)
 
+    def passed(self) -> set[TopicPartition]:
+        """Inputs that were read further without a record since this was asked last."""
+        return self._group.passed()
+
     @property
     def first(self) -> TopicPartition | None:
         """The input that ``take`` takes from; None while nothing waits, or all that does is put off or busy."""

@@ -34,7 +34,9 @@ from stateflow.runtime.worker.signals import check_not_interrupted, stopped_by_s
 from stateflow.runtime.worker.status_reports import StatusReports
 from stateflow.runtime.worker.supervisor import stop_with_parent
 from stateflow.runtime.worker.worker import Worker
+from stateflow.store.base import TaskStores
 from stateflow.store.directory import task_directory
+from stateflow.store.memory import MemoryTaskStores
 from stateflow.store.rocks import RocksResources, RocksTaskStores
 
 _LOG = logging.getLogger(__name__)
@@ -66,6 +68,15 @@ def rocks_opener(
         return RocksTaskStores.open(place, [store.name for store in wiring.stage.stores], resources, watch)
 
     return open_stores
+
+
+def stateless_apart(open_stores: StoreOpener) -> StoreOpener:
+    """Opens no database for a task without stores: there is nothing to keep in it, nor to lock."""
+
+    def opened(wiring: TaskWiring, cancelled: Callable[[], bool]) -> TaskStores:
+        return open_stores(wiring, cancelled) if wiring.stage.stores else MemoryTaskStores(())
+
+    return opened
 
 
 def checkpoint_folder(cluster: Cluster, settings: WorkerSettings) -> CheckpointFolder:
@@ -133,9 +144,9 @@ def run_worker(
         if end_of_input:
             worker.end_input(source_ends(cluster, wiring.catalog))
         if quiet_to is not None:
-            worker.quiet_listener = QuietPipe(quiet_to)
+            worker.quiet.listener = QuietPipe(quiet_to)
         if until_drained:
-            worker.quiet_listener = here = QuietHere()
+            worker.quiet.listener = here = QuietHere()
             drain = Drain(cluster, wiring, here.last, are_all=False)
             stack.enter_context(watching_drain(drain, worker.stop))
         worker.run()
@@ -159,6 +170,7 @@ def _made(
     if settings.images is not None and settings.image_mode != "continuous":
         imaging = stack.enter_context(Imaging(cluster, open_objects(settings.images), settings, clock))
         open_stores = imaging.opener(open_rocks)
+    open_stores = stateless_apart(open_stores)
     allowed = AllowedLocations(settings.places)
     savepoints = SavepointParticipant(
         cluster, wiring.topology.app, clock, checkpoint_folder(cluster, settings), allowed

@@ -5,12 +5,17 @@ from __future__ import annotations
 import logging
 
 from stateflow.config import WorkerOptions
-from stateflow.memory import TASK_BYTES
+from stateflow.memory import SHARING_TASK_BYTES, TASK_BYTES
 from stateflow.record import TopicPartition
 from stateflow.runtime.task.task import Task
-from stateflow.runtime.worker.descriptors import DescriptorLimit
+from stateflow.runtime.worker.descriptors import (
+    SHARING_TASK_DESCRIPTORS,
+    TASK_DESCRIPTORS,
+    DescriptorLimit,
+)
 
 _LOG = logging.getLogger(__name__)
+_SHARE = " With shared_writers=1 they take half of that, and start sooner: docs/operating.md, “Many tasks”."
 
 
 class TaskMemory:
@@ -24,7 +29,12 @@ class TaskMemory:
         self._held: dict[TopicPartition, int] = {}
         self._held_bytes = 0
         self._has_warned = False
-        self._descriptors = DescriptorLimit()
+        self._shares_writers = bool(settings.shared_writers)
+        self._task_bytes = SHARING_TASK_BYTES if self._shares_writers else TASK_BYTES
+        self._tasks_max = self._shares.tasks_max * TASK_BYTES // self._task_bytes
+        self._descriptors = DescriptorLimit(
+            SHARING_TASK_DESCRIPTORS if self._shares_writers else TASK_DESCRIPTORS
+        )
 
     @property
     def held_bytes(self) -> int:
@@ -37,25 +47,25 @@ class TaskMemory:
         return self._held_bytes > self._shares.dirty_bytes
 
     def begin(self, primary: TopicPartition, task: Task) -> None:
-        """A task runs from now on: all caches become smaller."""
+        """A task runs from now on; ``divide`` follows, which makes all caches smaller."""
         self._tasks[primary] = task
         self._descriptors.note(len(self._tasks))
-        if len(self._tasks) > self._shares.tasks_max and not self._has_warned:
+        if len(self._tasks) > self._tasks_max and not self._has_warned:
             self._has_warned = True
             _LOG.warning(
-                "More than %d tasks run in this process. Each takes about %d MiB by itself, idle, which memory_bytes"
-                " (%d MiB) does not provide for: raise it, or run more workers.",
-                self._shares.tasks_max,
-                TASK_BYTES >> 20,
+                "More than %d tasks run in this process. Each takes about %d KiB by itself, idle, which memory_bytes"
+                " (%d MiB) does not provide for: raise it, or run more workers.%s",
+                self._tasks_max,
+                self._task_bytes >> 10,
                 self._shares.limit_bytes >> 20,
+                "" if self._shares_writers else _SHARE,
             )
-        self._divide()
 
     def end(self, primary: TopicPartition) -> None:
         """A task runs no more; what it leaves is for the others."""
         self._held_bytes -= self._held.pop(primary, 0)
         if self._tasks.pop(primary, None) is not None:
-            self._divide()
+            self.divide()
 
     def note(self, primary: TopicPartition) -> None:
         """Look at what a task holds now."""
@@ -72,7 +82,8 @@ class TaskMemory:
             return False
         return self._held[primary] == max(self._held.values())
 
-    def _divide(self) -> None:
+    def divide(self) -> None:
+        """Give each of the tasks that run now its share of the read caches."""
         if self._cache_bytes is None:
             each_bytes = self._shares.read_cache_bytes_each(len(self._tasks))
             for task in self._tasks.values():

@@ -17,9 +17,9 @@ from stateflow.errors import BrokerUnreachable, StateflowError
 from stateflow.failpoints import reach
 from stateflow.log.base import Cluster, GroupConsumer
 from stateflow.record import RecordBatch, TopicPartition
-from stateflow.runtime.event_time.draining import QuietListener
+from stateflow.runtime.event_time.draining import QuietReport
 from stateflow.runtime.event_time.idleness import IdleSources
-from stateflow.runtime.opening.opening import OpenedTask, Opener, StoreOpener
+from stateflow.runtime.opening.opening import Opener, StoreOpener
 from stateflow.runtime.opening.shared_writers import writers_of
 from stateflow.runtime.opening.starting import StartingTasks
 from stateflow.runtime.settings import WorkerSettings
@@ -34,7 +34,9 @@ from stateflow.runtime.worker.observing import WorkerObserver
 from stateflow.runtime.worker.purge import Purge
 from stateflow.runtime.worker.release import TaskRelease
 from stateflow.runtime.worker.slices import turn_seconds
+from stateflow.runtime.worker.start import Failed, TaskStart
 from stateflow.runtime.worker.status_reports import StatusReports
+from stateflow.runtime.worker.visits import Visits
 
 _LOG = logging.getLogger(__name__)
 
@@ -64,7 +66,6 @@ class Worker:
         self._settings = settings
         self._turn_seconds = turn_seconds(settings)
         self._clock = clock
-        self._observer = observer
         self._wiring = wiring
         self._primary_topics = wiring.primary_topics()
         self._tasks: dict[TopicPartition, RunningTask] = {}
@@ -75,25 +76,24 @@ class Worker:
         self._starting = StartingTasks(opener, settings, clock, openings)
         self._idle_sources = IdleSources(cluster, settings.idle_seconds, clock)
         held = self._memory, self._idle_sources
+        self._visits = Visits(self._tasks, settings, clock)
+        self._start = TaskStart(self._tasks, self._visits, *held, observer, clock)
         self._leaving = TaskRelease(self._commits, self._starting, self._writers, *held, observer)
         self._stopping = False
-        self.quiet_listener: QuietListener | None = None
-        self._said_quiet: int | None = None
+        self.quiet = QuietReport()
         self._ends: dict[TopicPartition, int] = {}
         reach("startup.before_join")
         self._group = self._join(cluster)
         self._intake = Intake(self._group, settings, self._commits.sources)
         purge = Purge(cluster, settings.purge_interval_seconds, clock)
-        others = self._memory, purge, self._starting, lambda: self._say_quiet(None)
-        self._rounds = CommitRounds(self._tasks, self._commits, self._group, settings, clock, *others)
+        others = settings, clock, self._memory, purge, self._starting, lambda: self.quiet.say(None)
+        self._rounds = CommitRounds(self._tasks, self._visits, self._commits, self._group, *others)
 
     def _join(self, cluster: Cluster) -> GroupConsumer:
         """Become a member of the application's group."""
         return cluster.group_consumer(
             self._wiring.topology.app, sorted(self._primary_topics), self, member=self._settings.member
         )
-
-    # --- the loop -----------------------------------------------------------------------------------
 
     def run(self) -> None:
         """Turn the loop until ``stop``, then commit and close. Any error abandons what is uncommitted."""
@@ -121,27 +121,32 @@ class Worker:
         """One turn: poll, process for a while, start what is ready, commit what is due."""
         if self._savepoints is not None:
             self._savepoints.poll()
-        has_pending_timers = any(running.task.has_pending_timers for running in self._tasks.values())
+        self._visits.begin_turn()
+        has_pending_timers = any(each.task.has_pending_timers for each in self._visits.awake.values())
         may_wait = not has_pending_timers and self._intake.first is None
         self._poll(0.0 if has_pending_timers else self._rounds.poll_seconds)
         self._rounds.pace.polled(len(self._intake), may_wait=may_wait)
         if not (is_idle := self._intake.first is None):
-            self._say_quiet(None)
+            self.quiet.say(None)
         self._process_for_a_turn()
-        for primary, opened in self._starting.ready():
-            self._start(primary, opened)
-        self._start_again(self._commits.without_writer(self._tasks))
+        self._start_ready()
+        if self._writers is not None and self._writers.has_ended:
+            self._start_again(self._commits.without_writer(self._tasks))
         for source in self._idle_sources.fallen_idle(self._intake.position):
             self._become_idle(source)
-        for primary in list(self._tasks):
+        self._visits.wake(map(self._primary_of, self._intake.passed()))
+        if self._ends or (self._savepoints is not None and self._savepoints.is_wanted):
+            self._visits.wake(self._tasks)
+        for primary in self._visits.awake:
             if primary in self._tasks and primary not in self._commits:  # nor has another cost it its epoch
                 self._advance(primary)
         self._rounds.begin_due()
         self._rounds.wait_at_leisure(self._intake)
         self._take_outcomes()
+        self._visits.end_turn(self._commits.__contains__)
         self._tell_news()
-        if self.quiet_listener is not None and is_idle:
-            self._say_quiet(len(self._tasks) if self.is_quiet else None)
+        if self.quiet.listener is not None and is_idle:
+            self.quiet.say(len(self._tasks) if self.is_quiet else None)
         self._rounds.pace.turned()
 
     def _poll(self, timeout_seconds: float) -> None:
@@ -164,6 +169,7 @@ class Worker:
             stack.callback(self._starting.close)
             stack.callback(self._commits.close)
             stack.callback(self._abandon, list(self._tasks))
+            stack.callback(self._start.close)
         reach("stop.after_leave")
 
     @property
@@ -209,23 +215,16 @@ class Worker:
             self._starting.cancel(primary)
         self._abandon([primary for primary in partitions if primary in self._tasks])
 
-    # --- one task -----------------------------------------------------------------------------------
-
     def _open(self, primary: TopicPartition) -> None:
         stage = self._primary_topics[primary.topic]
         self._starting.submit(primary, self._wiring.task(stage, primary.partition))
 
-    def _start(self, primary: TopicPartition, opened: OpenedTask) -> None:
-        self._commits.wait_until_written()  # memory for caches is divided anew, for all tasks
-        self._tasks[primary] = RunningTask(opened, self._clock.monotonic_seconds())
-        self._memory.begin(primary, opened.task)
-        reach("handover.before_start")
-        opened.task.context.host_is_stopping = lambda: self._stopping
-        self._intake.start(opened.starts, opened.task.context.records_at_once)
-        self._idle_sources.begin(opened.task.wiring.sources)
-        _LOG.info("Task %s is running from %s.", opened.task.wiring.id, opened.starts_text)
-        if self._observer is not None:
-            self._observer.on_running(opened.task.wiring.id)
+    def _start_ready(self) -> None:
+        """Run the tasks that are opened, once what their last owners left torn is repaired."""
+        for primary, opened in self._starting.ready():
+            opened.task.context.host_is_stopping = lambda: self._stopping
+            self._start.take(primary, opened)
+        self._open_after(self._start.run(self._intake, self._commits, self._commit))
 
     def _process_for_a_turn(self) -> None:
         """Process what waits, in slices, until nothing does, the turn is over, or the worker is to stop."""
@@ -246,6 +245,7 @@ class Worker:
         """Process as many of an input's records as fit into a time, at least one that need not wait for timers."""
         primary = self._primary_of(source)
         assert primary is not None, "what a task has not processed goes with it"
+        self._visits.wake([primary])
         running, batch = self._tasks[primary], self._intake.take(seconds)
         keeps_epoch = self._keeps_epoch(primary, lambda: self._process_parts(running, batch))
         if keeps_epoch and self._memory.is_full(primary):
@@ -278,6 +278,7 @@ class Worker:
             self._await_commits()
         if primary is None or primary not in self._tasks:  # something else has just cost it its epoch
             return
+        self._visits.wake([primary])
         task = self._tasks[primary].task
         self._keeps_epoch(primary, lambda: task.become_idle(source))
 
@@ -311,11 +312,6 @@ class Worker:
             return False
         return True
 
-    def _say_quiet(self, tasks: int | None) -> None:
-        if self.quiet_listener is not None and tasks != self._said_quiet:
-            self._said_quiet = tasks
-            self.quiet_listener.tell(tasks)
-
     def _commit(self, primaries: Sequence[TopicPartition]) -> None:
         self._rounds.begin(primaries)
         self._take_outcomes()
@@ -348,10 +344,13 @@ class Worker:
         for error in failed.values():
             if not error.is_retriable:
                 raise error
-        wirings = {primary: self._tasks[primary].task.wiring for primary in failed}
+        gone = {primary: (self._tasks[primary].task.wiring, error) for primary, error in failed.items()}
         self._abandon(list(failed))
-        for primary, error in failed.items():
-            self._starting.failed(primary, wirings[primary], error)
+        self._open_after(gone)
+
+    def _open_after(self, failed: Failed) -> None:
+        for primary, (wiring, error) in failed.items():
+            self._starting.failed(primary, wiring, error)
             self._open_again(primary, error)
 
     def _open_again(self, primary: TopicPartition, error: StateflowError) -> None:  # noqa: ARG002 - for others

@@ -1,0 +1,72 @@
+"""Which tasks a turn of the loop visits: those that may have something to do. The others cost it nothing.
+
+A task rests when its last visit has left nothing: no timer that is due, nothing to commit, nothing that others have not
+been told, no part in a savepoint. Records wake it, an input that is read further without any, as behind a marker, and
+whatever the worker tells it. Stages that do something by the clock alone never rest (``Step.needs_turns``). Once in a
+while all are looked at, for what may be a little late: warnings, flushes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from stateflow.clock import Clock
+from stateflow.record import TopicPartition
+from stateflow.runtime.settings import WorkerSettings
+from stateflow.runtime.worker.commits import RunningTask
+
+_ROUND_SECONDS = 1.0
+"""Between two looks at all tasks."""
+
+
+class Visits:
+    """Keeps the tasks of ``tasks`` apart that are awake. Used by the poll thread alone."""
+
+    def __init__(
+        self, tasks: Mapping[TopicPartition, RunningTask], settings: WorkerSettings, clock: Clock
+    ) -> None:
+        self._tasks = tasks
+        self._interval_seconds = settings.commit_interval_seconds
+        self._clock = clock
+        self._awake: dict[TopicPartition, None] = {}
+        self._round_seconds = float("-inf")
+        self.is_round = True
+        """Whether this turn looks at all tasks."""
+
+    def begin_turn(self) -> None:
+        """Another turn of the loop."""
+        now_seconds = self._clock.monotonic_seconds()
+        self.is_round = now_seconds - self._round_seconds >= _ROUND_SECONDS
+        if self.is_round:
+            self._round_seconds = now_seconds
+            self.wake(self._tasks)
+
+    def wake(self, primaries: Iterable[TopicPartition | None]) -> None:
+        """Something happens to these tasks; what is none is passed over.
+
+        One that rested is as if it had committed nothing at each interval.
+        """
+        for primary in primaries:
+            if primary is None or primary in self._awake or primary not in self._tasks:
+                continue
+            self._awake[primary] = None
+            running = self._tasks[primary]
+            if self._interval_seconds:
+                since_seconds = self._clock.monotonic_seconds() - running.committed_seconds
+                running.committed_seconds += since_seconds // self._interval_seconds * self._interval_seconds
+
+    def rest(self, primary: TopicPartition) -> None:
+        """Do not visit a task again before it is woken."""
+        self._awake.pop(primary, None)
+
+    @property
+    def awake(self) -> dict[TopicPartition, RunningTask]:
+        """The tasks to visit, as they are now."""
+        return {primary: self._tasks[primary] for primary in self._awake if primary in self._tasks}
+
+    def end_turn(self, is_busy: Callable[[TopicPartition], bool]) -> None:
+        """Let those rest that were visited and have nothing to do, unless a commit of them is in flight."""
+        for primary in list(self._awake):
+            running = self._tasks.get(primary)
+            if running is None or (not is_busy(primary) and running.has_nothing_to_do):
+                self.rest(primary)
