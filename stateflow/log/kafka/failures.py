@@ -42,6 +42,7 @@ _UNREACHABLE = {
     KafkaError._TIMED_OUT_QUEUE,
     KafkaError._MSG_TIMED_OUT,
     KafkaError._TRANSPORT,
+    KafkaError._DESTROY,  # the client has let go of a broker that metadata no longer names, and of what waited for it
     KafkaError._ALL_BROKERS_DOWN,
     KafkaError._RESOLVE,
     KafkaError._WAIT_COORD,

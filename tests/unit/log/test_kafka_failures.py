@@ -26,6 +26,12 @@ def test_a_leader_that_changes_is_waited_for(code: int) -> None:
     assert isinstance(typed(error, "asking for offsets", "here:9092"), BrokerUnreachable)
 
 
+def test_what_waited_for_a_broker_that_is_gone_may_be_sent_again() -> None:
+    error = KafkaError(KafkaError._DESTROY)
+    assert is_passing(error)
+    assert isinstance(typed(error, "producing", "here:9092"), BrokerUnreachable)
+
+
 def test_no_answer_is_never_an_empty_log() -> None:
     known, silent = TopicPartition("t", 0), TopicPartition("t", 1)
     assert answered({known: 0, silent: 7}) == {known: 0, silent: 7}
