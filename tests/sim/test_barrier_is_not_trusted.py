@@ -15,7 +15,7 @@ from stateflow.checkpoint.locations import AllowedLocations
 from stateflow.errors import ConfigError, SavepointFailed
 from stateflow.savepoint import lookup
 from stateflow.savepoint.create import CreateSettings, create
-from tests.sim.savepoint_world import World
+from tests.sim.savepoint_world import STEPS_MAX, World
 from tests.sim.test_savepoints import words
 
 APP = "chain"
@@ -43,6 +43,16 @@ def plant(world: World, location: str, savepoint: str = "mine") -> None:
         deadline_ms=now_ms + 3_600_000,
     )
     ControlTopic(world.cluster, APP).put(lambda _: dict([encode_item(entry)]))
+
+
+def until_aborted(world: World) -> None:
+    """Until a worker has heard of the barrier, and refused it: a worker listens a few times a second only."""
+    for _ in range(STEPS_MAX):
+        barrier = ControlTopic(world.cluster, APP).load().barrier
+        if barrier is not None and barrier.state == "aborted":
+            return
+        world.turn()
+    raise AssertionError("the barrier is not refused")
 
 
 def files_in(folder: Path) -> list[Path]:
@@ -129,7 +139,7 @@ def test_leftovers_are_removed_only_where_it_is_allowed(world: World, quick_path
     victim.mkdir(parents=True)
     (victim / "precious").write_text("x")
     plant(world, str(quick_path / "victim"))
-    world.run()
+    until_aborted(world)
     world.create("next")
     assert (victim / "precious").exists()
     world.stop()

@@ -125,6 +125,10 @@ def test_a_place_that_takes_nothing_is_told_and_the_work_goes_on(
     machine.run(machine.have_images(1))
 
 
+CLOSING_SECONDS = 2.5
+"""By then the worker that is told to stop has come to close its tasks, which waits for an upload up to ten seconds."""
+
+
 class Slow(DirectoryObjects):
     """A place whose first upload ends only when it is allowed to."""
 
@@ -143,7 +147,7 @@ def test_closing_a_task_stops_its_upload_and_leaves_no_image(machine: Machine) -
 
     def begun() -> bool:
         if slow.begun.is_set():
-            threading.Timer(0.5, slow.may_end.set).start()
+            threading.Timer(CLOSING_SECONDS, slow.may_end.set).start()
             return True
         return False
 
