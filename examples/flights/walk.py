@@ -256,14 +256,17 @@ class Walk:
         return all(any(found.slots for found in ranges) for ranges in self._changelog_ranges().values())
 
     def _kill_and_wait(self, run: Background) -> tuple[list[str], float]:
-        """Kill the victim and delete its state; returns its tasks and the seconds until all ran again."""
+        """Kill the victim and delete its state; returns its tasks with state, and the seconds until all ran again."""
         lost = running_tasks(run.text(), VICTIM)
         seen = len(run.text())
         os.kill(worker_pids(run.text())[VICTIM], signal.SIGKILL)
-        for task in lost:
-            shutil.rmtree(next(self._state.glob(f"{APP_ID}/g*/{task}")))
+        folders = [each for task in lost for each in self._state.glob(f"{APP_ID}/g*/{task}")]
+        assert folders, "each of the workers has tasks with state"
+        for folder in folders:
+            shutil.rmtree(folder)
         wait = lambda: set(lost) <= set(running_tasks(run.text()[seen:]))  # noqa: E731
-        return lost, run.wait_until(wait, "the restart of the killed worker's tasks", WAIT_SECONDS)
+        back_seconds = run.wait_until(wait, "the restart of the killed worker's tasks", WAIT_SECONDS)
+        return [folder.name for folder in folders], back_seconds
 
     def _wait_drained(self, run: Background) -> None:
         catalog = self._catalog()
