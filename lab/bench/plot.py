@@ -10,7 +10,7 @@ from html import escape
 from stateflow.lab.bench.page import Result
 from stateflow.lab.bench.rows import ROWS, Row
 
-_WIDTH, _LEFT, _RIGHT, _TOP, _ROW, _BAR = 860, 360, 60, 66, 44, 14
+_WIDTH, _LEFT, _RIGHT, _TOP, _ROW, _BAR = 900, 400, 60, 66, 44, 14
 _NUMBER_WIDTH = 40
 _LEAST, _MOST = 0.1, 100.0
 _TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
@@ -49,7 +49,7 @@ def _beside(row: Row, peer: str) -> str:
 
 
 def svg(shown: list[Bar]) -> str:
-    """A drawing of 860 units in width."""
+    """A drawing of 900 units in width."""
     height = _TOP + _ROW * len(shown) + 16
     font = 'font-family="Helvetica, Arial, sans-serif"'
     begin = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" {font} font-size="13">'
