@@ -129,14 +129,29 @@ CLOSING_SECONDS = 2.5
 """By then the worker that is told to stop has come to close its tasks, which waits for an upload up to ten seconds."""
 
 
+def task_of(name: str) -> str:
+    """The task whose image an object belongs to."""
+    _app, _generation, task, *_rest = name.split("/")
+    return task
+
+
 class Slow(DirectoryObjects):
-    """A place whose first upload ends only when it is allowed to."""
+    """A place whose first upload ends only when it is allowed to, and that takes none of another task beside it.
+
+    Tasks are closed one by one here: the other's image could be whole by the time that its own task is closed.
+    """
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
         self.begun, self.may_end = threading.Event(), threading.Event()
+        self._lock = threading.Lock()
+        self._first_task: str | None = None
 
     def put(self, name: str, source: BinaryIO) -> None:
+        with self._lock:
+            self._first_task = self._first_task or task_of(name)
+        if task_of(name) != self._first_task:
+            raise OSError("one task at a time")
         self.begun.set()
         assert self.may_end.wait(WAIT_SECONDS)
         super().put(name, source)
