@@ -27,7 +27,7 @@ from typing import Any
 from stateflow.errors import JobFailed
 from stateflow.lab.bench.latency import KEY_BYTES, LatencyLoad, input_topic, output_topic
 from stateflow.lab.bench.peer_settings import latency_streams_settings
-from stateflow.lab.bench.result import OURS
+from stateflow.lab.bench.result import OURS, in_turns, medians
 from stateflow.log.base import TopicSpec, Writer
 from stateflow.log.kafka import connect
 from stateflow.log.kafka.settings import KafkaOptions
@@ -88,16 +88,11 @@ def measure_latency(
     """Medians over the rounds, as JSON objects have it; of each side all rounds, too. Raises ``JobFailed``."""
     found: dict[str, list[dict[str, Any]]] = {side.name: [] for side in sides}
     for number in range(rounds):
-        turn = number % len(sides)
-        for side in (*sides[turn:], *sides[:turn]):
+        for side in in_turns(sides, number):
             app_id = f"latency-{side.name}-{number}-{os.getpid()}"
             figures = _measured(load, side, brokers, app_id, folder / app_id)
             tell(f"round {number + 1}, {side.name}: {figures}")
             found[side.name].append(figures)
-    medians = {
-        side: {name: statistics.median(each[name] for each in runs) for name in runs[0]}
-        for side, runs in found.items()
-    }
     ratios = {
         side: statistics.median(
             theirs["p50_ms"] / ours["p50_ms"] for ours, theirs in zip(found[OURS], runs, strict=True)
@@ -105,7 +100,7 @@ def measure_latency(
         for side, runs in found.items()
         if side != OURS
     }
-    return {"sides": medians, "ratios": ratios, "runs": rounds, "rounds": found}
+    return {"sides": medians(found), "ratios": ratios, "runs": rounds, "rounds": found}
 
 
 def _measured(load: LatencyLoad, side: LatencySide, brokers: str, app_id: str, place: Path) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from typing import Any
 from stateflow.errors import JobFailed
 from stateflow.lab.bench.latency import KEY_BYTES, LatencyLoad, input_topic, output_topic
 from stateflow.lab.bench.latency_study import LatencySide, running
-from stateflow.lab.bench.result import OURS
+from stateflow.lab.bench.result import OURS, in_turns, medians
 from stateflow.log.base import Cluster, Reader, TopicSpec
 from stateflow.log.kafka import connect
 from stateflow.partitioner import partition_of
@@ -57,18 +57,14 @@ def measure_restart(
     """Medians over the rounds, as JSON objects have it. Raises ``JobFailed``."""
     found: dict[str, list[dict[str, float]]] = {side.name: [] for side in sides}
     for number in range(rounds):
-        turn = number % len(sides)
-        for side in (*sides[turn:], *sides[:turn]):
+        for side in in_turns(sides, number):
             app_id = f"restart-{side.name}-{number}-{os.getpid()}"
             with closing(connect(brokers)) as cluster:
                 figures = _Restarts(load, side, cluster, brokers, app_id, folder / app_id).measured()
             tell(f"round {number + 1}, {side.name}: {figures}")
             found[side.name].append(figures)
     return {
-        "sides": {
-            side: {name: statistics.median(each[name] for each in runs) for name in runs[0]}
-            for side, runs in found.items()
-        },
+        "sides": medians(found),
         "ratios": {side: _ratios(found[OURS], runs) for side, runs in found.items() if side != OURS},
         "runs": rounds,
         "rounds": found,

@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 from zlib import crc32
 
 OURS = "stateflow"
+Side = TypeVar("Side")
+
+
+def in_turns(sides: Sequence[Side], number: int) -> Iterator[Side]:
+    """The sides in the order of a round: who begins changes, so that a slow minute meets each of them at times."""
+    turn = number % len(sides)
+    yield from (*sides[turn:], *sides[:turn])
+
+
+def medians(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, dict[str, float]]:
+    """Of each side the median of each figure over its rounds."""
+    return {
+        side: {name: statistics.median(each[name] for each in runs) for name in runs[0]}
+        for side, runs in found.items()
+    }
 
 
 @dataclass(frozen=True, slots=True)

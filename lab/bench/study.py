@@ -11,7 +11,7 @@ from typing import Any
 
 from stateflow.lab.bench.inputs import fill
 from stateflow.lab.bench.our_topics import batches_of
-from stateflow.lab.bench.result import Ran, Round, records_digest, summary
+from stateflow.lab.bench.result import Ran, Round, in_turns, records_digest, summary
 from stateflow.lab.bench.side import Place, Side
 from stateflow.lab.bench.workload import WRITES, Workload
 from stateflow.log.base import Cluster, TopicSpec
@@ -25,8 +25,7 @@ def measure(
 ) -> dict[str, Any]:
     """The benchmark's result, as JSON objects have it; ``folder`` is for the sides' state.
 
-    Each round runs every side once; who begins changes from round to round, so that a slow minute of the machine does
-    not always meet the same one.
+    Each round runs every side once, in an order that turns.
     """
     with closing(connect(brokers)) as cluster:
         tell(f"writing {load.records} records")
@@ -34,9 +33,8 @@ def measure(
         fill(cluster, load, [load.topic, *others])
         done: list[Round] = []
         for number in range(rounds):
-            turn = number % len(sides)
             found: dict[str, Ran] = {}
-            for side in (*sides[turn:], *sides[:turn]):
+            for side in in_turns(sides, number):
                 found[side.name] = ran = _run(cluster, load, side, brokers, folder, number)
                 tell(
                     f"round {number + 1}, {side.name}: {ran.records_per_second:,.0f} records/s,"

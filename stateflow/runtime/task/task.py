@@ -352,8 +352,8 @@ class Task:
             send_barriers(self._writer, self.wiring.rekeys, point.barrier_id, reached_ms)
         time, is_closing = self._time, self._is_closing
         primary_next = self._offsets.get(self.wiring.inputs[0], 0)
-        told = {"complete": complete or is_closing, "says_all": is_closing}
-        chosen = chosen_changes(self.context, primary_next, **told)
+        is_complete = complete or is_closing
+        chosen = chosen_changes(self.context, primary_next, complete=is_complete, says_all=is_closing)
         replay = Moment(primary_next, time.fired) if is_closing else replay_from(self.context)
         at = dict(self._offsets)
         position = InputPosition(at, time.event_time, replay, point, time.ending_ms, is_closing)
