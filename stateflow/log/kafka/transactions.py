@@ -32,6 +32,7 @@ _OUTCOMES: dict[str, Outcome] = {
     "PrepareEpochFence": "aborted",
     "Dead": "none",
 }
+_OFFSETS = "__consumer_offsets"
 _UNKNOWN_ID = 105  # TRANSACTIONAL_ID_NOT_FOUND, which the client library has no name for
 _TIMEOUT_MS = 30_000
 _CONNECT_SECONDS_MAX = 5.0
@@ -119,7 +120,20 @@ class KafkaTransactions:
         if described.error == _UNKNOWN_ID:
             return LastTransaction("none")
         outcome = _OUTCOMES[described.state]
-        return LastTransaction(outcome, described.partitions if outcome == "open" else frozenset())
+        if outcome != "open":
+            return LastTransaction(outcome)
+        return LastTransaction(outcome, described.partitions, self._has_offsets(described))
+
+    def _has_offsets(self, described: requests.Described) -> bool | None:
+        """Whether a group's offsets are part of a transaction; a coordinator leaves out what one may not see."""
+        if any(partition.topic == _OFFSETS for partition in described.partitions):
+            return True
+
+        def is_hidden(left_seconds: float) -> bool:
+            error = self._admin.client.list_topics(_OFFSETS, timeout=left_seconds).topics[_OFFSETS].error
+            return error is not None and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+        return None if self._admin.call(f"looking for {_OFFSETS}", is_hidden) else False
 
     def _described(self, transactional_id: str) -> requests.Described:
         doing = f"asking for the transactions of {transactional_id!r}"

@@ -25,7 +25,8 @@ from stateflow.log.base import Appended, Committed, GroupMetadata
 from stateflow.log.kafka.admin import Admin
 from stateflow.log.kafka.client_log import client_log
 from stateflow.log.kafka.deliveries import Deliveries, Report, Row, rows_of
-from stateflow.log.kafka.failures import aborted, ended_elsewhere, error_of, is_fenced, typed
+from stateflow.log.kafka.failures import aborted, cannot_go_on, ended_elsewhere, error_of, is_fenced, typed
+from stateflow.log.kafka.last_commit import LastCommit
 from stateflow.log.kafka.offsets import client_offsets
 from stateflow.log.kafka.places import Places
 from stateflow.log.kafka.sends import made_producer
@@ -66,6 +67,7 @@ class KafkaWriter(Sender):
         self._ready: dict[tuple[str, int], Report] = {}
         self._fatal: KafkaError | None = None
         self._in_transaction = False
+        self._last_commit = LastCommit(admin, self._transactional_id)
         self._closed = False
         self._unserved = 0
         self.end_seconds = float("inf")
@@ -94,6 +96,7 @@ class KafkaWriter(Sender):
         """Begin a transaction."""
         assert not self._closed, "the writer is closed"
         assert not self._in_transaction, "commit or abort the open transaction first"
+        self._last_commit.check()
         self._forget()
         self._places_known.forget_old()
         if self._transactional_id is None:
@@ -190,11 +193,13 @@ class KafkaWriter(Sender):
         if not offsets:
             return
         proof = self._outsider_metadata(group) if member is None else member
+        places = client_offsets(offsets)
         self._transact(
             f"adding offsets of group {group!r} to the transaction",
-            lambda left: self._producer.send_offsets_to_transaction(client_offsets(offsets), proof, left),
+            lambda left: self._producer.send_offsets_to_transaction(places, proof, left),
             self._admin.timeout_seconds,
         )
+        self._last_commit.added_offsets(group, places)
 
     def flush(self, timeout_seconds: float = 60.0) -> None:
         """Wait until everything sent so far is acknowledged. A refused record aborts the transaction."""
@@ -230,6 +235,7 @@ class KafkaWriter(Sender):
             if waiting:
                 raise self._unreachable(f"producing ({waiting} records not acknowledged)")
         appended = self._deliveries.appended()
+        self._last_commit.committed(appended)
         self._forget()
         return appended
 
@@ -237,11 +243,15 @@ class KafkaWriter(Sender):
         """Abort the open transaction, if any. Raises ``ProducerFenced``.
 
         A late EndTxn may have committed it: nothing is left to abort then, and whoever opens the task next repairs
-        what it made visible. This writer cannot go on afterwards; its next use raises ``TransactionAborted``.
+        what it made visible. Where the last commit may lack a marker it is left open (``last_commit.py``). Neither way
+        this writer can go on; its next use raises ``TransactionAborted``.
         """
         if not self._in_transaction:
             return
         self._in_transaction = False
+        if self._last_commit.leaves_abort():
+            self._forget()
+            return
         try:
             self._admin.call(
                 "aborting a transaction",
@@ -331,14 +341,7 @@ class KafkaWriter(Sender):
         assert cause is not None, "only a failure fences"
         if self._transactional_id is None:
             return typed(cause, "producing", self._admin.bootstrap)
-        if cause.code() == KafkaError.INVALID_TXN_STATE:
-            return aborted(cause, "ending it: a late request had ended it before", self._transactional_id)
-        return ProducerFenced(
-            f"The producer {self._transactional_id!r} cannot go on ({cause.name()}: {cause.str()}): a newer one"
-            " took its place, or its transaction ran past its timeout.",
-            action="stop this instance; the newer one goes on from the last commit.",
-            transactional_id=self._transactional_id,
-        )
+        return cannot_go_on(cause, self._transactional_id)
 
     def _unreachable(self, doing: str) -> BrokerUnreachable:
         return BrokerUnreachable(
