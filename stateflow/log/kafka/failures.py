@@ -124,6 +124,15 @@ def refused_settings(error: KafkaError, settings: Mapping[str, object]) -> Confi
     )
 
 
+def no_answer(bootstrap: str, doing: str) -> BrokerUnreachable:
+    """Our error for brokers that leave something without an answer for too long."""
+    return BrokerUnreachable(
+        f"No answer from Kafka at {bootstrap} while {doing}.",
+        action="check that the brokers are running and can be reached from here.",
+        bootstrap=bootstrap,
+    )
+
+
 def cannot_go_on(error: KafkaError, transactional_id: str) -> StateflowError:
     """Our error for a producer that brokers let do nothing any more."""
     if error.code() == KafkaError.INVALID_TXN_STATE:

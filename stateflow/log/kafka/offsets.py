@@ -45,23 +45,13 @@ class Offsets:
         after = self.ends(wanted, stable=stable)
         return {p: OffsetRange(first[p], max(first[p], after[p])) for p in wanted}
 
-    def ends(
-        self,
-        partitions: Iterable[TopicPartition],
-        *,
-        stable: bool = True,
-        timeout_seconds: float | None = None,
-    ) -> dict[TopicPartition, int]:
+    def ends(self, partitions: Iterable[TopicPartition], *, stable: bool = True) -> dict[TopicPartition, int]:
         """Last stable offset, or end of the log, of each partition."""
         wanted = list(partitions)
-        return self._list(wanted, _LATEST, _level(stable=stable), timeout_seconds) if wanted else {}
+        return self._list(wanted, _LATEST, _level(stable=stable)) if wanted else {}
 
     def _list(
-        self,
-        partitions: list[TopicPartition],
-        spec: OffsetSpec,
-        level: IsolationLevel,
-        timeout_seconds: float | None = None,
+        self, partitions: list[TopicPartition], spec: OffsetSpec, level: IsolationLevel
     ) -> dict[TopicPartition, int]:
         def request(left_seconds: float) -> dict[TopicPartition, int]:
             futures = self._admin.client.list_offsets(
@@ -77,8 +67,7 @@ class Offsets:
                 self._raise_leaderless(raised, partitions, left_seconds)
                 raise
 
-        doing = f"asking for the offsets of {_names(partitions)}"
-        return self._admin.call(doing, request, timeout_seconds)
+        return self._admin.call(f"asking for the offsets of {_names(partitions)}", request)
 
     def _raise_leaderless(
         self, raised: KafkaException, partitions: Iterable[TopicPartition], timeout_seconds: float
