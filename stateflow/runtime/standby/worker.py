@@ -54,6 +54,9 @@ class PlacedWorker(Worker):
             task.id: TopicPartition(wiring.primary_topic(task.stage), task.partition)
             for task in wiring.tasks()
         }
+        self._last.is_kept = lambda primary: (
+            primary in {self._primaries[task] for task in placing.desired().tasks}
+        )
 
     def _join(self, cluster: Cluster) -> GroupConsumer:
         app = self._wiring.topology.app
