@@ -20,8 +20,8 @@ from stateflow.runtime.snapshots.savepoint_participant import SavepointParticipa
 from stateflow.runtime.standby.placing import Placing, Told
 from stateflow.runtime.standby.records import membership_partition
 from stateflow.runtime.task.wiring import Wiring
+from stateflow.runtime.worker.figures import WorkerNews
 from stateflow.runtime.worker.observing import WorkerObserver
-from stateflow.runtime.worker.status_reports import StatusReports
 from stateflow.runtime.worker.worker import Worker
 
 _LOG = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class PlacedWorker(Worker):
         placing: Placing,
         observer: WorkerObserver | None = None,
         savepoints: SavepointParticipant | None = None,
-        news: StatusReports | None = None,
+        news: WorkerNews | None = None,
     ) -> None:
         self._placing = placing
         self._membership = membership_partition(wiring.topology.app)

@@ -78,7 +78,9 @@ class CommitRounds:
         Raises what a person must act on.
         """
         failed: dict[TopicPartition, StateflowError] = {}
-        self._commits.begin(self._commits.sharing(primaries, self._tasks), self._group, complete=primaries)
+        tasks = self._commits.sharing(primaries, self._tasks)
+        self.pace.began(tasks.values())
+        self._commits.begin(tasks, self._group, complete=primaries)
         self._commits.wait_until_written()
         for primary, outcome in self._commits.outcomes(self._group):
             if isinstance(outcome, StateflowError):
@@ -124,6 +126,9 @@ class CommitRounds:
         """A task stands at its commit, which was ``is_new`` or would have changed nothing."""
         running = self._tasks[primary]
         running.committed_seconds = self._clock.monotonic_seconds()
+        if is_new:
+            running.commits_total += 1
+            running.commit_seconds_total += running.committed_seconds - running.commit_begun_seconds
         self._memory.note(primary)
         if is_new:
             self._starting.committed(primary)

@@ -29,6 +29,7 @@ from stateflow.runtime.task.wiring import Wiring
 from stateflow.runtime.worker.closing import LastEpochs
 from stateflow.runtime.worker.commit_rounds import CommitRounds
 from stateflow.runtime.worker.commits import Commits, RunningTask
+from stateflow.runtime.worker.figures import WorkerNews
 from stateflow.runtime.worker.intake import Intake
 from stateflow.runtime.worker.memory import TaskMemory
 from stateflow.runtime.worker.observing import WorkerObserver
@@ -36,7 +37,6 @@ from stateflow.runtime.worker.purge import Purge
 from stateflow.runtime.worker.release import TaskRelease
 from stateflow.runtime.worker.slices import turn_seconds
 from stateflow.runtime.worker.start import Failed, TaskStart
-from stateflow.runtime.worker.status_reports import StatusReports
 from stateflow.runtime.worker.visits import Visits
 
 _LOG = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ class Worker:
         openings: Executor | None = None,
         commits: Executor | None = None,
         savepoints: SavepointParticipant | None = None,
-        news: StatusReports | None = None,
+        news: WorkerNews | None = None,
     ) -> None:
         self._savepoints = savepoints
         self._news = news
@@ -396,5 +396,4 @@ class Worker:
 
     def _tell_news(self, *, is_last: bool = False) -> None:
         if self._news is not None:
-            met = (met for running in self._tasks.values() for met in running.task.out_of_bounds.met())
-            self._news.turn(met, self._starting.waiting(), is_last=is_last)
+            self._news.turn(self._tasks, self._starting, is_last=is_last)
