@@ -244,8 +244,8 @@ def _run_several(app: App, target: str, workers: int, end: End, *, verbose: bool
         if options.restore_within_seconds is not None:
             arguments += ["--restore-within", f"{options.restore_within_seconds}s"]
         arguments += ["--standby", str(options.standby_replicas)]
-        if options.metrics_port:
-            arguments += ["--metrics-port", str(options.metrics_port + int(name.removeprefix("w")))]
+        port = options.metrics_port and options.metrics_port + int(name.removeprefix("w"))
+        arguments += ["--metrics-port", str(port)]
         if end.is_of_input:
             arguments += ["--end-of-input"]
         return [*arguments, "--verbose"] if verbose else arguments

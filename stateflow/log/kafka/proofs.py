@@ -45,6 +45,8 @@ class _Parts(NamedTuple):
 def _parts(proof: GroupMetadata | None) -> _Parts | None:
     if not isinstance(proof, bytes) or not proof.startswith(_MAGIC):
         return None
+    if len(proof) < len(_MAGIC) + _GENERATION.size:
+        return None
     (generation,) = _GENERATION.unpack_from(proof, len(_MAGIC))
     return _Parts(generation, proof[len(_MAGIC) + _GENERATION.size :])
 

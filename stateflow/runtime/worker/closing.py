@@ -61,13 +61,14 @@ class LastEpochs:
         self._refusals: Counter[TopicPartition] = Counter()
         self._gone: set[TopicPartition] = set()
         self._until_seconds: float | None = None
+        self._has_begun = False
+        """Whether anything was opened again."""
         self.is_kept: Callable[[TopicPartition], bool] = lambda _: True
         """Whether a task may be opened again here, for whoever places tasks otherwise than the group does."""
 
     def begin(self) -> None:
-        """The worker is being stopped: what is not open yet is not opened, and refused epochs are noted."""
+        """The worker is being stopped: from now on refused epochs are noted."""
         self._until_seconds = self._clock.monotonic_seconds() + REDO_SECONDS_MAX
-        self._starting.cancel_all()
 
     @property
     def is_closing(self) -> bool:
@@ -96,7 +97,13 @@ class LastEpochs:
             self._starting.cancel(primary)
 
     def open(self) -> None:
-        """Open the tasks that are the member's, as far as it has heard of the group, and wait a while for it."""
+        """Open the tasks that are the member's, as far as it has heard of the group, and wait a while for it.
+
+        What was being opened when the worker was stopped is given up first.
+        """
+        if not self._has_begun:
+            self._has_begun = True
+            self._starting.cancel_all()
         for primary, epoch in list(self._epochs.items()):
             is_there = primary in self._tasks or self._starting.is_opening(primary)
             is_over = not is_there and (epoch.is_opening or self._is_late)

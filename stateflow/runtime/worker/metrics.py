@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotInTime
 from dataclasses import dataclass
+from functools import partial
 from threading import Lock
 from typing import Literal
 
@@ -123,6 +124,9 @@ class WorkerMetrics:
         self._restores = restores
         self._clock = clock
         self._asking = ThreadPoolExecutor(1, thread_name_prefix="metrics-ends")
+        self._asked: Future[dict[TopicPartition, OffsetRange]] | None = None
+        self._lock = Lock()
+        """Held for one scrape: others wait for it."""
 
     def close(self) -> None:
         """Ask nothing any more; a question to brokers that do not answer is not waited for."""
@@ -130,6 +134,10 @@ class WorkerMetrics:
 
     def samples(self) -> Iterator[Sample]:
         """All of them, as of now."""
+        with self._lock:
+            return iter(list(self._gathered()))
+
+    def _gathered(self) -> Iterator[Sample]:
         yield Sample("native_core_info", (self._app, "core" if native_state().in_use else "python"), 1)
         figures = self._requests.ask(TURN_SECONDS_MAX)
         if figures is not None:
@@ -185,10 +193,11 @@ class WorkerMetrics:
         """Where inputs and changelogs begin and end; nothing where brokers do not say in time."""
         logs = {source for task in figures.tasks for source in task.offsets}
         logs |= {store.changelog for task in figures.tasks for store in task.stores}
-        ask: Callable[[], Mapping[TopicPartition, OffsetRange]]
-        ask = lambda: self._cluster.ranges(sorted(logs), stable=False)  # noqa: E731
+        if not logs or (self._asked is not None and not self._asked.done()):
+            return {}  # what was asked before is still waited for: questions must not pile up
+        self._asked = self._asking.submit(partial(self._cluster.ranges, sorted(logs), stable=False))
         try:
-            return self._asking.submit(ask).result(ENDS_SECONDS_MAX) if logs else {}
+            return self._asked.result(ENDS_SECONDS_MAX)
         except (StateflowError, NotInTime) as error:
             _LOG.info("Metrics without lags: where logs end was not heard: %s", error)
             return {}
