@@ -21,7 +21,7 @@ from stateflow.log.kafka.failures import error_of, is_membership, is_passing, ty
 from stateflow.log.kafka.fetching import CONSUME_MAX, ClientStuck, Fetching, started
 from stateflow.log.kafka.leaving import close_in_time, hear_out, leave, part
 from stateflow.log.kafka.offsets import Offsets, client_offsets
-from stateflow.log.kafka.proofs import LiveProof, same_member
+from stateflow.log.kafka.proofs import LiveProof, renewed
 from stateflow.log.kafka.settings import Settings
 from stateflow.log.kafka.streams import Arrived, Stream, made_consumer
 from stateflow.log.kafka.unowned_partitions import UnownedPartitionMonitor
@@ -248,8 +248,7 @@ class KafkaGroupConsumer:
     def renewed(self, proof: GroupMetadata) -> GroupMetadata:
         """The same member's proof as of now, or as of the last poll without the native core; else the one given."""
         live = self._live_proof
-        now = self._polled_proof if live is None else live.ask()
-        return proof if now is None or not same_member(proof, now) else now
+        return renewed(proof, self._polled_proof if live is None else live.ask())
 
     def _note_proof(self) -> None:
         if self._live_proof is None:
