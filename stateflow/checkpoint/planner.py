@@ -6,10 +6,11 @@ the restored state is only that of the moment of planning.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from stateflow.changelog.sequences import Tail
 from stateflow.checkpoint.changelog_policy import ChangelogPolicy
 from stateflow.clock import Clock, SystemClock
 from stateflow.errors import ChangelogTrimmed, TopicMissing, TopicRecreated
@@ -46,6 +47,8 @@ class StoreFacts:
     tombstones_before_ms: int = _DELETE_RETENTION_MS_DEFAULT
     accept_trimmed: bool = False
     """See ``ChangelogPolicy``."""
+    is_undone: bool = False
+    """What the content has last was taken for committed, and is not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +104,13 @@ def plan_task(
     ends: Mapping[str, int] | None = None,
     held: str = "the local state",
     log_policy: ChangelogPolicy | None = None,
+    undone: Collection[str] = (),
 ) -> TaskPlan:
     """The plan of one task. ``topic_ids`` are the ids that the catalog recorded, by topic.
 
     ``ends`` is, by store, the offset up to which the changelog counts, where that is not its last stable offset;
-    ``held`` is what reasons call the content of ``stores``; ``log_policy`` is what the catalog says about the logs.
+    ``held`` is what reasons call the content of ``stores``; ``log_policy`` is what the catalog says about the logs;
+    ``undone`` are stores of which the content cannot be gone on from (``undone_stores``).
     Raises ``TopicMissing``, ``TopicRecreated`` when a changelog is not the one that was recorded, and
     ``ChangelogTrimmed`` when a store must be built from a log that is not whole.
     """
@@ -139,9 +144,29 @@ def plan_task(
                 if trim is None
                 else trim.tombstones_before_ms,
                 accept_trimmed=log_policy.accept_trimmed,
+                is_undone=store in undone,
             )
         )
     return TaskPlan(task, plan_stores(facts))
+
+
+def undone_stores(
+    cluster: Cluster, changelogs: Mapping[str, TopicPartition], tails: Mapping[str, Tail], stores: TaskStores
+) -> frozenset[str]:
+    """Stores whose content ends with a commit that was answered, and then lost with its marker (KAFKA-20734).
+
+    Behind the newest commit record that counts a store may reach the end of what it has read: a marker. If it reaches a
+    record there, that is one which it applied and nobody sees.
+    """
+    found = set()
+    for store, tail in tails.items():
+        position = stores.position(store)
+        if tail.last is None or position is None:
+            continue
+        is_behind = tail.committed_next < position.offset_next <= tail.offset_next
+        if is_behind and cluster.holds_record(changelogs[store], position.offset_next - 1):
+            found.add(store)
+    return frozenset(found)
 
 
 def plan_stores(facts: Iterable[StoreFacts]) -> tuple[StorePlan, ...]:
@@ -163,6 +188,9 @@ def plan_store(facts: StoreFacts) -> StorePlan:
         return _plan(facts, topic_id, "replay", log, f"there is no {facts.held.removeprefix('the ')}")
     if position.topic_id != topic_id:
         why = f"{facts.held} is of an earlier topic of this name"
+        return _plan(facts, topic_id, "replay", log, why)
+    if facts.is_undone:
+        why = f"{facts.held} has changes of a commit that the log does not have"
         return _plan(facts, topic_id, "replay", log, why)
     if position.offset_next > log.offset_next:
         why = f"{facts.held} is at {position.offset_next}, ahead of the log's end {log.offset_next}"

@@ -274,6 +274,10 @@ class Cluster(Protocol):
         """The ends of what ``ranges`` tells, for half the requests."""
         ...
 
+    def holds_record(self, partition: TopicPartition, offset: int) -> bool:
+        """Whether a record stands at this offset, of whatever transaction; False for a marker, or for nothing."""
+        ...
+
     def committed(
         self, group: str, partitions: Iterable[TopicPartition], *, stable: bool = True
     ) -> dict[TopicPartition, Committed]:

@@ -123,6 +123,10 @@ class ForwardingCluster:
         """Last stable offset, or end of the log, of each partition."""
         return self.inner.ends(partitions, stable=stable)
 
+    def holds_record(self, partition: TopicPartition, offset: int) -> bool:
+        """Whether a record stands at this offset, of whatever transaction."""
+        return self.inner.holds_record(partition, offset)
+
     def committed(
         self, group: str, partitions: Iterable[TopicPartition], *, stable: bool = True
     ) -> dict[TopicPartition, Committed]:

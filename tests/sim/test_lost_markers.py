@@ -6,6 +6,7 @@ it. Whatever ends meanwhile, by a commit or by the fence, ends without a marker 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any, cast
 
@@ -19,7 +20,13 @@ from stateflow.runtime.opening.opening import Opener
 from stateflow.store.memory import MemoryTaskStores
 from tests.sim.counting import APP, OUTPUT, STORE
 from tests.sim.crashing import Crash, CrashPlan
-from tests.sim.test_worker_crashes import WORDS, World, assert_exactly_once, assert_nothing_lost
+from tests.sim.test_worker_crashes import (
+    WORDS,
+    World,
+    assert_exactly_once,
+    assert_nothing_lost,
+    local_state,
+)
 
 Lost = Iterable[TopicPartition | str]
 
@@ -121,6 +128,33 @@ def test_an_outage_at_every_write(guarantee: Guarantee, where: Any, after: bool)
                 assert_nothing_lost(world)
         except AssertionError as error:
             raise AssertionError(f"died {plan.died_at}, call {call} of {total}: {error}") from error
+
+
+def test_a_commit_that_was_applied_and_then_undone_is_not_gone_on_from() -> None:
+    """Its marker was lost, and an abort of the next transaction decided: the disk alone has what it changed."""
+    world = World("exactly-once")
+    tasks = [task for task in world.wiring.tasks() if task.changelogs]
+    half = len(WORDS) // 2
+    world.feed_second_stage(WORDS[:half])
+    worker = world.worker(CrashPlan())
+    world.run_to_the_end(worker)
+    world.cluster.lose_leaders([*changelogs(world), *outputs(world), *offsets(world)])
+    world.feed_second_stage(WORDS[half:])
+    for _ in range(len(WORDS)):
+        worker.step()
+    assert local_state(world) == Counter(WORDS), "it was applied"
+    world.cluster.lose_leaders(())
+    for task in tasks:
+        next_one = world.cluster.writer(task.transactional_id)
+        next_one.begin()
+        for changelog in task.changelogs.values():
+            next_one.send(changelog.topic, b"key", b"given up", partition=changelog.partition)
+        next_one.abort()
+    survivor = world.worker(CrashPlan())
+    world.run_to_the_end(survivor)
+    survivor.stop()
+    survivor.run()
+    assert_exactly_once(world)
 
 
 def test_a_changelog_that_another_producer_holds_is_waited_for() -> None:

@@ -29,6 +29,7 @@ from stateflow.log.kafka.settings import (
     reader_settings,
     writer_settings,
 )
+from stateflow.log.kafka.single_record import holds_record
 from stateflow.log.kafka.topics import Topics
 from stateflow.log.kafka.transactions import KafkaTransactions
 from stateflow.log.kafka.writer import KafkaWriter
@@ -128,6 +129,11 @@ class KafkaCluster:
     def ends(self, partitions: Iterable[TopicPartition], *, stable: bool = True) -> dict[TopicPartition, int]:
         """Last stable offset, or end of the log, of each partition."""
         return self._offsets.ends(partitions, stable=stable)
+
+    def holds_record(self, partition: TopicPartition, offset: int) -> bool:
+        """Whether a record stands at this offset, of whatever transaction."""
+        settings = reader_settings(self.bootstrap, self._settings, self._options)
+        return holds_record(settings, self._admin, partition, offset)
 
     def committed(
         self, group: str, partitions: Iterable[TopicPartition], *, stable: bool = True

@@ -62,6 +62,7 @@ class LastCommit:
         self._offsets_at = None
         if not self._topics.are_replicated(partition.topic for partition in self._written):
             self._is_in_doubt = not self._is_everywhere()
+            self._written = self._written if self._is_in_doubt else {}
 
     def leaves_abort(self) -> bool:
         """Whether the open transaction, which is given up, has to be left to the next writer of the id."""

@@ -166,6 +166,11 @@ class MemoryCluster:
         """Last stable offset, or end of the log, of each partition."""
         return {p: found.offset_next for p, found in self.ranges(partitions, stable=stable).items()}
 
+    def holds_record(self, partition: TopicPartition, offset: int) -> bool:
+        """Whether a record stands at this offset, of whatever transaction."""
+        with self._broker.lock:
+            return self._broker.partition(partition).holds_record(offset)
+
     def committed(
         self, group: str, partitions: Iterable[TopicPartition], *, stable: bool = True
     ) -> dict[TopicPartition, Committed]:

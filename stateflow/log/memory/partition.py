@@ -89,6 +89,11 @@ class PartitionLog:
         _, before = self._open.get(id(left), (left, offset_first))
         self._open[id(left)] = left, min(before, offset_first)
 
+    def holds_record(self, offset: int) -> bool:
+        """Whether a record stands there, whatever became of it."""
+        at = self._index(offset)
+        return at < len(self.slots) and self.slots[at].offset == offset and self.slots[at].payload is not None
+
     @property
     def stable_end(self) -> int:
         """The last stable offset: where the oldest open transaction begins, else the end."""

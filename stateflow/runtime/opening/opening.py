@@ -28,7 +28,7 @@ from typing import Protocol
 
 from stateflow.changelog.position import InputPosition
 from stateflow.changelog.sequences import CommittedEnd, Tail
-from stateflow.checkpoint.planner import TaskPlan, plan_task
+from stateflow.checkpoint.planner import TaskPlan, plan_task, undone_stores
 from stateflow.checkpoint.progress import Progress
 from stateflow.checkpoint.recovery import ATTEMPTS_MAX
 from stateflow.checkpoint.restore import Restoration, RestoreSettings
@@ -193,7 +193,7 @@ class Opener:
             commit_sequence = CommitSequence.after(committed_end)
             position = recovery_point(wiring.inputs, committed_end, committed)
             starts = self._starts(wiring, position)
-            stores = self._restored(wiring, stores, committed_end, cancelled)  # 5
+            stores = self._restored(wiring, stores, tails, committed_end, cancelled)  # 5
             reach("open.after_restore")
             repair = None  # 6
             if wiring.changelogs:
@@ -304,6 +304,7 @@ class Opener:
         self,
         wiring: TaskWiring,
         stores: TaskStores,
+        tails: Mapping[str, Tail],
         committed_end: CommittedEnd,
         cancelled: Callable[[], bool],
     ) -> TaskStores:
@@ -313,7 +314,7 @@ class Opener:
         """
         for attempt in range(1, ATTEMPTS_MAX + 1):
             try:
-                self._restore(wiring, stores, committed_end, cancelled)
+                self._restore(wiring, stores, tails, committed_end, cancelled)
                 return stores
             except ChangelogTrimmed as error:
                 stores.close()
@@ -330,6 +331,7 @@ class Opener:
         self,
         wiring: TaskWiring,
         stores: TaskStores,
+        tails: Mapping[str, Tail],
         committed_end: CommittedEnd,
         cancelled: Callable[[], bool],
     ) -> None:
@@ -345,6 +347,7 @@ class Opener:
             self._clock,
             ends=ends,
             log_policy=wiring.log_policy,
+            undone=undone_stores(self._cluster, wiring.changelogs, tails, stores),
         )
         with nullcontext() if plan.is_done else self._restoring.taken(wiring.id, cancelled):
             self._carry_out(plan, wiring, stores, cancelled)
