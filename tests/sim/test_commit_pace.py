@@ -109,8 +109,8 @@ def test_early_commits_take_a_tenth_of_a_core_at_most() -> None:
         world.feed(WORDS[:10])
         results += 10
         world.seconds_to_results(results)
-    of_a_core = 2 * world.commits_total * world.commit_cpu_seconds / passed_seconds
-    assert of_a_core <= 0.1 * 1.1, "a commit takes as much again beside the thread that writes it"
+    of_a_core = 1.5 * world.commits_total * world.commit_cpu_seconds / passed_seconds
+    assert of_a_core <= 0.1 * 1.1, "a commit takes more than the thread that writes it"
     assert of_a_core >= 0.05, "but they do come early"
     world.end()
 

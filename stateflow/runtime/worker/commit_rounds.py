@@ -78,8 +78,8 @@ class CommitRounds:
         return min(self._poll_timeout_seconds, self.pace.seconds_to_wait(free))
 
     def rest(self, intake: Intake) -> None:
-        """Let records gather whose results nobody could see before the next commit; nothing else must wait."""
-        if len(intake) or self._has_timers_due():
+        """Let records gather whose results nobody could see before the next commit, while nothing waits for a turn."""
+        if len(intake) or self._commits or self._has_timers_due():
             return
         free = [running for p, running in self._visits.awake.items() if p not in self._commits]
         if (seconds := min(self._poll_timeout_seconds, self.pace.rest_seconds(free))) > 0:

@@ -30,8 +30,10 @@ _PARTS, _LEAST_SECONDS = 20, 0.05
 """By default commits come no more often than a twentieth of the interval after one another, nor than this."""
 _CPU_SHARE = 0.1
 """Of a core, which early commits take at most, all tasks together."""
-_CPU_PER_THREAD_CPU = 2.0
-"""A commit takes as much again beside the thread that writes it: the client's threads, and the poll thread's part."""
+_CPU_PER_THREAD_CPU = 1.5
+"""A commit takes the client's threads and the poll thread as much again as the thread that writes it. But half of the
+latter is for the changes in it, which a later commit would have had to write as well."""
+_TURNS_PER_INTERVAL = 4
 _BEHIND_SECONDS, _WAIT_SECONDS_MIN = 0.1, 0.001
 """A worker that has not waited for so long was behind its input; shorter waits than the second are none."""
 _FULL_POLLS = 10
@@ -58,7 +60,9 @@ class CommitPace:
         self._commit_seconds = 0.0
         self._early_from = float("-inf")
         """When early commits have their share of CPU again."""
-        self._turn_seconds_min = min(self._min_seconds, settings.poll_timeout_seconds)
+        self._turn_seconds_min = min(
+            settings.poll_timeout_seconds, self._interval_seconds / _TURNS_PER_INTERVAL
+        )
         self._may_rest = False
         """Whether the last poll has brought records, and fewer than there was room for."""
         self._turn_began_seconds = self._busy_since = clock.monotonic_seconds()
