@@ -97,9 +97,10 @@ def test_commits_that_take_long_come_rarely() -> None:
     world.end()
 
 
-def test_early_commits_take_a_tenth_of_a_core_at_most() -> None:
+@pytest.mark.parametrize("writers", [0, 1])
+def test_early_commits_take_a_tenth_of_a_core_at_most(writers: int) -> None:
     """Many tasks, or commits that cost much, though nothing has to be waited for."""
-    world = Paced()
+    world = Paced(shared_writers=writers)
     world.commit_cpu_seconds = 0.02
     world.feed(WORDS[:10])
     world.seconds_to_results(10)

@@ -156,11 +156,13 @@ class Commits:
                     self._write(primary, tasks[primary].task, prepared[primary], partial(away.guard, write))
                 continue
             sharing = {tasks[primary]: prepared[primary] for primary in primaries}
+            began_seconds = self._clock.thread_cpu_seconds()
             try:
                 applying = away.guard(partial(_commit_shared, writer, sharing, proof))
             except StateflowError as error:
                 self._known += [(primary, error) for primary in primaries]
                 continue
+            self._cpu_seconds += self._clock.thread_cpu_seconds() - began_seconds
             for primary, apply in zip(primaries, applying, strict=True):
                 self._write(primary, tasks[primary].task, prepared[primary], apply)
             self.wait_until_written(primaries)
