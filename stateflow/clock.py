@@ -17,6 +17,14 @@ class Clock(Protocol):
         """Seconds that never run backwards, from an arbitrary start."""
         ...
 
+    def thread_cpu_seconds(self) -> float:
+        """CPU that the calling thread has taken, from an arbitrary start."""
+        ...
+
+    def pause(self, seconds: float) -> None:
+        """Let so much time pass, on this thread."""
+        ...
+
 
 class SystemClock:
     """The clock of this machine."""
@@ -29,6 +37,14 @@ class SystemClock:
         """Seconds since an arbitrary start."""
         return time.monotonic()
 
+    def thread_cpu_seconds(self) -> float:
+        """What the calling thread has taken, in user and system mode."""
+        return time.thread_time()
+
+    def pause(self, seconds: float) -> None:
+        """Sleep."""
+        time.sleep(seconds)
+
 
 class ManualClock:
     """A clock that stands still until it is moved."""
@@ -36,6 +52,7 @@ class ManualClock:
     def __init__(self, now_ms: int = 0) -> None:
         self._now_ms = now_ms
         self._start_ms = now_ms
+        self._cpu_seconds = 0.0
 
     def now_ms(self) -> int:
         """The time it was moved to."""
@@ -44,6 +61,17 @@ class ManualClock:
     def monotonic_seconds(self) -> float:
         """Seconds it was moved by."""
         return (self._now_ms - self._start_ms) / 1000
+
+    def thread_cpu_seconds(self) -> float:
+        """As if work cost nothing, unless ``spend_cpu`` says so."""
+        return self._cpu_seconds
+
+    def pause(self, seconds: float) -> None:
+        """Return at once: only ``advance`` moves this clock."""
+
+    def spend_cpu(self, seconds: float) -> None:
+        """Whichever thread asks has taken so much more."""
+        self._cpu_seconds += seconds
 
     def advance(self, *, ms: int = 0, seconds: float = 0.0) -> None:
         """Move forward; a negative step is a bug."""

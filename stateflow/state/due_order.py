@@ -171,12 +171,13 @@ class TimerOrder:
 
     def add(self, time: TimerTime, due_ms: int, store_key: bytes) -> None:
         """A timer is due then, or later."""
-        for entry in _timer_entries(time, due_ms, store_key):
+        entries = _timer_entries(time, due_ms, store_key)
+        for entry in entries:
             self._order.put(entry, b"")
-            if entry[:1] == _OF_KEY and self._floors:
-                prefix = store_key[: prefix_bytes(store_key)]
-                if entry < self._floors.get(prefix, b""):
-                    self._floors[prefix] = entry
+        if self._floors and time == "event":
+            prefix, of_key = store_key[: prefix_bytes(store_key)], entries[-1]
+            if of_key < self._floors.get(prefix, b""):
+                self._floors[prefix] = of_key
 
     def remove(self, time: TimerTime, due_ms: int, store_key: bytes) -> None:
         """None of that name is due then any more; it is not an error if none was."""

@@ -241,7 +241,7 @@ class DecodedStore(DirtyStore):
         """Set or delete many keys."""
         self._encode()
         self.near.clear()
-        self._remembered.forget_many(key for key, _ in changes)
+        self._remembered.forget_many([key for key, _ in changes])
         super().put_many(changes)
 
     def put(self, key: bytes, value: bytes) -> None:

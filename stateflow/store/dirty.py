@@ -209,14 +209,20 @@ class DirtyStore:
             self._run = ()
 
     def _set(self, key: bytes, value: bytes | None) -> None:
-        self._enter_run()
-        before: Known = self._dirty.get(key, MISSING)
+        if self._run:
+            self._enter_run()
+        dirty = self._dirty
+        before: Known = dirty.get(key, MISSING)
         if self._undo is not None:
             self._undo.append((key, before))
-        self._dirty[key] = value
-        if self._order is not None and isinstance(before, Missing):
-            self._order.add(key)
-        self._dirty_bytes += _size(key, value) - (0 if isinstance(before, Missing) else _size(key, before))
+        dirty[key] = value
+        value_bytes = len(value) if value else 0
+        if isinstance(before, Missing):
+            self._dirty_bytes += len(key) + value_bytes
+            if self._order is not None:
+                self._order.add(key)
+        else:
+            self._dirty_bytes += value_bytes - (len(before) if before else 0)
 
     def _put_in_order(self, added: Set[bytes]) -> None:
         assert self._order is not None, "there is an order to keep"
@@ -283,7 +289,7 @@ class DirtyStore:
         written = {key: value for key, value in self._dirty.items() if value is not None}
         self._cache.put_many(list(written.keys()), list(written.values()))
         if len(written) < len(self._dirty):
-            self._cache.forget_many(key for key, value in self._dirty.items() if value is None)
+            self._cache.forget_many([key for key, value in self._dirty.items() if value is None])
         self.clear()
 
     def clear(self) -> None:

@@ -6,7 +6,7 @@ old goes: no entry is looked at one by one. What is met in the old generation be
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import repeat
 from typing import Any, Final, Generic, TypeVar
 
@@ -72,13 +72,15 @@ class Generations(Generic[V]):
         if self._bytes_max:
             self._add(dict(zip(keys, values, strict=True)))
 
-    def forget_many(self, keys: Iterable[bytes]) -> None:
+    def forget_many(self, keys: Collection[bytes]) -> None:
         """Know nothing of these keys any more."""
-        for key in keys:
-            if key in self._young:
-                self._young_bytes -= self._size([key], [self._young.pop(key)])
-            if key in self._old:
-                self._old_bytes -= self._size([key], [self._old.pop(key)])
+        young, old = self._young, self._old
+        gone_young = {key: young.pop(key) for key in keys if key in young}
+        gone_old = {key: old.pop(key) for key in keys if key in old} if old else {}
+        if gone_young:
+            self._young_bytes -= self._size(gone_young, gone_young.values())
+        if gone_old:
+            self._old_bytes -= self._size(gone_old, gone_old.values())
 
     def clear(self) -> None:
         """Know nothing any more."""

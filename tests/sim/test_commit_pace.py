@@ -10,7 +10,7 @@ import pytest
 from stateflow.catalog.model import Guarantee
 from stateflow.runtime.worker.pace import CommitPace
 from tests.sim.asking_world import AskingWorld
-from tests.sim.counting import OUTPUT
+from tests.sim.counting import OUTPUT, SOURCE
 from tests.sim.test_worker_crashes import WORDS, assert_exactly_once
 
 TURN_MS = 10
@@ -24,6 +24,7 @@ class Paced(AskingWorld):
     def __init__(self, guarantee: Guarantee = "exactly-once", **settings: Any) -> None:
         super().__init__(self._commit, guarantee)
         self.commit_ms = 0
+        self.commit_cpu_seconds = 0.0
         self.commits_total = 0
         usual = {"commit_interval_seconds": INTERVAL_SECONDS, "poll_records_max": 1_000}
         self.set(**{**usual, "commit_interval_min_seconds": 0.1, **settings})
@@ -34,6 +35,7 @@ class Paced(AskingWorld):
     def _commit(self) -> None:
         self.commits_total += 1
         self.clock.advance(ms=self.commit_ms)
+        self.clock.spend_cpu(self.commit_cpu_seconds)
 
     def turns_until(self, condition: Callable[[], bool]) -> float:
         """Turn the worker's loop, with a pause between two turns; seconds that went by."""
@@ -92,6 +94,89 @@ def test_commits_that_take_long_come_rarely() -> None:
     world.feed(WORDS[:10])
     assert world.seconds_to_results(50) >= 2 * 2.0
     assert world.commits_total == 2
+    world.end()
+
+
+@pytest.mark.parametrize("writers", [0, 1])
+def test_early_commits_take_a_tenth_of_a_core_at_most(writers: int) -> None:
+    """Many tasks, or commits that cost much, though nothing has to be waited for."""
+    world = Paced(shared_writers=writers)
+    world.commit_cpu_seconds = 0.02
+    world.feed(WORDS[:10])
+    world.seconds_to_results(10)
+    world.commits_total, began_seconds = 0, world.clock.monotonic_seconds()
+    results = 10
+    while (passed_seconds := world.clock.monotonic_seconds() - began_seconds) < 20:
+        world.feed(WORDS[:10])
+        results += 10
+        world.seconds_to_results(results)
+    of_a_core = 1.5 * world.commits_total * world.commit_cpu_seconds / passed_seconds
+    assert of_a_core <= 0.1 * 1.1, "a commit takes more than the thread that writes it"
+    assert of_a_core >= 0.05, "but they do come early"
+    world.end()
+
+
+def test_what_commits_cost_does_not_stretch_the_interval() -> None:
+    world = Paced()
+    world.commit_cpu_seconds = 60.0
+    for results in (10, 20, 30):
+        world.feed(WORDS[:10])
+        assert world.seconds_to_results(results) <= 2 * INTERVAL_SECONDS + 1, "two stages, each with its own"
+    world.end()
+
+
+def test_tasks_that_soon_might_commit_early_do_so_with_the_first() -> None:
+    world = Paced()
+    world.turns_until(lambda: not any(task.is_dirty for task in world.worker_under_test.tasks.values()))
+    world.clock.advance(ms=1_000)
+    sources = [run for run in world.worker_under_test._tasks.values() if run.primary.topic == SOURCE]
+    for younger_seconds, running in zip((0.0, 0.04), sources, strict=True):  # at least 0.1 s, or half of it
+        running.committed_seconds = world.clock.monotonic_seconds() - 0.1 + younger_seconds
+    before = [running.task.commits_total for running in sources]
+    world.feed(WORDS)
+    world.turns_until(lambda: sources[0].task.commits_total > before[0])
+    assert [running.task.commits_total for running in sources] == [total + 1 for total in before]
+    world.end()
+
+
+class Resting(Paced):
+    """Time passes where the worker pauses, and it is noted for how long."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, guarantee: Guarantee, **settings: Any) -> None:
+        super().__init__(guarantee, poll_timeout_seconds=0.5, **settings)
+        self.pauses: list[float] = []
+        monkeypatch.setattr(self.clock, "pause", self._pause)
+
+    def _pause(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self.clock.advance(ms=round(seconds * 1000))
+
+
+@pytest.mark.parametrize(
+    ("guarantee", "rests"), [("exactly-once", True), ("at-least-once", False)], ids=["unseen", "seen at once"]
+)
+def test_a_worker_rests_between_turns_while_nobody_could_see_results(
+    monkeypatch: pytest.MonkeyPatch, guarantee: Guarantee, *, rests: bool
+) -> None:
+    world = Resting(monkeypatch, guarantee)
+    worker = world.worker_under_test
+    worker.step()
+    assert not world.pauses, "nothing has come"
+    world.feed(WORDS[:10])
+    worker.step()
+    assert not world.pauses, "what comes after a silence is processed at once"
+    worker.step()
+    assert bool(world.pauses) == rests
+    assert all(0 < seconds <= 0.1 for seconds in world.pauses), "no longer than until commits may come early"
+    world.end()
+
+
+def test_a_worker_that_is_behind_its_input_does_not_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = Resting(monkeypatch, "exactly-once", poll_records_max=10)
+    world.feed(WORDS * 2)
+    for _ in range(10):
+        world.worker_under_test.step()
+    assert not world.pauses
     world.end()
 
 

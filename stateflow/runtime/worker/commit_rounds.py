@@ -99,6 +99,14 @@ class CommitRounds:
         free = (running for p, running in self._visits.awake.items() if p not in self._commits)
         return min(self._poll_timeout_seconds, self.pace.seconds_to_wait(free))
 
+    def rest(self, intake: Intake) -> None:
+        """Let records gather whose results nobody could see before the next commit, while nothing waits for a turn."""
+        if len(intake) or self._commits or self._has_timers_due():
+            return
+        free = [running for p, running in self._visits.awake.items() if p not in self._commits]
+        if (seconds := min(self._poll_timeout_seconds, self.pace.rest_seconds(free))) > 0:
+            self._clock.pause(seconds)
+
     def wait_at_leisure(self, intake: Intake) -> None:
         """A worker with nothing else to do waits a while for the commits in flight."""
         if self._commits and intake.first is None and not self._has_timers_due():
@@ -119,7 +127,7 @@ class CommitRounds:
                 failed[primary] = outcome
             else:
                 self.committed(primary, is_new=outcome)
-        self.pace.ended(ended)
+        self.pace.ended(ended, self._commits.take_cpu_seconds())
         return failed
 
     def committed(self, primary: TopicPartition, *, is_new: bool) -> None:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
+from stateflow.clock import Clock
 from stateflow.errors import BrokerUnreachable, StateflowError
 from stateflow.failpoints import reach
 from stateflow.record import TopicPartition
@@ -85,7 +86,8 @@ class _InFlight:
 
     task: Task
     prepared: PreparedCommit
-    written: Future[None]
+    written: Future[float]
+    """CPU seconds that it took the thread which wrote it."""
 
 
 class Commits:
@@ -94,8 +96,10 @@ class Commits:
     ``executor`` takes the place of its own threads.
     """
 
-    def __init__(self, settings: WorkerSettings, executor: Executor | None = None) -> None:
+    def __init__(self, settings: WorkerSettings, clock: Clock, executor: Executor | None = None) -> None:
         self._settings = settings
+        self._clock = clock
+        self._cpu_seconds = 0.0
         self._writing = executor or (None if settings.restore_threads else InlineExecutor())
         self._pool: ThreadPoolExecutor | None = None
         self._away = _BrokersAway()
@@ -153,11 +157,13 @@ class Commits:
                     self._write(primary, tasks[primary].task, prepared[primary], partial(away.guard, write))
                 continue
             sharing = {tasks[primary]: prepared[primary] for primary in primaries}
+            began_seconds = self._clock.thread_cpu_seconds()
             try:
                 applying = away.guard(partial(_commit_shared, writer, sharing, proof))
             except StateflowError as error:
                 self._known += [(primary, error) for primary in primaries]
                 continue
+            self._cpu_seconds += self._clock.thread_cpu_seconds() - began_seconds
             for primary, apply in zip(primaries, applying, strict=True):
                 self._write(primary, tasks[primary].task, prepared[primary], apply)
             self.wait_until_written(primaries)
@@ -174,7 +180,12 @@ class Commits:
     def _write(
         self, primary: TopicPartition, task: Task, prepared: PreparedCommit, part: Callable[[], None]
     ) -> None:
-        self._in_flight[primary] = _InFlight(task, prepared, (self._writing or self._threads()).submit(part))
+        def timed() -> float:
+            began_seconds = self._clock.thread_cpu_seconds()
+            part()
+            return self._clock.thread_cpu_seconds() - began_seconds
+
+        self._in_flight[primary] = _InFlight(task, prepared, (self._writing or self._threads()).submit(timed))
         self.sources.update(task.wiring.inputs)
 
     def outcomes(self, group: InputGroup) -> Iterator[tuple[TopicPartition, bool | StateflowError]]:
@@ -184,13 +195,18 @@ class Commits:
         for primary in [primary for primary, each in self._in_flight.items() if each.written.done()]:
             each = self._forget(primary)
             try:
-                each.written.result()
+                self._cpu_seconds += each.written.result()
                 reach("commit.written")
                 each.task.end_commit(each.prepared, group)
             except StateflowError as error:
                 yield primary, error
             else:
                 yield primary, True
+
+    def take_cpu_seconds(self) -> float:
+        """CPU of the threads that wrote the commits whose outcomes were taken since this was asked last."""
+        taken, self._cpu_seconds = self._cpu_seconds, 0.0
+        return taken
 
     def wait_until_written(self, primaries: Iterable[TopicPartition] | None = None) -> None:
         """Until these, or all that are in flight, are written or have failed: no other thread is within a task then."""

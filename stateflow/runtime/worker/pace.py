@@ -6,13 +6,18 @@ what counts is the time in which the poll thread had nothing to do. When that is
 next may come early. A worker that is behind its input never waits, and keeps the whole interval; one with many tasks,
 or on a busy machine, needs longer for a commit, and commits less often.
 
+Early commits also cost CPU, and each about as much with one record as with a hundred. So all of them together may take
+a tenth of a core: many tasks commit less often, and in rounds. What is processed between two rounds nobody can see
+before the next one. So under exactly-once a worker that keeps up with its input *rests* between its turns, and finds
+several records of a task in the place of one: a batch costs some hundred microseconds beside its records.
+
 Tasks that nobody waits for keep the interval, with one exception: what a worker was behind with is committed when it
 has caught up, once, as state that is behind is what queries, standby copies and restarts have to wait for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from stateflow.clock import Clock
 from stateflow.record import TopicPartition
@@ -23,6 +28,12 @@ _WAITED_PER_COMMIT = 1.0
 """Early commits take half of the time that would otherwise be waited, at most."""
 _PARTS, _LEAST_SECONDS = 20, 0.05
 """By default commits come no more often than a twentieth of the interval after one another, nor than this."""
+_CPU_SHARE = 0.1
+"""Of a core, which early commits take at most, all tasks together."""
+_CPU_PER_THREAD_CPU = 1.5
+"""A commit takes the client's threads and the poll thread as much again as the thread that writes it. But half of the
+latter is for the changes in it, which a later commit would have had to write as well."""
+_TURNS_PER_INTERVAL = 4
 _BEHIND_SECONDS, _WAIT_SECONDS_MIN = 0.1, 0.001
 """A worker that has not waited for so long was behind its input; shorter waits than the second are none."""
 _FULL_POLLS = 10
@@ -47,7 +58,14 @@ class CommitPace:
         self._waiting_since: float | None = None
         self._waited_seconds = 0.0
         self._commit_seconds = 0.0
-        self._busy_since = clock.monotonic_seconds()
+        self._early_from = float("-inf")
+        """When early commits have their share of CPU again."""
+        self._turn_seconds_min = min(
+            settings.poll_timeout_seconds, self._interval_seconds / _TURNS_PER_INTERVAL
+        )
+        self._may_rest = False
+        """Whether the last poll has brought records, and fewer than there was room for."""
+        self._turn_began_seconds = self._busy_since = clock.monotonic_seconds()
         self._caught_up_seconds = float("-inf")
         """When the poll thread last waited after it had been behind."""
 
@@ -58,8 +76,9 @@ class CommitPace:
     def polled(self, records: int, *, may_wait: bool) -> None:
         """So many records are there to be processed, after a poll that waited for the first if it might wait."""
         since, self._waiting_since = self._waiting_since, None
+        self._turn_began_seconds = now_seconds = self._clock.monotonic_seconds()
+        self._may_rest = 0 < records <= self._records_waited_for_max
         if since is not None and may_wait and records <= self._records_waited_for_max:
-            now_seconds = self._clock.monotonic_seconds()
             self._waited_seconds += now_seconds - since
             if now_seconds - since >= _WAIT_SECONDS_MIN:
                 if since - self._busy_since >= _BEHIND_SECONDS:
@@ -72,36 +91,61 @@ class CommitPace:
         for running in tasks:
             running.commit_begun_seconds = now_seconds
 
-    def ended(self, tasks: Sequence[RunningTask]) -> None:
-        """The commits of these tasks are over, with something in them. They use up what was waited."""
+    def ended(self, tasks: Sequence[RunningTask], cpu_seconds: float = 0.0) -> None:
+        """The commits of these tasks are over, with something in them. They use up what was waited.
+
+        ``cpu_seconds`` is what the threads that wrote them have taken.
+        """
         if tasks:
+            now_seconds = self._clock.monotonic_seconds()
             begun_seconds = min(running.commit_begun_seconds for running in tasks)
-            took_seconds = self._clock.monotonic_seconds() - begun_seconds
-            self._commit_seconds = (self._commit_seconds + took_seconds) / 2
+            self._commit_seconds = (self._commit_seconds + now_seconds - begun_seconds) / 2
             self._waited_seconds = 0.0
+            earned_seconds = cpu_seconds * _CPU_PER_THREAD_CPU / _CPU_SHARE
+            early_from = max(self._early_from, begun_seconds) + earned_seconds
+            self._early_from = min(early_from, now_seconds + self._interval_seconds)
 
     def due(self, tasks: Mapping[TopicPartition, RunningTask], now_seconds: float) -> list[TopicPartition]:
         """The tasks that should commit now, those first that have waited longest."""
+        wanted = self._due_early(tasks, now_seconds)
         due = [
             primary
             for primary, running in tasks.items()
-            if now_seconds - running.committed_seconds >= self._wait_seconds(running)
+            if primary in wanted or now_seconds - running.committed_seconds >= self._interval_seconds
         ]
         return sorted(due, key=lambda primary: tasks[primary].committed_seconds)
+
+    def _due_early(
+        self, tasks: Mapping[TopicPartition, RunningTask], now_seconds: float
+    ) -> set[TopicPartition]:
+        """Tasks that commit before their interval is over: when the first of them may, those that soon might, too."""
+        has_time = self._waited_seconds > _WAITED_PER_COMMIT * self._commit_seconds
+        if not has_time or now_seconds < self._early_from or self._min_seconds >= self._interval_seconds:
+            return set()
+        ages = {
+            primary: now_seconds - running.committed_seconds
+            for primary, running in tasks.items()
+            if self._is_wanted(running)
+        }
+        if max(ages.values(), default=0.0) < self._min_seconds:
+            return set()
+        return {primary for primary, age in ages.items() if age >= self._min_seconds / 2}
 
     def seconds_to_wait(self, tasks: Iterable[RunningTask]) -> float:
         """After so long without input one of these tasks may commit early; infinite if none may."""
         now_seconds = self._clock.monotonic_seconds()
         due = (run.committed_seconds + self._min_seconds for run in tasks if self._is_wanted(run))
         missing_seconds = _WAITED_PER_COMMIT * self._commit_seconds - self._waited_seconds
-        least_seconds = max(_WAIT_SECONDS_MIN, missing_seconds)
+        least_seconds = max(_WAIT_SECONDS_MIN, missing_seconds, self._early_from - now_seconds)
         return max(least_seconds, min(due, default=float("inf")) - now_seconds)
+
+    def rest_seconds(self, tasks: Collection[RunningTask]) -> float:
+        """How long to let records gather before the next poll, ``tasks`` being those that may have changes."""
+        if not self._may_rest or any(run.task.wiring.guarantee != "exactly-once" for run in tasks):
+            return 0.0
+        since_seconds = self._clock.monotonic_seconds() - self._turn_began_seconds
+        return max(0.0, min(self._turn_seconds_min - since_seconds, self.seconds_to_wait(tasks)))
 
     def _is_wanted(self, running: RunningTask) -> bool:
         """Whether a task should commit before its interval is over, if there is time."""
         return running.task.is_awaited or running.committed_seconds < self._caught_up_seconds
-
-    def _wait_seconds(self, running: RunningTask) -> float:
-        """Of a task between two commits, as things are."""
-        has_time = self._waited_seconds > _WAITED_PER_COMMIT * self._commit_seconds
-        return self._min_seconds if has_time and self._is_wanted(running) else self._interval_seconds

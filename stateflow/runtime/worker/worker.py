@@ -71,7 +71,7 @@ class Worker:
         self._primary_topics = wiring.primary_topics()
         self._tasks: dict[TopicPartition, RunningTask] = {}
         self._memory = TaskMemory(settings)
-        self._commits = Commits(settings, commits)
+        self._commits = Commits(settings, clock, commits)
         self._writers = writers_of(cluster, wiring, settings, clock)
         opener = Opener(cluster, open_stores, settings, clock, observer, self._writers)
         self._starting = StartingTasks(opener, settings, clock, openings)
@@ -141,6 +141,7 @@ class Worker:
         self._visits.begin_turn()
         has_pending_timers = any(each.task.has_pending_timers for each in self._visits.awake.values())
         may_wait = not has_pending_timers and self._intake.first is None
+        self._rounds.rest(self._intake)
         self._poll(0.0 if has_pending_timers else self._rounds.poll_seconds)
         self._rounds.pace.polled(len(self._intake), may_wait=may_wait)
         if not (is_idle := self._intake.first is None):

@@ -163,3 +163,10 @@ def test_records_do_not_outlive_their_transaction() -> None:
     made = writer_settings("b", {}, KafkaOptions(transaction_timeout_ms=7_000), "tx")
     assert made["message.timeout.ms"] == made["transaction.timeout.ms"] == 7_000
     assert "transaction.timeout.ms" not in writer_settings("b", {}, KafkaOptions(), None)
+
+
+def test_what_nobody_sees_before_a_commit_is_sent_in_fewer_requests() -> None:
+    options = KafkaOptions(linger_ms=10, transaction_linger_ms=100)
+    assert writer_settings("b", {}, options, "t")["linger.ms"] == 100
+    assert writer_settings("b", {}, options, None)["linger.ms"] == 10
+    assert writer_settings("b", {"linger.ms": 3}, options, "t")["linger.ms"] == 3, "as the user says"
