@@ -54,6 +54,29 @@ def test_the_period_is_that_of_the_looks_where_these_are_rare_and_that_of_the_se
     assert often.left_mean == pytest.approx(0.5)
 
 
+@pytest.mark.parametrize("count", [3, 6, 12])
+def test_whole_segments_are_whole_whatever_the_last_bit_of_their_product(count: int) -> None:
+    """Three times 1.1 s is not 3.3 s in floating point: a pass came a whole segment too soon, in a fifth of the cases."""
+    for tenths in range(1, 400):
+        looks = Looks(segment=tenths / 10, due=count * tenths / 10, backoff=tenths / 1000, turn=0.0)
+        assert looks.left_min == pytest.approx(0.0, abs=1e-9)
+        assert looks.period == pytest.approx(looks.due + looks.backoff / 2, rel=0.01)
+
+
+def test_what_is_too_young_for_one_pass_is_soon_too_old_for_the_next() -> None:
+    """Between two lags that are close, a pass comes for every segment or two: they were taken to be 11 s apart."""
+    policy = Policy(segment_ms=500, dirty_ratio=0.9, min_lag_ms=10_000, max_lag_ms=11_000)
+    cleaner = CleanerSettings(backoff_ms=100)
+    stream = Stream(
+        keys=60, rates=(RateStep(0.0, 50.0),), seconds=80.0, zipf_exponent=None, value_bytes=(500, 500)
+    )
+    run = Simulation(1, policy, cleaner, Costs(), SimulationOptions(warm_seconds=20)).run(stream.updates())
+    load = Workload(1, 60, 50.0, 525.0, 525.0)
+    closed = predict(load, policy, cleaner, Costs())
+    assert closed.cycle_seconds == pytest.approx(run.seconds / run.work.passes, rel=0.25)
+    assert closed.records_max == pytest.approx(run.records_max, rel=0.05)
+
+
 def told(found: Checked) -> str:
     """A cell in enough words to run it again."""
     predicted = f"{found.expected.records_max:.0f} and {found.worst.records_max:.0f}"
