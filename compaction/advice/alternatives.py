@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from stateflow.compaction.advice.explain import bounds_of
 from stateflow.compaction.advice.fitting import fitting_cleaner
 from stateflow.compaction.advice.objective import Objective
-from stateflow.compaction.advice.search import SearchSpace, candidates, cheapest
+from stateflow.compaction.advice.search import SearchSpace, least_cores
 from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.sensing.measurement import Measurement
 from stateflow.compaction.settings.knobs import knobs_for
@@ -85,8 +85,8 @@ def _best_cores(
     within = measurement.restore.records_within(objective.restore_within_seconds)
     budget = within * factor * (1 - objective.margin)
     bounds = bounds_of(objective, budget, costs, cleaner)
-    chosen = cheapest(candidates(measurement.workload(), space), bounds)
-    return None if chosen is None else chosen.expected.cores + costs.looking_cores(cleaner)
+    cores = least_cores(measurement.workload(), space, bounds)
+    return None if cores is None else cores + costs.looking_cores(cleaner)
 
 
 def _if_it_saves(

@@ -90,7 +90,7 @@ class SearchSpace:
 
 def candidates(workload: Workload, space: SearchSpace) -> list[Candidate]:
     """All candidates, predicted. A few thousand at most."""
-    return predicted(workload, space, {**hand_points(space), **dict(_policies(workload, space))})
+    return predicted(workload, space, _all_policies(workload, space))
 
 
 def hand_points(space: SearchSpace) -> dict[Policy, Rolling]:
@@ -148,6 +148,31 @@ def cheapest(found: Sequence[Candidate], bounds: Bounds) -> Candidate | None:
         return (cores, records) if bounds.cores_max is None else (records, cores)
 
     return min((one for one in found if one.holds(bounds)), key=cost, default=None)
+
+
+def least_cores(workload: Workload, space: SearchSpace, bounds: Bounds) -> float | None:
+    """CPU of the cheapest policy that keeps the bounds, None where none does, without predicting all of them at the
+    highest load, too.
+    """
+    if bounds.cores_max is not None:  # then the smallest log is the best
+        chosen = cheapest(candidates(workload, space), bounds)
+        return None if chosen is None else chosen.expected.cores
+    policies, shared = _all_policies(workload, space), space.parallelism
+    usual = [
+        (predict(workload, policy, space.cleaner, space.costs, parallelism=shared), policy)
+        for policy in policies
+    ]
+    for one, policy in sorted(usual, key=lambda row: row[0].cores):
+        if one.records_max > bounds.records_max:
+            continue
+        (candidate,) = predicted(workload, space, {policy: policies[policy]})
+        if candidate.holds(bounds):
+            return one.cores
+    return None
+
+
+def _all_policies(workload: Workload, space: SearchSpace) -> dict[Policy, Rolling]:
+    return {**hand_points(space), **dict(_policies(workload, space))}
 
 
 def frontier(found: Sequence[Candidate]) -> list[Candidate]:

@@ -59,7 +59,7 @@ def test_the_period_is_that_of_the_looks_where_these_are_rare_and_that_of_the_se
 
 @pytest.mark.parametrize("count", [3, 6, 12])
 def test_whole_segments_are_whole_whatever_the_last_bit_of_their_product(count: int) -> None:
-    """Three times 1.1 s is not 3.3 s in floating point: in a fifth of the cases a pass came a whole segment too soon."""
+    """Three times 1.1 s is not 3.3 s in floating point: a fifth of such passes came a whole segment too soon."""
     for tenths in range(1, 400):
         looks = Looks(segment=tenths / 10, due=count * tenths / 10, backoff=tenths / 1000, turn=0.0)
         assert looks.left_min == pytest.approx(0.0, abs=1e-9)

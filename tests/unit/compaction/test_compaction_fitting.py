@@ -10,11 +10,20 @@ from stateflow.compaction.advice.fitting import fitting_cleaner, fitting_for_all
 from stateflow.compaction.advice.objective import Objective
 from stateflow.compaction.advice.recommend import recommend
 from stateflow.compaction.advice.recommendation import Recommendation
-from stateflow.compaction.advice.search import HAND_DIRTY_RATIOS, HAND_SEGMENT_MS
+from stateflow.compaction.advice.search import (
+    HAND_DIRTY_RATIOS,
+    HAND_SEGMENT_MS,
+    Bounds,
+    SearchSpace,
+    candidates,
+    cheapest,
+    least_cores,
+)
 from stateflow.compaction.calibration.default_costs import CLIENT_COMPILER
 from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.model.workload import RestoreRate
 from stateflow.compaction.sensing.measurement import Measurement
+from stateflow.compaction.settings.knobs import knobs_for
 from stateflow.compaction.settings.topic_settings import CleanerSettings, Policy
 
 STOCK = Measurement.known(
@@ -113,3 +122,14 @@ def test_load_may_grow_as_far_as_cpu_and_disk_keep_their_bounds_too() -> None:
         return float(text.split("up to ")[1].split(" times")[0])
 
     assert rate_times(tight) < rate_times(loose)
+
+
+@pytest.mark.parametrize("rate", [60.0, 4000.0])
+@pytest.mark.parametrize("disk", [None, 1.5e6, 1e5])
+def test_the_least_cpu_is_that_of_the_cheapest_candidate(rate: float, disk: float | None) -> None:
+    load = replace(STOCK, live_keys=1000, updates_per_second=rate).workload()
+    space = SearchSpace(Policy(), knobs_for(), CleanerSettings(), CLIENT_COMPILER, 1.25, 1.05)
+    for records in (1500.0, 1000 + 40 * rate):
+        bounds = Bounds(records, disk)
+        chosen = cheapest(candidates(load, space), bounds)
+        assert least_cores(load, space, bounds) == (None if chosen is None else chosen.expected.cores)
