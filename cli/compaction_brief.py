@@ -119,7 +119,12 @@ def details(advice: Advice) -> list[str]:
 
 def _verdict(advice: Advice) -> str:
     found = advice.found
-    wanted = f"{found.topic}: restore within {duration(found.objective.restore_within_seconds)}"
+    objective = found.objective
+    wanted = f"{found.topic}: restore within {duration(objective.restore_within_seconds)}"
+    if objective.disk_bytes_max is not None:
+        wanted += f" on at most {size(objective.disk_bytes_max)} of disk"
+    if objective.cpu_cores_max is not None:
+        wanted += f" for at most {cores(objective.cpu_cores_max)} of a core"
     if not found.reachable:
         return f"{wanted}: compaction alone cannot meet it; the closest is shown"
     if not advice.measured.writes_seen:
@@ -145,7 +150,7 @@ def _closest(found: Recommendation) -> str:
     if not math.isfinite(best.restore_seconds_stressed):
         return text
     higher = f"{wanted.rate_headroom:g} times the rate and {wanted.live_headroom:g} times the keys"
-    return f"{text}; with {higher} {duration(best.restore_seconds_stressed)}, and {wanted.margin:.0%} is kept free"
+    return f"{text}; with {higher} {duration(best.restore_seconds_stressed)}, and {cores(wanted.margin)} is kept free"
 
 
 def _costs(advice: Advice) -> str:

@@ -89,7 +89,7 @@ def recommend(
     chosen = _or_by_hand(cheapest(found, setting.bounds), hand)
     kept = chosen is not None and base == measurement.policy and _worth_keeping(setting, current, chosen)
     chosen = current if kept else chosen
-    closest = chosen or _closest(found)
+    closest = chosen or _closest(found, setting.records_max)
     best = _outcome(setting, closest)
     changes = best.policy.changes_from(measurement.policy)
     others = alternatives(measurement, objective, setting.costs, base) if with_alternatives else ()
@@ -123,12 +123,16 @@ def _or_by_hand(chosen: Candidate | None, hand: Candidate | None) -> Candidate |
     return chosen if share is None or share < CHEAPER_THAN_HAND else hand
 
 
-def _closest(found: Sequence[Candidate]) -> Candidate:
-    """Where nothing holds the objective: a log that is hardly larger than the smallest one, at the least CPU.
+def _closest(found: Sequence[Candidate], records_max: float) -> Candidate:
+    """Where nothing holds the objective: a log that is hardly larger than the smallest one, at the least CPU; where the
+    CPU is bounded, what surely costs least of all that are restored in time, if any is.
 
     Where cleaners do not keep up a size is a lower bound only, so that such a policy is the closest of its kind only.
     """
     keeping_up = [one for one in found if not one.stressed.saturated] or found
+    in_time = [one for one in keeping_up if one.busiest and one.stressed.records_max <= records_max]
+    if in_time:
+        return min(in_time, key=lambda one: max(busy.cores for busy in one.busiest))
     smallest = min(one.stressed.records_max for one in keeping_up)
     nearly = [one for one in keeping_up if one.stressed.records_max <= _HARDLY_LARGER * smallest]
     return min(nearly, key=lambda one: one.expected.cores)

@@ -83,6 +83,7 @@ def test_a_brief_says_what_a_busy_machine_may_make_of_a_bound_on_cpu() -> None:
     assert found.reachable
     text = said(Advice(stock, found, side_effects(stock, found, AROUND)))
     assert f"at most {cores(found.best.cores_at_most or 0)} on a busy machine" in text
+    assert "for at most 2 % of a core: holds when set so" in text
 
 
 @given(

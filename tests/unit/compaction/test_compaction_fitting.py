@@ -106,6 +106,11 @@ def test_a_bound_on_cpu_that_nothing_surely_keeps_is_said_to_be_too_tight() -> N
     found = recommend(load, objective=Objective(load.restore.seconds(30_000), cpu_cores_max=0.0001))
     assert not found.reachable
     assert any("No policy surely costs less than 0.01% of a core" in reason for reason in found.reasons)
+    loose = recommend(load, objective=Objective(load.restore.seconds(30_000)), with_alternatives=False)
+    assert found.best.cleaner_cores <= 1.5 * loose.best.cleaner_cores, (
+        "the closest is the one that costs least"
+    )
+    assert found.best.restore_seconds_stressed <= found.objective.restore_within_seconds
 
 
 def test_load_may_grow_as_far_as_cpu_and_disk_keep_their_bounds_too() -> None:
