@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from stateflow.compaction.advice.alternatives import BROKER_SETTINGS
 from stateflow.compaction.advice.explain import CHEAPER_THAN_HAND
 from stateflow.compaction.advice.recommendation import Outcome, Recommendation
 from stateflow.compaction.advice.side_effects import SideEffects
@@ -40,7 +42,7 @@ def brief(advice: Advice) -> list[str]:
             _line("costs", _costs(advice)),
         ]
     else:
-        told += [_line("closest", _outcome(found.best)), *_others(found)]
+        told += [_line("closest", _closest(found)), *_others(found)]
     if found.reachable and found.limits:
         told.append(_line("limits", " ".join(found.limits)))
     warned = cautions(measured)
@@ -117,7 +119,12 @@ def details(advice: Advice) -> list[str]:
 
 def _verdict(advice: Advice) -> str:
     found = advice.found
-    wanted = f"{found.topic}: restore within {duration(found.objective.restore_within_seconds)}"
+    objective = found.objective
+    wanted = f"{found.topic}: restore within {duration(objective.restore_within_seconds)}"
+    if objective.disk_bytes_max is not None:
+        wanted += f" on at most {size(objective.disk_bytes_max)} of disk"
+    if objective.cpu_cores_max is not None:
+        wanted += f" for at most {cores(objective.cpu_cores_max)} of a core"
     if not found.reachable:
         return f"{wanted}: compaction alone cannot meet it; the closest is shown"
     if not advice.measured.writes_seen:
@@ -136,6 +143,16 @@ def _outcome(outcome: Outcome) -> str:
     )
 
 
+def _closest(found: Recommendation) -> str:
+    """With what it comes to when load grows as far as it may: at the measured one it may well be in time."""
+    best, wanted = found.best, found.objective
+    text = _outcome(best)
+    if not math.isfinite(best.restore_seconds_stressed):
+        return text
+    higher = f"{wanted.rate_headroom:g} times the rate and {wanted.live_headroom:g} times the keys"
+    return f"{text}; with {higher} {duration(best.restore_seconds_stressed)}, and {cores(wanted.margin)} is kept free"
+
+
 def _costs(advice: Advice) -> str:
     best, replication = advice.found.best, advice.measured.replication
     low = cores(best.cleaner_cores_low + best.roll_cores)
@@ -143,6 +160,8 @@ def _costs(advice: Advice) -> str:
     text = f"{cores(best.cleaner_cores + best.roll_cores)} ({low} … {high}) of a core"
     if replication > 1:
         text += f" on each of {replication} replicas"
+    if best.cores_at_most is not None:
+        text += f", at most {cores(best.cores_at_most)} on a busy machine"
     if (share := advice.found.hand_share) is not None:
         saved = share < CHEAPER_THAN_HAND
         text += (
@@ -150,6 +169,7 @@ def _costs(advice: Advice) -> str:
             if saved
             else ", no less than the best setting by hand"
         )
+    text += _by_broker_settings(advice.found)
     then = advice.effects.then
     if then is None:
         return text
@@ -157,8 +177,18 @@ def _costs(advice: Advice) -> str:
     text += f"; files {before} → {then.files:,.0f}"
     around = advice.effects.neighbours
     if around is not None and around.topics:
-        text += f"; {cores(then.busy)} of the cleaner's time, shared with {around.topics:,} other topics"
+        text += f"; {cores(then.busy)} of the cleaner's time, shared with {around.topics:,} other topic(s)"
     return text
+
+
+def _by_broker_settings(found: Recommendation) -> str:
+    """What cleaner settings save beside; plainly, where neither they nor topic settings do."""
+    others = [one for one in found.alternatives if one.name == BROKER_SETTINGS]
+    if found.reachable and others and others[0].cleaner_cores is not None:
+        return f", {cores(others[0].cleaner_cores)} with --broker-settings"
+    by_hand = found.hand_share
+    nothing = found.alternatives and by_hand is not None and by_hand >= CHEAPER_THAN_HAND
+    return ", and the broker's cleaner settings would save little" if nothing else ""
 
 
 def _others(found: Recommendation) -> list[str]:

@@ -27,7 +27,7 @@ from stateflow.cli.compaction_text import (
     print_applied,
     print_cleaned,
     print_decision,
-    print_settled,
+    print_size_wait,
 )
 from stateflow.cli.options import Duration, dry_run_option, json_option
 from stateflow.cli.output import emit_json
@@ -43,8 +43,8 @@ from stateflow.compaction.control.broker_settings import (
 from stateflow.compaction.control.change import Applied, apply, require_reachable, rollback
 from stateflow.compaction.control.cleaned import Cleaned, CleanerPasses, wait_until_cleaned
 from stateflow.compaction.control.decision_log import DecisionLog
-from stateflow.compaction.control.settle import settle
 from stateflow.compaction.control.several import SeveralOptions, SeveralWatchers
+from stateflow.compaction.control.size_wait import wait_for_size
 from stateflow.compaction.control.watch import WatchOptions
 from stateflow.compaction.sensing.measurement import Measurement
 
@@ -179,7 +179,7 @@ def _await_cleaner(
 
 
 def _await_size(opened: Session, found: Recommendation, deadline_seconds: float, as_json: bool) -> None:
-    settled = settle(
+    waited = wait_for_size(
         opened.cluster,
         opened.admin,
         found.topic,
@@ -189,9 +189,9 @@ def _await_size(opened: Session, found: Recommendation, deadline_seconds: float,
         progress=lambda seconds, size: click.echo(f"{seconds:6.1f} s  {size:,} bytes", err=True),
     )
     if as_json:
-        emit_json({"settled": asdict(settled)})
+        emit_json({"waited": asdict(waited)})
     else:
-        print_settled(settled)
+        print_size_wait(waited)
 
 
 @click.command("rollback")

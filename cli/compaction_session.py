@@ -69,12 +69,15 @@ class Session:
         return load(self.calibration_path, found.cleaner, local_broker(self.admin))
 
     def topics(self, topics: tuple[str, ...], app_id: str | None) -> list[str]:
-        """The topics named, and the changelogs of the application named."""
+        """The topics named, and the changelogs of the application named. Raises ``TopicMissing``."""
         chosen = [*topics, *(changelogs_of(self.cluster, app_id) if app_id else ())]
         if not chosen:
             raise ConfigError(
                 "No topic was named.", action="Give --topic T (more than once if you like) or --app ID."
             )
+        self.admin.partition_counts(
+            chosen
+        )  # first of all: a topic that is not seen has no settings to be read
         return chosen
 
     def measured(self, topics: list[str], options: dict[str, Any]) -> list[Measurement]:

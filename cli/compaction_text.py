@@ -10,7 +10,7 @@ from stateflow.cli.compaction_brief import SUMMARY_HEADER, Advice, brief, detail
 from stateflow.cli.output import emit_pairs, emit_table
 from stateflow.compaction.control.change import Applied
 from stateflow.compaction.control.cleaned import Cleaned
-from stateflow.compaction.control.settle import Settled
+from stateflow.compaction.control.size_wait import SizeWait
 from stateflow.compaction.control.watch import Decision
 from stateflow.compaction.model.closed_form import Prediction
 from stateflow.compaction.model.costs import Costs
@@ -118,10 +118,10 @@ def print_applied(applied: Applied) -> None:
         click.echo(f"  the broker refuses {name}: {why}")
 
 
-def print_settled(settled: Settled) -> None:
+def print_size_wait(waited: SizeWait) -> None:
     """How the log shrank."""
-    before, after = size(settled.bytes_before), size(settled.bytes_after)
-    click.echo(f"{settled.topic}: {before} -> {after} in {settled.seconds:.1f} s. {settled.why}".rstrip())
+    before, after = size(waited.bytes_before), size(waited.bytes_after)
+    click.echo(f"{waited.topic}: {before} -> {after} in {waited.seconds:.1f} s. {waited.why}".rstrip())
 
 
 def print_cleaned(cleaned: Cleaned) -> None:

@@ -16,7 +16,7 @@ from stateflow.compaction.cluster.admin import ClusterAdmin
 from stateflow.compaction.control.change import Applied, apply, rollback
 from stateflow.compaction.control.journal import Journal
 from stateflow.compaction.control.negotiate import recommend_allowed
-from stateflow.compaction.control.settle import Settled, settle, touch
+from stateflow.compaction.control.size_wait import SizeWait, touch, wait_for_size
 from stateflow.compaction.model.workload import RestoreRate, Workload
 from stateflow.compaction.sensing.measure import MeasureOptions, changelog_bytes, measure
 from stateflow.compaction.sensing.measurement import Measurement
@@ -34,7 +34,7 @@ __all__ = [
     "Policy",
     "Recommendation",
     "RestoreRate",
-    "Settled",
+    "SizeWait",
     "Workload",
     "apply",
     "changelog_bytes",
@@ -42,6 +42,6 @@ __all__ = [
     "recommend",
     "recommend_allowed",
     "rollback",
-    "settle",
     "touch",
+    "wait_for_size",
 ]

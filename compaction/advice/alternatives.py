@@ -10,12 +10,15 @@ from dataclasses import dataclass, replace
 from stateflow.compaction.advice.explain import bounds_of
 from stateflow.compaction.advice.fitting import fitting_cleaner
 from stateflow.compaction.advice.objective import Objective
-from stateflow.compaction.advice.search import SearchSpace, candidates, cheapest
+from stateflow.compaction.advice.search import SearchSpace, least_cores
 from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.sensing.measurement import Measurement
 from stateflow.compaction.settings.knobs import knobs_for
 from stateflow.compaction.settings.topic_settings import CleanerSettings, Policy
 
+BROKER_SETTINGS = "broker settings"
+SAVING_MIN_SHARE = 0.1
+"""Of the CPU: ways that save less are not told."""
 IMAGE_BYTES_PER_SECOND = 200e6
 """Copying an image from a local disk or object store: a cautious figure, stated beside every use."""
 APPEND_SECONDS_PER_RECORD = 6e-6
@@ -35,6 +38,8 @@ class Alternative:
     meets: bool
     cleaner_cores: float | None
     note: str
+    share: float | None = None
+    """Of the CPU that it takes without; None where that is not compared, or the objective not reachable without."""
 
 
 def alternatives(
@@ -68,13 +73,20 @@ def _best_cores(
     version = (5, 0) if measurement.broker_newer_than_known else measurement.broker_version
     shared = min(factor, measurement.partitions)
     space = SearchSpace(
-        base, knobs_for(version), cleaner, costs, objective.rate_headroom, objective.live_headroom, shared
+        base,
+        knobs_for(version),
+        cleaner,
+        costs,
+        objective.rate_headroom,
+        objective.live_headroom,
+        shared,
+        cores_bounded=objective.cpu_cores_max is not None,
     )
     within = measurement.restore.records_within(objective.restore_within_seconds)
     budget = within * factor * (1 - objective.margin)
     bounds = bounds_of(objective, budget, costs, cleaner)
-    chosen = cheapest(candidates(measurement.workload(), space), bounds)
-    return None if chosen is None else chosen.expected.cores + costs.looking_cores(cleaner)
+    cores = least_cores(measurement.workload(), space, bounds)
+    return None if cores is None else cores + costs.looking_cores(cleaner)
 
 
 def _if_it_saves(
@@ -92,7 +104,7 @@ def _if_it_saves(
     before = _best_cores(measurement, objective, costs, base, factor, measurement.cleaner)
     policy, cleaner = changed
     after = _best_cores(measurement, objective, costs, policy, factor, cleaner)
-    if after is None or (before is not None and after > 0.9 * before):
+    if after is None or (before is not None and after > (1 - SAVING_MIN_SHARE) * before):
         return []
     gain = (
         "makes the objective reachable"
@@ -100,7 +112,9 @@ def _if_it_saves(
         else f"CPU from {before:.2%} to {after:.2%} of a core"
     )
     name, action, drawback = told
-    return [Alternative(name, action, objective.restore_within_seconds, True, after, f"{gain}; {drawback}")]
+    share = None if before is None else after / before
+    seconds = objective.restore_within_seconds
+    return [Alternative(name, action, seconds, True, after, f"{gain}; {drawback}", share)]
 
 
 def _more_restorers(
@@ -139,7 +153,7 @@ def _broker_settings(
     if better == cleaner:
         return []
     told = (
-        "broker settings",
+        BROKER_SETTINGS,
         f"log.cleaner.backoff.ms={better.backoff_ms}, "
         f"log.cleaner.dedupe.buffer.size={better.dedupe_buffer_bytes} (`apply --broker-settings` chooses them "
         "for all compacted topics of the brokers)",

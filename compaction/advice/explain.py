@@ -7,7 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from stateflow.compaction.advice.objective import Objective
-from stateflow.compaction.advice.search import Bounds, Candidate, SearchSpace, cheapest, hand_points
+from stateflow.compaction.advice.search import (
+    Bounds,
+    Candidate,
+    SearchSpace,
+    busiest,
+    cheapest,
+    hand_points,
+)
 from stateflow.compaction.model.closed_form import predict
 from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.sensing.measurement import Measurement
@@ -47,12 +54,13 @@ class Setting:
 
 
 def bounds_of(objective: Objective, records_max: float, costs: Costs, cleaner: CleanerSettings) -> Bounds:
-    """What a policy must keep for an objective: of the CPU, what looks leave, at the most that passes may cost."""
+    """What a policy must keep for an objective: of the CPU, what looks leave; both at the most that they may cost."""
     cores_max = objective.cpu_cores_max
     if cores_max is None:
         return Bounds(records_max, objective.disk_bytes_max)
-    left = cores_max - costs.looking_cores(cleaner)
-    return Bounds(records_max, objective.disk_bytes_max, left, costs.uncertainty_factor)
+    factor = costs.uncertainty_factor
+    left = cores_max - factor * costs.looking_cores(cleaner)
+    return Bounds(records_max, objective.disk_bytes_max, left, factor)
 
 
 def guarded(
@@ -97,6 +105,8 @@ def reasons(setting: Setting, chosen: Candidate, reachable: bool) -> tuple[str, 
             f"The {live:,.0f} live records alone exceed that: no compaction, however hard, can meet the "
             f"objective."
         )
+    elif not reachable and chosen.busiest and not setting.bounds.allows_cores(chosen.busiest):
+        told.append(_too_dear(setting, chosen))
     elif not reachable:
         told.append(
             f"The live records leave room for {budget - live:,.0f} superseded ones, but the smallest peak "
@@ -124,6 +134,18 @@ def reasons(setting: Setting, chosen: Candidate, reachable: bool) -> tuple[str, 
     return tuple(told)
 
 
+def _too_dear(setting: Setting, chosen: Candidate) -> str:
+    most, factor = setting.objective.cpu_cores_max, setting.costs.uncertainty_factor
+    assert most is not None, "only a bound can be too tight"
+    looking = setting.costs.looking_cores(setting.measurement.cleaner)
+    cores = max(one.cores for one in chosen.busiest) + looking
+    return (
+        f"No policy surely costs less than {most:.2%} of a core and holds the restore time: the closest takes up to "
+        f"{cores:.2%} where the machine is busy and passes follow one another, and costs are known to a factor of "
+        f"{factor:g} ({setting.costs.source})."
+    )
+
+
 def best_by_hand(setting: Setting, space: SearchSpace, found: Sequence[Candidate]) -> Candidate | None:
     """The cheapest setting that people choose by hand among those that hold the bounds; None when none does, or when
     CPU is what is bounded.
@@ -141,8 +163,14 @@ def share_of_hand(hand: Candidate | None, chosen: Candidate | None) -> float | N
     return chosen.expected.cores / max(hand.expected.cores, 1e-12)
 
 
-def beside_hand(setting: Setting, hand: Candidate | None, chosen: Candidate | None) -> tuple[str, ...]:
-    """What the policy saves beside the best one that people choose by hand; plainly, where nothing is cheaper."""
+def beside_hand(
+    setting: Setting, hand: Candidate | None, chosen: Candidate | None, with_broker_settings: float | None
+) -> tuple[str, ...]:
+    """What the policy saves beside the best one that people choose by hand; plainly, where nothing is cheaper.
+
+    ``with_broker_settings`` is the share of its CPU that it takes with cleaner settings that fit; None where these
+    hardly save anything, or are in force.
+    """
     share = share_of_hand(hand, chosen)
     if hand is None or share is None:
         return ()
@@ -152,10 +180,15 @@ def beside_hand(setting: Setting, hand: Candidate | None, chosen: Candidate | No
         return (
             f"It takes {share:.0%} of the CPU of the best setting by hand that holds the same bound, {point}.",
         )
+    left = (
+        "No cleaner settings of the broker are known to save much, either."
+        if with_broker_settings is None
+        else f"With cleaner settings of the broker that fit it takes {with_broker_settings:.0%} of it "
+        "(--broker-settings)."
+    )
     return (
         f"No topic setting is predicted to be {1 - CHEAPER_THAN_HAND:.0%} cheaper than one chosen by hand, {point}: "
-        f"passes come when a cleaner thread looks, every {cleaner.backoff_ms / 1000:g} s, and cost the same. What is "
-        "left to save lies in the cleaner settings of the broker (--broker-settings).",
+        f"passes come when a cleaner thread looks, every {cleaner.backoff_ms / 1000:g} s, and cost the same. {left}",
     )
 
 
@@ -178,10 +211,16 @@ def limits(setting: Setting, chosen: Candidate) -> tuple[str, ...]:
     cleaner, costs = setting.measurement.cleaner, setting.costs
     shared = setting.objective.parallelism(setting.measurement.partitions)
 
+    bounds = setting.bounds
+
     def holds(rate: float = 1.0, live: float = 1.0) -> bool:
         load = workload.stressed(rate, live)
         outcome = predict(load, chosen.policy, cleaner, costs, worst=True, parallelism=shared)
-        return outcome.records_max <= setting.records_max and not outcome.saturated
+        if outcome.records_max > setting.records_max or outcome.saturated:
+            return False
+        if bounds.disk_bytes_max is not None and outcome.disk_max_bytes > bounds.disk_bytes_max:
+            return False
+        return bounds.cores_max is None or bounds.allows_cores(busiest([load], chosen.policy, cleaner, costs))
 
     rate = _largest(lambda factor: holds(rate=factor))
     live = _largest(lambda factor: holds(live=factor))

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from stateflow.compaction.advice.alternatives import alternatives
+from stateflow.compaction.advice.alternatives import BROKER_SETTINGS, alternatives
 from stateflow.compaction.advice.explain import (
     CHEAPER_THAN_HAND,
     Setting,
@@ -81,6 +81,7 @@ def recommend(
         objective.rate_headroom,
         objective.live_headroom,
         objective.parallelism(measurement.partitions),
+        cores_bounded=objective.cpu_cores_max is not None,
     )
     found = candidates(measurement.workload(), space)
     (current,) = predicted(measurement.workload(), space, {measurement.policy: "time"})
@@ -88,9 +89,11 @@ def recommend(
     chosen = _or_by_hand(cheapest(found, setting.bounds), hand)
     kept = chosen is not None and base == measurement.policy and _worth_keeping(setting, current, chosen)
     chosen = current if kept else chosen
-    closest = chosen or _closest(found)
+    closest = chosen or _closest(found, setting.records_max)
     best = _outcome(setting, closest)
     changes = best.policy.changes_from(measurement.policy)
+    others = alternatives(measurement, objective, setting.costs, base) if with_alternatives else ()
+    with_broker_settings = next((one.share for one in others if one.name == BROKER_SETTINGS), None)
     return Recommendation(
         topic=measurement.topic,
         objective=objective,
@@ -103,9 +106,9 @@ def recommend(
         curve=_curve(setting, found),
         guards=guards,
         reasons=((_KEPT,) if kept else reasons(setting, closest, chosen is not None))
-        + beside_hand(setting, hand, chosen),
+        + beside_hand(setting, hand, chosen, with_broker_settings),
         limits=limits(setting, closest) if chosen is not None else (),
-        alternatives=alternatives(measurement, objective, setting.costs, base) if with_alternatives else (),
+        alternatives=others,
         unknown=measurement.unknown,
         hand_share=share_of_hand(hand, chosen),
         ranges={name: (knob.low, knob.high) for name, knob in setting.knobs.items() if knob.tunable},
@@ -120,12 +123,16 @@ def _or_by_hand(chosen: Candidate | None, hand: Candidate | None) -> Candidate |
     return chosen if share is None or share < CHEAPER_THAN_HAND else hand
 
 
-def _closest(found: Sequence[Candidate]) -> Candidate:
-    """Where nothing holds the objective: a log that is hardly larger than the smallest one, at the least CPU.
+def _closest(found: Sequence[Candidate], records_max: float) -> Candidate:
+    """Where nothing holds the objective: a log that is hardly larger than the smallest one, at the least CPU; where the
+    CPU is bounded, what surely costs least of all that are restored in time, if any is.
 
     Where cleaners do not keep up a size is a lower bound only, so that such a policy is the closest of its kind only.
     """
     keeping_up = [one for one in found if not one.stressed.saturated] or found
+    in_time = [one for one in keeping_up if one.busiest and one.stressed.records_max <= records_max]
+    if in_time:
+        return min(in_time, key=lambda one: max(busy.cores for busy in one.busiest))
     smallest = min(one.stressed.records_max for one in keeping_up)
     nearly = [one for one in keeping_up if one.stressed.records_max <= _HARDLY_LARGER * smallest]
     return min(nearly, key=lambda one: one.expected.cores)
@@ -179,7 +186,15 @@ def _outcome(setting: Setting, candidate: Candidate) -> Outcome:
         segments_per_cycle=expected.segments_per_cycle,
         saturated=stressed.saturated,
         meets=candidate.holds(setting.bounds),
+        cores_at_most=_cores_at_most(setting, candidate),
     )
+
+
+def _cores_at_most(setting: Setting, candidate: Candidate) -> float | None:
+    if not candidate.busiest:
+        return None
+    looking = setting.costs.looking_cores(setting.measurement.cleaner)
+    return setting.costs.uncertainty_factor * (max(one.cores for one in candidate.busiest) + looking)
 
 
 def _runner_up(setting: Setting, found: list[Candidate], chosen: Candidate) -> Outcome | None:

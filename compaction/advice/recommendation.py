@@ -40,6 +40,10 @@ class Outcome:
     saturated: bool
     meets: bool
     """True when the objective holds, headroom and margin included."""
+    cores_at_most: float | None = None
+    """Where CPU is bounded: what the broker stays below at the highest load however busy its machine is, as well as the
+    costs are known, with looks of idle threads.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,9 +26,6 @@ HAND_SEGMENT_MS = (100, 1000, 5000, 10_000, 30_000, 60_000, 300_000, 3_600_000)
 HAND_DIRTY_RATIOS = (0.01, 0.1, 0.33, 0.5, 0.66)
 """What people set by hand. The search tries these, too: what it finds never costs more."""
 
-_TURNS_PER_SEGMENT = 3
-"""A machine may be busy with other things while a cleaner works, too."""
-
 Rolling = Literal["size", "time"]
 
 
@@ -41,16 +38,12 @@ class Bounds:
     cores_max: float | None = None
     """CPU of the broker: then the smallest log for it is looked for, and not the least CPU for a log."""
     cores_factor: float = 1.0
-    """Passes may take so many times the CPU and the time that is predicted for them, where CPU is bounded."""
+    """Passes may take so many times the CPU that is predicted for them, where CPU is bounded."""
 
-    def allows_cores(self, one: Prediction) -> bool:
-        """True when the CPU keeps its bound, and segments are long beside turns: where one may be closed during a turn,
-        the next pass follows at once, and nothing bounds the CPU but the core.
-        """
-        if self.cores_max is None:
-            return True
-        at_once = _TURNS_PER_SEGMENT * self.cores_factor * one.turn_seconds > one.segment_seconds
-        return self.cores_factor * one.cores <= self.cores_max and not at_once
+    def allows_cores(self, busiest: Sequence[Prediction]) -> bool:
+        """True when the CPU keeps its bound even where passes follow one another as soon as they are due."""
+        most = self.cores_max
+        return most is None or all(self.cores_factor * one.cores <= most for one in busiest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +54,10 @@ class Candidate:
     rolling: Rolling
     expected: Prediction
     stressed: Prediction
+    busiest: tuple[Prediction, ...] = ()
+    """At both loads, under a cleaner that never sleeps: no machine makes passes come more often. Where a thread waits
+    for a core and a segment closes meanwhile, the next pass follows at once. Empty where no CPU is bounded.
+    """
 
     def holds(self, bounds: Bounds) -> bool:
         """True when it keeps the bounds at the measured load and at the highest, and the cleaner keeps up.
@@ -71,7 +68,7 @@ class Candidate:
         peak = max(self.expected.records_max, self.stressed.records_max)
         disk = max(self.expected.disk_max_bytes, self.stressed.disk_max_bytes)
         within = bounds.disk_bytes_max is None or disk <= bounds.disk_bytes_max
-        cheap = bounds.allows_cores(self.expected) and bounds.allows_cores(self.stressed)
+        cheap = bounds.allows_cores(self.busiest)
         return peak <= bounds.records_max and within and cheap and not self.stressed.saturated
 
 
@@ -87,11 +84,13 @@ class SearchSpace:
     live_headroom: float
     parallelism: float = 1.0
     """Restorers that share the partitions."""
+    cores_bounded: bool = False
+    """Whether what a policy may cost at the most is asked for, too."""
 
 
 def candidates(workload: Workload, space: SearchSpace) -> list[Candidate]:
     """All candidates, predicted. A few thousand at most."""
-    return predicted(workload, space, {**hand_points(space), **dict(_policies(workload, space))})
+    return predicted(workload, space, _all_policies(workload, space))
 
 
 def hand_points(space: SearchSpace) -> dict[Policy, Rolling]:
@@ -120,9 +119,23 @@ def predicted(workload: Workload, space: SearchSpace, policies: Mapping[Policy, 
             rolling,
             predict(workload, policy, cleaner, costs, parallelism=shared),
             predict(stressed, policy, cleaner, costs, worst=True, parallelism=shared),
+            busiest((workload, stressed), policy, cleaner, costs) if space.cores_bounded else (),
         )
         for policy, rolling in policies.items()
     ]
+
+
+def busiest(
+    loads: Sequence[Workload], policy: Policy, cleaner: CleanerSettings, costs: Costs
+) -> tuple[Prediction, ...]:
+    """These loads under a cleaner that never sleeps. Just after a window has closed hardly a key lives, so that any
+    closed segment exceeds a ratio.
+    """
+    awake = replace(cleaner, backoff_ms=0)
+    return tuple(
+        predict(load, policy if load.bursts is None else replace(policy, dirty_ratio=0.0), awake, costs)
+        for load in loads
+    )
 
 
 def cheapest(found: Sequence[Candidate], bounds: Bounds) -> Candidate | None:
@@ -135,6 +148,31 @@ def cheapest(found: Sequence[Candidate], bounds: Bounds) -> Candidate | None:
         return (cores, records) if bounds.cores_max is None else (records, cores)
 
     return min((one for one in found if one.holds(bounds)), key=cost, default=None)
+
+
+def least_cores(workload: Workload, space: SearchSpace, bounds: Bounds) -> float | None:
+    """CPU of the cheapest policy that keeps the bounds, None where none does, without predicting all of them at the
+    highest load, too.
+    """
+    if bounds.cores_max is not None:  # then the smallest log is the best
+        chosen = cheapest(candidates(workload, space), bounds)
+        return None if chosen is None else chosen.expected.cores
+    policies, shared = _all_policies(workload, space), space.parallelism
+    usual = [
+        (predict(workload, policy, space.cleaner, space.costs, parallelism=shared), policy)
+        for policy in policies
+    ]
+    for one, policy in sorted(usual, key=lambda row: row[0].cores):
+        if one.records_max > bounds.records_max:
+            continue
+        (candidate,) = predicted(workload, space, {policy: policies[policy]})
+        if candidate.holds(bounds):
+            return one.cores
+    return None
+
+
+def _all_policies(workload: Workload, space: SearchSpace) -> dict[Policy, Rolling]:
+    return {**hand_points(space), **dict(_policies(workload, space))}
 
 
 def frontier(found: Sequence[Candidate]) -> list[Candidate]:

@@ -87,9 +87,15 @@ def require_reachable(found: Sequence[Recommendation]) -> None:
     """Raise ``ObjectiveUnreachable`` unless compaction alone meets every one of these objectives."""
     missed = [one.topic for one in found if not one.reachable]
     if missed:
+        bounded = any(
+            one.objective.cpu_cores_max is not None or one.objective.disk_bytes_max is not None
+            for one in found
+        )
+        within, other = (", within the bounds given", ", or other bounds") if bounded else ("", "")
         raise ObjectiveUnreachable(
-            f"Compaction alone does not restore {', '.join(missed)} in time.",
-            action="Choose one of the alternatives that `stateflow compaction recommend` shows, or a longer time.",
+            f"Compaction alone does not restore {', '.join(missed)} in time{within}.",
+            action="Choose one of the alternatives that `stateflow compaction recommend` shows, or a longer "
+            f"time{other}.",
             topics=missed,
         )
 

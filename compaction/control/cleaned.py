@@ -13,7 +13,7 @@ from typing import Literal
 
 from stateflow.clock import Clock, SystemClock
 from stateflow.compaction.cluster.admin import ClusterAdmin
-from stateflow.compaction.control.settle import obstacles, touch
+from stateflow.compaction.control.size_wait import obstacles, touch
 from stateflow.compaction.sensing.cleaner_checkpoint import cleaned_offsets
 from stateflow.compaction.sensing.measure import local_broker
 from stateflow.errors import WaitTimedOut

@@ -51,8 +51,6 @@ class Prediction:
     """True when the cleaner threads cannot keep up; sizes are then only a lower bound."""
     turn_seconds: float = 0.0
     """From the start of a pass until its thread has served the partitions that are due with it."""
-    segment_seconds: float = math.inf
-    """From one closed segment of a partition to the next."""
 
     @property
     def cores(self) -> float:
@@ -139,7 +137,6 @@ def _predict(
         segments_per_cycle=math.ceil(due / segment),
         saturated=count * cycle.pass_wall / cycle.period / cleaner.threads > SATURATION,
         turn_seconds=cycle.looks.turn,
-        segment_seconds=segment / rate,
     )
 
 

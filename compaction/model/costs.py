@@ -83,6 +83,8 @@ class Costs:
     """Wall time per segment that a pass writes which is not CPU: flushing it to disk."""
     look_seconds: float = 0.0004
     """CPU of one look at all logs by a cleaner thread that finds nothing to do, once per backoff."""
+    wall_per_cpu: float = 1.0
+    """Wall time of a pass per CPU time of it: more than 1 where cleaner threads wait for a core."""
     source: str = "defaults"
     pace: Pace = FITTED_AT
     """Of the machine that these hold for."""

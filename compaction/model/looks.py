@@ -12,6 +12,9 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+_SAME = 1e-9
+"""Of a time: by so little two of them differ when they are one."""
+
 
 class Looks(NamedTuple):
     """When one partition is looked at and cleaned; all times in seconds."""
@@ -31,7 +34,9 @@ class Looks(NamedTuple):
             return 0.0
         # Passes come shortly after a log fell due. By the ratio that is when a segment is closed; by
         # max.compaction.lag.ms it may be in the midst of one.
-        return math.fmod(self.due, self.segment) if self.due > self.segment else 0.0
+        left = math.fmod(self.due, self.segment) if self.due > self.segment else 0.0
+        # Three segments are rarely three times one to the last bit: what lies just below a segment is none.
+        return 0.0 if self.segment - left <= _SAME * self.due else left
 
     @property
     def left_spread(self) -> float:

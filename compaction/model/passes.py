@@ -144,7 +144,11 @@ def due_records(
         need = live * workload.live_record_bytes * policy.dirty_ratio / (1 - policy.dirty_ratio)
         exact = need / (segment * workload.record_bytes)
         by_ratio = segment * (exact + 1 if worst else math.floor(exact) + 1)
-    by_lag = rate * policy.max_lag_ms / 1000 if policy.max_lag_ms < 1e15 else math.inf
+    by_lag = math.inf
+    if policy.max_lag_ms < 1e15:
+        # What a pass must leave is as old as min.compaction.lag.ms already.
+        by_lag = rate * max(0, policy.max_lag_ms - policy.min_lag_ms) / 1000
+        by_lag += max(1.0, rate * workload.append_interval_seconds) if worst else 0.0
     return max(segment, min(by_ratio, by_lag))
 
 
@@ -176,7 +180,7 @@ def cycle_of(
         kept = shape.live + deleted.kept
         cpu = pass_cpu(workload, cleaner, costs, kept, dirty, live_bytes=clean_bytes, tombstones=deleted.new)
         cpu += (outputs - 1) * segment_cpu
-        wall = cpu + outputs * costs.sync_seconds
+        wall = costs.wall_per_cpu * cpu + outputs * costs.sync_seconds
         wall = max(wall, _throttled_seconds(workload, cleaner, shape.live, dirty))
         # One thread serves its partitions one after another.
         looks = Looks(segment, due, backoff, turn=per_thread * wall)

@@ -280,7 +280,8 @@ class Simulation:
         if now >= self._options.warm_seconds:
             self._work.add(found)
         throttled = (source_bytes + log.clean.size_bytes) / cleaner.io_max_bytes_per_second
-        return max(found.cleaner_seconds + outputs * costs.sync_seconds, throttled)
+        wall = costs.wall_per_cpu * found.cleaner_seconds + outputs * costs.sync_seconds
+        return max(wall, throttled)
 
     def _finish(self, log: PartitionLog, segments: list[Segment], now: float) -> None:
         horizon = now + self._policy.delete_retention_ms / 1000

@@ -10,7 +10,7 @@ from shell import CommandFailed, Shell
 
 from stateflow.compaction import changelog_bytes
 from stateflow.compaction.cluster.admin import ClusterAdmin
-from stateflow.compaction.control.settle import Settled, settle
+from stateflow.compaction.control.size_wait import SizeWait, wait_for_size
 from stateflow.errors import ObjectiveUnreachable
 from stateflow.log.base import Cluster
 
@@ -32,7 +32,7 @@ class Tuned(NamedTuple):
     now_seconds: float
     asked_seconds: float
     changes: dict[str, str]
-    settled: Settled
+    waited: SizeWait
 
     @property
     def superseded_share(self) -> float:
@@ -59,8 +59,8 @@ def tune(shell: Shell, brokers: str, cluster: Cluster, busiest: tuple[str, float
         found["live_record_bytes_high"] or found["live_record_bytes"] or found["record_bytes"]
     )
     wanted_bytes = min(found["size_bytes"] * SHRUNK, live_bytes * ABOVE_LIVE)
-    settled = cleaned(brokers, cluster, topic, wanted_bytes, changes)
-    return Tuned(found["records"], live, now, asked, changes, settled)
+    waited = cleaned(brokers, cluster, topic, wanted_bytes, changes)
+    return Tuned(found["records"], live, now, asked, changes, waited)
 
 
 def applied(
@@ -88,13 +88,13 @@ def applied(
 
 def cleaned(
     brokers: str, cluster: Cluster, topic: str, wanted_bytes: float, changes: dict[str, str]
-) -> Settled:
+) -> SizeWait:
     """Wait for the cleaner. An idle changelog rolls no segment by itself, so it is touched now and then."""
     roll_seconds = int(changes.get("segment.ms", 0)) / 1000
     can_show = bool(changes) and roll_seconds < SETTLE_SECONDS / 2
     admin = ClusterAdmin(brokers)
     try:
-        return settle(
+        return wait_for_size(
             cluster,
             admin,
             topic,

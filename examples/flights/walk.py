@@ -157,14 +157,14 @@ class Walk:
                 ("asked for", f"{tuned.asked_seconds:.2f} s"),
                 ("before", page.human_bytes(before[topic])),
                 ("after", page.human_bytes(after[topic])),
-                ("until the cleaner had been there", f"{tuned.settled.seconds:.1f} s"),
+                ("until the cleaner had been there", f"{tuned.waited.seconds:.1f} s"),
             ]
             settings = ", ".join(f"{name}={value}" for name, value in sorted(tuned.changes.items()))
             step.sentence = (
                 f"Of the {tuned.records:,} records in {topic}, {tuned.superseded_share:.0%} were superseded. "
                 f"For a restore within {tuned.asked_seconds:.2f} s the tuner set {settings or 'nothing'}; the log "
                 f"went from {page.human_bytes(before[topic])} to {page.human_bytes(after[topic])}. "
-                f"{tuned.settled.why}"
+                f"{tuned.waited.why}"
             ).rstrip()
 
     def repartition(self) -> None:

@@ -118,16 +118,17 @@ def expected_of(
     seconds: float,
     use: CleanerUse,
 ) -> list[Expected]:
-    """Of logs that were watched for so long. Passes over one keep the thread from its next look at the others, and so
-    does what it waited for a core, which no model knows: that is taken as it was.
+    """Of logs that were watched for so long. Passes over one keep the thread from its next look at the others. What it
+    waited for a core no model knows: that is taken as it was, and makes its turns longer. Where a segment closes during
+    one, the next pass follows at once.
     """
+    costs = replace(costs, wall_per_cpu=use.slowness)
     alone = [predict(load, cell.policy, cleaner, costs) for cell, load in zip(cells, loads, strict=True)]
     look = cleaner.backoff_ms / 1000 + math.fsum(one.turn_seconds for one in alone)
     turns = [one.turn_seconds * min(1.0, look / one.cycle_seconds) for one in alone]
-    waited = (use.slowness - 1) * use.cores * look
     expected = []
     for cell, load, turn in zip(cells, loads, turns, strict=True):
-        others = math.fsum(turns) - turn + waited
+        others = math.fsum(turns) - turn
         shown = shown_within(load, cell.policy, cleaner, costs, seconds, others_seconds=others)
         cores = predict(load, cell.policy, cleaner, costs, others_seconds=others).cleaner_cores
         expected.append(Expected(shown, cores))

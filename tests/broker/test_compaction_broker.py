@@ -23,7 +23,7 @@ from stateflow.compaction import (
     measure,
     recommend_allowed,
     rollback,
-    settle,
+    wait_for_size,
 )
 from stateflow.compaction.calibration.calibrate import VALUE_BYTES, calibration_cells
 from stateflow.compaction.calibration.cell import run_cell
@@ -166,7 +166,7 @@ def test_a_topic_is_changed_shrinks_and_is_changed_back(
     assert admin.topic_overrides(topic) == {**before, **recommendation.changes}
     assert not applied.refused
 
-    settled = settle(
+    waited = wait_for_size(
         cluster,
         admin,
         topic,
@@ -175,7 +175,7 @@ def test_a_topic_is_changed_shrinks_and_is_changed_back(
         touch_every_seconds=1.0,
     )
     fill(cluster, topic, 10, 5, seed=2)  # whatever is written meanwhile is kept, too
-    assert settled.bytes_after < settled.bytes_before / 2, settled.why
+    assert waited.bytes_after < waited.bytes_before / 2, waited.why
     restored = replay(cluster, topic)
     written = {key: value for key, value in newest.items() if value is not None}
     unchanged = {key: value for key, value in written.items() if int(key[1:]) >= 5}
@@ -278,10 +278,10 @@ def test_an_idle_log_stays_until_it_is_touched(
 ) -> None:
     fill(cluster, topic, 20_000, 50)
     admin.alter_topic(topic, {"segment.ms": "100", "min.cleanable.dirty.ratio": "0.01"})
-    idle = settle(cluster, admin, topic, bytes_at_most=100_000, deadline_seconds=3)
+    idle = wait_for_size(cluster, admin, topic, bytes_at_most=100_000, deadline_seconds=3)
     assert not idle.reached
     assert "closes no segment" in idle.why
-    touched = settle(
+    touched = wait_for_size(
         cluster, admin, topic, bytes_at_most=100_000, deadline_seconds=30, touch_every_seconds=1.0
     )
     assert touched.reached

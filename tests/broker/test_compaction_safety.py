@@ -27,7 +27,7 @@ from stateflow.compaction import (
     changelog_bytes,
     measure,
     recommend_allowed,
-    settle,
+    wait_for_size,
 )
 from stateflow.compaction.control.change import change, rollback
 from stateflow.errors import ConfigError
@@ -105,7 +105,7 @@ class World:
         self.admin.alter_topic(
             self.topic, {"segment.ms": "50", "min.cleanable.dirty.ratio": "0", "min.compaction.lag.ms": None}
         )
-        settle(
+        wait_for_size(
             self.cluster,
             self.admin,
             self.topic,

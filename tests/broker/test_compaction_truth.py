@@ -140,6 +140,14 @@ def test_a_client_is_told_what_it_may_not_see(
     odd: Odd, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """First nothing at all; then the topic, but not the brokers' settings."""
+    kept = tmp_path / "client.properties"
+    lines = {"bootstrap.servers": odd.guarded, **odd.settings}
+    kept.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
+    hidden = ["--client-config", str(kept), "--topic", "uncleaned"]
+    for command in ("recommend", "apply"):
+        code, told, _ = invoke(capsys, command, *hidden, *LOOK, *GOAL, "--json")
+        assert code == TopicMissing.exit_code
+        assert "or you may not see it" in told[0]["message"]
     with closing(ClusterAdmin(odd.guarded, odd.settings)) as admin:
         with pytest.raises(TopicMissing) as missing:
             admin.partition_counts(["uncleaned"])
@@ -154,9 +162,6 @@ def test_a_client_is_told_what_it_may_not_see(
             found = measure(cluster, "uncleaned", admin=admin, options=options)
     assert not found.cleaners_known
     assert "Kafka's defaults are assumed" in " ".join(cautions(found))
-    kept = tmp_path / "client.properties"
-    lines = {"bootstrap.servers": odd.guarded, **odd.settings}
-    kept.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
-    code, _, text = invoke(capsys, "measure", "--client-config", str(kept), "--topic", "uncleaned", *LOOK)
+    code, _, text = invoke(capsys, "measure", *hidden, *LOOK)
     assert code == 0
     assert "Kafka's defaults are assumed" in text

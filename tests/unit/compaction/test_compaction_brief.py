@@ -19,7 +19,7 @@ from stateflow.compaction.model.workload import RestoreRate
 from stateflow.compaction.sensing.measurement import Measurement
 from stateflow.compaction.settings.cleanup import Cleanup
 from stateflow.compaction.settings.topic_settings import CleanerSettings, Policy
-from stateflow.compaction.settings.units import cores, size
+from stateflow.compaction.settings.units import cores, duration, size
 
 AROUND = Neighbours(12, 5 << 30)
 BUSY = Measurement.known(
@@ -47,7 +47,7 @@ def test_a_brief_says_what_to_set_what_it_does_what_it_costs_and_what_would_chan
     assert "restore within 500 ms: holds when set so" in text
     for name in ("now", "set", "gives", "costs", "limits", "-v"):
         assert f"\n  {name} " in text, name
-    assert "shared with 12 other topics" in text
+    assert "shared with 12 other topic(s)" in text
 
 
 def test_a_brief_says_what_is_saved_beside_a_setting_by_hand_and_where_nothing_is() -> None:
@@ -59,6 +59,31 @@ def test_a_brief_says_what_is_saved_beside_a_setting_by_hand_and_where_nothing_i
     ):
         assert told in said(replace(advice, found=replace(advice.found, hand_share=share)))
     assert "by hand" not in said(replace(advice, found=replace(advice.found, hand_share=None)))
+
+
+@pytest.mark.parametrize(
+    ("rate", "told"),
+    [(60.0, " % with --broker-settings"), (20_000.0, "the broker's cleaner settings would save little")],
+)
+def test_a_brief_says_what_cleaner_settings_save_where_topic_settings_save_nothing(
+    rate: float, told: str
+) -> None:
+    """On a stock broker topic settings save next to nothing; at a high rate of updates neither do the broker's."""
+    stock = replace(BUSY, partitions=1, live_keys=1000, updates_per_second=rate, cleaner=CleanerSettings())
+    seconds = stock.restore.seconds(1.2 * (1000 + 30 * rate))
+    text = said(advise(stock, seconds))
+    assert "of the best setting by hand" in text or "no less than the best setting by hand" in text
+    assert told in text
+
+
+def test_a_brief_says_what_a_busy_machine_may_make_of_a_bound_on_cpu() -> None:
+    stock = replace(BUSY, partitions=1, live_keys=1000, updates_per_second=60.0, cleaner=CleanerSettings())
+    wanted = Objective(stock.restore.seconds(30_000), cpu_cores_max=0.02)
+    found = recommend(stock, objective=wanted)
+    assert found.reachable
+    text = said(Advice(stock, found, side_effects(stock, found, AROUND)))
+    assert f"at most {cores(found.best.cores_at_most or 0)} on a busy machine" in text
+    assert "for at most 2 % of a core: holds when set so" in text
 
 
 @given(
@@ -96,6 +121,10 @@ def test_what_cannot_be_met_shows_what_would_at_once() -> None:
     assert "compaction alone cannot meet it" in text
     assert "\n  or " in text
     assert "holds" not in text
+    assert (
+        f"with 1.25 times the rate and 1.05 times the keys {duration(advice.found.best.restore_seconds_stressed)}"
+        in text
+    )
     meeting = [other for other in advice.found.alternatives if other.meets]
     assert meeting[0].action in text
 

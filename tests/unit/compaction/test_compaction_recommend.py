@@ -160,7 +160,7 @@ def test_short_delete_retention_is_raised_so_that_a_slow_replay_sees_tombstones(
 
 def test_calibrated_costs_narrow_the_interval() -> None:
     wide = recommend(BASE, 0.1).best
-    narrow = recommend(BASE, 0.1, costs=Costs(uncertainty_factor=1.15)).best
+    narrow = recommend(BASE, 0.1, costs=Costs(uncertainty_factor=2.0)).best
     assert (
         narrow.cleaner_cores_high - narrow.cleaner_cores_low
         < wide.cleaner_cores_high - wide.cleaner_cores_low

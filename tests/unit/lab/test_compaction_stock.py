@@ -22,6 +22,7 @@ from stateflow.compaction.calibration.pace import at_pace, nearest_step, pass_sl
 from stateflow.compaction.model.closed_form import predict
 from stateflow.compaction.model.costs import Costs, Pace
 from stateflow.compaction.model.over_time import shown_within
+from stateflow.compaction.model.simulate import Simulation, SimulationOptions
 from stateflow.compaction.model.streams import RateStep, Stream
 from stateflow.compaction.settings.knobs import knobs_for
 from stateflow.compaction.settings.topic_settings import CleanerSettings, Policy
@@ -210,14 +211,33 @@ def test_a_bound_on_cpu_buys_the_smallest_log_and_one_on_disk_is_kept() -> None:
     most = wanted["--cpu"].cpu_cores_max
     assert most is not None
     looking = CLIENT_COMPILER.looking_cores(STOCK)
-    assert CLIENT_COMPILER.uncertainty_factor * outcome.cores + looking <= most
-    assert 3 * CLIENT_COMPILER.uncertainty_factor * outcome.turn_seconds <= outcome.segment_seconds
+    assert CLIENT_COMPILER.uncertainty_factor * (outcome.cores + looking) <= most
     cheapest = load.tuned(objective=replace(wanted["--cpu"], cpu_cores_max=None)).policy
     assert outcome.records_max <= predict(load.known.workload(), cheapest, STOCK, CLIENT_COMPILER).records_max
     policy = load.tuned(objective=wanted["--disk"]).policy
     most = wanted["--disk"].disk_bytes_max
     assert most is not None
     assert predict(load.known.workload(), policy, STOCK, CLIENT_COMPILER).disk_max_bytes <= most
+
+
+@pytest.mark.parametrize("waiting", [1.0, 5.0, 18.0])
+def test_a_bound_on_cpu_holds_where_cleaners_wait_for_a_core(waiting: float) -> None:
+    """With segments of a second, one or more closed during every pass on a busy machine, and the next pass followed at
+    once: 1.4 % and 5.2 % of a core were measured where 0.9 % and 1 % were asked.
+    """
+    load = asked(60.0, OPTIONS, replace(CLIENT_COMPILER, uncertainty_factor=1.5))
+    wanted = dict(bounded(load))["--cpu"]
+    most = wanted.cpu_cores_max
+    assert most is not None
+    found = load.tuned(objective=wanted)
+    assert found.cores_at_most is not None
+    assert found.cores_at_most <= most
+    busy = replace(load.costs, wall_per_cpu=waiting)
+    stream = replace(load.stream, seconds=600.0)
+    run = Simulation(1, found.policy, STOCK, busy, SimulationOptions(warm_seconds=60.0)).run(stream.updates())
+    looking = busy.looking_cores(STOCK)
+    assert 1.5 * (run.cleaner_cores + run.roll_cores + looking) <= most
+    assert run.records_max * load.known.restore.seconds_per_record <= wanted.restore_within_seconds
 
 
 def saw_tooth(period: float, seconds: float) -> list[tuple[float, float]]:

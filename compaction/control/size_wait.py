@@ -22,7 +22,7 @@ _LOOK_SECONDS = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class SizeWait:
     """How the size of a log developed while waiting."""
 
     topic: str
@@ -49,7 +49,7 @@ def touch(cluster: Cluster, topic: str) -> int:
     return partitions
 
 
-def settle(
+def wait_for_size(
     cluster: Cluster,
     admin: ClusterAdmin,
     topic: str,
@@ -59,7 +59,7 @@ def settle(
     touch_every_seconds: float | None = None,
     progress: Callable[[float, int], None] = lambda _seconds, _bytes: None,
     clock: Clock | None = None,
-) -> Settled:
+) -> SizeWait:
     """Wait until the log of a topic is at most so large, or the deadline has passed.
 
     With ``touch_every_seconds`` a touch record is appended that often, for a changelog of ours that nobody writes
@@ -77,7 +77,7 @@ def settle(
         progress(seconds, size)
     reached = size <= bytes_at_most
     why = "" if reached else "Not there yet: " + "; ".join(obstacles(admin, topic, touches)) + "."
-    return Settled(topic, before, size, seconds, touches, reached, why)
+    return SizeWait(topic, before, size, seconds, touches, reached, why)
 
 
 def obstacles(admin: ClusterAdmin, topic: str, touches: int) -> list[str]:
