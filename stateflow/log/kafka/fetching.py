@@ -116,6 +116,24 @@ class Fetching:
                 self._apply_ends()
                 self._check_outage(consumer)
                 return
+        self._take_all(stream, take)
+
+    def pull_stream(
+        self,
+        stream: Stream,
+        source: TopicPartition,
+        max_records: int,
+        take: Callable[[Arrived | RecordBatch], None],
+    ) -> None:
+        """The same with what is there of one partition, without serving anything else."""
+        self.raise_failure()
+        self._ends.clear()
+        if stream.pull(source, max_records):
+            self._take_all(stream, take)
+        else:
+            stream.release()
+
+    def _take_all(self, stream: Stream, take: Callable[[Arrived | RecordBatch], None]) -> None:
         self._down_since = None
         has_records = False
         try:
