@@ -174,6 +174,10 @@ class GroupConsumer(Protocol):
         """
         ...
 
+    def is_at_end(self, partition: TopicPartition) -> bool:
+        """True when a started partition was read to its end, and nothing has come since."""
+        ...
+
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Hold back a started partition without losing its place."""
         ...

@@ -202,6 +202,10 @@ class KafkaGroupConsumer:
         if gone and not self._in_callback:
             self._read_no_more(gone)
 
+    def is_at_end(self, partition: TopicPartition) -> bool:
+        """True when a started partition was read to its end, and nothing has come since."""
+        return self._fetching.is_at_end(partition)
+
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Hold back started partitions without losing their place."""
         self._consumer.pause([ClientPartition(*partition) for partition in partitions])

@@ -122,6 +122,10 @@ class MemoryGroupConsumer:
         """What there is of a partition on demand."""
         return self._reader.pull(partition, max_records)
 
+    def is_at_end(self, partition: TopicPartition) -> bool:
+        """True when nothing is left to read of a started partition."""
+        return self._reader.is_at_end(partition)
+
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Hold back started partitions without losing their place."""
         for partition in partitions:

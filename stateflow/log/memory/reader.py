@@ -62,6 +62,12 @@ class MemoryReader:
                 self._read_partition(partition, max_records, batches)
         return batches
 
+    def is_at_end(self, partition: TopicPartition) -> bool:
+        """True when nothing is left to read of a partition."""
+        with self._broker.lock:
+            fetched = self._broker.partition(partition).fetch(self._positions[partition], 1)
+        return fetched.at_end and not fetched.slots
+
     def let_come(self, partitions: Iterable[TopicPartition]) -> None:
         """Have these in what ``read`` gives from now on."""
         self._on_demand.difference_update(partitions)

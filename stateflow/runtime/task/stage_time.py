@@ -40,10 +40,6 @@ class StageTime:
         """Event time up to which the task's input is complete."""
         return self._watermarks.value_ms
 
-    def mark_ms(self, port: int) -> int:
-        """How far all that feeds a port has come."""
-        return self._watermarks.port_mark_ms(port)
-
     @property
     def event_time(self) -> EventTime:
         """What a commit keeps of it."""

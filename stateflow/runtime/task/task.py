@@ -151,10 +151,6 @@ class Task:
         """True when all input was declared to be at its end, and all that was pending has fired or closed."""
         return self._time.has_ended
 
-    def mark_ms(self, source: TopicPartition) -> int:
-        """Event time up to which one input has come, ``UNKNOWN_MS`` before anything did."""
-        return self._time.mark_ms(self.wiring.port_of(source))
-
     def process(self, batch: RecordBatch) -> RecordBatch | None:
         """Run one batch of one input partition through the stage; returns what of it has to wait.
 

@@ -21,10 +21,10 @@ _BUSY_POLLS_MAX = 4
 """So many polls may wait for tasks that are busy, before nothing more is read for others either."""
 _WAITING_SECONDS_MAX = 5.0
 """More work than this is not kept waiting: see ``Intake.end_turn``."""
-_ON_DEMAND_RECORDS = 2_000
-"""Of an input on demand so many are asked for at a time; one of which so many wait comes on demand."""
+_SLICES_ON_DEMAND, _SLICE_SECONDS = 4, 0.1
+"""Of an input on demand so many slices are asked for at a time, which take so long each: what waits is done soon."""
 _DRY_SECONDS = 1.0
-"""An input on demand that has had nothing for so long has no backlog, and comes by itself."""
+"""An input on demand that was read to its end, and has had nothing for so long, comes by itself."""
 _DRY_WAIT_SECONDS = 0.01
 """How long a poll waits at most while some input is on demand."""
 
@@ -99,7 +99,7 @@ class Intake:
         for batch in self._group.poll(room, 0.0 if self._waiting else timeout_seconds):
             self._append(batch)
             if batch.source in self._alignment and batch.source not in self._on_demand:
-                self._ask_for_more_than(batch.source)
+                self._put_on_demand(batch.source)
 
     def _append(self, batch: RecordBatch) -> None:
         # Of an input that was stopped meanwhile another worker, or a later life of the task, reads it again.
@@ -115,9 +115,11 @@ class Intake:
         self._group.start({source: offsets[source] for source in on_demand}, on_demand=True)
         self._group.start({source: offset for source, offset in offsets.items() if source not in on_demand})
 
-    def _ask_for_more_than(self, source: TopicPartition) -> None:
+    def _put_on_demand(self, source: TopicPartition) -> None:
         """An input with a backlog by now is read on demand from here on; what was fetched ahead is read again."""
-        has_backlog = source in self._waiting and len(self._waiting[source]) >= _ON_DEMAND_RECORDS
+        has_backlog = (
+            source in self._waiting and len(self._waiting[source]) >= self._settings.poll_records_max
+        )
         if has_backlog and source not in self._held and self._group.gives_on_demand:
             self._read_from({source: self._group.position(source)})
 
@@ -125,13 +127,14 @@ class Intake:
         """Ask an input on demand for more, if there is room."""
         if self._is_full:
             return
-        room = min(_ON_DEMAND_RECORDS, self._settings.poll_records_max - self._ready)
+        wanted = _SLICES_ON_DEMAND * self._started[source].fitting(_SLICE_SECONDS)
+        room = min(wanted, self._settings.poll_records_max - self._ready)
         for batch in self._group.pull(source, room):
             self._append(batch)
         now_seconds = self._clock.monotonic_seconds()
         if source in self._waiting:
             self._on_demand[source] = now_seconds
-        elif now_seconds - self._on_demand[source] >= _DRY_SECONDS:
+        elif now_seconds - self._on_demand[source] >= _DRY_SECONDS and self._group.is_at_end(source):
             del self._on_demand[source]
             self._group.let_come([source])
 

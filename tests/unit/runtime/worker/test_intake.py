@@ -170,7 +170,7 @@ def test_an_input_without_records_holds_no_other_up_and_comes_by_itself_again() 
     intake.poll(0)
     assert intake.first == left
     assert intake.take(1.0).values == [b"1"]
-    clock.advance(seconds=2)
+    clock.advance(seconds=6)
     intake.poll(0)
     writer.send("right", None, b"2", partition=0)
     writer.commit()
