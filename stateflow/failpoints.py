@@ -75,6 +75,7 @@ POINTS: Mapping[str, str] = {
     "commit.after_record": "3: a commit record is sent to one of the changelogs",
     "commit.after_records": "3: all commit records are sent, not acknowledged",
     "commit.before_offsets": "3: commit records are acknowledged, the offsets are not in the transaction",
+    "commit.after_proof": "3: the proof of membership is taken, the request with the offsets is not sent",
     "commit.before_end": "4: everything is in the transaction, or sent",
     "commit.before_end_txn": "4: all is acknowledged, the request that ends the transaction is not sent",
     "commit.after_end_txn": "4: the broker has ended the transaction, the client has only just heard",

@@ -88,6 +88,7 @@ _EXACTLY_ONCE_ONLY = (
     "commit.after_record",
     "commit.after_records",
     "commit.before_offsets",
+    "commit.after_proof",
     "commit.before_end_txn",
     "commit.after_end_txn",
 )
