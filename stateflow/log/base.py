@@ -146,12 +146,36 @@ class GroupConsumer(Protocol):
         """
         ...
 
-    def start(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Begin reading assigned partitions (or partitions of co-partitioned topics) at these offsets."""
+    def start(self, offsets: Mapping[TopicPartition, int], *, on_demand: bool = False) -> None:
+        """Begin reading assigned partitions (or partitions of co-partitioned topics) at these offsets.
+
+        What is read ``on_demand`` stays with the client until ``pull`` asks for it, and no ``poll`` waits for it;
+        ``poll`` may bring it nevertheless, as where ``gives_on_demand`` is False.
+        """
         ...
 
     def stop(self, partitions: Iterable[TopicPartition]) -> None:
         """Stop reading; what was fetched ahead is dropped. Unknown partitions are ignored."""
+        ...
+
+    @property
+    def gives_on_demand(self) -> bool:
+        """Whether a start on demand means anything here."""
+        ...
+
+    def let_come(self, partitions: Iterable[TopicPartition]) -> None:
+        """Have the records of partitions that were started on demand come by ``poll``; others are ignored."""
+        ...
+
+    def pull(self, partition: TopicPartition, max_records: int) -> list[RecordBatch]:
+        """What has arrived of a partition on demand, without waiting and without callbacks; raises as ``poll`` does.
+
+        May bring what has arrived of others, where a client has been replaced meanwhile.
+        """
+        ...
+
+    def is_at_end(self, partition: TopicPartition) -> bool:
+        """True when a started partition was read to its end, and nothing has come since."""
         ...
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:

@@ -146,6 +146,8 @@ class WindowOrder:
         if found:
             self._order.delete_many(found)
             self._floor = found[-1]
+        if len(found) < limit:
+            self._floor = max(self._floor, _TIME.pack(start_ms + 1))  # nothing is left before it
         return found
 
     def last_start_ms(self) -> int | None:

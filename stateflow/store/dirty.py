@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice, takewhile
 
 from stateflow.memory import ENTRY_BYTES
@@ -166,8 +166,12 @@ class DirtyStore:
         assert self._undo is None, "what may be undone is written key by key"
         self._enter_run()
         dirty = self._dirty
-        self._new.update(keys if dirty.keys().isdisjoint(keys) else set(keys) - dirty.keys())
-        DirtyStore.put_many(self, list(zip(keys, values, strict=True)))
+        if dirty.keys().isdisjoint(keys):
+            self._new.update(keys)
+            self._enter(keys, values)
+        else:
+            self._new.update(set(keys) - dirty.keys())
+            DirtyStore.put_many(self, list(zip(keys, values, strict=True)))
 
     def put_new_keys(self, keys: Sequence[bytes]) -> None:
         """The same of keys in their order, which have no value."""
@@ -183,7 +187,17 @@ class DirtyStore:
             self._enter_run()
             if self._new and not self._new.isdisjoint(keys):
                 keys = self._drop_new(keys)
+            if self._dirty.keys().isdisjoint(keys):
+                self._enter(keys, [None] * len(keys))
+                return
         DirtyStore.put_many(self, [(key, None) for key in keys])
+
+    def _enter(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
+        """Set or delete different keys that are not dirty yet."""
+        self._dirty_bytes += sum(map(len, keys)) + sum(map(len, filter(None, values)))
+        if self._order is not None:
+            self._put_in_order(keys)
+        self._dirty.update(zip(keys, values, strict=True))
 
     def _drop_new(self, keys: Sequence[bytes]) -> list[bytes]:
         """Forget those of the keys that only this epoch has seen; returns the others."""
@@ -224,7 +238,7 @@ class DirtyStore:
         else:
             self._dirty_bytes += value_bytes - (len(before) if before else 0)
 
-    def _put_in_order(self, added: Set[bytes]) -> None:
+    def _put_in_order(self, added: Collection[bytes]) -> None:
         assert self._order is not None, "there is an order to keep"
         if not self._order.extend(sorted(added)):
             if len(added) > _SORTED_IN_PLACE_MAX:

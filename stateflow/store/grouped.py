@@ -124,6 +124,15 @@ class GroupedStore(DirtyStore):
             found[prefix] = self.group(prefix)
         return found
 
+    def _prefixes_of(self, keys: Sequence[bytes]) -> list[bytes]:
+        """The prefix of each key; most have the length of the one before."""
+        length_bytes, head, size, prefixes = self._length_bytes, b"", 0, []
+        for key in keys:
+            if key[:length_bytes] != head:
+                head, size = key[:length_bytes], self._prefix_bytes(key)
+            prefixes.append(key[:size])
+        return prefixes
+
     def _prefix_of(self, first: bytes) -> bytes | None:
         """The prefix that a range begins with; None where it begins before there is a whole one."""
         if len(first) < self._length_bytes:
@@ -189,7 +198,7 @@ class GroupedStore(DirtyStore):
         """Remove many different keys."""
         if self._is_grouped and self._undo is None:
             self._note_all(keys)
-            self._groups.take_out(keys, self._prefix_bytes)
+            self._groups.take_out(keys, self._prefixes_of(keys))
         super().delete_many(keys)
 
     def put_grouped(

@@ -38,8 +38,26 @@ class Group:
         self.counted_bytes = 0
         """As what it counts where it is held."""
 
+    @classmethod
+    def of(cls, key: bytes, value: bytes) -> Group:
+        """A group of one entry, as most are."""
+        group = cls.__new__(cls)
+        group.entries = [(key, value)]
+        group.size_bytes = 2 * ENTRY_BYTES + len(key) + len(value)
+        group.counted_bytes = 0
+        return group
+
     def __len__(self) -> int:
         return len(self.entries)
+
+    def append(self, key: bytes, value: bytes) -> bool:
+        """Set a key behind all others; False, with nothing done, where one is not before it."""
+        entries = self.entries
+        if entries and entries[-1][0] >= key:
+            return False
+        entries.append((key, value))
+        self.size_bytes += ENTRY_BYTES + len(key) + len(value)
+        return True
 
     def get(self, key: bytes) -> bytes | None:
         """The value under a key, or None."""
@@ -194,16 +212,14 @@ class Groups:
         self._size_bytes = size_bytes
         self._trim()
 
-    def take_out(self, keys: Iterable[bytes], prefix_bytes: Callable[[bytes], int]) -> None:
+    def take_out(self, keys: Sequence[bytes], prefixes: Sequence[bytes]) -> None:
         """Entries were deleted: the groups that are here follow."""
         groups, freed_bytes, knows_all = self._groups, 0, self.knows_all
-        for key in keys:
-            prefix = key[: prefix_bytes(key)]
-            group = groups.get(prefix)
+        for key, prefix, group in zip(keys, prefixes, map(groups.get, prefixes), strict=True):
             if group is None:
                 continue
             entries = group.entries
-            if len(entries) == 1 and entries[0][0] == key and knows_all:
+            if knows_all and len(entries) == 1 and entries[0][0] == key:
                 freed_bytes += len(prefix) + group.counted_bytes
                 del groups[prefix]
                 continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from stateflow.store.grouped import GroupedStore
 from stateflow.store.groups import Group
@@ -55,6 +55,38 @@ class OpenGroups:
         self._changed[prefix] = group
         self._keys.append(key)
         self._values.append(value)
+
+    def rows_with_entries(self, prefixes: Sequence[bytes]) -> list[int]:
+        """The rows whose prefixes may have entries."""
+        opened = self._open
+        return [row for row, prefix in enumerate(prefixes) if prefix in opened] if opened else []
+
+    def append_all(
+        self, prefixes: Sequence[bytes], keys: Sequence[bytes], values: Sequence[bytes]
+    ) -> list[int]:
+        """Set different keys, each of its prefix. Returns the rows of which nothing was done.
+
+        These are of groups that are not kept in memory, or have a key that is not before the row's.
+        """
+        opened, changed, refused = self._open, self._changed, []
+        for row, (prefix, key, value) in enumerate(zip(prefixes, keys, values, strict=True)):
+            group = opened.get(prefix)
+            if group is not None:
+                if not group.append(key, value):
+                    refused.append(row)
+                    continue
+            elif prefix in opened:
+                refused.append(row)
+                continue
+            else:
+                group = opened[prefix] = Group.of(key, value)
+            changed[prefix] = group
+        left_out = set(refused)
+        self._keys += [key for row, key in enumerate(keys) if row not in left_out] if refused else keys
+        self._values += (
+            [value for row, value in enumerate(values) if row not in left_out] if refused else values
+        )
+        return refused
 
     def remove(self, prefix: bytes, key: bytes) -> None:
         """Delete a key of that prefix that is there, for good."""

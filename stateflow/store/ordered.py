@@ -36,14 +36,18 @@ class OrderedKeys:
             self._lasts[place : place + 1] = [chunk[_CHUNK_KEYS - 1], chunk[-1]]
 
     def extend(self, keys: Sequence[bytes]) -> bool:
-        """Put keys in, in order and all behind those that are here; False, and nothing done, where one is not."""
+        """Put keys in, in order and all between two chunks; False, and nothing done, where they are not.
+
+        What is new of a list by time comes behind all else, what is taken off it before all that stays.
+        """
         if not keys:
             return True
-        if self._lasts and keys[0] <= self._lasts[-1]:
+        place = bisect_left(self._lasts, keys[0])
+        if place < len(self._chunks) and keys[-1] >= self._chunks[place][0]:
             return False
-        for index in range(0, len(keys), _CHUNK_KEYS):
-            self._chunks.append(list(keys[index : index + _CHUNK_KEYS]))
-            self._lasts.append(self._chunks[-1][-1])
+        added = [list(keys[index : index + _CHUNK_KEYS]) for index in range(0, len(keys), _CHUNK_KEYS)]
+        self._chunks[place:place] = added
+        self._lasts[place:place] = [chunk[-1] for chunk in added]
         return True
 
     def discard_all(self, keys: Sequence[bytes]) -> None:

@@ -159,16 +159,30 @@ class KafkaGroupConsumer:
         if self._stream is None:
             return self._fetching.consume(self._consumer, max_records, timeout_seconds)
         batches: list[RecordBatch] = []
-
-        def take(came: Arrived | RecordBatch) -> None:
-            batches.append(came.batch() if isinstance(came, Arrived) else came)
-
+        take = partial(_append_batch, batches)
         self._fetching.consume_stream(self._consumer, self._stream, max_records, timeout_seconds, take)
         return batches
 
-    def _read_from(self, offsets: Mapping[TopicPartition, int]) -> None:
+    @property
+    def gives_on_demand(self) -> bool:
+        """True with the native core: the Python client has one queue for all."""
+        return self._stream is not None
+
+    def let_come(self, partitions: Iterable[TopicPartition]) -> None:
+        """Have the records of partitions on demand come by ``poll``."""
         if self._stream is not None:
-            self._stream.follow_more(offsets)
+            self._stream.let_come(partitions)
+
+    def pull(self, partition: TopicPartition, max_records: int) -> list[RecordBatch]:
+        """What has arrived of a partition on demand."""
+        batches: list[RecordBatch] = []
+        if self._stream is not None:
+            self._fetching.pull_stream(self._stream, partition, max_records, partial(_append_batch, batches))
+        return batches
+
+    def _read_from(self, offsets: Mapping[TopicPartition, int], *, on_demand: bool = False) -> None:
+        if self._stream is not None:
+            self._stream.follow_more(offsets, on_demand=on_demand)
         self._consumer.incremental_assign(started(offsets))
 
     def _read_no_more(self, partitions: Iterable[TopicPartition]) -> None:
@@ -185,8 +199,8 @@ class KafkaGroupConsumer:
         if stream is not None:
             stream.close()
 
-    def start(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Begin reading at these offsets."""
+    def start(self, offsets: Mapping[TopicPartition, int], *, on_demand: bool = False) -> None:
+        """Begin reading at these offsets; what is started in a callback is never on demand."""
         if not offsets:
             return
         again = [partition for partition in offsets if partition in self._fetching.positions]
@@ -194,7 +208,7 @@ class KafkaGroupConsumer:
             self.stop(again)
         self._fetching.positions.update(offsets)
         if not self._in_callback:
-            self._read_from(offsets)
+            self._read_from(offsets, on_demand=on_demand)
 
     def stop(self, partitions: Iterable[TopicPartition]) -> None:
         """Stop reading; unknown partitions are ignored."""
@@ -204,6 +218,10 @@ class KafkaGroupConsumer:
         self._kept = [batch for batch in self._kept if batch.source not in gone]
         if gone and not self._in_callback:
             self._read_no_more(gone)
+
+    def is_at_end(self, partition: TopicPartition) -> bool:
+        """True when a started partition was read to its end, and nothing has come since."""
+        return self._fetching.is_at_end(partition)
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Hold back started partitions without losing their place."""
@@ -349,6 +367,10 @@ class KafkaGroupConsumer:
             action="stop this instance, or give each worker a member name of its own.",
             group=self._group,
         )
+
+
+def _append_batch(batches: list[RecordBatch], came: Arrived | RecordBatch) -> None:
+    batches.append(came.batch() if isinstance(came, Arrived) else came)
 
 
 def _places(partitions: Iterable[ClientPartition]) -> list[TopicPartition]:

@@ -58,6 +58,8 @@ class Fetching:
         self._look_next = 0.0
         self._failures: list[StateflowError] = []
         self._ends: dict[TopicPartition, int] = {}
+        self._end_seen: dict[TopicPartition, int] = {}
+        """Where each partition's end was when it was last met."""
 
     def consume(self, consumer: Consumer, max_records: int, timeout_seconds: float) -> list[RecordBatch]:
         """What is there, as batches, waiting only while there is nothing; ends of partitions move positions.
@@ -116,6 +118,24 @@ class Fetching:
                 self._apply_ends()
                 self._check_outage(consumer)
                 return
+        self._take_all(stream, take)
+
+    def pull_stream(
+        self,
+        stream: Stream,
+        source: TopicPartition,
+        max_records: int,
+        take: Callable[[Arrived | RecordBatch], None],
+    ) -> None:
+        """The same with what is there of one partition, without serving anything else."""
+        self.raise_failure()
+        self._ends.clear()
+        if stream.pull(source, max_records):
+            self._take_all(stream, take)
+        else:
+            stream.release()
+
+    def _take_all(self, stream: Stream, take: Callable[[Arrived | RecordBatch], None]) -> None:
         self._down_since = None
         has_records = False
         try:
@@ -154,6 +174,10 @@ class Fetching:
             take(batch)
             self.positions[batch.source] = batch.offsets[-1] + 1
         return bool(len(batch))
+
+    def is_at_end(self, partition: TopicPartition) -> bool:
+        """True when a partition was read to its end, and nothing has come since."""
+        return self._end_seen.get(partition) == self.positions.get(partition, -1)
 
     def raise_failure(self) -> None:
         """Raise the failure that came with the records handed out last."""
@@ -206,7 +230,7 @@ class Fetching:
 
     def _take_error(self, error: KafkaError, partition: TopicPartition | None, offset: int) -> None:
         if error.code() == KafkaError._PARTITION_EOF and partition is not None:
-            self._ends[partition] = offset
+            self._ends[partition] = self._end_seen[partition] = offset
         else:
             self._note(error, partition, offset)
 

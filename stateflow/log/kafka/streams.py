@@ -45,6 +45,7 @@ class StreamCore:
     close: Any
     follow: Any
     fetch: Any
+    pull: Any
     release: Any
     groups: Any
     group: Any
@@ -67,6 +68,7 @@ def stream_core() -> StreamCore | None:
         close=used.function("sf_stream_close", None, c_void_p),
         follow=used.function("sf_stream_follow", c_int64, c_void_p, c_char_p, c_int32, c_int32),
         fetch=used.function("sf_stream_fetch", c_int64, c_void_p, c_int32, c_int64),
+        pull=used.function("sf_stream_pull", c_int64, c_void_p, c_char_p, c_int32, c_int64),
         release=used.function("sf_stream_release", None, c_void_p),
         groups=used.function("sf_stream_groups", c_int64, c_void_p),
         group=used.function("sf_stream_group", c_char_p, c_void_p, c_int64, c_void_p),
@@ -137,6 +139,8 @@ class Stream:
     def __init__(self, used: StreamCore, client: int, rows_max: int) -> None:
         self._used = used
         self._followed: set[TopicPartition] = set()
+        self._on_demand: set[TopicPartition] = set()
+        """Of those that are followed, the ones whose records stay in their own queues until they are pulled."""
         self._unsettled: dict[TopicPartition, float] = {}
         """Those whose forwarding may be forgotten yet, and when they were to be assigned."""
         self._again_seconds = time.monotonic() + _AGAIN_SECONDS
@@ -154,9 +158,11 @@ class Stream:
         self.forget(self._followed - wanted)
         self.follow_more(wanted)
 
-    def follow_more(self, partitions: Iterable[TopicPartition]) -> None:
+    def follow_more(self, partitions: Iterable[TopicPartition], *, on_demand: bool = False) -> None:
         """Have the records of these come here, too; to be called before each assignment of theirs."""
         now_seconds = time.monotonic()  # of the clock that the client's threads go by
+        partitions = list(partitions)
+        (self._on_demand.update if on_demand else self._on_demand.difference_update)(partitions)
         for partition in partitions:
             self._forward(partition, follows=True)
             self._followed.add(partition)
@@ -166,7 +172,22 @@ class Stream:
         """These are assigned no more; others are ignored."""
         for partition in list(partitions):
             self._followed.discard(partition)
+            self._on_demand.discard(partition)
             self._unsettled.pop(partition, None)
+
+    def let_come(self, partitions: Iterable[TopicPartition]) -> None:
+        """Have the records of these come by ``fetch`` from now on, behind those that were pulled.
+
+        The reverse would need another assignment: what is under way in the one queue would come behind the other's.
+        """
+        for partition in self._on_demand.intersection(partitions):
+            self._on_demand.discard(partition)
+            self._forward(partition, follows=True)
+
+    def pull(self, partition: TopicPartition, max_records: int) -> int:
+        """Bring what is there of a partition on demand; how much that was, errors included."""
+        topic, number = partition.topic.encode(), partition.partition
+        return int(self._used.pull(self._address, topic, number, max_records))
 
     def fetch(self, timeout_seconds: float, max_records: int) -> int:
         """Bring what is there, waiting only while there is nothing; how much that was, errors included."""
@@ -256,4 +277,5 @@ class Stream:
             del self._unsettled[partition]
 
     def _forward(self, partition: TopicPartition, *, follows: bool) -> None:
-        done(self._used.follow(self._address, partition.topic.encode(), partition.partition, follows))
+        comes = follows and partition not in self._on_demand
+        done(self._used.follow(self._address, partition.topic.encode(), partition.partition, comes))

@@ -103,14 +103,28 @@ class MemoryGroupConsumer:
         for partition in () if self._independent else partitions:
             self._reader.drop(partition)
 
-    def start(self, offsets: Mapping[TopicPartition, int]) -> None:
+    def start(self, offsets: Mapping[TopicPartition, int], *, on_demand: bool = False) -> None:
         """Begin reading at these offsets."""
-        self._reader.add(offsets)
+        self._reader.add(offsets, on_demand=on_demand)
 
     def stop(self, partitions: Iterable[TopicPartition]) -> None:
         """Stop reading; unknown partitions are ignored."""
         for partition in partitions:
             self._reader.drop(partition)
+
+    gives_on_demand = True
+
+    def let_come(self, partitions: Iterable[TopicPartition]) -> None:
+        """Have the records of partitions on demand come by ``poll``."""
+        self._reader.let_come(partitions)
+
+    def pull(self, partition: TopicPartition, max_records: int) -> list[RecordBatch]:
+        """What there is of a partition on demand."""
+        return self._reader.pull(partition, max_records)
+
+    def is_at_end(self, partition: TopicPartition) -> bool:
+        """True when nothing is left to read of a started partition."""
+        return self._reader.is_at_end(partition)
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Hold back started partitions without losing their place."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from stateflow.errors import OffsetOutOfRange
 from stateflow.log.memory.broker import MemoryBroker
@@ -31,13 +31,14 @@ class MemoryReader:
         self._broker = broker
         self._positions: dict[TopicPartition, int] = {}
         self._paused: set[TopicPartition] = set()
+        self._on_demand: set[TopicPartition] = set()
         self.passed: set[TopicPartition] = set()
         """Those read further without a record."""
 
     def assign(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Replace the assignment."""
         self._positions = dict(offsets)
-        self._paused = set()
+        self._paused, self._on_demand = set(), set()
 
     def read(self, max_records: int, timeout_seconds: float) -> list[RecordBatch]:  # noqa: ARG002 - never waits
         """What is there now; the timeout is not waited for, as nothing can arrive meanwhile."""
@@ -45,11 +46,31 @@ class MemoryReader:
         left = max_records
         with self._broker.lock:
             self._broker.expire()
-            for partition in [tp for tp in self._positions if tp not in self._paused]:
+            left_out = self._paused | self._on_demand
+            for partition in [tp for tp in self._positions if tp not in left_out]:
                 if left <= 0:
                     break
                 left -= self._read_partition(partition, left, batches)
         return batches
+
+    def pull(self, partition: TopicPartition, max_records: int) -> list[RecordBatch]:
+        """What there is now of one partition."""
+        batches: list[RecordBatch] = []
+        with self._broker.lock:
+            self._broker.expire()
+            if partition in self._positions:
+                self._read_partition(partition, max_records, batches)
+        return batches
+
+    def is_at_end(self, partition: TopicPartition) -> bool:
+        """True when nothing is left to read of a partition."""
+        with self._broker.lock:
+            fetched = self._broker.partition(partition).fetch(self._positions[partition], 1)
+        return fetched.at_end and not fetched.slots
+
+    def let_come(self, partitions: Iterable[TopicPartition]) -> None:
+        """Have these in what ``read`` gives from now on."""
+        self._on_demand.difference_update(partitions)
 
     def _read_partition(self, partition: TopicPartition, max_records: int, into: list[RecordBatch]) -> int:
         log = self._broker.partition(partition)
@@ -79,14 +100,16 @@ class MemoryReader:
         """The next offset; the read *after* the last record moves it past markers and gaps."""
         return self._positions[partition]
 
-    def add(self, offsets: Mapping[TopicPartition, int]) -> None:
+    def add(self, offsets: Mapping[TopicPartition, int], *, on_demand: bool = False) -> None:
         """Read these too, from here on."""
         self._positions.update(offsets)
+        (self._on_demand.update if on_demand else self._on_demand.difference_update)(offsets)
 
     def drop(self, partition: TopicPartition) -> None:
         """Stop reading a partition, if it is read."""
         self._positions.pop(partition, None)
         self._paused.discard(partition)
+        self._on_demand.discard(partition)
 
     def hold(self, partition: TopicPartition) -> None:
         """Do not read a partition until released."""

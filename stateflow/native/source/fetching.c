@@ -94,17 +94,13 @@ static group *group_of(stream *own, const message *of, group *last) {
     return fresh;
 }
 
-/* Bring what is there, waiting at most so long for something to come; the number of records and errors.
- *
- * Records are sorted out into groups, one per partition, in their order; errors belong to none. They stay until
- * sf_stream_release, which must come before the next one.
- */
-SF_API int64_t sf_stream_fetch(stream *own, int32_t timeout_ms, int64_t rows_max) {
+/* What is in a queue, sorted out into groups; waits at most so long for something to come. */
+static int64_t gather(stream *own, void *queue, int32_t timeout_ms, int64_t rows_max) {
     group *last = NULL;
     if (rows_max > own->rows_max)
         rows_max = own->rows_max;
     while (own->count < rows_max) {
-        void *event = rd.queue_poll(own->queue, own->count ? 0 : timeout_ms);
+        void *event = rd.queue_poll(queue, own->count ? 0 : timeout_ms);
         if (event == NULL)
             break;
         int type = rd.event_type(event);
@@ -129,6 +125,25 @@ SF_API int64_t sf_stream_fetch(stream *own, int32_t timeout_ms, int64_t rows_max
         last->last = row;
     }
     return own->count;
+}
+
+/* Bring what is there, waiting at most so long for something to come; the number of records and errors.
+ *
+ * Records are sorted out into groups, one per partition, in their order; errors belong to none. They stay until
+ * sf_stream_release, which must come before the next one.
+ */
+SF_API int64_t sf_stream_fetch(stream *own, int32_t timeout_ms, int64_t rows_max) {
+    return gather(own, own->queue, timeout_ms, rows_max);
+}
+
+/* The same with what is in the queue of one partition, which is not forwarded, without waiting. */
+SF_API int64_t sf_stream_pull(stream *own, const char *topic, int32_t partition, int64_t rows_max) {
+    void *queue = rd.queue_of_partition(own->client, topic, partition);
+    if (queue == NULL)
+        return 0;
+    int64_t found = gather(own, queue, 0, rows_max);
+    rd.queue_destroy(queue);
+    return found;
 }
 
 SF_API int64_t sf_stream_groups(const stream *own) { return own->groups_count; }

@@ -27,11 +27,11 @@ from stateflow.operators.steps.context import StageContext
 from stateflow.operators.steps.error_policy import LatePolicy
 from stateflow.operators.steps.guard import Guard
 from stateflow.operators.steps.marks import marks_of
-from stateflow.operators.steps.rows import NO_OFFSET
+from stateflow.operators.steps.rows import NO_OFFSET, left_of
 from stateflow.operators.steps.step import PortedStep
 from stateflow.operators.steps.timers import Turn
 from stateflow.operators.windows.lateness import GraceCheck
-from stateflow.record import RecordBatch, TopicPartition
+from stateflow.record import RecordBatch, TopicPartition, has_none
 from stateflow.state.declaration import state
 from stateflow.state.declare import StateField, declared_fields
 from stateflow.state.layout import LENGTH_BYTES, prefix_bytes, prefixed_key
@@ -175,13 +175,21 @@ class IntervalJoinStep(PortedStep):
         prefixes = {key: prefixed_key(key) for key in set(batch.keys)}
         for each in self._kept:
             each.open(list(prefixes.values()))
+        all_encoded = self._encoded(own_side, batch)
+        if unmatched is None and not has_none(all_encoded):
+            of_rows = [prefixes[key] for key in batch.keys]
+            failed = self._pair(batch, of_rows, other, (earlier_ms, later_ms), make_pairs, out)
+            own.add_all(
+                left_of(of_rows, failed), left_of(batch.timestamps_ms, failed), left_of(all_encoded, failed)
+            )
+            return
         rows = zip(
             batch.offsets,
             batch.timestamps_ms,
             self._event_times_ms(batch),
             batch.keys,
             batch.values,
-            self._encoded(own_side, batch),
+            all_encoded,
             strict=True,
         )
         for offset, at_ms, reached_ms, key, value, encoded in rows:
@@ -213,6 +221,36 @@ class IntervalJoinStep(PortedStep):
             store_key = own.add(prefix, at_ms, data)
             if unmatched is not None and notes_own and not found:
                 unmatched.add(prefix, own_side, store_key)
+
+    def _pair(
+        self,
+        batch: RecordBatch,
+        prefixes: list[bytes],
+        other: WaitingSide,
+        reach_ms: tuple[int, int],
+        make_pairs: MakePairs,
+        out: RecordBatch,
+    ) -> list[int]:
+        """Pair the rows of an inner join; returns those that failed and were let go.
+
+        The rows of one input are no partners of each other, so they are added together when all have been paired.
+        """
+        failed, (earlier_ms, later_ms) = [], reach_ms
+        for row in other.rows_with_entries(prefixes):
+            at_ms, offset, prefix = batch.timestamps_ms[row], batch.offsets[row], prefixes[row]
+            found = other.between(prefix, at_ms - earlier_ms, at_ms + later_ms)
+            if not found:
+                continue
+            made: list[list[Any]] = []
+            if not self._guard.run(
+                partial(_append_pairs, made, make_pairs, batch.values[row], found), offset
+            ):
+                failed.append(row)
+                continue
+            size = len(prefix)
+            times_ms = [max(at_ms, time_of(store_key, size)) for store_key, _ in found]
+            _append(out, offset, batch.keys[row], made[0], times_ms)
+        return failed
 
     def _encoded(self, side: bytes, batch: RecordBatch) -> Sequence[bytes | None]:
         """The values' bytes; None where that is left to the record, which may have none or fail."""
@@ -333,6 +371,10 @@ class IntervalJoinStep(PortedStep):
             self._former_timers.delete_many([key for key, _ in found])
         else:
             self._former_timers = None
+
+
+def _append_pairs(made: list[list[Any]], make_pairs: MakePairs, value: Any, found: Entries) -> None:
+    made.append(make_pairs(value, found))
 
 
 def _append(out: RecordBatch, offset: int, key: bytes, values: list[Any], times_ms: list[int]) -> None:

@@ -12,6 +12,7 @@ from itertools import compress
 
 from stateflow.changelog.event_time import UNKNOWN_MS
 from stateflow.operators.steps.context import StageContext
+from stateflow.operators.steps.rows import left_of
 from stateflow.state.due_order import WindowOrder
 from stateflow.state.layout import prefix_bytes
 from stateflow.store.base import StateStore
@@ -64,6 +65,20 @@ class WaitingSide:
         self._groups.add(prefix, store_key, value)
         self._added.append(entry[:_TIME_BYTES] + store_key)
         return store_key
+
+    def rows_with_entries(self, prefixes: Sequence[bytes]) -> list[int]:
+        """The rows whose keys may have entries here."""
+        return self._groups.rows_with_entries(prefixes)
+
+    def add_all(self, prefixes: Sequence[bytes], times_ms: Sequence[int], values: Sequence[bytes]) -> None:
+        """The same of several entries, in their order."""
+        entries = [_ENTRY.pack(at_ms, 0) for at_ms in times_ms]
+        store_keys = [prefix + entry for prefix, entry in zip(prefixes, entries, strict=True)]
+        refused = self._groups.append_all(prefixes, store_keys, values)
+        added = [entry[:_TIME_BYTES] + key for entry, key in zip(entries, store_keys, strict=True)]
+        self._added += left_of(added, refused)
+        for row in refused:
+            self.add(prefixes[row], times_ms[row], values[row])
 
     def flush(self) -> None:
         """Have what was added in the stores."""

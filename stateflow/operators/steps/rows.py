@@ -70,7 +70,7 @@ def picked(batch: RecordBatch, rows: Sequence[int]) -> RecordBatch:
 def left_of(column: Sequence[Any], rows: Iterable[int]) -> list[Any]:
     """The items of a column without those of some rows."""
     left_out = set(rows)
-    return [item for row, item in enumerate(column) if row not in left_out]
+    return [item for row, item in enumerate(column) if row not in left_out] if left_out else list(column)
 
 
 def repeated(batch: RecordBatch, values: Sequence[Sequence[Any]]) -> RecordBatch:

@@ -57,6 +57,8 @@ class GraceCheck:
 
     def in_time(self, batch: RecordBatch, reached_ms: int) -> RecordBatch:
         """The rows that are not late, in a step at which event time is ``reached_ms``."""
+        if self._is_all_in_time(batch, reached_ms):
+            return batch
         refused = []
         rows = zip(batch.offsets, batch.timestamps_ms, marks_of(batch), strict=True)
         for row, (offset, at_ms, mark_ms) in enumerate(rows):
@@ -67,6 +69,14 @@ class GraceCheck:
                 self._let_go(batch, row, max(mark_ms, reached_ms))
                 refused.append(row)
         return without(batch, refused)
+
+    def _is_all_in_time(self, batch: RecordBatch, reached_ms: int) -> bool:
+        """Whether the earliest row is in time at the furthest mark."""
+        if not len(batch):
+            return True
+        first_ms, last_ms = span_ms(batch.timestamps_ms)
+        furthest_ms = last_ms if batch.marks_ms is None else max(batch.marks_ms)
+        return first_ms >= 0 and first_ms + self._grace_ms >= max(furthest_ms, reached_ms)
 
     def _let_go(self, batch: RecordBatch, row: int, reached_ms: int) -> None:
         offset, at_ms = batch.offsets[row], batch.timestamps_ms[row]

@@ -64,6 +64,11 @@ class Watermarks:
         """How far one upstream has come."""
         return self._marks_ms[upstream]
 
+    def port_mark_ms(self, port: int) -> int:
+        """How far all upstreams of a port have come."""
+        first = self._first[port]
+        return min(self._marks_ms[first : first + self.ports[port].upstreams])
+
     def least_of_others_ms(self, upstream: int) -> int:
         """The least mark of all other upstreams that are not idle; ``NO_OTHERS_MS`` when there are none."""
         others = (

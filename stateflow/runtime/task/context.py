@@ -98,6 +98,10 @@ class TaskContext:
         """Event time up to which input is complete."""
         return self._watermarks.value_ms
 
+    def mark_ms(self, source: TopicPartition) -> int:
+        """Event time up to which one input has come, ``UNKNOWN_MS`` before anything did."""
+        return self._watermarks.port_mark_ms(self._wiring.port_of(source))
+
     @property
     def is_stopping(self) -> bool:
         """True once the host was asked to stop."""

@@ -10,15 +10,23 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 
+from stateflow.clock import Clock, SystemClock
 from stateflow.log.base import GroupConsumer
 from stateflow.record import RecordBatch, TopicPartition
 from stateflow.runtime.settings import WorkerSettings
+from stateflow.runtime.worker.alignment import Alignment, MarkOf
 from stateflow.runtime.worker.slices import SliceSize
 
 _BUSY_POLLS_MAX = 4
 """So many polls may wait for tasks that are busy, before nothing more is read for others either."""
 _WAITING_SECONDS_MAX = 5.0
 """More work than this is not kept waiting: see ``Intake.end_turn``."""
+_SLICES_ON_DEMAND, _SLICE_SECONDS = 4, 0.1
+"""Of an input on demand so many slices are asked for at a time, which take so long each: what waits is done soon."""
+_DRY_SECONDS = 1.0
+"""An input on demand that was read to its end, and has had nothing for so long, comes by itself."""
+_DRY_WAIT_SECONDS = 0.01
+"""How long a poll waits at most while some input is on demand."""
 
 
 class Intake:
@@ -26,12 +34,20 @@ class Intake:
 
     At most ``poll_records_max`` records wait for tasks that can take them, and a few times as many for those that are
     ``busy``. No more are read while keys and values fill half of the memory for input; the other half is the client's.
+
+    Inputs of one task are kept in step (``alignment.py``): while one of several has a backlog its records stay with the
+    client until they are asked for, so that those of another are not behind all of them in the client's queue.
     """
 
     def __init__(
-        self, group: GroupConsumer, settings: WorkerSettings, busy: Collection[TopicPartition] = ()
+        self,
+        group: GroupConsumer,
+        settings: WorkerSettings,
+        busy: Collection[TopicPartition] = (),
+        clock: Clock | None = None,
     ) -> None:
         self._group = group
+        self._clock = clock or SystemClock()
         self._settings = settings
         self._bytes_max = settings.memory.input_bytes // 2
         self._started: dict[TopicPartition, SliceSize] = {}
@@ -42,15 +58,25 @@ class Intake:
         """Inputs whose tasks cannot take anything now, as of whenever it is looked at."""
         self._put_off: set[TopicPartition] = set()
         """Inputs that nothing more is taken from in this turn; they are behind the others."""
+        self._alignment = Alignment()
+        self._on_demand: dict[TopicPartition, float] = {}
+        """Inputs whose records are asked for, and when there were some last, or the input was started."""
 
     def __len__(self) -> int:
         """Records that wait."""
         return sum(len(queue) for queue in self._waiting.values())
 
-    def start(self, offsets: Mapping[TopicPartition, int], records_min: int = 1) -> None:
-        """Read these inputs, from here; fewer than ``records_min`` are handed out only where no more are there."""
+    def start(
+        self, offsets: Mapping[TopicPartition, int], records_min: int = 1, mark_ms: MarkOf | None = None
+    ) -> None:
+        """Read these inputs, from here; fewer than ``records_min`` are handed out only where no more are there.
+
+        With ``mark_ms`` they are those of one task, kept in step.
+        """
         self._started.update((source, SliceSize(self._settings, records_min)) for source in offsets)
-        self._group.start(offsets)
+        if mark_ms is not None:
+            self._alignment.begin(offsets, mark_ms)
+        self._read_from(offsets)
 
     def stop(self, sources: Iterable[TopicPartition]) -> None:
         """Stop reading, and forget what waits; unknown inputs are ignored."""
@@ -59,15 +85,58 @@ class Intake:
             self._started.pop(source, None)
             self._waiting.pop(source, None)
             self._held.pop(source, None)
+            self._on_demand.pop(source, None)
+        self._alignment.end(gone)
         self._group.stop(gone)
 
     def poll(self, timeout_seconds: float) -> None:
         """Serve the group and read what there is room for, waiting only while nothing waits here."""
+        for source in [source for source in self._on_demand if source not in self._waiting]:
+            self._pull(source)
         room = 1 if self._is_full else self._settings.poll_records_max - self._ready
+        if self._on_demand:
+            timeout_seconds = min(timeout_seconds, _DRY_WAIT_SECONDS)
         for batch in self._group.poll(room, 0.0 if self._waiting else timeout_seconds):
-            # Of an input that was stopped meanwhile another worker, or a later life of the task, reads it again.
-            if len(batch) and batch.source in self._started and batch.source not in self._held:
-                self._waiting.setdefault(batch.source, _Queue()).append(batch)
+            self._append(batch)
+            if batch.source in self._alignment and batch.source not in self._on_demand:
+                self._put_on_demand(batch.source)
+
+    def _append(self, batch: RecordBatch) -> None:
+        # Of an input that was stopped meanwhile another worker, or a later life of the task, reads it again.
+        if len(batch) and batch.source in self._started and batch.source not in self._held:
+            self._waiting.setdefault(batch.source, _Queue()).append(batch)
+
+    def _read_from(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Start inputs: each that is one of several of a task on demand, for it may have a backlog."""
+        on_demand = (
+            [source for source in offsets if source in self._alignment] if self._group.gives_on_demand else []
+        )
+        self._on_demand.update(dict.fromkeys(on_demand, self._clock.monotonic_seconds()))
+        self._group.start({source: offsets[source] for source in on_demand}, on_demand=True)
+        self._group.start({source: offset for source, offset in offsets.items() if source not in on_demand})
+
+    def _put_on_demand(self, source: TopicPartition) -> None:
+        """An input with a backlog by now is read on demand from here on; what was fetched ahead is read again."""
+        has_backlog = (
+            source in self._waiting and len(self._waiting[source]) >= self._settings.poll_records_max
+        )
+        if has_backlog and source not in self._held and self._group.gives_on_demand:
+            self._read_from({source: self._group.position(source)})
+
+    def _pull(self, source: TopicPartition) -> None:
+        """Ask an input on demand for more, if there is room."""
+        if self._is_full:
+            return
+        wanted = _SLICES_ON_DEMAND * self._started[source].fitting(_SLICE_SECONDS)
+        room = min(wanted, self._settings.poll_records_max - self._ready)
+        for batch in self._group.pull(source, room):
+            self._append(batch)
+        now_seconds = self._clock.monotonic_seconds()
+        if source in self._waiting:
+            self._on_demand[source] = now_seconds
+        elif now_seconds - self._on_demand[source] >= _DRY_SECONDS and self._group.is_at_end(source):
+            del self._on_demand[source]
+            self._group.let_come([source])
 
     @property
     def _is_full(self) -> bool:
@@ -95,8 +164,12 @@ class Intake:
     @property
     def first(self) -> TopicPartition | None:
         """The input that ``take`` takes from; None while nothing waits, or all that does is put off or busy."""
-        first = next((source for source in self._waiting if source not in self._busy), None)
-        return None if first in self._put_off else first
+        for source in self._waiting:
+            if source not in self._busy:
+                following = self._alignment.next_of(source, self._waiting)
+                if following not in self._put_off:
+                    return following
+        return None
 
     @property
     def sources(self) -> Iterable[TopicPartition]:
@@ -112,7 +185,9 @@ class Intake:
         if not len(queue):
             del self._waiting[source]
             if source in self._held:
-                self._group.start({source: self._held.pop(source)})
+                self._read_from({source: self._held.pop(source)})
+            elif source in self._on_demand:
+                self._pull(source)
         return batch
 
     def put_back(self, batch: RecordBatch) -> None:
@@ -160,6 +235,8 @@ class Intake:
     def _hold(self, inputs: Mapping[TopicPartition, int]) -> None:
         """Read these no further until what waits of them is processed; reading goes on from where it says."""
         self._held.update(inputs)
+        for source in inputs:
+            self._on_demand.pop(source, None)
         if inputs:
             self._group.stop(list(inputs))
 

@@ -86,7 +86,7 @@ class Worker:
         self._ends: dict[TopicPartition, int] = {}
         reach("startup.before_join")
         self._group = self._join(cluster)
-        self._intake = Intake(self._group, settings, self._commits.sources)
+        self._intake = Intake(self._group, settings, self._commits.sources, clock)
         purge = Purge(cluster, settings.purge_interval_seconds, clock)
         others = settings, clock, self._memory, purge, self._starting, lambda: self.quiet.say(None)
         self._rounds = CommitRounds(self._tasks, self._visits, self._commits, self._group, *others)

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from stateflow.clock import ManualClock
 from stateflow.log.base import TopicSpec
 from stateflow.log.memory import MemoryCluster
 from stateflow.record import TopicPartition
@@ -121,3 +122,56 @@ def test_an_input_that_is_given_back_keeps_what_is_worked_on_at_once() -> None:
 @pytest.mark.parametrize(("interval", "turn"), [(0.0, 0.01), (0.1, 0.025), (1.0, 0.1), (60.0, 0.1)])
 def test_a_turn_is_a_small_part_of_the_commit_interval(interval: float, turn: float) -> None:
     assert turn_seconds(replace(SETTINGS, commit_interval_seconds=interval)) == turn
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_inputs_of_one_task_are_kept_in_step(seed: int) -> None:
+    """One has twice as many records a second as the other, and all of both are there from the beginning."""
+    rng, step_ms = random.Random(seed), {"left": 10, "right": 20}
+    left, right = inputs = [TopicPartition(topic, 0) for topic in step_ms]
+    cluster = MemoryCluster()
+    cluster.create([TopicSpec(topic, 1) for topic in step_ms])
+    writer = cluster.writer()
+    for topic, each_ms in step_ms.items():
+        for at_ms in range(each_ms, 20_001, each_ms):
+            writer.send(topic, None, b"", partition=0, timestamp_ms=at_ms)
+    writer.commit()
+    intake = Intake(cluster.group_consumer("app", [*step_ms], Nobody()), SETTINGS)
+    intake.poll(0)
+    marks_ms, done = dict.fromkeys(inputs, -1), dict.fromkeys(inputs, 0)
+    intake.start(dict.fromkeys(inputs, 0), mark_ms=marks_ms.__getitem__)
+    slice_ms = SETTINGS.poll_records_max * max(step_ms.values())
+    while done[left] < 2_000 or done[right] < 1_000:
+        intake.poll(0)
+        assert len(intake) <= SETTINGS.poll_records_max
+        for _ in range(rng.randint(1, 4)):
+            if intake.first is None:
+                break
+            batch = intake.take(1.0)
+            assert batch.offsets[0] == done[batch.source]
+            done[batch.source] += len(batch)
+            marks_ms[batch.source] = max(batch.timestamps_ms)
+            intake.took(batch, len(batch) * 0.0001)
+            assert abs(marks_ms[left] - marks_ms[right]) <= slice_ms
+        intake.end_turn()
+
+
+def test_an_input_without_records_holds_no_other_up_and_comes_by_itself_again() -> None:
+    cluster, clock = MemoryCluster(), ManualClock(0)
+    cluster.create([TopicSpec(topic, 1) for topic in ("left", "right")])
+    left, right = TopicPartition("left", 0), TopicPartition("right", 0)
+    writer = cluster.writer()
+    group = cluster.group_consumer("app", ["left", "right"], Nobody())
+    intake = Intake(group, SETTINGS, clock=clock)
+    intake.poll(0)
+    intake.start({left: 0, right: 0}, mark_ms={left: 5, right: -1}.__getitem__)
+    writer.send("left", None, b"1", partition=0)
+    writer.commit()
+    intake.poll(0)
+    assert intake.first == left
+    assert intake.take(1.0).values == [b"1"]
+    clock.advance(seconds=6)
+    intake.poll(0)
+    writer.send("right", None, b"2", partition=0)
+    writer.commit()
+    assert [batch.source for batch in group.poll(10, 0)] == [right], "it is not on demand any more"
