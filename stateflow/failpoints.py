@@ -62,6 +62,9 @@ POINTS: Mapping[str, str] = {
     "restore.after_write": "an epoch and its position are written, not flushed",
     "restore.before_flush": "every store has reached its target, not flushed",
     "restore.after_flush": "the restore is durable",
+    # a changelog is read newest first, in ranges
+    "early.before_note": "a range's files are written, nothing says that they are complete",
+    "early.after_note": "the range is on disk, the restore does not know",
     # records are processed
     "process.before_batch": "a batch was read",
     "process.after_operators": "the operators have seen it, the position has not moved",
