@@ -65,6 +65,8 @@ POINTS: Mapping[str, str] = {
     # a changelog is read newest first, in ranges
     "early.before_note": "a range's files are written, nothing says that they are complete",
     "early.after_note": "the range is on disk, the restore does not know",
+    "early.before_flush": "the database has all ranges, not flushed",
+    "early.after_flush": "the database is durable, the ranges are still beside it",
     # records are processed
     "process.before_batch": "a batch was read",
     "process.after_operators": "the operators have seen it, the position has not moved",

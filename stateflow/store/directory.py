@@ -71,6 +71,11 @@ class TaskDirectory:
         """Where a restore that reads the newest records first keeps what is not part of the database yet."""
         return self.path / RANGES_FOLDER
 
+    def drop_ranges(self) -> None:
+        """Delete what such a restore left."""
+        if self.ranges.exists():
+            shutil.rmtree(self.ranges, ignore_errors=True)
+
     @property
     def is_damaged(self) -> bool:
         """True when a reader of this store came upon corrupt data."""

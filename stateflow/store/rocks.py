@@ -11,7 +11,6 @@ as a position on disk never stands for content that is not. Three things hold th
 
 from __future__ import annotations
 
-import shutil
 import threading
 import uuid
 from collections import deque
@@ -130,8 +129,7 @@ class RocksTaskStores:
     ) -> RocksTaskStores:
         """Open or create a task's database, and lock it.
 
-        What a restore that was not finished keeps beside the database is dropped, except for that restore itself:
-        ``keep_ranges``.
+        What an unfinished restore keeps beside the database is dropped, unless that restore asks: ``keep_ranges``.
 
         Raises ``StateForeign`` for a directory of someone else, ``StateLocked`` when a process holds it,
         ``DiskFull``. A database that cannot be opened, or was found damaged while last in use, is set aside
@@ -149,8 +147,8 @@ class RocksTaskStores:
                 raise
             set_aside_damaged(directory, error.message)
             opened = cls._open(directory, stores, resources, clock)
-        if not keep_ranges and directory.ranges.exists():
-            shutil.rmtree(directory.ranges, ignore_errors=True)
+        if not keep_ranges:
+            directory.drop_ranges()
         return opened
 
     @classmethod

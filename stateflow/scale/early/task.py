@@ -12,7 +12,6 @@ A crash in 1 or 2 costs the ranges that were being read, one in 3 nothing but 3:
 from __future__ import annotations
 
 import os
-import shutil
 import uuid
 from pathlib import Path
 
@@ -171,11 +170,11 @@ class EarlyTask:
                 self._take_in(self._stores, ranges)
             elif ranges.plan.action == "tail":
                 self._apply(self._stores, ranges)
-        reach("restore.before_flush")
+        reach("early.before_flush")
         self._stores.flush()
-        reach("restore.after_flush")
+        reach("early.after_flush")
         self.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self.job.directory.drop_ranges()
         self.is_done = True
 
     def close(self) -> None:

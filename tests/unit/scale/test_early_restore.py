@@ -102,7 +102,7 @@ class Killed(BaseException):
 
 
 POINTS = ["early.before_note", "early.after_note", "restore.within_clear"]
-POINTS += ["restore.before_ingest", "restore.after_ingest", "restore.before_flush", "restore.after_flush"]
+POINTS += ["restore.before_ingest", "restore.after_ingest", "early.before_flush", "early.after_flush"]
 
 
 @pytest.mark.parametrize("point", POINTS)
