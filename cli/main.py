@@ -145,11 +145,14 @@ def report_usage(error: click.ClickException, *, as_json: bool) -> int:
     return USAGE_EXIT_CODE
 
 
-def run(arguments: Sequence[str], command: click.Command = cli) -> int:
-    """Run one command line of `command`; returns the exit code. Anything but a StateflowError is a bug."""
+def run(arguments: Sequence[str], command: click.Command = cli, name: str = "stateflow") -> int:
+    """Run one command line of `command`, which was called by `name`; returns the exit code.
+
+    Anything but a StateflowError is a bug.
+    """
     as_json, is_verbose = "--json" in arguments, not {"-v", "--verbose"}.isdisjoint(arguments)
     try:
-        result = command.main(args=list(arguments), prog_name="stateflow", standalone_mode=False)
+        result = command.main(args=list(arguments), prog_name=name, standalone_mode=False)
     except StateflowError as error:
         return report(error, as_json=as_json, is_verbose=is_verbose)
     except click.ClickException as error:

@@ -45,6 +45,9 @@ if TYPE_CHECKING:
     from stateflow.spark.runner import PipelineSettings
 
 
+METRICS_PORT_MAX = 65_535
+
+
 @dataclass(frozen=True, slots=True)
 class End:
     """Whether a run ends by itself, and whether its input then ends for good."""
@@ -81,6 +84,11 @@ class End:
     "--restore-within",
     type=Duration(),
     help="Keep every changelog restorable within this time: one worker tunes how Kafka compacts them.",
+)
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, METRICS_PORT_MAX),
+    help="Serve metrics for Prometheus at this port of 127.0.0.1; further workers take the ports after it.",
 )
 @click.option("--name", "member", help="Name of this worker for static membership.")
 @click.option(
@@ -119,6 +127,7 @@ def command(
     brokers: str | None,
     state_dir: Path | None,
     restore_within: float | None,
+    metrics_port: int | None,
     member: str | None,
     checkpoint_dir: Path | None,
     micro_batch: bool,
@@ -145,6 +154,7 @@ def command(
         state_dir=state_dir,
         restore_within_seconds=restore_within,
         standby_replicas=standby,
+        metrics_port=metrics_port,
     )
     if member is not None and ((workers or 1) > 1 or runner == "spark"):
         raise ConfigError(
@@ -217,6 +227,12 @@ def _run_one(app: App, member: str | None, end: End, *, with_parent: bool, quiet
     with connected(app.options) as cluster, ExitStack() as stack:
         wiring = _prepared(app, cluster)
         observers: list[WorkerObserver] = [lines]
+        served = None
+        if app.options.metrics_port:
+            from stateflow.runtime.worker.metrics_endpoint import serving_metrics  # and an HTTP server
+
+            served = stack.enter_context(serving_metrics(app.id, app.options, cluster))
+            observers.append(served.restores)
         if app.options.restore_within_seconds is not None:
             observers.append(stack.enter_context(watch_beside(app.options, wiring)))
         run_worker(
@@ -229,11 +245,18 @@ def _run_one(app: App, member: str | None, end: End, *, with_parent: bool, quiet
             with_parent=with_parent,
             quiet_to=quiet_to,
             is_reachable=cluster.is_reachable,
+            figures=None if served is None else served.requests,
         )
 
 
 def _run_several(app: App, target: str, workers: int, end: End, *, verbose: bool) -> None:
     options = app.options
+    if options.metrics_port and options.metrics_port + workers - 1 > METRICS_PORT_MAX:
+        raise ConfigError(
+            f"{workers} workers take the ports from {options.metrics_port} on, and the last is {METRICS_PORT_MAX}.",
+            action="lower metrics_port.",
+            setting="metrics_port",
+        )
 
     def command_line(name: str) -> list[str]:
         arguments = [sys.executable, "-m", "stateflow.cli", "run", target, "--name", name]
@@ -241,6 +264,8 @@ def _run_several(app: App, target: str, workers: int, end: End, *, verbose: bool
         if options.restore_within_seconds is not None:
             arguments += ["--restore-within", f"{options.restore_within_seconds}s"]
         arguments += ["--standby", str(options.standby_replicas)]
+        port = options.metrics_port and options.metrics_port + int(name.removeprefix("w"))
+        arguments += ["--metrics-port", str(port)]
         if end.is_of_input:
             arguments += ["--end-of-input"]
         return [*arguments, "--verbose"] if verbose else arguments

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import click
 
@@ -29,8 +30,12 @@ class _Place:
 
 
 def run(app: App, target: str, arguments: Sequence[str]) -> int:
-    """Run one command line for ``app``, which ``target`` names; returns the exit code."""
-    return main.run(with_application(arguments, app, target))
+    """Run one command line for ``app``, which ``target`` names; returns the exit code.
+
+    Help and usage errors name the script: that is what was typed.
+    """
+    script = Path(target.rpartition(":")[0]).name
+    return main.run(with_application(arguments, app, target), name=f"python {script}")
 
 
 def with_application(arguments: Sequence[str], app: App, target: str) -> list[str]:

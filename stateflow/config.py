@@ -16,6 +16,7 @@ import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -38,6 +39,7 @@ Count = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0)]
 ByteCount = Annotated[int, Meta(ge=0)]
 WriterCount = Annotated[int, Meta(ge=0, le=64)]
+Port = Annotated[int, Meta(ge=0, le=65_535)]
 CopyCount = Annotated[int, Meta(ge=0, le=16)]
 MemoryLimit = Annotated[int, Meta(ge=MEMORY_BYTES_MIN)]
 
@@ -114,6 +116,13 @@ class WorkerOptions:
     """With standby copies: how long workers wait for others to join before the first tasks are assigned."""
     state_cleanup_seconds: Seconds = 600.0
     """With standby copies: how long state stays on a disk where its task is neither run nor copied any more."""
+    metrics_port: Port = 0
+    """Where Prometheus finds this worker's metrics (``http://127.0.0.1:PORT/metrics``); 0 serves none. Each worker of
+    ``run --workers N`` takes the next port."""
+    metrics_host: str = "127.0.0.1"
+    """The address that the metrics are served at; any but this machine's own wants a ``metrics_token``."""
+    metrics_token: str | None = field(default=None, repr=False)
+    """What a scrape has to show (``Authorization: Bearer TOKEN``)."""
     member: str | None = None
     """Name of this worker for static membership; None joins as an ordinary member."""
 
@@ -179,6 +188,23 @@ def check_images(options: WorkerOptions) -> None:
             "With 'trim' the place of the images is written down in the catalog, and this one has credentials in it.",
             action="Give credentials in the environment, as the object store documents it.",
             setting="images",
+        )
+
+
+def check_metrics(options: WorkerOptions) -> None:
+    """Raise ``ConfigError`` when strangers could read the metrics."""
+    host = options.metrics_host
+    if options.metrics_port == 0 or options.metrics_token or host == "localhost":
+        return
+    try:
+        is_loopback = ip_address(host).is_loopback
+    except ValueError:  # a name: whoever it stands for
+        is_loopback = False
+    if not is_loopback:
+        raise ConfigError(
+            f"Metrics at {host} could be read by anybody who reaches this machine.",
+            action="set metrics_token, which scrapes must show then, or leave metrics_host at 127.0.0.1.",
+            setting="metrics_host",
         )
 
 
@@ -252,6 +278,7 @@ def resolve(
         origins.update(dict.fromkeys(values, origin))
         origins.update({f"client.{name}": origin for name in client})
     check_images(options)
+    check_metrics(options)
     return Settings(options, origins)
 
 

@@ -80,6 +80,7 @@ POINTS: Mapping[str, str] = {
     "commit.after_record": "3: a commit record is sent to one of the changelogs",
     "commit.after_records": "3: all commit records are sent, not acknowledged",
     "commit.before_offsets": "3: commit records are acknowledged, the offsets are not in the transaction",
+    "commit.after_proof": "3: the proof of membership is taken, the request with the offsets is not sent",
     "commit.before_end": "4: everything is in the transaction, or sent",
     "commit.before_end_txn": "4: all is acknowledged, the request that ends the transaction is not sent",
     "commit.after_end_txn": "4: the broker has ended the transaction, the client has only just heard",
@@ -170,6 +171,9 @@ POINTS: Mapping[str, str] = {
 }
 """Name → what is so at that point. The part before the dot is the phase."""
 
+_COMMAND_PHASES = ("early",)
+"""Phases of commands, which no worker passes."""
+
 Action = Literal["kill", "stop", "raise"]
 Handler = Callable[[str], None]
 """Called with the name of each point that is reached, in the thread that reaches it. It may raise, or wait."""
@@ -201,6 +205,11 @@ def known(point: str) -> str:
 def phase_of(point: str) -> str:
     """The phase that a point belongs to: ``commit``, ``restore`` and so on."""
     return point.partition(".")[0]
+
+
+def worker_points() -> list[str]:
+    """The points that a worker can come to."""
+    return [point for point in POINTS if phase_of(point) not in _COMMAND_PHASES]
 
 
 def phases() -> list[str]:

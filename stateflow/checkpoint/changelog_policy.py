@@ -5,6 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stateflow.catalog.model import Catalog, TrimEntry
+from stateflow.errors import ConfigError
+from stateflow.redaction import Address, shown
+
+_HARMLESS_PARAMETERS = frozenset(
+    {"anonymous", "buffer_size", "connect_timeout", "region", "request_timeout", "retry_limit_seconds"}
+)
+"""Of a location: all others may lead its requests, signed with the credentials of whoever reads, elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +34,22 @@ class ChangelogPolicy:
         return cls(catalog.app.trim)
 
     def images(self, chosen: str | None) -> str | None:
-        """Where images are: the place that was chosen, or the one that the catalog names."""
-        return chosen or (self.trim.images if self.trim is not None else None)
+        """Where images are: the place that was chosen, or the one that the catalog names.
+
+        Raises ``ConfigError`` for one of the catalog's that says by which server it is reached.
+        """
+        if chosen or self.trim is None:
+            return chosen or None
+        named = self.trim.images
+        names = {parameter.partition("=")[0] for parameter in Address.of(named).parameters}
+        if not names <= _HARMLESS_PARAMETERS:
+            raise ConfigError(
+                f"Only the control topic says that images are at {shown(named)}, and by which server they are reached.",
+                action=f"if that is where you keep them, set `images` to {shown(named)}: this process would show its"
+                " credentials to that server. If not, see who may write to the control topic.",
+                location=shown(named),
+            )
+        return named
 
 
 WHOLE_LOGS = ChangelogPolicy()

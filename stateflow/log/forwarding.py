@@ -1,15 +1,27 @@
-"""A writer that passes every call on to another: the base of writers that add something to one.
+"""A writer and a cluster that pass every call on to another: the bases of those that add something to one.
 
 A subclass overrides what it changes. Calls go to ``self.inner`` as it is at that moment, so that it may be exchanged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
-from stateflow.log.base import Appended, Committed, GroupMetadata, Writer
+from stateflow.log.base import (
+    Appended,
+    Cluster,
+    Committed,
+    GroupConsumer,
+    GroupListener,
+    GroupMetadata,
+    Reader,
+    TopicInfo,
+    TopicSpec,
+    Writer,
+)
 from stateflow.log.outgoing import Outgoing, Sender
-from stateflow.record import TopicPartition
+from stateflow.log.transactions import Transactions
+from stateflow.record import OffsetRange, TopicPartition
 
 
 class ForwardingWriter(Sender):
@@ -46,4 +58,109 @@ class ForwardingWriter(Sender):
 
     def close(self) -> None:
         """Abort what is open and release the connection."""
+        self.inner.close()
+
+
+class ForwardingCluster:
+    """Implements :class:`stateflow.log.base.Cluster` by another one, ``inner``."""
+
+    def __init__(self, inner: Cluster) -> None:
+        self.inner = inner
+
+    @property
+    def cluster_id(self) -> str:
+        """The cluster's own id."""
+        return self.inner.cluster_id
+
+    @property
+    def transactions(self) -> Transactions:
+        """Transactions as others than their writers see them."""
+        return self.inner.transactions
+
+    def describe(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
+        """The topics that exist, of those asked for."""
+        return self.inner.describe(topics)
+
+    def list_topics(self) -> list[str]:
+        """Names of all topics."""
+        return self.inner.list_topics()
+
+    def create(self, topics: Iterable[TopicSpec]) -> dict[str, TopicInfo]:
+        """Create topics."""
+        return self.inner.create(topics)
+
+    def delete(self, topics: Iterable[str]) -> None:
+        """Delete topics."""
+        self.inner.delete(topics)
+
+    def topic_config(self, topic: str) -> dict[str, str]:
+        """Effective settings of a topic."""
+        return self.inner.topic_config(topic)
+
+    def record_bytes_max(self, topic: str) -> int:
+        """The largest record that may be written to a topic."""
+        return self.inner.record_bytes_max(topic)
+
+    def fit_batches(self, topics: Iterable[str]) -> None:
+        """Let writers send no more at a time than these topics take."""
+        self.inner.fit_batches(topics)
+
+    def alter_topic_config(self, topic: str, changes: Mapping[str, str | None]) -> None:
+        """Set topic settings."""
+        self.inner.alter_topic_config(topic, changes)
+
+    def trim(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Drop everything before these offsets."""
+        self.inner.trim(offsets)
+
+    def ranges(
+        self, partitions: Iterable[TopicPartition], *, stable: bool = True
+    ) -> dict[TopicPartition, OffsetRange]:
+        """Log start and last stable offset, or end of the log, of each partition."""
+        return self.inner.ranges(partitions, stable=stable)
+
+    def ends(self, partitions: Iterable[TopicPartition], *, stable: bool = True) -> dict[TopicPartition, int]:
+        """Last stable offset, or end of the log, of each partition."""
+        return self.inner.ends(partitions, stable=stable)
+
+    def committed(
+        self, group: str, partitions: Iterable[TopicPartition], *, stable: bool = True
+    ) -> dict[TopicPartition, Committed]:
+        """Committed offsets of a group."""
+        return self.inner.committed(group, partitions, stable=stable)
+
+    def commit(self, group: str, offsets: Mapping[TopicPartition, Committed]) -> None:
+        """Set a group's offsets from outside."""
+        self.inner.commit(group, offsets)
+
+    def group_members(self, group: str) -> list[str]:
+        """Ids of the members of a group."""
+        return self.inner.group_members(group)
+
+    def reader(self) -> Reader:
+        """A new reader."""
+        return self.inner.reader()
+
+    def writer(self, transactional_id: str | None = None) -> Writer:
+        """A new writer."""
+        return self.inner.writer(transactional_id)
+
+    def fence(self, transactional_id: str) -> None:
+        """Fence every writer of an id."""
+        self.inner.fence(transactional_id)
+
+    def group_consumer(
+        self,
+        group: str,
+        topics: Sequence[str],
+        listener: GroupListener,
+        *,
+        member: str | None = None,
+        independent: bool = False,
+    ) -> GroupConsumer:
+        """Join a group."""
+        return self.inner.group_consumer(group, topics, listener, member=member, independent=independent)
+
+    def close(self) -> None:
+        """Release the admin connection."""
         self.inner.close()

@@ -11,10 +11,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from stateflow.errors import StateflowError
 from stateflow.log.base import Cluster, Committed, TopicInfo
+from stateflow.log.forwarding import ForwardingCluster
 from stateflow.record import OffsetRange, TopicPartition
 
 Item = TypeVar("Item")
@@ -74,15 +75,12 @@ class Together(Generic[Item, Answer]):
             round_.is_over = True
 
 
-class AskingTogether:
-    """A cluster for threads that ask it at the same time. All that is not a question goes to it as it is.
-
-    It passes for a :class:`stateflow.log.base.Cluster`.
-    """
+class AskingTogether(ForwardingCluster):
+    """A cluster for threads that ask it at the same time. All that is not a question goes to it as it is."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self.describe: Callable[[Iterable[str]], dict[str, TopicInfo]] = Together(cluster.describe)
+        super().__init__(cluster)
+        self._topics: Together[str, TopicInfo] = Together(cluster.describe)
         self._configs: Together[str, dict[str, str]] = Together(
             lambda topics: {topic: cluster.topic_config(topic) for topic in topics}
         )
@@ -95,8 +93,9 @@ class AskingTogether:
         }
         self._committed: dict[tuple[str, bool], Together[TopicPartition, Committed]] = {}
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._cluster, name)
+    def describe(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
+        """The topics that exist, of those asked for."""
+        return self._topics(topics)
 
     def topic_config(self, topic: str) -> dict[str, str]:
         """Effective settings of a topic."""
@@ -117,6 +116,6 @@ class AskingTogether:
     ) -> dict[TopicPartition, Committed]:
         """Committed offsets of a group."""
         asking = self._committed.setdefault(
-            (group, stable), Together(partial(self._cluster.committed, group, stable=stable))
+            (group, stable), Together(partial(self.inner.committed, group, stable=stable))
         )
         return asking(partitions)

@@ -24,6 +24,8 @@ class LastTransaction:
     """"none" where the newest owner has not begun one."""
     partitions: frozenset[TopicPartition] = frozenset()
     """Where an open one has records, as far as one may see the topics."""
+    has_offsets: bool | None = None
+    """Whether offsets of a group are part of an open one; None where that cannot be seen."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,14 @@ end of its transaction. Should a Kafka come that waits for the leader, ``left_ov
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from itertools import count
 
 import pytest
 
 from stateflow.clock import SystemClock
 from stateflow.connectors.broker import EmbeddedKafka
-from stateflow.errors import OffsetsPending, TopicMissing
+from stateflow.errors import OffsetsPending, TopicMissing, TransactionAborted
 from stateflow.log.base import Cluster, Committed, TopicSpec, Writer
 from stateflow.log.kafka import KafkaCluster, connect
 from stateflow.log.kafka.settings import KafkaOptions
@@ -89,12 +89,19 @@ def end_without_leader(
     kafka: EmbeddedKafka, cluster: KafkaCluster, writer: Writer, lost: TopicPartition, *, commit: bool
 ) -> None:
     """End the transaction while the leader of one of its partitions is away; on return it is there again."""
+    with no_leader(kafka, cluster, lost):
+        writer.commit() if commit else writer.abort()
+        writer.close()
+
+
+@contextmanager
+def no_leader(kafka: EmbeddedKafka, cluster: KafkaCluster, lost: TopicPartition) -> Iterator[None]:
+    """The leader of a partition is away; at the end it is there again."""
     node = leader_of(cluster, lost)
     kafka.nodes[node - 1].kill()
     try:
         wait_until(lambda: leader_of(cluster, lost) < 0, f"{lost} to have no leader")
-        writer.commit() if commit else writer.abort()
-        writer.close()
+        yield
     finally:
         kafka.restart_node(node)
     wait_until(lambda: leader_of(cluster, lost) >= 0, f"{lost} to have its leader")
@@ -150,6 +157,38 @@ def test_an_output_gets_the_marker_that_is_missing(
 
 
 @pytest.mark.timeout(180)
+def test_nothing_is_begun_behind_a_commit_that_may_lack_a_marker(
+    kafka: EmbeddedKafka, cluster: KafkaCluster, wiring: TaskWiring
+) -> None:
+    """The commit was answered at once; whatever ended the next transaction would be the marker that it lacks."""
+    output = led_elsewhere(cluster, wiring)
+    before = values(cluster, output)
+    writer = cluster.writer(wiring.transactional_id)
+    writer.begin()
+    writer.send(output.topic, b"k", b"kept", partition=output.partition)
+    writer.flush()
+    with no_leader(kafka, cluster, output):
+        writer.commit()
+    assert is_open(cluster, output), "this Kafka has left out the marker"
+    with pytest.raises(TransactionAborted, match="not certain"):
+        writer.begin()
+    writer.close()
+
+    new = b"new %d" % next(numbers)
+    open_and_write(cluster, wiring, output, new)
+    assert values(cluster, output) == [*before, b"kept", new]
+
+
+def open_though_offsets_are_held(kafka: EmbeddedKafka, wiring: TaskWiring) -> None:
+    options = KafkaOptions(request_timeout_seconds=8.0)
+    with closing(connect(kafka.bootstrap, options=options)) as impatient:
+        opener = Opener(impatient, lambda *_: MemoryTaskStores([STORE]), SETTINGS, SystemClock())
+        with pytest.raises(OffsetsPending):  # as from any task that has to be opened again
+            opener.open(wiring, lambda: False)
+        opener.open(wiring, lambda: False).task.abandon()
+
+
+@pytest.mark.timeout(180)
 def test_offsets_of_the_group_get_the_marker_that_is_missing(
     kafka: EmbeddedKafka, cluster: KafkaCluster, wiring: TaskWiring
 ) -> None:
@@ -159,12 +198,7 @@ def test_offsets_of_the_group_get_the_marker_that_is_missing(
     writer.begin()
     writer.send_offsets({source: Committed(7)}, APP, None)
     end_without_leader(kafka, cluster, writer, coordinated_at("__consumer_offsets", APP), commit=True)
-    options = KafkaOptions(request_timeout_seconds=8.0)
-    with closing(connect(kafka.bootstrap, options=options)) as impatient:
-        opener = Opener(impatient, lambda *_: MemoryTaskStores([STORE]), SETTINGS, SystemClock())
-        with pytest.raises(OffsetsPending):  # as from any task that has to be opened again
-            opener.open(wiring, lambda: False)
-        opener.open(wiring, lambda: False).task.abandon()
+    open_though_offsets_are_held(kafka, wiring)
     assert cluster.committed(APP, [source])[source].offset_next == 7
 
 

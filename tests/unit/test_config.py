@@ -128,3 +128,18 @@ def test_a_client_setting_of_the_wrong_shape_does_not_show_its_value() -> None:
     with pytest.raises(ConfigError) as caught:
         AppOptions(client=[SECRET])  # type: ignore[arg-type]
     assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "worker-7"])
+def test_metrics_are_for_strangers_only_with_a_token(host: str) -> None:
+    code = AppOptions(metrics_port=9464, metrics_host=host)
+    with pytest.raises(ConfigError, match="anybody"):
+        resolve("shop", code, environment={})
+    settings = resolve("shop", code, environment={"STATEFLOW_METRICS_TOKEN": "s3cret"})
+    assert settings.options.metrics_token == "s3cret"
+    assert "s3cret" not in repr([setting.value for setting in settings.shown()])
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "::1", "localhost"])
+def test_metrics_of_this_machine_need_no_token(host: str) -> None:
+    assert resolve("shop", AppOptions(metrics_port=9464, metrics_host=host), environment={})

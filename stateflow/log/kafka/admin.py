@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from stateflow.clock import Clock
 from stateflow.errors import BrokerUnreachable, StateflowError
+from stateflow.log.kafka.call_threads import CallThreads
 from stateflow.log.kafka.client_log import client_log
 from stateflow.log.kafka.coordinator import Coordinators
 from stateflow.log.kafka.failures import error_of, is_passing, refused_settings, typed
@@ -36,6 +37,7 @@ class Admin:
         self.timeout_seconds = timeout_seconds
         self._settings = settings
         self._lock = threading.Lock()
+        self.call_threads = CallThreads()
         self.coordinators = Coordinators(settings)
         """To be asked before any request about a group."""
         self._replaced: deque[tuple[float, AdminClient]] = deque()

@@ -15,6 +15,7 @@ from stateflow.log.kafka.consumer import KafkaGroupConsumer
 from stateflow.log.kafka.end_watch import EndWatch, sent_once_seconds
 from stateflow.log.kafka.endtxn_guard import EndTxnGuard
 from stateflow.log.kafka.housekeeping import Housekeeping
+from stateflow.log.kafka.last_commit import LastCommit
 from stateflow.log.kafka.offsets import Offsets
 from stateflow.log.kafka.outage_guard import OutageGuard
 from stateflow.log.kafka.reader import KafkaReader
@@ -157,15 +158,12 @@ class KafkaCluster:
         settings = writer_settings(self.bootstrap, self._settings, self._options, transactional_id, beside)
         settings["batch.size"] = self._batch_bytes
         watch = EndWatch(has_statistics=bool(settings.get("statistics.interval.ms")))
-        writer = KafkaWriter(
-            settings,
-            self._admin,
-            self._topics,
-            self._outsider_metadata,
-            watch.take,
-        )
+        parts = (settings, self._admin, self._topics, self._outsider_metadata, watch.take)
         if transactional_id is None:
-            return writer
+            return KafkaWriter(*parts)
+        writer = KafkaWriter(
+            *parts, LastCommit(self._admin, self._topics, self.transactions, transactional_id)
+        )
         clock = self._admin.clock
         guard = EndTxnGuard(writer, watch, clock, self._housekeeping, sent_once_seconds(settings))
         return OutageGuard(guard, clock)
@@ -208,6 +206,7 @@ class KafkaCluster:
     def close(self) -> None:
         """Close what waits for requests; the administrative connection ends with this object."""
         self.transactions.close()
+        self._admin.call_threads.close()
 
     def _outsider_metadata(self, group: str) -> object:
         """What ``send_offsets_to_transaction`` takes from one who is not a member: the group's name alone."""

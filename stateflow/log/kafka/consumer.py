@@ -21,7 +21,7 @@ from stateflow.log.kafka.failures import error_of, is_membership, is_passing, ty
 from stateflow.log.kafka.fetching import CONSUME_MAX, ClientStuck, Fetching, started
 from stateflow.log.kafka.leaving import close_in_time, hear_out, leave, part
 from stateflow.log.kafka.offsets import Offsets, client_offsets
-from stateflow.log.kafka.proofs import LiveProof, same_member
+from stateflow.log.kafka.proofs import LiveProof, renewed
 from stateflow.log.kafka.settings import Settings
 from stateflow.log.kafka.streams import Arrived, Stream, made_consumer
 from stateflow.log.kafka.unowned_partitions import UnownedPartitionMonitor
@@ -29,6 +29,7 @@ from stateflow.record import RecordBatch, TopicPartition
 
 _VERIFY_SECONDS = 10.0
 _DESCRIBE_SECONDS_MAX = 5.0
+_PART_SECONDS_MAX = 5.0
 
 
 class KafkaGroupConsumer:
@@ -67,9 +68,13 @@ class KafkaGroupConsumer:
         self._live_proof: LiveProof | None = None
         self._polled_proof: GroupMetadata | None = None
         """As of the last poll or callback, where the client cannot be asked from other threads."""
+        self._is_static = "group.instance.id" in settings
+        self._may_be_put_out = False
+        """A static member's former client had not come to its end when this one joined."""
+        self._is_put_out = False
+        """It has taken this one's place meanwhile."""
         self._stream, self._consumer = self._joined()
-        is_static = "group.instance.id" in settings
-        self._unowned_monitor = UnownedPartitionMonitor(admin, settings, topics) if is_static else None
+        self._unowned_monitor = UnownedPartitionMonitor(admin, settings, topics) if self._is_static else None
 
     def _joined(self) -> tuple[Stream | None, Consumer]:
         """A client that becomes a member, and the stream of its records. One that was replaced is not listened to."""
@@ -80,7 +85,7 @@ class KafkaGroupConsumer:
 
         def assigned(_: Consumer, partitions: list[ClientPartition]) -> None:
             owned.update(_places(partitions))
-            if consumer is self._consumer:
+            if owned is self._owned:
                 self._assigned(_places(partitions))
             else:
                 consumer.incremental_assign([])
@@ -89,7 +94,7 @@ class KafkaGroupConsumer:
             tell: Callable[[Sequence[TopicPartition]], None], partitions: list[ClientPartition]
         ) -> None:
             owned.difference_update(_places(partitions))
-            if consumer is self._consumer:
+            if owned is self._owned:
                 self._released(_places(partitions), tell)
             else:
                 consumer.incremental_unassign([])
@@ -103,23 +108,32 @@ class KafkaGroupConsumer:
         return stream, consumer
 
     def _rejoin(self) -> None:
-        """Become a member by another client. Whatever was assigned to this one is lost: its session is long over."""
+        """Become a member by another client. Whatever was assigned to this one is lost: its session is long over.
+
+        A static member's former client goes first. Where it finds back to the brokers amid its end and joins again, it
+        would put out its successor, which has the same name, and stay in the group without anybody to read for it.
+        """
         client_log.warning(
             "The client of group %s does not find back to it: another takes its place.", self._group
         )
         stuck, owned = self._consumer, self._owned
+        self._is_put_out = False
         self._let_go_of_stream()
         lost = sorted(owned - self._untold)
         self._untold.clear()
         self._tell(self._listener.on_lost, lost)
         if not self._independent:
             self._fetching.positions.clear()
+        self._owned = set()  # what the former client has to tell is nobody's concern from here on
+        stuck.incremental_unassign(stuck.assignment())
+        if self._is_static:  # such a member keeps its place in the group
+            parting = part(stuck, self._group, before=partial(hear_out, stuck, self._admin.clock))
+            parting.join(_PART_SECONDS_MAX)
+            self._may_be_put_out = parting.is_alive()
+        else:
+            part(stuck, self._group, before=partial(leave, stuck, lambda: bool(owned), self._admin.clock))
         self._stream, self._consumer = self._joined()
         self._read_from(self._fetching.positions)
-        stuck.incremental_unassign(stuck.assignment())
-        is_static = self._unowned_monitor is not None  # such a member keeps its place in the group
-        give_up = partial(leave, stuck, lambda: bool(owned), self._admin.clock)
-        part(stuck, self._group, before=None if is_static else give_up)
         self._raise_listener_error()
 
     def poll(self, max_records: int, timeout_seconds: float) -> list[RecordBatch]:
@@ -127,6 +141,9 @@ class KafkaGroupConsumer:
         if self._kept:
             kept, self._kept = self._kept, []
             return kept
+        if self._is_put_out:
+            self._rejoin()
+            return []
         try:
             batches = self._read(max_records, timeout_seconds)
         except ClientStuck:
@@ -231,8 +248,7 @@ class KafkaGroupConsumer:
     def renewed(self, proof: GroupMetadata) -> GroupMetadata:
         """The same member's proof as of now, or as of the last poll without the native core; else the one given."""
         live = self._live_proof
-        now = self._polled_proof if live is None else live.ask()
-        return proof if now is None or not same_member(proof, now) else now
+        return renewed(proof, self._polled_proof if live is None else live.ask())
 
     def _note_proof(self) -> None:
         if self._live_proof is None:
@@ -321,6 +337,9 @@ class KafkaGroupConsumer:
         if error.code() == KafkaError._AUTO_OFFSET_RESET and partition is not None:
             return self._offsets.out_of_range(partition, self._fetching.positions.get(partition, offset))
         if error.fatal() or error.code() == KafkaError._FATAL or is_membership(error):
+            if self._may_be_put_out:  # once: the next time it is somebody else
+                self._is_put_out, self._may_be_put_out = True, False
+                return None
             return self._replaced(error)
         return typed(error, f"reading as a member of group {self._group!r}", self._admin.bootstrap)
 

@@ -124,6 +124,27 @@ def refused_settings(error: KafkaError, settings: Mapping[str, object]) -> Confi
     )
 
 
+def no_answer(bootstrap: str, doing: str) -> BrokerUnreachable:
+    """Our error for brokers that leave something without an answer for too long."""
+    return BrokerUnreachable(
+        f"No answer from Kafka at {bootstrap} while {doing}.",
+        action="check that the brokers are running and can be reached from here.",
+        bootstrap=bootstrap,
+    )
+
+
+def cannot_go_on(error: KafkaError, transactional_id: str) -> StateflowError:
+    """Our error for a producer that brokers let do nothing any more."""
+    if error.code() == KafkaError.INVALID_TXN_STATE:
+        return aborted(error, "ending it: a late request had ended it before", transactional_id)
+    return ProducerFenced(
+        f"The producer {transactional_id!r} cannot go on ({error.name()}: {error.str()}): a newer one took its place,"
+        " or its transaction ran past its timeout.",
+        action="stop this instance; the newer one goes on from the last commit.",
+        transactional_id=transactional_id,
+    )
+
+
 def aborted(error: KafkaError, doing: str, transactional_id: str | None) -> StateflowError:
     """Our error for a transaction that had to be aborted: to be tried again, unless it would fail each time.
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import struct
 import threading
 from ctypes import POINTER, byref, c_char_p, c_size_t, c_void_p
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from confluent_kafka import cimpl
 
@@ -20,22 +21,34 @@ from stateflow.log.kafka.client_log import client_log
 
 _MAGIC = b"CGMDv2:"
 """How librdkafka begins what it writes; the generation's four bytes follow, then group, member and instance."""
-_GENERATION_BYTES = 4
+_GENERATION = struct.Struct("=i")
 
 
-def same_member(proof: GroupMetadata, other: GroupMetadata) -> bool:
-    """Whether two proofs tell of the same member, in whatever generations: a coordinator gives no id twice.
+def renewed(proof: GroupMetadata, now: GroupMetadata | None) -> GroupMetadata:
+    """What a member proves ``now`` in the place of an earlier proof, if both are the same member's.
 
-    False where they are of a form that is not known.
+    A coordinator gives no id twice. The earlier one stays where the other is of an older generation (it was noted
+    before), of another member, or of a form that is not known.
     """
-    rests = [_without_generation(each) for each in (proof, other)]
-    return rests[0] is not None and rests[0] == rests[1]
+    parts, parts_now = _parts(proof), _parts(now)
+    if parts is None or parts_now is None or parts.member != parts_now.member:
+        return proof
+    return proof if parts_now.generation < parts.generation else now
 
 
-def _without_generation(proof: GroupMetadata) -> bytes | None:
+class _Parts(NamedTuple):
+    generation: int
+    member: bytes
+    """Group, member and instance, as they are written."""
+
+
+def _parts(proof: GroupMetadata | None) -> _Parts | None:
     if not isinstance(proof, bytes) or not proof.startswith(_MAGIC):
         return None
-    return proof[len(_MAGIC) + _GENERATION_BYTES :]
+    if len(proof) < len(_MAGIC) + _GENERATION.size:
+        return None
+    (generation,) = _GENERATION.unpack_from(proof, len(_MAGIC))
+    return _Parts(generation, proof[len(_MAGIC) + _GENERATION.size :])
 
 
 class LiveProof:

@@ -37,6 +37,7 @@ class Topics:
         self._admin = admin
         self._counted: dict[str, tuple[int, float]] = {}
         """Topic → how many partitions it had, and when that was asked."""
+        self._unreplicated: set[str] = set()
         self._fitted: set[str] = set()
         """Topics that the size of batches has been held against."""
 
@@ -55,8 +56,14 @@ class Topics:
             return count
         found = self.describe([topic])
         count = found[topic].partitions if topic in found else 0
+        if topic in found and found[topic].replication == 1:
+            self._unreplicated.add(topic)
         self._counted[topic] = (count, now_seconds)
         return count
+
+    def are_replicated(self, topics: Iterable[str]) -> bool:
+        """Whether each of these has another replica, of those whose partitions somebody has asked for."""
+        return self._unreplicated.isdisjoint(topics)
 
     def list_names(self) -> list[str]:
         """All topics but internal ones, sorted."""

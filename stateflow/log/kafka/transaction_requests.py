@@ -95,8 +95,8 @@ def describe_producers(partitions: Iterable[TopicPartition]) -> Request:
     return Request(61, 0, compact_array(topics) + _NO_TAGS, flexible=True)
 
 
-def described_producers(answer: bytes) -> Iterator[tuple[TopicPartition, int, frozenset[int]]]:
-    """Each partition, its error, and the ids of the producers that have a transaction open there."""
+def described_producers(answer: bytes) -> Iterator[tuple[TopicPartition, int, dict[int, int]]]:
+    """Each partition, its error, and by the producers that have something open there where that begins."""
     at = Cursor(answer)
     at.tags()
     at.int32()  # throttle time
@@ -105,18 +105,19 @@ def described_producers(answer: bytes) -> Iterator[tuple[TopicPartition, int, fr
         for _ in range(at.unsigned() - 1):
             partition, error = TopicPartition(topic, at.int32()), at.int16()
             at.compact_string()
-            yield partition, error, frozenset(_open_producers(at))
+            yield partition, error, _open_producers(at)
             at.tags()
         at.tags()
 
 
-def _open_producers(at: Cursor) -> list[int]:
-    found = []
+def _open_producers(at: Cursor) -> dict[int, int]:
+    found: dict[int, int] = {}
     for _ in range(at.unsigned() - 1):
         producer_id = at.int64()
         at.skip(4 + 4 + 8 + 4)  # epoch, sequence, time, the coordinator's epoch
-        if at.int64() >= 0:  # where its open transaction begins
-            found.append(producer_id)
+        offset_first = at.int64()
+        if offset_first >= 0:
+            found[producer_id] = offset_first
         at.tags()
     return found
 

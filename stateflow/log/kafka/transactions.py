@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
@@ -32,9 +33,11 @@ _OUTCOMES: dict[str, Outcome] = {
     "PrepareEpochFence": "aborted",
     "Dead": "none",
 }
+OFFSETS = "__consumer_offsets"
 _UNKNOWN_ID = 105  # TRANSACTIONAL_ID_NOT_FOUND, which the client library has no name for
 _TIMEOUT_MS = 30_000
 _CONNECT_SECONDS_MAX = 5.0
+_LOOK_SECONDS_MAX = 2.0
 _SILENT_SECONDS = 600.0
 """How long brokers are not asked again that answer the client library and do not answer here."""
 
@@ -51,6 +54,7 @@ class KafkaTransactions:
         self._turn = 0
         self._silent_until = float("-inf")
         self._open_producers = Together(self._ask_open_producers)
+        self._looked_at = Together(partial(self._ask_open_producers, timeout_seconds=_LOOK_SECONDS_MAX))
 
     def last(self, transactional_id: str) -> LastTransaction | None:
         """What the id's newest owner did last; None where nobody can be asked."""
@@ -62,6 +66,26 @@ class KafkaTransactions:
         """Where the ids' ended transactions are still open; None where nobody can be asked."""
         ids, wanted = list(transactional_ids), list(partitions)
         return self._asked(lambda: self._left_open(ids, wanted))
+
+    def producer_of(self, transactional_id: str) -> int | None:
+        """What brokers number the id's producer; None where nobody can be asked."""
+        return self._asked(lambda: self._described(transactional_id).producer.id)
+
+    def undecided(self, producer: int, written: Mapping[TopicPartition, int]) -> set[TopicPartition] | None:
+        """Where what a producer has written up to an offset is undecided, whatever its coordinator says.
+
+        Partitions that one may not read are left out. None where nobody can be asked; raises ``BrokerUnreachable`` soon
+        where there is no leader.
+        """
+        if self._admin.clock.monotonic_seconds() < self._silent_until:
+            return None
+        try:
+            found = self._looked_at(written)
+        except (ConfigError, BrokerRefused) as error:
+            self._stay_silent(error)
+            return None
+        begins = {place: (open_ or {}).get(producer) for place, open_ in found.items()}
+        return {place for place, begin in begins.items() if begin is not None and begin <= written[place]}
 
     def end(
         self, transactional_id: str, partitions: Iterable[TopicPartition], group: str | None, *, commit: bool
@@ -119,7 +143,20 @@ class KafkaTransactions:
         if described.error == _UNKNOWN_ID:
             return LastTransaction("none")
         outcome = _OUTCOMES[described.state]
-        return LastTransaction(outcome, described.partitions if outcome == "open" else frozenset())
+        if outcome != "open":
+            return LastTransaction(outcome)
+        return LastTransaction(outcome, described.partitions, self._has_offsets(described))
+
+    def _has_offsets(self, described: requests.Described) -> bool | None:
+        """Whether a group's offsets are part of a transaction; a coordinator leaves out what one may not see."""
+        if any(partition.topic == OFFSETS for partition in described.partitions):
+            return True
+
+        def is_hidden(left_seconds: float) -> bool:
+            error = self._admin.client.list_topics(OFFSETS, timeout=left_seconds).topics[OFFSETS].error
+            return error is not None and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+        return None if self._admin.call(f"looking for {OFFSETS}", is_hidden) else False
 
     def _described(self, transactional_id: str) -> requests.Described:
         doing = f"asking for the transactions of {transactional_id!r}"
@@ -147,19 +184,19 @@ class KafkaTransactions:
         found = self._open_producers(partitions)
         by_id: defaultdict[str, set[TopicPartition]] = defaultdict(set)
         for partition, producers in found.items():
-            for producer in (producers or frozenset()) & owners.keys():
+            for producer in (producers or {}).keys() & owners.keys():
                 by_id[owners[producer]].add(partition)
         untold = frozenset(partition for partition, producers in found.items() if producers is None)
         return LeftOpen({name: frozenset(where) for name, where in by_id.items()}, untold)
 
     def _ask_open_producers(
-        self, partitions: Collection[TopicPartition]
-    ) -> dict[TopicPartition, frozenset[int] | None]:
-        """Who has a transaction open in each partition; None for one that this client may not be told of."""
+        self, partitions: Collection[TopicPartition], timeout_seconds: float | None = None
+    ) -> dict[TopicPartition, dict[int, int] | None]:
+        """Who has something open in each partition, and from where on; None where this client may not be told."""
         doing = "asking for the open transactions of partitions"
 
-        def request(left_seconds: float) -> dict[TopicPartition, frozenset[int] | None]:
-            found: dict[TopicPartition, frozenset[int] | None] = {}
+        def request(left_seconds: float) -> dict[TopicPartition, dict[int, int] | None]:
+            found: dict[TopicPartition, dict[int, int] | None] = {}
             for address, led in self._leaders(partitions, left_seconds).items():
                 answer = self._send(address, requests.describe_producers(led), left_seconds)
                 for partition, error, producers in requests.described_producers(answer):
@@ -170,7 +207,7 @@ class KafkaTransactions:
                     found[partition] = producers
             return found
 
-        return self._admin.call(doing, request)
+        return self._admin.call(doing, request, timeout_seconds)
 
     def _leaders(
         self, partitions: Collection[TopicPartition], left_seconds: float

@@ -15,17 +15,15 @@ from typing import Any, cast
 
 from confluent_kafka import KafkaError, KafkaException
 
-from stateflow.errors import (
-    BrokerUnreachable,
-    ProducerFenced,
-    StateflowError,
-)
+from stateflow.errors import BrokerUnreachable, ProducerFenced, StateflowError
 from stateflow.failpoints import reach
 from stateflow.log.base import Appended, Committed, GroupMetadata
+from stateflow.log.kafka import failures
 from stateflow.log.kafka.admin import Admin
+from stateflow.log.kafka.call_threads import TransactionCalls
 from stateflow.log.kafka.client_log import client_log
 from stateflow.log.kafka.deliveries import Deliveries, Report, Row, rows_of
-from stateflow.log.kafka.failures import aborted, ended_elsewhere, error_of, is_fenced, typed
+from stateflow.log.kafka.last_commit import LastCommit
 from stateflow.log.kafka.offsets import client_offsets
 from stateflow.log.kafka.places import Places
 from stateflow.log.kafka.sends import made_producer
@@ -58,6 +56,7 @@ class KafkaWriter(Sender):
         topics: Topics,
         outsider_metadata: Callable[[str], object],
         statistics: Callable[[str], None] | None = None,
+        last_commit: LastCommit | None = None,
     ) -> None:
         self._admin = admin
         self._outsider_metadata = functools.cache(outsider_metadata)
@@ -66,6 +65,8 @@ class KafkaWriter(Sender):
         self._ready: dict[tuple[str, int], Report] = {}
         self._fatal: KafkaError | None = None
         self._in_transaction = False
+        self._last_commit = last_commit
+        self._calls = TransactionCalls(admin.call_threads, admin.bootstrap)
         self._closed = False
         self._unserved = 0
         self.end_seconds = float("inf")
@@ -87,7 +88,7 @@ class KafkaWriter(Sender):
         if self._transactional_id is not None:
             self._admin.call(
                 f"taking over {self._transactional_id!r}",
-                lambda left: self._producer.init_transactions(left),
+                lambda left: self._calls.make(lambda limit: self._producer.init_transactions(limit), left),
             )
 
     def begin(self) -> None:
@@ -96,12 +97,15 @@ class KafkaWriter(Sender):
         assert not self._in_transaction, "commit or abort the open transaction first"
         self._forget()
         self._places_known.forget_old()
-        if self._transactional_id is None:
+        if self._last_commit is None:
             return
+        if self._calls.is_stuck:
+            raise self._calls.failure()
+        self._last_commit.check()
         try:
             self._producer.begin_transaction()
         except KafkaException as raised:
-            raise self._writer_error(error_of(raised), "beginning a transaction") from raised
+            raise self._writer_error(failures.error_of(raised), "beginning a transaction") from raised
         self._in_transaction = True
 
     def append(self, records: Outgoing) -> None:
@@ -177,10 +181,10 @@ class KafkaWriter(Sender):
                 now = self._admin.clock.monotonic_seconds()
                 deadline = deadline or now + self._admin.timeout_seconds
                 if now >= deadline:
-                    raise self._unreachable(f"producing to {topic!r}") from full
+                    raise failures.no_answer(self._admin.bootstrap, f"producing to {topic!r}") from full
                 self._serve_reports(self._poll, _QUEUE_FULL_POLL_SECONDS)
             except KafkaException as raised:
-                raise self._writer_error(error_of(raised), f"producing to {topic!r}") from raised
+                raise self._writer_error(failures.error_of(raised), f"producing to {topic!r}") from raised
 
     def send_offsets(
         self, offsets: Mapping[TopicPartition, Committed], group: str, member: GroupMetadata | None
@@ -195,18 +199,20 @@ class KafkaWriter(Sender):
             lambda left: self._producer.send_offsets_to_transaction(client_offsets(offsets), proof, left),
             self._admin.timeout_seconds,
         )
+        if self._last_commit is not None:
+            self._last_commit.added_offsets(group)
 
     def flush(self, timeout_seconds: float = 60.0) -> None:
         """Wait until everything sent so far is acknowledged. A refused record aborts the transaction."""
         self._check_open()
         waiting = self._serve_reports(self._deliver, timeout_seconds)
         topic, refused = next(self._deliveries.failures(), ("", None))
-        if refused is not None and self._transactional_id is not None and not is_fenced(refused):
+        if refused is not None and self._transactional_id is not None and not failures.is_fenced(refused):
             self.abort()
-            raise aborted(refused, f"records for {topic!r} were to be taken", self._transactional_id)
+            raise failures.aborted(refused, f"records for {topic!r} were to be taken", self._transactional_id)
         self._check_reports()
         if waiting:
-            raise self._unreachable(f"producing ({waiting} records not acknowledged)")
+            raise failures.no_answer(self._admin.bootstrap, f"producing ({waiting} records not acknowledged)")
 
     def commit(self, timeout_seconds: float = 60.0) -> dict[TopicPartition, Appended]:
         """Commit, or flush. After ``BrokerUnreachable`` the outcome is open: close this writer, make another."""
@@ -228,30 +234,38 @@ class KafkaWriter(Sender):
         else:
             self._check_reports()
             if waiting:
-                raise self._unreachable(f"producing ({waiting} records not acknowledged)")
+                raise failures.no_answer(
+                    self._admin.bootstrap, f"producing ({waiting} records not acknowledged)"
+                )
         appended = self._deliveries.appended()
         self._forget()
+        if self._last_commit is not None:
+            self._last_commit.committed(appended)
         return appended
 
     def abort(self) -> None:
         """Abort the open transaction, if any. Raises ``ProducerFenced``.
 
         A late EndTxn may have committed it: nothing is left to abort then, and whoever opens the task next repairs
-        what it made visible. This writer cannot go on afterwards; its next use raises ``TransactionAborted``.
+        what it made visible. Where the last commit may lack a marker it is left open (``last_commit.py``). This writer
+        cannot go on afterwards; its next use raises ``TransactionAborted``.
         """
-        if not self._in_transaction:
+        was_open, self._in_transaction = self._in_transaction, False
+        if not was_open or self._calls.is_stuck:
             return
-        self._in_transaction = False
+        if self._last_commit is not None and self._last_commit.leaves_abort():
+            self._forget()
+            return
         try:
             self._admin.call(
                 "aborting a transaction",
-                lambda left: self._producer.abort_transaction(left),
+                lambda left: self._calls.make(lambda limit: self._producer.abort_transaction(limit), left),
                 _ABORT_SECONDS_MAX,
             )
         except BrokerUnreachable:
             raise
         except StateflowError as failure:
-            ended = ended_elsewhere(failure)
+            ended = failures.ended_elsewhere(failure)
             if ended is not None:
                 self._fatal = ended
                 client_log.warning(
@@ -283,14 +297,15 @@ class KafkaWriter(Sender):
 
     def _let_client_go(self) -> None:
         self._forget()
-        self._producer.purge()  # what could not be delivered by now must not hold up the end
+        if not self._calls.is_stuck:
+            self._producer.purge()  # what could not be delivered by now must not hold up the end
         if self._sends is not None:
             self._sends.close()
         del self._producer  # ends the client; its close() would try the transaction of a fenced one once more
 
     def serve(self, timeout_seconds: float) -> None:
         """Run what the client library has to tell: delivery reports, statistics, events; nothing from a broken one."""
-        if self._fatal is None:
+        if self._fatal is None and not self._calls.is_stuck:
             self._serve_reports(self._poll, timeout_seconds)
 
     @property
@@ -304,9 +319,9 @@ class KafkaWriter(Sender):
         for calls in count(1):
             left_seconds = max(0.1, deadline - self._admin.clock.monotonic_seconds())
             try:
-                request(left_seconds)
+                self._calls.make(request, left_seconds)
             except KafkaException as raised:
-                error = error_of(raised)
+                error = failures.error_of(raised)
                 late = self._admin.clock.monotonic_seconds() >= deadline
                 if error.retriable() and not error.txn_requires_abort() and not late:
                     continue
@@ -318,34 +333,20 @@ class KafkaWriter(Sender):
         """The typed error; when the transaction cannot go on, it is aborted here."""
         if error.fatal() or error.code() == KafkaError._FATAL:
             self._fatal = self._fatal or error
-        if self._fatal is not None or is_fenced(error):
+        if self._fatal is not None or failures.is_fenced(error):
             self._in_transaction = False
             return self._fenced(error)
         if self._in_transaction and (error.txn_requires_abort() or error.code() == KafkaError._STATE):
             self.abort()
-            return aborted(error, doing, self._transactional_id)
-        return typed(error, doing, self._admin.bootstrap)
+            return failures.aborted(error, doing, self._transactional_id)
+        return failures.typed(error, doing, self._admin.bootstrap)
 
     def _fenced(self, error: KafkaError | None = None) -> StateflowError:
         cause = self._fatal or error
         assert cause is not None, "only a failure fences"
         if self._transactional_id is None:
-            return typed(cause, "producing", self._admin.bootstrap)
-        if cause.code() == KafkaError.INVALID_TXN_STATE:
-            return aborted(cause, "ending it: a late request had ended it before", self._transactional_id)
-        return ProducerFenced(
-            f"The producer {self._transactional_id!r} cannot go on ({cause.name()}: {cause.str()}): a newer one"
-            " took its place, or its transaction ran past its timeout.",
-            action="stop this instance; the newer one goes on from the last commit.",
-            transactional_id=self._transactional_id,
-        )
-
-    def _unreachable(self, doing: str) -> BrokerUnreachable:
-        return BrokerUnreachable(
-            f"No answer from Kafka at {self._admin.bootstrap} while {doing}.",
-            action="check that the brokers are running and can be reached from here.",
-            bootstrap=self._admin.bootstrap,
-        )
+            return failures.typed(cause, "producing", self._admin.bootstrap)
+        return failures.cannot_go_on(cause, self._transactional_id)
 
     def _get_ready(self, topic: str, partition: int) -> Report:
         """Check once per transaction that a record can go there; returns what its delivery is reported to."""
@@ -375,11 +376,11 @@ class KafkaWriter(Sender):
         try:
             return serve(seconds)
         except KafkaException as raised:
-            raise self._writer_error(error_of(raised), "producing") from raised
+            raise self._writer_error(failures.error_of(raised), "producing") from raised
         except SystemError as broken:
             if not isinstance(broken.__cause__, KafkaException):
                 raise
-            raise self._writer_error(error_of(broken.__cause__), "producing") from broken
+            raise self._writer_error(failures.error_of(broken.__cause__), "producing") from broken
         except:  # noqa: E722 - what comes then is no exception at all, and only this takes it
             met: object = sys.exc_info()[1]
             if not isinstance(met, KafkaError):

@@ -102,7 +102,7 @@ class TransactionCoordinator:
         """What the newest owner of the id did last."""
         producer = self._producers.get(transactional_id, _Producer())
         if producer.open is not None:
-            return LastTransaction("open", frozenset(producer.open.logs))
+            return LastTransaction("open", frozenset(producer.open.logs), bool(producer.open.offsets))
         return LastTransaction(producer.outcome)
 
     def left_open(self, transactional_id: str) -> frozenset[TopicPartition]:

@@ -78,6 +78,7 @@ class Claims:
 class _Outcome(msgspec.Struct, frozen=True):
     outcome: Outcome
     partitions: tuple[tuple[str, int], ...] = ()
+    has_offsets: bool | None = None
 
 
 @dataclass(slots=True)
@@ -134,7 +135,9 @@ class ClaimsLog:
     def note_outcome(self, writer: str, last: LastTransaction) -> None:
         """Say what the coordinator knows of a writer that is about to be fenced, and will know no more afterwards."""
         places = tuple((place.topic, place.partition) for place in sorted(last.partitions))
-        self._append([(_outcome_key(writer), msgspec.json.encode(_Outcome(last.outcome, places)))])
+        self._append(
+            [(_outcome_key(writer), msgspec.json.encode(_Outcome(last.outcome, places, last.has_offsets)))]
+        )
 
     def remove(self, keys: Sequence[bytes]) -> None:
         """Take records out of the log for good."""
@@ -249,4 +252,5 @@ def _outcome_key(writer: str) -> bytes:
 
 def _decoded(value: bytes) -> LastTransaction:
     found = msgspec.json.decode(value, type=_Outcome)
-    return LastTransaction(found.outcome, frozenset(TopicPartition(*place) for place in found.partitions))
+    places = frozenset(TopicPartition(*place) for place in found.partitions)
+    return LastTransaction(found.outcome, places, found.has_offsets)

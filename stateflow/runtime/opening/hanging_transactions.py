@@ -60,9 +60,13 @@ class HangingTransactions:
         return ended
 
     def end_offsets(self) -> None:
-        """Write the markers that are missing for the group's offsets, which are held though all ids are fenced."""
+        """Write the markers that are missing for the group's offsets, which are held though all ids are fenced.
+
+        Where a transaction was open that had none yet, they are of the one before, which was committed.
+        """
         for name, last in self._last.items():
-            commit = last is not None and last.outcome == "committed"
+            is_of_one_before = last is not None and last.outcome == "open" and last.has_offsets is False
+            commit = is_of_one_before or (last is not None and last.outcome == "committed")
             self._say(name, f"offsets of group {self._wiring.group!r}", commit=commit)
             self._cluster.transactions.end(name, (), self._wiring.group, commit=commit)
 

@@ -24,7 +24,7 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import Protocol
 
 from stateflow.changelog.position import InputPosition
 from stateflow.changelog.sequences import CommittedEnd, Tail
@@ -130,7 +130,7 @@ class Opener:
         self._writers = writers
         self._restoring = RestoreTurns(settings.restore_threads)
         if settings.restore_threads:
-            cluster = cast(Cluster, AskingTogether(cluster))
+            cluster = AskingTogether(cluster)
         self._tails: _Tails = Together(self._read_tails) if settings.restore_threads else self._read_tails
         self._global_tables = GlobalTables(cluster, clock)
         self._fencing = Fencing(cluster, settings, clock, None if writers is None else writers.claims)

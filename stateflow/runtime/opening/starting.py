@@ -9,6 +9,7 @@ import logging
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from stateflow.clock import Clock
@@ -97,6 +98,18 @@ class StartingTasks:
         starting = self._starting[primary]
         if starting.future is None and self._retries.may_open(primary):
             starting.future = self._pool.submit(self._opener.open, starting.wiring, starting.cancelled.is_set)
+
+    def is_opening(self, primary: TopicPartition) -> bool:
+        """True unless the task is not on its way, or waits for the pause after a failure."""
+        starting = self._starting.get(primary)
+        return starting is not None and starting.future is not None
+
+    def wait_a_while(self, timeout_seconds: float) -> None:
+        """Until the first of the tasks on their way is opened or has failed, or the time is over."""
+        under_way = [each.future for each in self._starting.values() if each.future is not None]
+        if under_way:
+            with suppress(TimeoutError):
+                under_way[0].exception(timeout_seconds)
 
     def primaries(self) -> list[TopicPartition]:
         """Primary inputs of the tasks being opened."""

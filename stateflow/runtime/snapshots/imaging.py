@@ -10,6 +10,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -81,6 +82,16 @@ class Imaging:
         return self._pool.submit(upload)
 
 
+@dataclass(frozen=True, slots=True)
+class ImageFigures:
+    """An image that was published."""
+
+    size_bytes: int
+    created_ms: int
+    offsets: Mapping[str, int]
+    """Store → the first offset of its changelog that is not in the image."""
+
+
 class ImagedStores:
     """The stores of a task, of which an image is made at the first flush after the newest image is old enough."""
 
@@ -94,6 +105,13 @@ class ImagedStores:
         self._taken: Taken | None = None
         self._published: Mapping[str, ImageStore] = {}
         self._made_ms = self._newest_ms()
+        self.newest: ImageFigures | None = None
+        """The newest image that was made here."""
+
+    @property
+    def on_disk(self) -> RocksTaskStores:
+        """The stores themselves."""
+        return self._stores
 
     def reader(self, store: str) -> StoreReader:
         """The committed content of one store."""
@@ -178,6 +196,9 @@ class ImagedStores:
             inputs = {str(source): position.offset_next for source, position in committed.items()}
             published = taken.publish(self._images, inputs, self._cancelled.is_set, self._imaging.mode)
             self._published = taken.stores
+            manifest = published.manifest
+            reached = {name: store.offset_next for name, store in manifest.stores.items()}
+            self.newest = ImageFigures(manifest.size_bytes, manifest.created_ms, reached)
             _LOG.info(
                 "Task %s: image %s, %d bytes sent.", wiring.id, published.name, published.bytes_uploaded_total
             )

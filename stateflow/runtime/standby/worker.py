@@ -20,8 +20,8 @@ from stateflow.runtime.snapshots.savepoint_participant import SavepointParticipa
 from stateflow.runtime.standby.placing import Placing, Told
 from stateflow.runtime.standby.records import membership_partition
 from stateflow.runtime.task.wiring import Wiring
+from stateflow.runtime.worker.figures import WorkerNews
 from stateflow.runtime.worker.observing import WorkerObserver
-from stateflow.runtime.worker.status_reports import StatusReports
 from stateflow.runtime.worker.worker import Worker
 
 _LOG = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class PlacedWorker(Worker):
         placing: Placing,
         observer: WorkerObserver | None = None,
         savepoints: SavepointParticipant | None = None,
-        news: StatusReports | None = None,
+        news: WorkerNews | None = None,
     ) -> None:
         self._placing = placing
         self._membership = membership_partition(wiring.topology.app)
@@ -54,6 +54,9 @@ class PlacedWorker(Worker):
             task.id: TopicPartition(wiring.primary_topic(task.stage), task.partition)
             for task in wiring.tasks()
         }
+        self._last.is_kept = lambda primary: (
+            primary in {self._primaries[task] for task in placing.desired().tasks}
+        )
 
     def _join(self, cluster: Cluster) -> GroupConsumer:
         app = self._wiring.topology.app

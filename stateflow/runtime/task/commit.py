@@ -234,7 +234,9 @@ def write_epochs(
         reach("commit.before_offsets")
     if wiring.guarantee == "exactly-once":
         offsets = {source: at for epoch in epochs for source, at in epoch.offsets.items()}
-        writer.send_offsets(offsets, wiring.group, proof())  # 3
+        member = proof()
+        reach("commit.after_proof")
+        writer.send_offsets(offsets, wiring.group, member)  # 3
     reach("commit.before_end")
     appended = commit()  # 4
     reach("commit.after_end")

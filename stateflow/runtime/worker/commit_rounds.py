@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from stateflow.clock import Clock
 from stateflow.errors import StateflowError
+from stateflow.failpoints import reach
 from stateflow.log.base import GroupConsumer
 from stateflow.record import TopicPartition
 from stateflow.runtime.opening.starting import StartingTasks
@@ -71,6 +72,27 @@ class CommitRounds:
         self.pace.began(tasks.values())
         self._commits.begin(tasks, self._group)
 
+    def commit_last(self, primaries: Sequence[TopicPartition]) -> dict[TopicPartition, StateflowError]:
+        """Commit tasks that are let go of, and those that share a writer with them; what could not be, and why.
+
+        Raises what a person must act on.
+        """
+        failed: dict[TopicPartition, StateflowError] = {}
+        tasks = self._commits.sharing(primaries, self._tasks)
+        self.pace.began(tasks.values())
+        self._commits.begin(tasks, self._group, complete=primaries)
+        self._commits.wait_until_written()
+        for primary, outcome in self._commits.outcomes(self._group):
+            if isinstance(outcome, StateflowError):
+                failed[primary] = outcome
+                if not outcome.is_retriable:
+                    raise outcome
+            elif primary in primaries:
+                reach("handover.after_commit")
+            else:
+                self.committed(primary, is_new=outcome)
+        return failed
+
     @property
     def poll_seconds(self) -> float:
         """How long a poll may wait for input: no longer than until a commit may come early."""
@@ -104,6 +126,9 @@ class CommitRounds:
         """A task stands at its commit, which was ``is_new`` or would have changed nothing."""
         running = self._tasks[primary]
         running.committed_seconds = self._clock.monotonic_seconds()
+        if is_new:
+            running.commits_total += 1
+            running.commit_seconds_total += running.committed_seconds - running.commit_begun_seconds
         self._memory.note(primary)
         if is_new:
             self._starting.committed(primary)

@@ -52,6 +52,7 @@ class RunningTask:
         """Source partitions that it was told the end of."""
         self.committed_seconds = now_seconds
         self.commit_begun_seconds = now_seconds
+        self.commit_seconds_total, self.commits_total = 0.0, 0
         self.flushed_seconds = now_seconds
 
     @property

@@ -27,6 +27,7 @@ from stateflow.runtime.standby.threads import beside
 from stateflow.runtime.standby.worker import PlacedWorker
 from stateflow.runtime.task.wiring import TaskWiring, Wiring
 from stateflow.runtime.worker.descriptors import allow_descriptors
+from stateflow.runtime.worker.figures import FigureRequests, WorkerNews
 from stateflow.runtime.worker.lag import source_ends
 from stateflow.runtime.worker.observing import WorkerObserver
 from stateflow.runtime.worker.outage_exit import OutageExit
@@ -104,6 +105,7 @@ def run_worker(
     watched: Callable[[Callable[[], None]], AbstractContextManager[None]] | None = None,
     clock: Clock | None = None,
     is_reachable: Callable[[], bool] | None = None,
+    figures: FigureRequests | None = None,
 ) -> None:
     """Run one worker in this thread until SIGINT, SIGTERM or, if asked for, the end of the input.
 
@@ -114,6 +116,8 @@ def run_worker(
     where it ends now: what waits for event time fires and closes once all before that is processed. Whatever stops it,
     it commits and closes; errors are raised after everything is closed. Raises ``Interrupted`` when a signal came
     before the end of the input that was asked for.
+
+    ``figures`` are asked for by other threads while it runs.
 
     With ``is_reachable``, which says whether any broker answers, a process that is told to stop while none does is
     ended at once (``outage_exit``): for processes that do nothing else.
@@ -129,7 +133,7 @@ def run_worker(
         leaving = None if is_reachable is None else OutageExit(is_reachable, code)
         if leaving is not None:
             stack.callback(leaving.close)
-        worker = _made(cluster, wiring, settings, observer, clock or SystemClock(), stack)
+        worker = _made(cluster, wiring, settings, observer, clock or SystemClock(), figures, stack)
 
         def stop() -> None:
             worker.stop()
@@ -160,6 +164,7 @@ def _made(
     settings: WorkerSettings,
     observer: WorkerObserver | None,
     clock: Clock,
+    figures: FigureRequests | None,
     stack: ExitStack,
 ) -> Worker:
     """The worker, with what runs beside it until ``stack`` is left."""
@@ -177,7 +182,7 @@ def _made(
     )
     stack.enter_context(savepoints)
     name = settings.member or f"{socket.gethostname()}-{os.getpid()}"
-    news = StatusReports(cluster, wiring.topology.app, name, clock)
+    news = WorkerNews(StatusReports(cluster, wiring.topology.app, name, clock), figures)
     if copies is None:
         return Worker(
             cluster, wiring, open_stores, settings, clock, observer, savepoints=savepoints, news=news

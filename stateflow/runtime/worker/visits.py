@@ -55,6 +55,13 @@ class Visits:
                 since_seconds = self._clock.monotonic_seconds() - running.committed_seconds
                 running.committed_seconds += since_seconds // self._interval_seconds * self._interval_seconds
 
+    def primary_of(self, source: TopicPartition) -> TopicPartition | None:
+        """The primary input of the running task that reads this one."""
+        if source in self._tasks:
+            return source
+        readers = (primary for primary, each in self._tasks.items() if source in each.task.wiring.inputs)
+        return next(readers, None)
+
     def rest(self, primary: TopicPartition) -> None:
         """Do not visit a task again before it is woken."""
         self._awake.pop(primary, None)

@@ -26,8 +26,10 @@ from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.snapshots.savepoint_participant import SavepointParticipant
 from stateflow.runtime.task.task import Task
 from stateflow.runtime.task.wiring import Wiring
+from stateflow.runtime.worker.closing import LastEpochs
 from stateflow.runtime.worker.commit_rounds import CommitRounds
 from stateflow.runtime.worker.commits import Commits, RunningTask
+from stateflow.runtime.worker.figures import WorkerNews
 from stateflow.runtime.worker.intake import Intake
 from stateflow.runtime.worker.memory import TaskMemory
 from stateflow.runtime.worker.observing import WorkerObserver
@@ -35,7 +37,6 @@ from stateflow.runtime.worker.purge import Purge
 from stateflow.runtime.worker.release import TaskRelease
 from stateflow.runtime.worker.slices import turn_seconds
 from stateflow.runtime.worker.start import Failed, TaskStart
-from stateflow.runtime.worker.status_reports import StatusReports
 from stateflow.runtime.worker.visits import Visits
 
 _LOG = logging.getLogger(__name__)
@@ -59,7 +60,7 @@ class Worker:
         openings: Executor | None = None,
         commits: Executor | None = None,
         savepoints: SavepointParticipant | None = None,
-        news: StatusReports | None = None,
+        news: WorkerNews | None = None,
     ) -> None:
         self._savepoints = savepoints
         self._news = news
@@ -80,6 +81,7 @@ class Worker:
         self._start = TaskStart(self._tasks, self._visits, *held, observer, clock)
         self._leaving = TaskRelease(self._commits, self._starting, self._writers, *held, observer)
         self._stopping = False
+        self._last = LastEpochs(self._tasks, self._starting, settings, clock)
         self.quiet = QuietReport()
         self._ends: dict[TopicPartition, int] = {}
         reach("startup.before_join")
@@ -102,7 +104,7 @@ class Worker:
                 self.step()
             self._tell_news(is_last=True)
             reach("stop.before_release")
-            self._release(list(self._tasks))
+            self._release_all()
             reach("stop.before_leave")
         finally:
             self.close()
@@ -110,6 +112,21 @@ class Worker:
     def stop(self) -> None:
         """Ask ``run`` to commit and return; may be called from a signal handler or another thread."""
         self._stopping = True
+
+    def _release_all(self) -> None:
+        """Commit and close all tasks; one whose commit the group refuses, amid a rebalance, does its epoch again."""
+        self._last.begin()
+        self._release(list(self._tasks))
+        while self._last:
+            self._poll(0.0 if len(self._intake) else self._settings.poll_timeout_seconds)
+            self._last.open()
+            self._start_ready()
+            self._process_for_a_turn()
+            for primary in list(self._tasks):
+                if primary in self._tasks:  # another may have cost it its epoch
+                    self._advance(primary)
+            self._await_commits()
+            self._release(self._last.done())
 
     def end_input(self, ends: Mapping[TopicPartition, int]) -> None:
         """From now on a source partition of which all before this offset is processed has ended, and tasks finish."""
@@ -134,7 +151,7 @@ class Worker:
             self._start_again(self._commits.without_writer(self._tasks))
         for source in self._idle_sources.fallen_idle(self._intake.position):
             self._become_idle(source)
-        self._visits.wake(map(self._primary_of, self._intake.passed()))
+        self._visits.wake(map(self._visits.primary_of, self._intake.passed()))
         if self._ends or (self._savepoints is not None and self._savepoints.is_wanted):
             self._visits.wake(self._tasks)
         for primary in self._visits.awake:
@@ -196,23 +213,21 @@ class Worker:
     def on_assigned(self, partitions: Sequence[TopicPartition]) -> None:
         """Begin to open the tasks of these primary partitions."""
         reach("handover.assigned")
-        for primary in partitions:
+        for primary in () if self._last.is_closing else partitions:
             self._open(primary)
 
     def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
         """Commit and close the tasks of these primary partitions before another worker gets them."""
         reach("handover.revoked")
         self._await_commits()
-        for primary in partitions:
-            self._starting.cancel(primary)
+        self._last.cancel(partitions)
         self._release([primary for primary in partitions if primary in self._tasks])
 
     def on_lost(self, partitions: Sequence[TopicPartition]) -> None:
         """The partitions are someone else's already: abandon."""
         reach("handover.lost")
         self._commits.lost()
-        for primary in partitions:
-            self._starting.cancel(primary)
+        self._last.cancel(partitions)
         self._abandon([primary for primary in partitions if primary in self._tasks])
 
     def _open(self, primary: TopicPartition) -> None:
@@ -222,14 +237,14 @@ class Worker:
     def _start_ready(self) -> None:
         """Run the tasks that are opened, once what their last owners left torn is repaired."""
         for primary, opened in self._starting.ready():
-            opened.task.context.host_is_stopping = lambda: self._stopping
+            opened.task.context.host_is_stopping = lambda: self._is_in_a_hurry
             self._start.take(primary, opened)
         self._open_after(self._start.run(self._intake, self._commits, self._commit))
 
     def _process_for_a_turn(self) -> None:
         """Process what waits, in slices, until nothing does, the turn is over, or the worker is to stop."""
         begun_seconds = now_seconds = self._clock.monotonic_seconds()
-        while (source := self._intake.first) is not None and not self._stopping:
+        while (source := self._intake.first) is not None and not self._is_in_a_hurry:
             left_seconds = begun_seconds + self._turn_seconds - now_seconds
             if left_seconds <= 0:
                 break
@@ -241,9 +256,14 @@ class Worker:
         self._intake.end_turn()
         self._idle_sources.heard(self._intake.sources)
 
+    @property
+    def _is_in_a_hurry(self) -> bool:
+        """True between the word to stop and the last commits: nothing more is processed."""
+        return self._stopping and not self._last.is_closing
+
     def _process(self, source: TopicPartition, seconds: float) -> None:
         """Process as many of an input's records as fit into a time, at least one that need not wait for timers."""
-        primary = self._primary_of(source)
+        primary = self._visits.primary_of(source)
         assert primary is not None, "what a task has not processed goes with it"
         self._visits.wake([primary])
         running, batch = self._tasks[primary], self._intake.take(seconds)
@@ -267,14 +287,8 @@ class Worker:
                 self._make_way(running)
                 savepoints.commit_barrier_point(running.task, barrier_id, self._group, running.starts)
 
-    def _primary_of(self, source: TopicPartition) -> TopicPartition | None:
-        if source in self._tasks:
-            return source
-        readers = (primary for primary, each in self._tasks.items() if source in each.task.wiring.inputs)
-        return next(readers, None)
-
     def _become_idle(self, source: TopicPartition) -> None:
-        if (primary := self._primary_of(source)) in self._commits:
+        if (primary := self._visits.primary_of(source)) in self._commits:
             self._await_commits()
         if primary is None or primary not in self._tasks:  # something else has just cost it its epoch
             return
@@ -368,23 +382,10 @@ class Worker:
         if self._starting.is_unreachable:  # it would be waited for once per task
             self._abandon(primaries)
             return
-        tasks = self._commits.sharing(primaries, self._tasks)
-        failed: dict[TopicPartition, StateflowError] = {}
-        self._commits.begin(tasks, self._group, complete=primaries)
-        self._commits.wait_until_written()
-        for primary, outcome in self._commits.outcomes(self._group):
-            if isinstance(outcome, StateflowError):
-                failed[primary] = outcome
-                if not outcome.is_retriable:
-                    raise outcome
-            elif primary in primaries:
-                reach("handover.after_commit")
-            else:
-                self._rounds.committed(primary, is_new=outcome)
+        failed = self._rounds.commit_last(primaries)
         leaving = [primary for primary in primaries if primary in failed]
         for primary in leaving:
-            task = tasks[primary].task.wiring.id
-            _LOG.warning("Task %s leaves its last epoch to its next owner: %s", task, failed.pop(primary))
+            self._last.leaves(self._tasks[primary], failed.pop(primary))
         self._abandon(leaving)
         self._start_again(failed)
         closing = [self._tasks.pop(primary) for primary in primaries if primary in self._tasks]
@@ -395,5 +396,4 @@ class Worker:
 
     def _tell_news(self, *, is_last: bool = False) -> None:
         if self._news is not None:
-            met = (met for running in self._tasks.values() for met in running.task.out_of_bounds.met())
-            self._news.turn(met, self._starting.waiting(), is_last=is_last)
+            self._news.turn(self._tasks, self._starting, is_last=is_last)

@@ -104,7 +104,10 @@ def test_configuration_files_can_be_read() -> None:
     exporter = yaml.load((ROOT / "docker/jmx-exporter/kafka.yml").read_text())
     assert exporter["hostPort"] == "kafka:9999"
     prometheus = yaml.load((ROOT / "docker/prometheus/prometheus.yml").read_text())
-    assert prometheus["scrape_configs"][0]["static_configs"] == [{"targets": ["jmx-exporter:9404"]}]
+    broker, workers = prometheus["scrape_configs"]
+    assert broker["static_configs"] == [{"targets": ["jmx-exporter:9404"]}]
+    ports = [int(target.rpartition(":")[2]) for target in workers["static_configs"][0]["targets"]]
+    assert ports == list(range(ports[0], ports[0] + 4)), "workers of one run take ports in a row"
     identities = json.loads((ROOT / "docker/seaweedfs/s3.json").read_text())["identities"]
     assert [identity["name"] for identity in identities] == ["stateflow"]
 

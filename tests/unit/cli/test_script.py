@@ -134,3 +134,19 @@ def test_a_script_runs_commands_of_groups(tmp_path: Path) -> None:
     assert run("jobs", "list").returncode == 0
     refused = run("fly")
     assert (refused.returncode, "fly" in refused.stderr) == (2, True)
+
+
+def test_help_and_usage_errors_name_the_script(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    script = tmp_path / "shop.py"
+    script.write_text(
+        "import stateflow as sf\napp = sf.App('shop')\nif __name__ == '__main__':\n    app.main()\n"
+    )
+    expected = {
+        ("--help",): "Usage: python shop.py [",
+        ("run", "--help"): "Usage: python shop.py run ",
+        ("run", "--no-such-option"): "Run `python shop.py run --help`",
+    }
+    for arguments, text in expected.items():
+        subprocess.run([sys.executable, str(script), *arguments], check=False)
+        told = capfd.readouterr()
+        assert text in told.out + told.err, arguments

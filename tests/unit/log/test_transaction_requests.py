@@ -38,8 +38,8 @@ def test_only_producers_with_something_open_are_told() -> None:
     refused = struct.pack(">ih", 5, 29) + b"\x00" + b"\x01" + b"\x00"
     answer = b"\x00" + struct.pack(">i", 0) + b"\x02" + b"\x02a" + b"\x03" + partition + refused + b"\x00\x00"
     assert list(requests.described_producers(answer)) == [
-        (TopicPartition("a", 4), 0, frozenset({7})),
-        (TopicPartition("a", 5), 29, frozenset()),
+        (TopicPartition("a", 4), 0, {7: 90}),
+        (TopicPartition("a", 5), 29, {}),
     ]
 
 

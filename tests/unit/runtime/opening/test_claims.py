@@ -50,7 +50,7 @@ def test_removing_a_claim_leaves_another_of_the_same_writer_and_task(cluster: Me
 
 
 def test_what_a_coordinator_said_is_kept_until_nobody_claims_by_that_writer(cluster: MemoryCluster) -> None:
-    last = LastTransaction("open", frozenset({TopicPartition("out", 1), TopicPartition("out", 0)}))
+    last = LastTransaction("open", frozenset({TopicPartition("out", 1), TopicPartition("out", 0)}), False)
     with closing(made(cluster)) as log:
         one, other = log.claim("t-0", "a"), log.claim("t-1", "a")
         log.note_outcome("a", last)
