@@ -80,9 +80,10 @@ class Ask:
         return self._ended.is_set()
 
     def end(self, answer: Answer | None = None) -> None:
-        """Let go of whoever waits."""
-        self.answer = answer
-        self._ended.set()
+        """Let go of whoever waits; an answer that was given stays."""
+        if not self._ended.is_set():
+            self.answer = answer
+            self._ended.set()
 
 
 class Asks:

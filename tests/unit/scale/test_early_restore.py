@@ -54,7 +54,7 @@ def test_the_result_and_every_answer_are_those_of_a_restore_in_order(
     restore, rng, asks = site.early(tmp_path / "early"), random.Random(seed), list[Ask]()
 
     def ask() -> None:
-        if len(asks) < 60:
+        if len(asks) < 60 and not restore.is_whole:
             asks.append(restore.ask(rng.choice(STORES), rng.choice([*KEYS, "never-written"])))
 
     ask()
