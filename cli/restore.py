@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -15,11 +16,14 @@ from stateflow.checkpoint.decisions import Decided, Decision, decide, decisions
 from stateflow.checkpoint.jobs import committed_ends, jobs_of
 from stateflow.checkpoint.progress import Progress, ProgressBar
 from stateflow.checkpoint.recovery import Outcome, restore_all
+from stateflow.cli.early import restore_early, show_answer, show_bounds, wanted_keys
 from stateflow.cli.options import app_id_option, dry_run_option, images_option, json_option
 from stateflow.cli.output import emit_json, emit_table
 from stateflow.cli.target import chosen
 from stateflow.clock import SystemClock
 from stateflow.errors import ConfigError
+from stateflow.query.early_serving import answer_fields
+from stateflow.scale.early.asks import Answer
 
 
 @click.command()
@@ -39,6 +43,18 @@ from stateflow.errors import ConfigError
     "--partition", "partitions", type=click.IntRange(0), multiple=True, help="Only these partitions."
 )
 @images_option
+@click.option(
+    "--serve-early",
+    is_flag=True,
+    help="Read the newest records first, and answer for keys long before all is restored.",
+)
+@click.option(
+    "--key",
+    "keys",
+    metavar="STORE=KEY",
+    multiple=True,
+    help="With --serve-early: read what this key needs first, and print it.",
+)
 @dry_run_option
 @json_option
 def command(
@@ -49,6 +65,8 @@ def command(
     workers: int | None,
     partitions: tuple[int, ...],
     images: str | None,
+    serve_early: bool,
+    keys: tuple[str, ...],
     dry_run: bool,
     as_json: bool,
 ) -> None:
@@ -57,9 +75,15 @@ def command(
     Reads only what is missing; where images are kept, a task that would have to read its whole changelog begins with
     the newest image that leaves less to read. Ctrl-C stops cleanly; started again it goes on where it was. A damaged
     local store is moved aside (`<task>.damaged`). A task that a running worker has open is refused.
+
+    With --serve-early changelogs are read from their ends backwards, and `stateflow state get` on this machine is
+    answered meanwhile: at once for what was read, else what the key needs is read next. The result is the same.
     """
     from stateflow.log.kafka import connect
 
+    wanted = wanted_keys(keys)
+    if wanted and not serve_early:
+        raise ConfigError("--key says what is answered early.", action="add --serve-early.")
     application = chosen(target, app_id, brokers)
     options = application.options
     reach = functools.partial(connect, options.brokers, options.client)
@@ -81,6 +105,8 @@ def command(
     refused = [task.refused for task in decided if task.refused is not None]
     if dry_run:
         _show_decisions(application.app, catalog.active.generation, decided, as_json=as_json)
+        if not as_json:
+            show_bounds(catalog, decided, wanted)
     if refused:
         raise refused[0]
     if dry_run:
@@ -92,11 +118,23 @@ def command(
         last[:] = [progress]
         bar.update(progress)
 
-    plans = [task.plan for task in decided if task.plan is not None]
-    outcomes = restore_all(reach, jobs, plans, workers or os.cpu_count() or 1, report)
+    answers: list[Answer] = []
+
+    def on_answer(answer: Answer) -> None:
+        answers.append(answer)
+        if not as_json:
+            show_answer(answer)
+
+    lanes = workers or os.cpu_count() or 1
+    if serve_early:
+        outcomes = restore_early(reach, catalog, jobs, where, lanes, wanted, report, on_answer)
+    else:
+        plans = [task.plan for task in decided if task.plan is not None]
+        outcomes = restore_all(reach, jobs, plans, lanes, report)
     if last:
         bar.finish(last[0])
-    _show_outcomes(application.app, outcomes, last[0] if last else None, as_json=as_json)
+    early = {"answers": [answer_fields(answer) for answer in answers]} if serve_early else {}
+    _show_outcomes(application.app, outcomes, last[0] if last else None, early, as_json=as_json)
 
 
 def _show_decisions(app: str, generation: int, decided: list[Decided], *, as_json: bool) -> None:
@@ -114,7 +152,9 @@ def _as_json(row: Decision) -> dict[str, object]:
     return {**asdict(row), "decision": row.sentence}
 
 
-def _show_outcomes(app: str, outcomes: list[Outcome], total: Progress | None, *, as_json: bool) -> None:
+def _show_outcomes(
+    app: str, outcomes: list[Outcome], total: Progress | None, early: Mapping[str, object], *, as_json: bool
+) -> None:
     records = sum(outcome.progress.records_total for outcome in outcomes)
     seconds = total.seconds if total else 0.0
     if as_json:
@@ -129,6 +169,7 @@ def _show_outcomes(app: str, outcomes: list[Outcome], total: Progress | None, *,
                 "plan": [
                     _as_json(row) for outcome in outcomes for row in decisions(outcome.plan, outcome.image)
                 ],
+                **early,
             }
         )
         return

@@ -41,7 +41,8 @@ from stateflow.runtime.worker.supervisor import PARENT_PIPE_OPTION, QUIET_PIPE_O
 from stateflow.scale.generation import await_stopped, refuse_beside_query
 
 if TYPE_CHECKING:
-    from stateflow.spark.session import SparkSettings
+    from stateflow.spark.long_running import LongRunSettings
+    from stateflow.spark.runner import PipelineSettings
 
 
 METRICS_PORT_MAX = 65_535
@@ -101,6 +102,11 @@ class End:
     help="Spark only: tasks that end with each micro-batch, as with --until-drained, instead of long-running workers.",
 )
 @click.option(
+    "--progress-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Spark only: append the progress as lines of JSON, as the driver sees it.",
+)
+@click.option(
     "--master",
     metavar="URL",
     help="Spark only: the cluster, spark://host:port, yarn or k8s://…; by default this machine, 2 slots.",
@@ -125,6 +131,7 @@ def command(
     member: str | None,
     checkpoint_dir: Path | None,
     micro_batch: bool,
+    progress_file: Path | None,
     master: str | None,
     conf: tuple[str, ...],
     with_parent: bool,
@@ -165,17 +172,30 @@ def command(
             "--end-of-input says that no more input comes, and the worker is not to stop.",
             action="give --until-drained, too.",
         )
+    if progress_file is not None and runner != "spark":
+        raise ConfigError(
+            "--progress-file is written by the driver of a Spark job.",
+            action="give --runner spark, too; `stateflow workers` shows what local workers do.",
+        )
     end = End(until_drained, end_of_input)
     if dry_run:
         _show_plan(app, as_json=as_json)
     elif runner == "spark":
+        from stateflow.spark.long_running import LongRunSettings
+        from stateflow.spark.runner import PipelineSettings
         from stateflow.spark.session import SparkSettings
 
         name = f"stateflow-{app.id}"
         spark = SparkSettings(app_name=name, ui=True, master=master, conf=dict(map(spark_setting, conf)))
-        _run_on_spark(
-            app, target, end, workers, spark, micro_batch=micro_batch, checkpoint_dir=checkpoint_dir
-        )
+        if micro_batch:
+            _run_in_micro_batches(
+                app,
+                target,
+                end,
+                PipelineSettings(checkpoint_dir=checkpoint_dir, progress_file=progress_file, spark=spark),
+            )
+        else:
+            _run_long(app, target, LongRunSettings(workers=workers, progress_file=progress_file, spark=spark))
     elif workers is not None and workers > 1:
         _run_several(app, target, workers, end, verbose=verbose)
     else:
@@ -263,34 +283,30 @@ def _run_several(app: App, target: str, workers: int, end: End, *, verbose: bool
         check_not_interrupted(signalled)
 
 
-def _run_on_spark(
-    app: App,
-    target: str,
-    end: End,
-    workers: int | None,
-    spark: SparkSettings,
-    *,
-    micro_batch: bool,
-    checkpoint_dir: Path | None,
-) -> None:
+def _run_long(app: App, target: str, settings: LongRunSettings) -> None:
     from stateflow.spark.connection import Connection
-    from stateflow.spark.long_running import LongRunSettings, run_long
-    from stateflow.spark.runner import PipelineSettings, run_spark
+    from stateflow.spark.long_running import run_long
     from stateflow.spark.shipping import pipeline_of
 
-    options, pipeline = app.options, pipeline_of(target, app)
-    connection, settings = Connection(options.brokers, options.client), worker_settings(options)
-    if not micro_batch:
-        run = run_long(pipeline, connection, settings, settings=LongRunSettings(workers=workers, spark=spark))
-        click.echo(f"{run.slots_total:,} offsets of input, {run.workers} workers.", err=True)
-        return
+    options = app.options
+    connection = Connection(options.brokers, options.client)
+    run = run_long(pipeline_of(target, app), connection, worker_settings(options), settings=settings)
+    click.echo(f"{run.slots_total:,} offsets of input, {run.workers} workers.", err=True)
+
+
+def _run_in_micro_batches(app: App, target: str, end: End, settings: PipelineSettings) -> None:
+    from stateflow.spark.connection import Connection
+    from stateflow.spark.runner import run_spark
+    from stateflow.spark.shipping import pipeline_of
+
+    options = app.options
     totals = run_spark(
-        pipeline,
-        connection,
-        settings,
+        pipeline_of(target, app),
+        Connection(options.brokers, options.client),
+        worker_settings(options),
         until_idle=end.is_awaited,
         end_of_input=end.is_of_input,
-        settings=PipelineSettings(checkpoint_dir=checkpoint_dir, spark=spark),
+        settings=settings,
     )
     click.echo(f"{totals.records_total:,} records in {totals.epochs_total} micro-batches.", err=True)
 

@@ -10,15 +10,16 @@ from typing import Any
 import click
 
 from stateflow.catalog.control import ControlTopic
+from stateflow.cli.early import tell_bound
 from stateflow.cli.options import app_id_option, json_option
 from stateflow.cli.output import emit_json, emit_table, human_bytes
 from stateflow.cli.state_migrate import migrate
 from stateflow.cli.target import chosen
 from stateflow.config import AppOptions
 from stateflow.errors import ConfigError
-from stateflow.query.local import LocalState, TaskRow, list_stores
+from stateflow.query.local import ROW_PARTS, LocalState, as_fields, list_stores
 
-_PARTS = ("window_start_ms", "index", "map_key", "version_ms", "written_ms", "expires_ms")
+_OF_EARLY = ("source", "task", "offset_first", "offset_next", "seconds")
 
 target_option = click.option(
     "--target", "-t", "target", metavar="APP", help="module:attribute or file.py:attribute."
@@ -82,15 +83,22 @@ def list_(state_dir: Path | None, app_id: str | None, as_json: bool) -> None:
 def get(store: str, key: str, as_json: bool, **where: Any) -> None:
     """Show all that STORE holds for KEY: a value, windows, list elements or map entries.
 
-    KEY is text for string keys and JSON for all others.
+    KEY is text for string keys and JSON for all others. While `stateflow restore --serve-early` fills the state
+    directory it is asked, and reads what KEY needs next; how long that may take is told on stderr.
     """
-    found = _local_state(**where).get(store, key)
+    from stateflow.query.early_asking import ask_restore
+
+    local, app = _local_state(**where)
+    early = ask_restore(local.state_dir, app, store, key, tell_bound)
+    rows = early["rows"] if early is not None else [as_fields(row) for row in local.get(store, key)]
     if as_json:
-        emit_json({"store": store, "key": key, "rows": [_as_dict(row) for row in found]})
-    elif found:
-        _show(found)
+        told = {} if early is None else {"early": {name: early[name] for name in _OF_EARLY}}
+        emit_json({"store": store, "key": key, "rows": rows, **told})
+    elif rows:
+        _show(rows)
     else:
-        click.echo(f"{store} holds nothing for {key!r} on this disk.")
+        place = "on this disk" if early is None else "in the changelog that is being restored"
+        click.echo(f"{store} holds nothing for {key!r} {place}.")
 
 
 @command.command()
@@ -113,14 +121,14 @@ def scan(
     store: str, limit: int, partitions: tuple[int, ...], index: str | None, as_json: bool, **where: Any
 ) -> None:
     """Show the rows of STORE in store order, task by task."""
-    state = _local_state(**where)
+    state, _ = _local_state(**where)
     rows = state.scan(store, partitions) if index is None else state.find(store, *_index(index), partitions)
     shown = list(islice(rows, limit))
     more = next(rows, None) is not None
     if as_json:
-        emit_json({"store": store, "rows": [_as_dict(row) for row in shown], "more": more})
+        emit_json({"store": store, "rows": [as_fields(row) for row in shown], "more": more})
         return
-    _show(shown)
+    _show([as_fields(row) for row in shown])
     if more:
         click.echo(f"… and more; --limit {limit} reached.", err=True)
 
@@ -139,7 +147,8 @@ def _index(text: str) -> tuple[str, str | float | bool]:
 
 def _local_state(
     target: str | None, app_id: str | None, brokers: str | None, state_dir: Path | None
-) -> LocalState:
+) -> tuple[LocalState, str]:
+    """The state on this disk, and the application's id."""
     from stateflow.log.kafka import connect
 
     application = chosen(target, app_id, brokers)
@@ -148,20 +157,13 @@ def _local_state(
         catalog = ControlTopic(cluster, application.app).load()
     finally:
         cluster.close()
-    return LocalState(state_dir or application.options.state_dir, catalog)
+    return LocalState(state_dir or application.options.state_dir, catalog), application.app
 
 
-def _as_dict(found: TaskRow) -> dict[str, Any]:
-    row = found.row
-    parts = {name: getattr(row, name) for name in _PARTS if getattr(row, name) is not None}
-    return {"task": found.task, "key": row.key, **parts, "value": row.value}
-
-
-def _show(rows: list[TaskRow]) -> None:
+def _show(rows: list[dict[str, Any]]) -> None:
     """A table; columns of parts that the store does not have are left out."""
-    dicts = [_as_dict(row) for row in rows]
-    columns = ["task", "key", *(part for part in _PARTS if any(part in row for row in dicts)), "value"]
-    emit_table(columns, [_text_row({column: row.get(column) for column in columns}) for row in dicts])
+    columns = ["task", "key", *(part for part in ROW_PARTS if any(part in row for row in rows)), "value"]
+    emit_table(columns, [_text_row({column: row.get(column) for column in columns}) for row in rows])
 
 
 def _text_row(row: dict[str, Any]) -> list[object]:

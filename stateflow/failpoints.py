@@ -62,6 +62,11 @@ POINTS: Mapping[str, str] = {
     "restore.after_write": "an epoch and its position are written, not flushed",
     "restore.before_flush": "every store has reached its target, not flushed",
     "restore.after_flush": "the restore is durable",
+    # a changelog is read newest first, in ranges
+    "early.before_note": "a range's files are written, nothing says that they are complete",
+    "early.after_note": "the range is on disk, the restore does not know",
+    "early.before_flush": "the database has all ranges, not flushed",
+    "early.after_flush": "the database is durable, the ranges are still beside it",
     # records are processed
     "process.before_batch": "a batch was read",
     "process.after_operators": "the operators have seen it, the position has not moved",
@@ -166,6 +171,9 @@ POINTS: Mapping[str, str] = {
 }
 """Name → what is so at that point. The part before the dot is the phase."""
 
+_COMMAND_PHASES = ("early",)
+"""Phases of commands, which no worker passes."""
+
 Action = Literal["kill", "stop", "raise"]
 Handler = Callable[[str], None]
 """Called with the name of each point that is reached, in the thread that reaches it. It may raise, or wait."""
@@ -197,6 +205,11 @@ def known(point: str) -> str:
 def phase_of(point: str) -> str:
     """The phase that a point belongs to: ``commit``, ``restore`` and so on."""
     return point.partition(".")[0]
+
+
+def worker_points() -> list[str]:
+    """The points that a worker can come to."""
+    return [point for point in POINTS if phase_of(point) not in _COMMAND_PHASES]
 
 
 def phases() -> list[str]:

@@ -121,14 +121,14 @@ def restore_all(
     cluster = connect()
     try:
         resources = RocksResources()
-        with _interrupts_noted() as is_interrupted:
+        with interrupts_noted() as is_interrupted:
             return [run_job(cluster, job, resources, total.update, is_interrupted) for job in jobs]
     finally:
         cluster.close()
 
 
 @contextmanager
-def _interrupts_noted() -> Iterator[Callable[[], bool]]:
+def interrupts_noted() -> Iterator[Callable[[], bool]]:
     """Inside, Ctrl-C only sets what the yielded function tells; elsewhere than on the main thread it is not ours."""
     noted = threading.Event()
     if threading.current_thread() is not threading.main_thread():
@@ -169,7 +169,7 @@ def _restore_in_processes(
     context = multiprocessing.get_context("spawn")  # librdkafka's and RocksDB's threads do not survive a fork
     news, stop = context.Queue(), context.Event()
     with ProcessPoolExecutor(workers, context, _begin_lane, (connect, news, stop)) as pool:
-        with _interrupts_held():  # this starts the processes
+        with interrupts_held():  # this starts the processes
             futures = [pool.submit(_run_in_lane, job) for job in jobs]
         try:
             while not all(future.done() for future in futures):
@@ -198,7 +198,7 @@ def _drain(news: Any, total: _Total) -> None:
 
 
 @contextmanager
-def _interrupts_held() -> Iterator[None]:
+def interrupts_held() -> Iterator[None]:
     """Children begun in here never see Ctrl-C, which a terminal sends to all: this process decides.
 
     Blocking is inherited and holds from a child's first instruction on; here the signal is delivered at the end.

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from stateflow.catalog.model import Catalog, StoreEntry
 from stateflow.errors import ConfigError, StateCorrupt
@@ -26,6 +27,8 @@ from stateflow.store.resources import RocksResources
 from stateflow.store.rocks import RocksTaskStores, StoreSize
 
 _CACHE_BYTES = 16 << 20
+ROW_PARTS = ("window_start_ms", "index", "map_key", "version_ms", "written_ms", "expires_ms")
+"""What a row may have beside key and value, in the order in which it is shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,13 @@ class TaskRow:
     row: Row
 
 
+def as_fields(found: TaskRow) -> dict[str, Any]:
+    """A row as JSON has it; parts that the store does not have are left out."""
+    row = found.row
+    parts = {name: getattr(row, name) for name in ROW_PARTS if getattr(row, name) is not None}
+    return {"task": found.task, "key": row.key, **parts, "value": row.value}
+
+
 def list_stores(state_dir: Path, app: str | None = None) -> Iterator[LocalStore]:
     """Every store below a state directory. Needs no broker. Raises ``StateForeign``, ``StateCorrupt``."""
     for directory in _filled(state_dir, app):
@@ -71,7 +81,7 @@ class LocalState:
     """The state of one application on this disk, decoded by its catalog."""
 
     def __init__(self, state_dir: Path, catalog: Catalog) -> None:
-        self._state_dir = state_dir
+        self.state_dir = state_dir
         self._catalog = catalog
 
     def entry(self, store: str) -> StoreEntry:
@@ -139,15 +149,15 @@ class LocalState:
         stage, generation = self.entry(store).stage, self._catalog.active.generation
         found = [
             directory
-            for directory in _filled(self._state_dir, self._catalog.app.app)
+            for directory in _filled(self.state_dir, self._catalog.app.app)
             if directory.identity.generation == generation
             and directory.identity.task.rpartition("-")[0] == stage
         ]
         if not found:
             raise ConfigError(
-                f"{self._state_dir} holds no task of stage {stage!r}, generation {generation}.",
+                f"{self.state_dir} holds no task of stage {stage!r}, generation {generation}.",
                 action="name the directory that the workers use with --state-dir, or fill this one with"
-                f" `stateflow restore --app {self._catalog.app.app} --to {self._state_dir}`.",
+                f" `stateflow restore --app {self._catalog.app.app} --to {self.state_dir}`.",
             )
         return sorted(found, key=_partition)
 

@@ -5,7 +5,7 @@ protocol.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
 from stateflow.log.base import Cluster
@@ -53,6 +53,19 @@ class Engine(Protocol):
         ...
 
 
+class Lanes(Protocol):
+    """Runs jobs one by one as they are handed in, for whoever decides late which comes next."""
+
+    @property
+    def lanes(self) -> int:
+        """Jobs that it runs at the same time: who decides late hands in no more."""
+        ...
+
+    def submit(self, work: Callable[[Cluster, Job], Result], job: Job) -> Future[Result]:
+        """Begin one job, or finish it; the function is a module-level one."""
+        ...
+
+
 class InProcess(ShuffleByFiles):
     """Threads of this process: right for small state, tests and machines without Spark."""
 
@@ -62,6 +75,12 @@ class InProcess(ShuffleByFiles):
         assert lanes > 0, "at least one lane"
         self._cluster = cluster
         self.lanes = lanes
+
+    def submit(self, work: Callable[[Cluster, Job], Result], job: Job) -> Future[Result]:
+        """Run one job, in the caller's thread, and raise what it raises; see ``Lanes``."""
+        done: Future[Result] = Future()
+        done.set_result(work(self._cluster, job))
+        return done
 
     def run(
         self, work: Callable[[Cluster, Job], Result], jobs: Sequence[Job], on_done: OnDone | None = None

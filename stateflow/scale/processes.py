@@ -10,6 +10,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from stateflow.checkpoint.recovery import interrupts_held
 from stateflow.log.base import Cluster
 from stateflow.scale.shuffle import OnDone, ShuffleByFiles
 
@@ -43,6 +44,11 @@ class Processes(ShuffleByFiles):
     ) -> None:
         """Wait for the jobs under way, and end the processes."""
         self._pool.shutdown(cancel_futures=True)
+
+    def submit(self, work: Callable[[Cluster, Job], Result], job: Job) -> Future[Result]:
+        """Begin one job; implements ``scale.engine.Lanes``. Ctrl-C is the caller's to see, not the processes'."""
+        with interrupts_held():  # the first jobs start the processes
+            return self._pool.submit(_do, work, job)
 
     def run(
         self, work: Callable[[Cluster, Job], Result], jobs: Sequence[Job], on_done: OnDone | None = None

@@ -15,6 +15,7 @@ import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stateflow.clock import Clock, SystemClock
@@ -27,6 +28,7 @@ from stateflow.spark.connection import Connection
 from stateflow.spark.driver import Driving, Pipeline, driving, travelling
 from stateflow.spark.failure import Failure, last_line
 from stateflow.spark.hosted_worker import Ended, HostedWorker, member_name
+from stateflow.spark.progress import ProgressFile
 from stateflow.spark.session import SparkSettings
 from stateflow.spark.slots import workers_for
 from stateflow.spark.transient import Restarts, cause_of
@@ -51,6 +53,8 @@ class LongRunSettings:
 
     workers: int | None = None
     """Long-running tasks; None for one per slot, at most one for each task of the application."""
+    progress_file: Path | None = None
+    """Where a line of JSON is appended every ten seconds (``progress.py``)."""
     spark: SparkSettings = field(
         default_factory=lambda: SparkSettings(app_name="stateflow-pipeline", ui=True)
     )
@@ -93,8 +97,9 @@ def run_long(
             tasks = len(list(driver.wiring.tasks()))
             workers = workers_for(driver.session, settings.workers, tasks)
             lanes = _Lanes(cluster, driver, pipeline, connection, worker, workers)
+            progress = _progress_file(settings, cluster, driver.wiring, clock)
             with stopped_by_signals(stopping.set):
-                lanes.run(stopping)
+                lanes.run(stopping, progress)
             return lanes.totals
     finally:
         cluster.close()
@@ -124,7 +129,7 @@ class _Lanes:
         self._error: StateflowError | None = None
         self._missing_since: dict[int, float] = {}
 
-    def run(self, stopping: threading.Event) -> None:
+    def run(self, stopping: threading.Event, progress: ProgressFile | None) -> None:
         """Start all, watch them until the end, stop them; raises what ended them otherwise."""
         from pyspark import InheritableThread
 
@@ -146,8 +151,12 @@ class _Lanes:
                         "%d offsets of input committed, %.0f/s.", done - before, (done - said) / seconds
                     )
                     said = done
+                    if progress is not None:
+                        progress.write()
         finally:
             self._stop(threads)
+            if progress is not None:
+                progress.write(has_ended=True)
         if self._error is not None:
             raise self._error
         self.totals.slots_total = _slots_done(self._cluster, self._driver.wiring) - before
@@ -264,6 +273,14 @@ class _Lives:
     def long_total(self) -> int:
         """Those that lived long: lanes that work, at last, are given all their attempts anew."""
         return self._long_total
+
+
+def _progress_file(
+    settings: LongRunSettings, cluster: Cluster, wiring: Wiring, clock: Clock
+) -> ProgressFile | None:
+    if settings.progress_file is None:
+        return None
+    return ProgressFile(settings.progress_file, cluster, wiring.catalog, "long-running", clock)
 
 
 def _slots_done(cluster: Cluster, wiring: Wiring) -> int:

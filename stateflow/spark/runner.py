@@ -34,12 +34,15 @@ from stateflow.spark.driver import Pipeline, driving, travelling
 from stateflow.spark.epoch import EpochResult
 from stateflow.spark.executor import PipelineTask
 from stateflow.spark.failure import Failure, last_line
+from stateflow.spark.progress import ProgressFile
 from stateflow.spark.session import SparkSettings
 from stateflow.spark.transient import Restarts, cause_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from stateflow.spark.progress_listener import ProgressListener
 
 _LOG = logging.getLogger(__name__)
 _POLL_SECONDS = 0.3
@@ -58,6 +61,8 @@ class PipelineSettings:
     """Where Spark keeps the query's progress; None for a folder of this run. What was processed is on
     Kafka.
     """
+    progress_file: Path | None = None
+    """Where a line of JSON is appended for each micro-batch (``progress.py``)."""
     spark: SparkSettings = field(
         default_factory=lambda: SparkSettings(app_name="stateflow-pipeline", ui=True)
     )
@@ -97,7 +102,7 @@ def run_spark(
             control = ControlTopic(cluster, pipeline.topology.app)
             abort_savepoint(control, None, "a Spark query began to run the application")
             run = _Run(cluster, driver.wiring, pipeline, connection, worker, clock)
-            with _checkpoint(settings) as checkpoint:
+            with _checkpoint(settings) as checkpoint, run.telling(driver.session, settings.progress_file):
                 ends = source_ends(cluster, driver.wiring.catalog) if end_of_input else None
                 run.follow(
                     lambda: run.started(driver.session, settings, checkpoint, ends), until_idle=until_idle
@@ -137,10 +142,32 @@ class _Run:
         self._purge = Purge(cluster, worker.purge_interval_seconds, clock)
         self._stopping = threading.Event()
         self._error: StateflowError | None = None
+        self._clock = clock
+        self._listener: ProgressListener | None = None
         self._begun_total = self._done_total = 0
         self._unseen = {task.id for task in wiring.tasks() if _has_timers(task)}
         """Tasks that may have something due and were not looked at yet."""
         self._unended: set[str] = set()
+
+    @contextmanager
+    def telling(self, session: SparkSession, file: Path | None) -> Iterator[None]:
+        """Inside, progress is written to a file, if there is one."""
+        if file is None:
+            yield
+            return
+        from stateflow.spark.progress_listener import ProgressListener
+
+        progress = ProgressFile(file, self._cluster, self._wiring.catalog, "micro-batch", self._clock)
+        self._listener = ProgressListener(progress, self._query_name)
+        session.streams.addListener(self._listener)
+        try:
+            yield
+        finally:
+            self._listener.close(session)
+
+    @property
+    def _query_name(self) -> str:
+        return f"stateflow-{self._wiring.topology.app}"
 
     def started(
         self,
@@ -177,7 +204,7 @@ class _Run:
         rows = session.readStream.format(SOURCE_NAME).option("ranges", options.to_json()).load()
         return (
             rows.writeStream.foreachBatch(self._on_batch)
-            .queryName(f"stateflow-{self._wiring.topology.app}")
+            .queryName(self._query_name)
             .option("checkpointLocation", checkpoint)
             .trigger(processingTime=f"{round(settings.trigger_seconds * 1000)} milliseconds")
             .start()
@@ -254,6 +281,8 @@ class _Run:
         started_at = time.monotonic()
         results: list[EpochResult | Failure] = rows.rdd.mapPartitions(self._task).collect()
         self._note(results)
+        if self._listener is not None:
+            self._listener.note(epoch, [result for result in results if isinstance(result, EpochResult)])
         if results:
             done = sum(result.records_total for result in results if isinstance(result, EpochResult))
             seconds = time.monotonic() - started_at

@@ -34,6 +34,7 @@ _LOG = logging.getLogger(__name__)
 FORMAT_VERSION = 1
 IDENTITY_FILE = "identity.json"
 DATABASE_FOLDER = "db"
+RANGES_FOLDER = "ranges"
 DISK_FILE = "disk"
 DAMAGED_FILE = "DAMAGED"
 _ASIDE_SUFFIX = ".damaged"
@@ -64,6 +65,16 @@ class TaskDirectory:
     def database(self) -> Path:
         """Where RocksDB's files are."""
         return self.path / DATABASE_FOLDER
+
+    @property
+    def ranges(self) -> Path:
+        """Where a restore that reads the newest records first keeps what is not part of the database yet."""
+        return self.path / RANGES_FOLDER
+
+    def drop_ranges(self) -> None:
+        """Delete what such a restore left."""
+        if self.ranges.exists():
+            shutil.rmtree(self.ranges, ignore_errors=True)
 
     @property
     def is_damaged(self) -> bool:

@@ -124,8 +124,12 @@ class RocksTaskStores:
         stores: Iterable[str],
         resources: RocksResources,
         clock: Clock | None = None,
+        *,
+        keep_ranges: bool = False,
     ) -> RocksTaskStores:
         """Open or create a task's database, and lock it.
+
+        What an unfinished restore keeps beside the database is dropped, unless that restore asks: ``keep_ranges``.
 
         Raises ``StateForeign`` for a directory of someone else, ``StateLocked`` when a process holds it,
         ``DiskFull``. A database that cannot be opened, or was found damaged while last in use, is set aside
@@ -135,13 +139,17 @@ class RocksTaskStores:
         if directory.is_damaged:
             refuse_locked(directory)
             set_aside_damaged(directory, (directory.path / DAMAGED_FILE).read_text().strip())
+        clock = clock or SystemClock()
         try:
-            return cls._open(directory, stores, resources, clock or SystemClock())
+            opened = cls._open(directory, stores, resources, clock)
         except StateCorrupt as error:
             if not error.fields["replaceable"]:
                 raise
             set_aside_damaged(directory, error.message)
-            return cls._open(directory, stores, resources, clock or SystemClock())
+            opened = cls._open(directory, stores, resources, clock)
+        if not keep_ranges:
+            directory.drop_ranges()
+        return opened
 
     @classmethod
     def _open(

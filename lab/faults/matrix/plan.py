@@ -11,7 +11,7 @@ from typing import Literal, get_args
 from stateflow.catalog.model import Guarantee
 from stateflow.config import CommitMode
 from stateflow.errors import ConfigError
-from stateflow.failpoints import POINTS, Action, phase_of
+from stateflow.failpoints import Action, phase_of, worker_points
 
 FaultKind = Literal["kill", "stop", "raise", "hold", "hold-and-cut", "lose-answer", "duplicate"]
 """The first three strike at a failpoint; the others are what a network does to one EndTxn request."""
@@ -139,7 +139,7 @@ def full_plan(seed: int, repetitions: int = 3) -> list[Case]:
     """Each point × fault ``repetitions`` times; where it differs, once more at least once, in paranoid mode, and with
     tasks that share a writer."""
     cases = [case for number in range(repetitions) for case in _sweep(seed, number)]
-    for point in POINTS:
+    for point in worker_points():
         for fault in PROCESS_FAULTS:
             if phase_of(point) in _OTHER_GUARANTEE_PHASES and point not in (
                 *_AT_LEAST_ONCE_ONLY,
@@ -182,7 +182,7 @@ def only(cases: Iterable[Case], wanted: Sequence[str]) -> list[Case]:
             raise ConfigError(
                 f"no case is called {text!r}.",
                 action="name one as point:fault, point or phase; the points are"
-                f" {', '.join((*POINTS, *NETWORK_POINTS))}.",
+                f" {', '.join((*worker_points(), *NETWORK_POINTS))}.",
             )
         kept += found
     return kept if wanted else every
@@ -199,7 +199,7 @@ def _sweep(seed: int, number: int) -> list[Case]:
             guarantee=_guarantee(point),
             shared_writers=int(phase_of(point) in _SHARED_PHASES),
         )
-        for point in POINTS
+        for point in worker_points()
         for fault in PROCESS_FAULTS
     ]
     for point in NETWORK_POINTS:

@@ -106,7 +106,7 @@ class SimulationReport:
     @property
     def failpoints_missed(self) -> list[str]:
         """Failpoints that no process came to."""
-        return sorted(failpoints.POINTS.keys() - self.reached.keys())
+        return sorted(set(failpoints.worker_points()) - self.reached.keys())
 
     def add(self, ended: Ended) -> None:
         """Count one history."""

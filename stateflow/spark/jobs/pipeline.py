@@ -41,9 +41,12 @@ def run(app: App, options: argparse.Namespace) -> LongRunTotals | PipelineTotals
     pipeline, worker = pipeline_of(options.app, app), worker_settings(app.options)
     connection = Connection(app.options.brokers, app.options.client)
     if options.until_idle or options.micro_batch or options.checkpoint_dir is not None:
-        settings = PipelineSettings(checkpoint_dir=options.checkpoint_dir)
+        settings = PipelineSettings(
+            checkpoint_dir=options.checkpoint_dir, progress_file=options.progress_file
+        )
         return run_spark(pipeline, connection, worker, until_idle=options.until_idle, settings=settings)
-    return run_long(pipeline, connection, worker, settings=LongRunSettings(workers=options.workers))
+    long = LongRunSettings(workers=options.workers, progress_file=options.progress_file)
+    return run_long(pipeline, connection, worker, settings=long)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -60,6 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--micro-batch", action="store_true", help="tasks that end with each micro-batch")
     parser.add_argument(
         "--checkpoint-dir", type=Path, help="micro-batches: where the query keeps its progress"
+    )
+    parser.add_argument(
+        "--progress-file", type=Path, help="append the driver's view of the progress as lines of JSON"
     )
     options = parser.parse_args(arguments)
     try:

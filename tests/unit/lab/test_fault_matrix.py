@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from stateflow.errors import ConfigError
-from stateflow.failpoints import POINTS, phase_of
+from stateflow.failpoints import phase_of, worker_points
 from stateflow.lab.faults.matrix.case import Result
 from stateflow.lab.faults.matrix.checks import Findings, _check_outputs, _check_state, _wrong_keys
 from stateflow.lab.faults.matrix.operations import Operation, Operations, Oracle, Tally
@@ -30,7 +30,7 @@ from stateflow.lab.faults.simulation.simulate import SimulationReport
 
 def test_the_full_plan_has_each_point_with_each_fault_three_times() -> None:
     counted = Counter((case.point, case.fault) for case in full_plan(1))
-    for point in POINTS:
+    for point in worker_points():
         for fault in PROCESS_FAULTS:
             assert counted[point, fault] >= 3, (point, fault)
     for point in NETWORK_POINTS:
@@ -41,7 +41,7 @@ def test_the_full_plan_has_each_point_with_each_fault_three_times() -> None:
 def test_the_quick_plan_has_every_phase_with_each_fault() -> None:
     cases = quick_plan(1)
     assert {(case.phase, case.fault) for case in cases} >= {
-        (phase_of(point), fault) for point in POINTS for fault in PROCESS_FAULTS
+        (phase_of(point), fault) for point in worker_points() for fault in PROCESS_FAULTS
     }
     assert {case.fault for case in cases} >= set(NETWORK_FAULTS)
 
