@@ -262,3 +262,17 @@ def test_the_newest_of_each_key_is_read_into_a_sink(world: World) -> None:
     assert brought == {place}
     assert list(sink.values.ordered()) == [(b"a", b"2"), (b"b", b""), (b"c", None)]
     assert (sink.records_total, sink.bytes_total) == (6, 14)
+
+
+def test_a_record_is_told_from_a_marker_whatever_became_of_it(world: World) -> None:
+    topic = world.topic()
+    place = TopicPartition(topic, 0)
+    for commit in (True, False):
+        writer = world.cluster.writer(world.name("tx"))
+        writer.begin()
+        writer.send(topic, b"k", b"v", partition=0)
+        writer.flush()
+        writer.commit() if commit else writer.abort()
+        writer.close()
+    found = [world.cluster.holds_record(place, offset) for offset in range(5)]
+    assert found == [True, False, True, False, False]

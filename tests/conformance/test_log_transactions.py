@@ -33,20 +33,6 @@ def test_commit_tells_where_the_last_record_of_each_partition_landed(world: Worl
     writer.close()
 
 
-def test_a_record_is_told_from_a_marker_whatever_became_of_it(world: World) -> None:
-    topic = world.topic()
-    place = TopicPartition(topic, 0)
-    for commit in (True, False):
-        writer = world.cluster.writer(world.name("tx"))
-        writer.begin()
-        writer.send(topic, b"k", b"v", partition=0)
-        writer.flush()
-        writer.commit() if commit else writer.abort()
-        writer.close()
-    found = [world.cluster.holds_record(place, offset) for offset in range(5)]
-    assert found == [True, False, True, False, False]
-
-
 def test_many_records_keep_their_order(world: World) -> None:
     topic = world.topic(partitions=2)
     rows = [b"%d" % n for n in range(1000)]

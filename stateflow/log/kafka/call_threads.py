@@ -95,6 +95,11 @@ class TransactionCalls:
         self.is_stuck = False
         """A call has not returned: the client may be asked nothing more, nor be waited for."""
 
+    def check(self) -> None:
+        """Raise ``BrokerUnreachable`` if a call has not returned."""
+        if self.is_stuck:
+            raise self.failure()
+
     def make(self, call: Callable[[float], object], timeout_seconds: float) -> None:
         """Make a call, which is given its time limit. Raises what it raises, and ``BrokerUnreachable`` when overdue."""
         try:

@@ -99,8 +99,7 @@ class KafkaWriter(Sender):
         self._places_known.forget_old()
         if self._last_commit is None:
             return
-        if self._calls.is_stuck:
-            raise self._calls.failure()
+        self._calls.check()
         self._last_commit.check()
         try:
             self._producer.begin_transaction()
