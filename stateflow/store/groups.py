@@ -137,6 +137,7 @@ class Groups:
     def limit(self, bytes_max: int) -> None:
         """From now on hold at most so much."""
         self.bytes_max = bytes_max
+        self._bound_elsewhere()
         self._trim()
 
     def get(self, prefix: bytes) -> Group | None:
@@ -248,6 +249,9 @@ class Groups:
             return
         self._elsewhere.add(prefix)
         self._count_elsewhere(_elsewhere_bytes(prefix))
+        self._bound_elsewhere()
+
+    def _bound_elsewhere(self) -> None:
         if self._elsewhere_bytes > self.bytes_max // 2:  # they leave too little for what they are known for
             self._count_elsewhere(-self._elsewhere_bytes)
             self._elsewhere = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from stateflow.memory import ENTRY_BYTES
@@ -137,6 +137,7 @@ class Pair:
 
 
 @settings(max_examples=400)
+@example(1200, [("mark", False, [(b"\0\0\0\0", None)]), ("limit", 0, None)], 2)
 @given(Room, st.lists(Step, max_size=40), st.sampled_from([2, groups.GROUP_ENTRIES_MAX]))
 def test_it_says_what_a_store_without_groups_says(
     room_bytes: int, steps: list[tuple[str, object, object]], entries_max: int
