@@ -1,7 +1,7 @@
 """A single broker that is restarted in order, again and again, beneath an application that is at work.
 
 It answers commits for a moment in which its partitions have no leader any more: they end without markers
-(KAFKA-20734; docs/exactly-once.md, "What the brokers must do"). Under load one of ten such runs counted a commit's
+(KAFKA-20734; docs/exactly-once.md, "What the brokers must do"). Under load one of some sixty such runs counted a commit's
 records twice before anybody looked whether a commit had arrived. ``STATEFLOW_RESTARTS`` is how many runs there are.
 """
 
