@@ -74,9 +74,11 @@ class ClusterAdmin:
         self.partition_counts([topic])
         return {number: part.leader for number, part in self._list_topics().topics[topic].partitions.items()}
 
-    def replica_sizes(self, topics: Iterable[str]) -> list[ReplicaSize]:
-        """Bytes of every replica of these topics on every broker, right now."""
+    def replica_sizes(self, topics: Iterable[str], beside: Iterable[str] = ()) -> list[ReplicaSize]:
+        """Bytes of every replica of these topics on every broker, right now; ``beside`` them of those that exist."""
         counts = self.partition_counts(topics)
+        if others := set(beside):
+            counts |= {name: count for name, count in self.all_partition_counts().items() if name in others}
         sizes: list[ReplicaSize] = []
         for broker_id, connection in self._wire().items():
             try:

@@ -27,7 +27,7 @@ def neighbours_of(admin: ClusterAdmin, topics: Collection[str]) -> Neighbours:
     compacted = {
         name for name, config in admin.topic_configs(others).items() if Cleanup.from_config(config).compacts
     }
-    replicas = admin.replica_sizes([*topics, *compacted])
+    replicas = admin.replica_sizes(topics, beside=compacted)  # some may have been deleted meanwhile
     brokers = {one.broker_id for one in replicas if one.partition.topic in topics}
     beside = [one for one in replicas if one.partition.topic in compacted and one.broker_id in brokers]
     return Neighbours(len({one.partition.topic for one in beside}), sum(one.size_bytes for one in beside))

@@ -106,6 +106,8 @@ def test_sizes_are_those_of_the_log_on_disk(
     folders = [broker.log_dir / f"{topic}-{number}" for number in (0, 1)]
     on_disk = sum(path.stat().st_size for folder in folders for path in folder.glob("*.log"))
     assert changelog_bytes(admin, topic) == on_disk
+    sizes = admin.replica_sizes([topic], beside=["deleted-meanwhile"])
+    assert sum(replica.size_bytes for replica in sizes) == on_disk
 
 
 def test_the_version_and_the_cleaner_are_read_back_from_the_broker(admin: ClusterAdmin) -> None:
