@@ -2,7 +2,8 @@
 
 It answers commits for a moment in which its partitions have no leader any more: they end without markers
 (KAFKA-20734; docs/exactly-once.md, "What the brokers must do"). Under load one of some sixty such runs counted a
-commit's records twice before anybody looked whether a commit had arrived. ``STATEFLOW_RESTARTS`` is how many runs there are.
+commit's records twice before anybody looked whether a commit had arrived.
+``STATEFLOW_RESTARTS`` is how many runs there are.
 """
 
 from __future__ import annotations
