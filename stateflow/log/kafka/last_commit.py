@@ -45,14 +45,20 @@ class LastCommit:
         self._id = transactional_id
         self._producer: int | None = None
         self._written: dict[TopicPartition, int] = {}
+        self._places: dict[str, TopicPartition | None] = {}
+        """Group → where its offsets are; None where one may not see that."""
         self._offsets_at: TopicPartition | None = None
         """Where the open transaction has offsets of a group."""
         self._is_in_doubt = False
 
     def added_offsets(self, group: str) -> None:
         """The open transaction has offsets of a group, all of them in one partition."""
-        partitions = self._topics.partitions(OFFSETS, 0)
-        self._offsets_at = TopicPartition(OFFSETS, java_hash(group) % partitions) if partitions else None
+        if group not in self._places:  # their number stays as it was made
+            partitions = self._topics.partitions(OFFSETS, 0)
+            self._places[group] = (
+                TopicPartition(OFFSETS, java_hash(group) % partitions) if partitions else None
+            )
+        self._offsets_at = self._places[group]
 
     def committed(self, appended: Mapping[TopicPartition, Appended]) -> None:
         """The open transaction was committed, with these records; where leaders can be missed, it is looked for."""
