@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections import Counter, defaultdict
 from pathlib import Path
 from random import Random
 
@@ -19,6 +18,7 @@ import pytest
 
 from stateflow.connectors.broker import EmbeddedKafka
 from tests.broker.command_site import Site
+from tests.broker.test_broker_away import assert_counted_once
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(420)]  # most of it is waiting
@@ -52,18 +52,8 @@ def test_nothing_is_lost_or_twice(
             assert run.ended(END_SECONDS) == 0, run.said[-8_000:]
         finally:
             run.close()
-        assert_counted_once(site)
+        assert_counted_once(site, NUMBERS)
         site.cluster.close()
-
-
-def assert_counted_once(site: Site) -> None:
-    counts: dict[int, list[int]] = defaultdict(list)
-    for record in site.records("out"):
-        assert record.key is not None
-        assert record.value is not None
-        counts[int.from_bytes(record.key, "big")].append(int(record.value))
-    assert {digit: told[-1] for digit, told in counts.items()} == Counter(n % 10 for n in NUMBERS)
-    assert all(told == sorted(set(told)) for told in counts.values()), counts
 
 
 def pass_time(seconds: float) -> None:

@@ -17,6 +17,7 @@ from stateflow.connectors.broker import EmbeddedKafka
 from stateflow.errors import OffsetsPending, TopicMissing, TransactionAborted
 from stateflow.log.base import Cluster, Committed, TopicSpec, Writer
 from stateflow.log.kafka import KafkaCluster, connect
+from stateflow.log.kafka.last_commit import java_hash
 from stateflow.log.kafka.settings import KafkaOptions
 from stateflow.log.reading import read_ranges
 from stateflow.record import TopicPartition
@@ -79,10 +80,7 @@ def led_elsewhere(cluster: KafkaCluster, wiring: TaskWiring) -> TopicPartition:
 
 def coordinated_at(topic: str, name: str) -> TopicPartition:
     """Where what is kept of a group or a transactional id is: Java's hash of its name decides."""
-    hashed = 0
-    for letter in name:
-        hashed = (31 * hashed + ord(letter)) & 0xFFFFFFFF
-    return TopicPartition(topic, (hashed & 0x7FFFFFFF) % 4)
+    return TopicPartition(topic, java_hash(name) % 4)
 
 
 def end_without_leader(
