@@ -52,6 +52,8 @@ class KafkaTransactions:
         self._idle: defaultdict[Address, list[WireConnection]] = defaultdict(list)
         self._answering: Address | None = None
         self._turn = 0
+        self._led_by: dict[TopicPartition, Address] = {}
+        """Partitions of all topics that were asked about, as they were led then."""
         self._silent_until = float("-inf")
         self._open_producers = Together(self._ask_open_producers)
         self._looked_at = Together(partial(self._ask_open_producers, timeout_seconds=_LOOK_SECONDS_MAX))
@@ -196,31 +198,54 @@ class KafkaTransactions:
         doing = "asking for the open transactions of partitions"
 
         def request(left_seconds: float) -> dict[TopicPartition, dict[int, int] | None]:
-            found: dict[TopicPartition, dict[int, int] | None] = {}
-            for address, led in self._leaders(partitions, left_seconds).items():
-                answer = self._send(address, requests.describe_producers(led), left_seconds)
-                for partition, error, producers in requests.described_producers(answer):
-                    if error == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                        found[partition] = None
-                        continue
-                    _raise_for(error, f"asking for the open transactions of {partition}")
-                    found[partition] = producers
-            return found
+            known = self._leaders_known(partitions)
+            if known is not None:
+                try:
+                    return self._ask_leaders(known, left_seconds)
+                except KafkaException:  # another may lead by now
+                    self._led_by.clear()
+            return self._ask_leaders(self._leaders(partitions, left_seconds), left_seconds)
 
         return self._admin.call(doing, request, timeout_seconds)
+
+    def _ask_leaders(
+        self, leaders: Mapping[Address, list[TopicPartition]], left_seconds: float
+    ) -> dict[TopicPartition, dict[int, int] | None]:
+        found: dict[TopicPartition, dict[int, int] | None] = {}
+        for address, led in leaders.items():
+            answer = self._send(address, requests.describe_producers(led), left_seconds)
+            for partition, error, producers in requests.described_producers(answer):
+                if error == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    found[partition] = None
+                    continue
+                _raise_for(error, f"asking for the open transactions of {partition}")
+                found[partition] = producers
+        return found
+
+    def _leaders_known(
+        self, partitions: Collection[TopicPartition]
+    ) -> dict[Address, list[TopicPartition]] | None:
+        """By what was seen before, if that was all of them: commits ask all the time, and topics may be many."""
+        led: defaultdict[Address, list[TopicPartition]] = defaultdict(list)
+        for partition in partitions:
+            address = self._led_by.get(partition)
+            if address is None:
+                return None
+            led[address].append(partition)
+        return led
 
     def _leaders(
         self, partitions: Collection[TopicPartition], left_seconds: float
     ) -> dict[Address, list[TopicPartition]]:
         seen = self._admin.client.list_topics(timeout=left_seconds)
-        led: defaultdict[Address, list[TopicPartition]] = defaultdict(list)
-        for partition in partitions:
-            topic = seen.topics.get(partition.topic)
-            place = topic.partitions.get(partition.partition) if topic is not None else None
-            leader = seen.brokers.get(place.leader) if place is not None else None
-            if leader is None:
-                raise _failed(KafkaError.LEADER_NOT_AVAILABLE, f"looking for the leader of {partition}")
-            led[str(leader.host), int(leader.port)].append(partition)
+        for name in {partition.topic for partition in partitions} & seen.topics.keys():
+            for number, place in seen.topics[name].partitions.items():
+                if (leader := seen.brokers.get(place.leader)) is not None:
+                    self._led_by[TopicPartition(name, number)] = (str(leader.host), int(leader.port))
+        led = self._leaders_known(partitions)
+        if led is None:
+            without = ", ".join(str(partition) for partition in partitions if partition not in self._led_by)
+            raise _failed(KafkaError.LEADER_NOT_AVAILABLE, f"looking for the leader of {without}")
         return led
 
     # --- how it is asked ----------------------------------------------------------------------------
