@@ -56,7 +56,10 @@ class KafkaTransactions:
         """Partitions of all topics that were asked about, as they were led then."""
         self._silent_until = float("-inf")
         self._open_producers = Together(self._ask_open_producers)
-        self._looked_at = Together(partial(self._ask_open_producers, timeout_seconds=_LOOK_SECONDS_MAX))
+        look = partial(self._ask_open_producers, timeout_seconds=_LOOK_SECONDS_MAX)
+        self._looked_at = {
+            only_replica: Together(partial(look, leaders_stay=only_replica)) for only_replica in (True, False)
+        }
 
     def last(self, transactional_id: str) -> LastTransaction | None:
         """What the id's newest owner did last; None where nobody can be asked."""
@@ -73,16 +76,19 @@ class KafkaTransactions:
         """What brokers number the id's producer; None where nobody can be asked."""
         return self._asked(lambda: self._described(transactional_id).producer.id)
 
-    def undecided(self, producer: int, written: Mapping[TopicPartition, int]) -> set[TopicPartition] | None:
+    def undecided(
+        self, producer: int, written: Mapping[TopicPartition, int], *, only_replica: bool = False
+    ) -> set[TopicPartition] | None:
         """Where what a producer has written up to an offset is undecided, whatever its coordinator says.
 
-        Partitions that one may not read are left out. None where nobody can be asked; raises ``BrokerUnreachable`` soon
-        where there is no leader.
+        With ``only_replica`` these partitions have no other, and whoever leads them does so for good. Partitions that
+        one may not read are left out. None where nobody can be asked; raises ``BrokerUnreachable`` soon where there is
+        no leader.
         """
         if self._admin.clock.monotonic_seconds() < self._silent_until:
             return None
         try:
-            found = self._looked_at(written)
+            found = self._looked_at[only_replica](written)
         except (ConfigError, BrokerRefused) as error:
             self._stay_silent(error)
             return None
@@ -192,17 +198,21 @@ class KafkaTransactions:
         return LeftOpen({name: frozenset(where) for name, where in by_id.items()}, untold)
 
     def _ask_open_producers(
-        self, partitions: Collection[TopicPartition], timeout_seconds: float | None = None
+        self,
+        partitions: Collection[TopicPartition],
+        timeout_seconds: float | None = None,
+        *,
+        leaders_stay: bool = False,
     ) -> dict[TopicPartition, dict[int, int] | None]:
         """Who has something open in each partition, and from where on; None where this client may not be told."""
         doing = "asking for the open transactions of partitions"
 
         def request(left_seconds: float) -> dict[TopicPartition, dict[int, int] | None]:
-            known = self._leaders_known(partitions)
+            known = self._leaders_known(partitions) if leaders_stay else None
             if known is not None:
                 try:
                     return self._ask_leaders(known, left_seconds)
-                except KafkaException:  # another may lead by now
+                except KafkaException:  # it may have moved to another broker
                     self._led_by.clear()
             return self._ask_leaders(self._leaders(partitions, left_seconds), left_seconds)
 
