@@ -38,6 +38,7 @@ PYTHON_MIN = (3, 11)
 TEST_JARS = (
     ROOT / "tests" / "foreign" / "kafka-streams.json",
     ROOT / "lab" / "time" / "topology-test-driver.json",
+    ROOT / "tests" / "spark" / "jdbc-databases.json",
 )
 FETCH_JARS = [str(PYTHON), "-m", "stateflow.connectors.broker", *map(str, TEST_JARS)]
 MAKE_CLASS_ARCHIVES = [str(PYTHON), "-m", "tests.class_archive"]

@@ -353,6 +353,9 @@ class WorkerLines:
         """Say that a task runs."""
         self._say(f"task {task} is running")
 
+    def on_commit(self, task: str, records_total: int, sent_total: int) -> None:
+        """Nothing: there are many a second."""
+
     def on_released(self, task: str) -> None:
         """Say that a task was let go."""
         self._say(f"task {task} is closed")

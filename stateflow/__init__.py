@@ -9,7 +9,6 @@ from stateflow.state.declaration import state  # at once: its package would be f
 if TYPE_CHECKING:
     from stateflow import testing
     from stateflow.app import App
-    from stateflow.bootstrap.write import write_state
     from stateflow.changelog.eventual import Eventual
     from stateflow.codec.avro import AvroCodec as Avro
     from stateflow.codec.base import Codec
@@ -66,6 +65,7 @@ if TYPE_CHECKING:
     from stateflow.state.setof import SetOf
     from stateflow.state.value import Value
     from stateflow.state.versioned import Version, Versioned
+    from stateflow.state_from_rows import write_state
 
 __all__ = [
     "Aggregate",
@@ -250,7 +250,7 @@ _FOUND_IN = {
     "sum": "stateflow.operators.aggregates.aggregates:sum",
     "top_k": "stateflow.operators.aggregates.aggregates:top_k",
     "when": "stateflow.operators.steps.columns:when",
-    "write_state": "stateflow.bootstrap.write:write_state",
+    "write_state": "stateflow.state_from_rows:write_state",
 }
 """Module and name of what is imported when it is first used: commands that need no application do not wait for one."""
 

@@ -168,11 +168,16 @@ POINTS: Mapping[str, str] = {
     "placing.after_report": "the others can know",
     "placing.before_decision": "the leader has decided, nobody knows",
     "placing.after_decision": "the decision is written, nobody has acted on it",
+    # a micro-batch of Spark goes into a database
+    "jdbc.after_claim": "the query's name is claimed under a staging table that is not there yet",
+    "jdbc.after_staging": "executors have written the staging table",
+    "jdbc.before_commit": "its rows and the micro-batch's number are in an open transaction",
+    "jdbc.after_commit": "the rows are in the table, the staging table is still there, Spark has no note of it",
 }
 """Name → what is so at that point. The part before the dot is the phase."""
 
-_COMMAND_PHASES = ("early",)
-"""Phases of commands, which no worker passes."""
+_OTHER_PHASES = ("early", "jdbc")
+"""Phases of commands and of drivers on Spark, which no worker passes."""
 
 Action = Literal["kill", "stop", "raise"]
 Handler = Callable[[str], None]
@@ -209,7 +214,7 @@ def phase_of(point: str) -> str:
 
 def worker_points() -> list[str]:
     """The points that a worker can come to."""
-    return [point for point in POINTS if phase_of(point) not in _COMMAND_PHASES]
+    return [point for point in POINTS if phase_of(point) not in _OTHER_PHASES]
 
 
 def phases() -> list[str]:

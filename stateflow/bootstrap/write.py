@@ -11,7 +11,6 @@ Nothing is written to Kafka. ``stateflow savepoint restore APP NAME --from LOCAT
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -80,7 +79,8 @@ class TablesWriter(Protocol):
         ...
 
 
-def write_state(
+def write_connected(
+    writer: TablesWriter,
     app: App | str,
     tables: Mapping[str, Rows],
     *,
@@ -92,19 +92,7 @@ def write_state(
     client_file: str | Path | None = None,
     dry_run: bool = False,
 ) -> WrittenState:
-    """Make a savepoint of rows, from which an application starts; the counterpart of ``read_state``.
-
-    ``app`` is the application, or ``module:attribute`` or ``file.py:attribute``, which Spark DataFrames need, since
-    executors load it. ``tables`` has the rows of each store, with the columns that ``read_state`` shows of it:
-    times are timestamps, values without a simple type JSON text or plain data. Stores that are not named begin empty.
-    ``to`` is the place of the savepoint: a directory, ``s3://…``, ``gs://…``, ``hdfs://…``. ``sources`` says where the
-    application begins to read its source topics, ``earliest``, ``latest`` or ``{topic: {partition: offset_next}}``:
-    exactly-once across the two worlds is right if the rows are of exactly the records before. ``partitions`` is the
-    number of tasks behind re-key steps. With ``dry_run`` every row is checked and counted, and nothing written.
-
-    Raises ``EncodeError`` for the first row that does not fit what the application declares, ``ConfigError`` for
-    columns, stores, or two rows of one key, ``TopicMissing`` where source or output topics are missing.
-    """
+    """Make a savepoint of tables that ``writer`` takes; the arguments and errors are those of ``write_state``."""
     from stateflow.log.kafka import connect
 
     loaded = load(app) if isinstance(app, str) else app
@@ -122,7 +110,7 @@ def write_state(
             name=name,
             partitions=partitions,
             dry_run=dry_run,
-            writer=_writer_for(app, tables),
+            writer=writer,
         )
     finally:
         cluster.close()
@@ -141,7 +129,7 @@ def write_rows(
     dry_run: bool = False,
     writer: TablesWriter | None = None,
 ) -> WrittenState:
-    """``write_state`` on a cluster that is connected; of rows in this process, unless ``writer`` takes others."""
+    """The same on a cluster that is connected; of rows in this process, unless ``writer`` takes others."""
     plan = make_plan(
         cluster,
         app.topology(),
@@ -176,20 +164,6 @@ def write_planned(
         sources={str(source): plan.positions[source] for source in sorted(plan.positions)},
         dry_run=dry_run,
     )
-
-
-def _writer_for(app: App | str, tables: Mapping[str, Rows]) -> TablesWriter:
-    of_spark = [name for name, rows in tables.items() if type(rows).__module__.startswith("pyspark.")]
-    if not of_spark:
-        return written_here
-    if len(of_spark) < len(tables) or not isinstance(app, str):
-        raise ConfigError(
-            "rows of Spark and of this process are mixed, or executors cannot tell which application is meant.",
-            action="give all tables as Spark DataFrames, and the application as module:attribute or file.py:attribute.",
-        )
-    # By name: nothing here depends on Spark.
-    made: TablesWriter = importlib.import_module("stateflow.spark.bootstrap").SparkWriter.of(app)
-    return made
 
 
 def written_here(

@@ -11,10 +11,12 @@ import functools
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 
 from stateflow.catalog.model import Catalog
+from stateflow.clock import SystemClock
 from stateflow.operators.topology.topology import Topology
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.task.wiring import Wiring
@@ -22,6 +24,7 @@ from stateflow.runtime.worker.launch import run_worker
 from stateflow.spark.connection import Connection
 from stateflow.spark.failure import Failure, result_or_failure
 from stateflow.spark.presence import stopped_with_driver
+from stateflow.spark.worker_reports import CommittedRecords, reporting
 
 _LOG = logging.getLogger(__name__)
 
@@ -50,6 +53,10 @@ class HostedWorker:
     settings: WorkerSettings
     driver: str
     """Member id of the driver in ``<app>-spark``."""
+    run: str
+    """Of the driver."""
+    is_reporting: bool = False
+    """Whether the driver is told what was committed (``worker_reports.py``)."""
 
     def __call__(self, lanes: Iterable[int]) -> Iterator[Ended | Failure]:
         """One result per lane. An error that no further attempt can cure comes back as a ``Failure``."""
@@ -64,13 +71,17 @@ class HostedWorker:
             settings.memory, settings.restore_threads, settings.commit_interval_seconds
         )
         cluster = self.connection.open(clients)
-        try:
+        committed = CommittedRecords() if self.is_reporting else None
+        with ExitStack() as stack:
+            stack.callback(cluster.close)
+            if committed is not None:
+                told = reporting(cluster, app, committed, self.run, lane, SystemClock())
+                stack.enter_context(told)
             run_worker(
                 cluster,
                 Wiring(self.load(), self.catalog),
                 replace(settings, member=member_name(app, lane)),
+                observer=committed,
                 watched=functools.partial(stopped_with_driver, cluster, app, self.driver),
             )
-        finally:
-            cluster.close()
         return Ended(lane, time.monotonic() - begun_seconds)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 NOTES_TABLE = "stateflow_batches"
 NAME_CHARACTERS_MAX = 200
 _ANSWER_SECONDS = 5
+_COLUMN_TYPES = "createTableColumnTypes"
 _DRIVERS = {
     "h2": "org.h2.Driver",
     "hsqldb": "org.hsqldb.jdbc.JDBCDriver",
@@ -30,8 +31,25 @@ started, not in those that ``spark.jars.packages`` brings.
 
 def with_driver(options: Mapping[str, str]) -> dict[str, str]:
     """The options of Spark's JDBC sink with the driver's class, where they do not name it and it is known."""
-    kind = options["url"].removeprefix("jdbc:").partition(":")[0]
+    kind = _kind(options)
     return {**({"driver": _DRIVERS[kind]} if kind in _DRIVERS else {}), **options}
+
+
+_TEXT = {"hsqldb": "VARCHAR(16777216)"}
+"""What text is called by databases that do not know ``TEXT``, Spark's word where it has no dialect of theirs."""
+
+
+def with_text(options: Mapping[str, str], texts: Sequence[str]) -> dict[str, str]:
+    """The options with the types of the columns of text that a table is made with, unless they name types already."""
+    kind = _kind(options)
+    if kind not in _TEXT or not texts or _COLUMN_TYPES in options:
+        return dict(options)
+    types = [f"`{name.replace('`', '``')}` {_TEXT[kind]}" for name in texts]
+    return {**options, _COLUMN_TYPES: ", ".join(types)}
+
+
+def _kind(options: Mapping[str, str]) -> str:
+    return options["url"].removeprefix("jdbc:").partition(":")[0]
 
 
 @contextmanager

@@ -13,7 +13,8 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,6 +33,7 @@ from stateflow.spark.progress import ProgressFile
 from stateflow.spark.session import SparkSettings
 from stateflow.spark.slots import workers_for
 from stateflow.spark.transient import Restarts, cause_of
+from stateflow.spark.worker_reports import WorkerReports
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -97,8 +99,10 @@ def run_long(
             tasks = len(list(driver.wiring.tasks()))
             workers = workers_for(driver.session, settings.workers, tasks)
             lanes = _Lanes(cluster, driver, pipeline, connection, worker, workers)
-            progress = _progress_file(settings, cluster, driver.wiring, clock)
-            with stopped_by_signals(stopping.set):
+            with (
+                _progress_file(settings, cluster, driver.wiring, lanes.run_id, clock) as progress,
+                stopped_by_signals(stopping.set),
+            ):
                 lanes.run(stopping, progress)
             return lanes.totals
     finally:
@@ -124,7 +128,8 @@ class _Lanes:
         self._connection = connection
         self._worker = worker
         self._context: SparkContext = driver.session.sparkContext
-        self._run_id = uuid.uuid4().hex[:8]
+        self.run_id = uuid.uuid4().hex[:8]
+        self._is_reporting = False
         self._stopping = threading.Event()
         self._error: StateflowError | None = None
         self._missing_since: dict[int, float] = {}
@@ -134,7 +139,7 @@ class _Lanes:
         from pyspark import InheritableThread
 
         before = said = _slots_done(self._cluster, self._driver.wiring)
-        self._stopping = stopping
+        self._stopping, self._is_reporting = stopping, progress is not None
         threads = {
             lane: InheritableThread(target=self._keep, args=(lane,), daemon=True)
             for lane in range(self.totals.workers)
@@ -192,6 +197,8 @@ class _Lanes:
             self._driver.wiring.catalog,
             self._worker,
             self._driver.presence.member_id,
+            self.run_id,
+            self._is_reporting,
         )
         name = member_name(self._pipeline.topology.app, lane)
         self._context.setJobGroup(self._job_group(lane), f"worker {name}, until it is stopped")
@@ -211,7 +218,7 @@ class _Lanes:
         return _lost(lane, said), said
 
     def _job_group(self, lane: int) -> str:
-        return f"stateflow-{self._run_id}-{lane}"
+        return f"stateflow-{self.run_id}-{lane}"
 
     # --- all lanes --------------------------------------------------------------------------------------
 
@@ -275,12 +282,15 @@ class _Lives:
         return self._long_total
 
 
+@contextmanager
 def _progress_file(
-    settings: LongRunSettings, cluster: Cluster, wiring: Wiring, clock: Clock
-) -> ProgressFile | None:
+    settings: LongRunSettings, cluster: Cluster, wiring: Wiring, run: str, clock: Clock
+) -> Iterator[ProgressFile | None]:
     if settings.progress_file is None:
-        return None
-    return ProgressFile(settings.progress_file, cluster, wiring.catalog, "long-running", clock)
+        yield None
+        return
+    with closing(WorkerReports(cluster, wiring.topology.app, run)) as reports:
+        yield ProgressFile(settings.progress_file, cluster, wiring.catalog, clock, reports)
 
 
 def _slots_done(cluster: Cluster, wiring: Wiring) -> int:

@@ -157,7 +157,7 @@ class _Run:
             return
         from stateflow.spark.progress_listener import ProgressListener
 
-        progress = ProgressFile(file, self._cluster, self._wiring.catalog, "micro-batch", self._clock)
+        progress = ProgressFile(file, self._cluster, self._wiring.catalog, self._clock)
         self._listener = ProgressListener(progress, self._query_name)
         session.streams.addListener(self._listener)
         try:

@@ -22,8 +22,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from stateflow.errors import ConfigError
+from stateflow.failpoints import reach
 from stateflow.record import is_topic_name
-from stateflow.spark.jdbc_database import NAME_CHARACTERS_MAX, open_database, with_driver
+from stateflow.spark.jdbc_database import NAME_CHARACTERS_MAX, open_database, with_driver, with_text
 from stateflow.spark.task_attempts import with_attempts
 from stateflow.spark.to_topic import query_of
 
@@ -62,12 +63,16 @@ class JdbcWriter:
             staging = staging_table(self.table)
             if not database.claim(self.name, query, batch, staging):
                 return
+            reach("jdbc.after_claim")
             self._write(with_attempts(frame), staging)
+            reach("jdbc.after_staging")
             if not database.has(self.table):
                 self._write(frame.limit(0), self.table)  # which makes it
             database.take_over(staging, self.table, self.keys)
             database.note(self.name, batch + 1, staging)
+            reach("jdbc.before_commit")
             database.commit()
+            reach("jdbc.after_commit")
             database.drop(staging)
 
     def check(self, frame: DataFrame) -> None:
@@ -82,9 +87,9 @@ class JdbcWriter:
             )
 
     def _write(self, frame: DataFrame, table: str) -> None:
-        frame.write.format("jdbc").options(**with_driver(self.options)).option("dbtable", table).mode(
-            "append"
-        ).save()
+        texts = [name for name, kind in frame.dtypes if kind == "string"]
+        options = with_driver(with_text(self.options, texts))
+        frame.write.format("jdbc").options(**options).option("dbtable", table).mode("append").save()
 
 
 def staging_table(table: str) -> str:

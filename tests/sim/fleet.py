@@ -182,6 +182,8 @@ class Node:
     def on_running(self, task: str) -> None:
         self.fleet.started.append((task, self.name))
 
+    def on_commit(self, task: str, records_total: int, sent_total: int) -> None: ...
+
     def on_released(self, task: str) -> None: ...
 
 

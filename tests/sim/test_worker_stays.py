@@ -176,6 +176,9 @@ class Released:
     def on_running(self, task: str) -> None:
         """Not asked about here."""
 
+    def on_commit(self, task: str, records_total: int, sent_total: int) -> None:
+        """Not asked about here."""
+
     def on_released(self, task: str) -> None:
         self.tasks.append(task)
 

@@ -1,10 +1,12 @@
-"""`JdbcWriter` where attempts of tasks are lost, and where two drivers write as the same query, on Derby in memory.
+"""`JdbcWriter` where attempts of tasks are lost, and where two drivers write as the same query, on databases in memory.
 
-How micro-batches come again is in `test_state_as_table`; PostgreSQL under kills is in docs/spark-tables.md.
+How micro-batches come again is in `test_state_as_table`, drivers that are killed in `test_killed_jdbc_drivers`;
+PostgreSQL under kills is in docs/spark-tables.md.
 """
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -13,9 +15,10 @@ from pyspark import TaskContext
 from pyspark.sql.functions import udf
 
 from stateflow.errors import ConfigError, StillRunning
-from stateflow.spark.jdbc_database import open_database, with_driver
+from stateflow.spark.jdbc_database import open_database, with_driver, with_text
 from stateflow.spark.session import SparkSettings, spark_session
 from stateflow.spark.to_jdbc import JdbcWriter, staging_table
+from tests.spark.jdbc_databases import tables_of, with_jars
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,17 +32,25 @@ LOST_AT = 80
 @pytest.fixture(scope="module")
 def session() -> Iterator[SparkSession]:
     # Rows go to the database by tens, so that an attempt that is lost has left some there.
-    conf = {"spark.sql.execution.arrow.maxRecordsPerBatch": "10"}
+    conf = {"spark.sql.execution.arrow.maxRecordsPerBatch": "10", **with_jars()}
     with spark_session(SparkSettings(is_python=True, conf=conf)) as made:
         yield made
 
 
-def derby(name: str) -> dict[str, str]:
-    return {"url": f"jdbc:derby:memory:{name};create=true"}
+@pytest.fixture(params=["derby", "h2", "hsqldb"])
+def database(request: pytest.FixtureRequest) -> dict[str, str]:
+    """The options of one of its own, in this process."""
+    name = uuid.uuid4().hex[:8]
+    urls = {
+        "derby": f"jdbc:derby:memory:{name};create=true",
+        "h2": f"jdbc:h2:mem:{name};DB_CLOSE_DELAY=-1",
+        "hsqldb": f"jdbc:hsqldb:mem:{name}",
+    }
+    return {"url": urls[request.param]}
 
 
 def rows_of(session: SparkSession, database: dict[str, str], table: str) -> list[tuple[object, ...]]:
-    found = session.read.format("jdbc").options(**database, dbtable=table).load()
+    found = session.read.format("jdbc").options(**with_driver(database), dbtable=table).load()
     return sorted(tuple(row) for row in found.collect())
 
 
@@ -56,12 +67,14 @@ def some_rows(session: SparkSession) -> DataFrame:
     return session.range(0, ROWS, 1, 2).selectExpr("CAST(id AS INT) AS number")
 
 
-def test_rows_that_a_lost_attempt_has_committed_are_left_out(session: SparkSession) -> None:
+def test_rows_that_a_lost_attempt_has_committed_are_left_out(
+    session: SparkSession, database: dict[str, str]
+) -> None:
     """As when an executor dies between the database's commit and the driver's hearing of it: by auto-commit here."""
-    database = {**derby("lost"), "isolationLevel": "NONE", "batchsize": "10"}
+    database |= {"isolationLevel": "NONE", "batchsize": "10"}
     lost = udf(lost_once, "int")
     frame = session.range(0, ROWS, 1, 2).select(lost("id").alias("number"))
-    frame.write.format("jdbc").options(**database, dbtable="spark_alone").mode("append").save()
+    frame.write.format("jdbc").options(**with_driver(database), dbtable="spark_alone").mode("append").save()
     assert len(rows_of(session, database, "spark_alone")) > ROWS, "the first attempt has left rows there"
     JdbcWriter(database, "numbers", name="numbers")(frame, 0)
     JdbcWriter(database, "newest", name="newest", keys=["number"])(frame, 0)
@@ -69,13 +82,15 @@ def test_rows_that_a_lost_attempt_has_committed_are_left_out(session: SparkSessi
         assert rows_of(session, database, table) == [(number,) for number in range(ROWS)]
 
 
-def test_of_two_drivers_the_one_that_claimed_last_writes(session: SparkSession) -> None:
-    database = derby("drivers")
+def test_of_two_drivers_the_one_that_claimed_last_writes(
+    session: SparkSession, database: dict[str, str]
+) -> None:
     with open_database(session, database) as second:
         with open_database(session, database) as first:
             first.make_notes()
             assert first.claim("q", "id", 0, "stateflow_staging_a")
-            some_rows(session).write.format("jdbc").options(**database, dbtable="stateflow_staging_a").save()
+            rows = some_rows(session).write.format("jdbc").options(**with_driver(database))
+            rows.option("dbtable", "stateflow_staging_a").save()
             assert second.claim("q", "id", 0, "stateflow_staging_b")
             assert not second.has("stateflow_staging_a"), "what a driver before it has left is removed"
             with pytest.raises(StillRunning):
@@ -88,14 +103,29 @@ def test_of_two_drivers_the_one_that_claimed_last_writes(session: SparkSession) 
             second.claim("q", "id of another", 1, "stateflow_staging_e")
 
 
-def test_a_micro_batch_is_written_once_and_nothing_is_left_beside_it(session: SparkSession) -> None:
-    database = derby("once")
-    writer = JdbcWriter(database, "APP.numbers", name="numbers")
+def test_a_micro_batch_is_written_once_and_nothing_is_left_beside_it(
+    session: SparkSession, database: dict[str, str]
+) -> None:
+    schema = "APP" if "derby" in database["url"] else "PUBLIC"
+    writer = JdbcWriter(database, f"{schema}.numbers", name="numbers")
     for batch in (0, 0, 1):
         writer(some_rows(session), batch)
     assert rows_of(session, database, "numbers") == sorted([(number,) for number in range(ROWS)] * 2)
-    named = "(SELECT tablename FROM sys.systables WHERE tabletype = 'T') AS t"
-    assert rows_of(session, database, named) == [("NUMBERS",), ("STATEFLOW_BATCHES",)]
+    assert tables_of(session, database) == ["NUMBERS", "STATEFLOW_BATCHES"]
+
+
+def test_rows_with_text_take_the_place_of_those_with_the_same_keys(
+    session: SparkSession, database: dict[str, str]
+) -> None:
+    if "derby" in database["url"]:
+        database["createTableColumnTypes"] = "word VARCHAR(64)"  # Derby compares no CLOB
+    writer = JdbcWriter(database, "newest", name="newest", keys=["word"])
+    for batch in (0, 1, 1):
+        frame = session.range(3).selectExpr(
+            f"concat('w', id + {batch}) AS word", f"id + {batch} * 10 AS total"
+        )
+        writer(frame, batch)
+    assert rows_of(session, database, "newest") == [("w0", 0), ("w1", 10), ("w2", 11), ("w3", 12)]
 
 
 @pytest.mark.parametrize(
@@ -118,4 +148,12 @@ def test_the_class_of_a_known_driver_is_named_unless_the_options_do() -> None:
     postgres = {"url": "jdbc:postgresql://db/shop"}
     assert with_driver(postgres)["driver"] == "org.postgresql.Driver"
     assert with_driver({**postgres, "driver": "own.Driver"})["driver"] == "own.Driver"
-    assert "driver" not in with_driver(derby("x"))
+    assert "driver" not in with_driver({"url": "jdbc:derby:memory:x"})
+
+
+def test_columns_of_text_have_a_type_that_the_database_knows() -> None:
+    hsqldb = {"url": "jdbc:hsqldb:mem:x"}
+    (types,) = with_text(hsqldb, ["word", "a`b"]).keys() - hsqldb.keys()
+    assert with_text(hsqldb, ["word", "a`b"])[types] == "`word` VARCHAR(16777216), `a``b` VARCHAR(16777216)"
+    assert with_text({**hsqldb, types: "word VARCHAR(8)"}, ["word"])[types] == "word VARCHAR(8)"
+    assert with_text({"url": "jdbc:h2:mem:x"}, ["word"]) == {"url": "jdbc:h2:mem:x"}

@@ -1,8 +1,9 @@
 """What workers tell each other on ``<app>-members``: who is there, what each holds, and who shall run what.
 
 Keys are ``member/<name>``, ``placement`` and, of workers of either kind, ``untimely/<kind>/<task>/<step>`` and
-``waiting/<task>``; values are JSON. The topic is kept short: old records say nothing. It is apart from the catalog so
-that whoever reads that need not read through them.
+``waiting/<task>``, of those that Spark hosts ``progress/<run>/<lane>/<life>``; values are JSON.
+The topic is kept short: old records say nothing. It is apart from the catalog so that whoever reads that need not read
+through them.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ _PLACEMENT = b"placement"
 _OUT_OF_BOUNDS = b"untimely/"
 """The topic keeps the word that the first version had for it."""
 _WAITING = b"waiting/"
+_PROGRESS = b"progress/"
 
 CopyState = Literal["running", "starting", "filling", "following", "failed", "kept"]
 
@@ -135,8 +137,31 @@ class WaitingReport(WaitingTask, frozen=True, kw_only=True):
     written_ms: int
 
 
-_Form = TypeVar("_Form", MemberRecord, Placement, OutOfBoundsReport, WaitingReport)
-_Report = TypeVar("_Report", OutOfBoundsReport, WaitingReport)
+class TaskProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """What one worker has committed of a task, over all times that it had it."""
+
+    records_total: int = 0
+    sent_total: int = 0
+    """Outputs and re-keyed records; not the changelogs'."""
+    commits_total: int = 0
+
+
+class ProgressReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What one life of a worker that Spark hosts has committed so far."""
+
+    run: str
+    """The driver's, which starts all of its lanes."""
+    lane: int
+    life: str
+    """Of the worker: one that was lost is followed by another of the same lane."""
+    tasks: dict[str, TaskProgress]
+    running: tuple[str, ...]
+    """Tasks that it has at present."""
+    written_ms: int
+
+
+_Form = TypeVar("_Form", MemberRecord, Placement, OutOfBoundsReport, WaitingReport, ProgressReport)
+_Report = TypeVar("_Report", OutOfBoundsReport, WaitingReport, ProgressReport)
 
 
 class MembershipTopic:
@@ -147,6 +172,7 @@ class MembershipTopic:
         self.placement: Placement | None = None
         self.out_of_bounds: dict[bytes, OutOfBoundsReport] = {}
         self.waiting: dict[bytes, WaitingReport] = {}
+        self.progress: dict[bytes, ProgressReport] = {}
 
     def take(self, key: bytes | None, value: bytes | None) -> None:
         """Take in one record."""
@@ -158,6 +184,8 @@ class MembershipTopic:
             _keep(self.out_of_bounds, key, None if value is None else _decoded(value, OutOfBoundsReport))
         elif key.startswith(_WAITING):
             _keep(self.waiting, key, None if value is None else _decoded(value, WaitingReport))
+        elif key.startswith(_PROGRESS):
+            _keep(self.progress, key, None if value is None else _decoded(value, ProgressReport))
         elif key.startswith(_MEMBER):
             name = key.removeprefix(_MEMBER).decode(errors="replace")
             record = None if value is None else _decoded(value, MemberRecord)
@@ -196,6 +224,11 @@ def waiting_key(task: str) -> bytes:
 def encode_waiting(report: WaitingReport) -> bytes:
     """The value under ``waiting_key``."""
     return msgspec.json.encode(report)
+
+
+def encode_progress(report: ProgressReport) -> tuple[bytes, bytes]:
+    """Key and value."""
+    return _PROGRESS + f"{report.run}/{report.lane}/{report.life}".encode(), msgspec.json.encode(report)
 
 
 def membership_partition(app: str) -> TopicPartition:

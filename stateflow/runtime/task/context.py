@@ -76,6 +76,8 @@ class TaskContext:
         self.records_at_once = 1
         """Fewer records than these should not be processed at a time: they would take as long."""
         self.has_sent = False
+        self.sent_total = 0
+        """Records sent to outputs and re-key steps."""
         self.part_mark_ms = UNKNOWN_MS
         self.others_ms = UNKNOWN_MS
         self.is_muted = False
@@ -198,7 +200,8 @@ class TaskContext:
                 partitions=_DEFAULT_PARTITIONER,
                 timestamps_ms=timestamps_ms,
                 headers=headers,
-            )
+            ),
+            len(keys),
         )
 
     def record_bytes_max(self, topic: str) -> int:
@@ -221,7 +224,8 @@ class TaskContext:
                 partition=_DEFAULT_PARTITIONER,
                 timestamp_ms=timestamp_ms,
                 headers=headers,
-            )
+            ),
+            1,
         )
 
     def rekey_many(
@@ -245,7 +249,8 @@ class TaskContext:
                 partitions=partitions,
                 timestamps_ms=timestamps_ms,
                 headers=all_headers,
-            )
+            ),
+            len(keys),
         )
 
     def _all_headers(
@@ -295,13 +300,14 @@ class TaskContext:
             self._writer.begin()
             self.has_sent = True
 
-    def _produce(self, send: Callable[[], None]) -> None:
+    def _produce(self, send: Callable[[], None], records: int) -> None:
         if self.is_muted:
             return
 
         def begun_send() -> None:  # begun when it is sent: what was held back may be the epoch's first write
             self.begin_once()
             send()
+            self.sent_total += records
 
         self._undo.do(begun_send)
 

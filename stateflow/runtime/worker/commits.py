@@ -29,6 +29,7 @@ from stateflow.runtime.task.commit import PreparedCommit, write_epochs
 from stateflow.runtime.task.input_group import CommitProof, InputGroup, Proof
 from stateflow.runtime.task.shared_writer import SharedWriter
 from stateflow.runtime.task.task import Task
+from stateflow.runtime.worker.observing import WorkerObserver
 
 _LOG = logging.getLogger(__name__)
 
@@ -101,7 +102,14 @@ class Commits:
     ``executor`` takes the place of its own threads.
     """
 
-    def __init__(self, settings: WorkerSettings, clock: Clock, executor: Executor | None = None) -> None:
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        clock: Clock,
+        executor: Executor | None = None,
+        observer: WorkerObserver | None = None,
+    ) -> None:
+        self._observer = observer
         self._settings = settings
         self._clock = clock
         self._cpu_seconds = 0.0
@@ -207,7 +215,12 @@ class Commits:
             except StateflowError as error:
                 yield primary, error
             else:
+                self._tell(each.task)
                 yield primary, True
+
+    def _tell(self, task: Task) -> None:
+        if self._observer is not None:
+            self._observer.on_commit(task.wiring.id, task.records_total, task.context.sent_total)
 
     def take_cpu_seconds(self) -> float:
         """CPU of the threads that wrote the commits whose outcomes were taken since this was asked last."""

@@ -92,6 +92,9 @@ class RestoreFigures:
         with self._lock:
             self._restores.pop(task, None)
 
+    def on_commit(self, task: str, records_total: int, sent_total: int) -> None:
+        """It is of no matter to a restore."""
+
     def on_released(self, task: str) -> None:
         """The task is not here any more."""
         self.on_running(task)

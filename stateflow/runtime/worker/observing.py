@@ -19,6 +19,13 @@ class WorkerObserver(Protocol):
         """A task is restored and reads its input."""
         ...
 
+    def on_commit(self, task: str, records_total: int, sent_total: int) -> None:
+        """A task has committed: the records that it has processed and sent since it was opened.
+
+        Those sent are outputs and re-keyed records, not the changelogs'.
+        """
+        ...
+
     def on_released(self, task: str) -> None:
         """A task was committed, or abandoned, and closed."""
         ...
@@ -39,6 +46,11 @@ class Observers:
         """A task is restored and reads its input."""
         for observer in self._observers:
             observer.on_running(task)
+
+    def on_commit(self, task: str, records_total: int, sent_total: int) -> None:
+        """A task has committed."""
+        for observer in self._observers:
+            observer.on_commit(task, records_total, sent_total)
 
     def on_released(self, task: str) -> None:
         """A task was committed, or abandoned, and closed."""

@@ -71,7 +71,7 @@ class Worker:
         self._primary_topics = wiring.primary_topics()
         self._tasks: dict[TopicPartition, RunningTask] = {}
         self._memory = TaskMemory(settings)
-        self._commits = Commits(settings, clock, commits)
+        self._commits = Commits(settings, clock, commits, observer)
         self._writers = writers_of(cluster, wiring, settings, clock)
         opener = Opener(cluster, open_stores, settings, clock, observer, self._writers)
         self._starting = StartingTasks(opener, settings, clock, openings)

@@ -59,10 +59,12 @@ class Ask:
     """Tasks whose partitions may have the key, the likeliest first."""
     asked_seconds: float
     bound: Bound | None = None
-    """As it was when the question was taken up."""
+    """As it was when the question was taken up, or when the restore was planned anew."""
     answer: Answer | None = None
     searched: dict[str, int] = field(default_factory=dict)
     """Task → offset from which on its changelog is known not to have the key."""
+    lacking: set[str] = field(default_factory=set)
+    """Tasks that are known not to have the key."""
     _ended: threading.Event = field(default_factory=threading.Event)
 
     def awaits(self, store: str) -> bool:
@@ -73,6 +75,15 @@ class Ask:
         """The answer; None when there is none within this time, or the restore ended without one."""
         self._ended.wait(seconds)
         return self.answer
+
+    @property
+    def waits_for(self) -> str:
+        """The task to look in next."""
+        return next(name for name in self.tasks if name not in self.lacking)
+
+    def plan_anew(self) -> None:
+        """What was found of the logs so far, and the bound, were of a plan that is void."""
+        self.searched, self.lacking, self.bound = {}, set(), None
 
     @property
     def is_over(self) -> bool:

@@ -29,9 +29,11 @@ from stateflow.memory import memory_shares
 from stateflow.scale.early.asks import Answer, Ask, Asks, Bound
 from stateflow.scale.early.files import ReadJob, ReadRange, read_into_files
 from stateflow.scale.early.found import Found
+from stateflow.scale.early.open_tasks import OpenTasks
 from stateflow.scale.early.ranges import RangeSizes
 from stateflow.scale.early.task import EarlyTask
 from stateflow.scale.engine import Lanes
+from stateflow.store.faults import refuse_locked
 from stateflow.store.resources import RocksResources
 
 _LOG = logging.getLogger(__name__)
@@ -73,6 +75,7 @@ class EarlyRestore:
         self._installing: dict[Future[str | None], EarlyTask] = {}
         self._started_seconds = clock.monotonic_seconds()
         self._pace = Pace()
+        self._open_tasks = OpenTasks(self._tasks)
         self._is_warm = False
         """Lanes have read something. Processes take a second to start: until then ranges are read here, too."""
         self._stopped = threading.Event()
@@ -82,6 +85,11 @@ class EarlyRestore:
     def ask(self, store: str, key: str) -> Ask:
         """Ask for a key, written as a person writes it. Raises ``ConfigError`` for what cannot be asked."""
         return self._asks.ask(store, key, self._clock.monotonic_seconds())
+
+    @property
+    def tasks(self) -> Sequence[EarlyTask]:
+        """All of them; the restore's own thread alone may do more than look at them."""
+        return tuple(self._tasks.values())
 
     @property
     def progress(self) -> Progress:
@@ -113,10 +121,14 @@ class EarlyRestore:
 
     def _attempt(self, watchers: Watchers) -> list[Outcome]:
         self._tasks = {job.task: self._task(decide(self._cluster, job, self._clock)) for job in self._jobs}
+        for ask in self._asks.open:
+            ask.plan_anew()
         with ThreadPoolExecutor(1, thread_name_prefix="images") as fetching:
             try:
-                for task in self._tasks.values():
-                    task.begin()
+                for job in self._jobs:
+                    refuse_locked(job.directory)
+                self._open_tasks = OpenTasks(self._tasks)
+                self._admit()
                 self._answer(watchers)
                 while not all(task.is_done for task in self._tasks.values()):
                     self._turn(watchers, fetching)
@@ -136,6 +148,7 @@ class EarlyRestore:
     def _turn(self, watchers: Watchers, fetching: ThreadPoolExecutor) -> None:
         if watchers.cancelled():
             raise interrupted()
+        self._admit()
         here = None if self._is_warm else self._chosen()
         job = None if here is None else here[0].next_job(here[1])
         self._begin_reads()
@@ -150,6 +163,10 @@ class EarlyRestore:
         progress = self.progress
         self._pace.observe(progress.seconds, progress.slots_done)
         watchers.report(progress)
+
+    def _admit(self) -> None:
+        busy = [task for task, _ in self._reading.values()] + [*self._installing.values()]
+        self._open_tasks.admit(self._asks.open, busy)
 
     def _begin_reads(self) -> None:
         while len(self._reading) < self._lanes.lanes:
@@ -232,29 +249,30 @@ class EarlyRestore:
 
     def _found(self, ask: Ask) -> tuple[str | None, Found] | None:
         """The first task that has the key; ``nothing`` once none has it."""
-        is_nowhere = True
-        for name in ask.tasks:
+        for name in [name for name in ask.tasks if name not in ask.lacking]:
             found = self._tasks[name].look(ask)
-            if found is None:
-                is_nowhere = False
-            elif found.source != "nothing":
+            if found is not None and found.source != "nothing":
                 return name, found
-        return (None, Found((), "nothing", None)) if is_nowhere else None
+            if found is not None:
+                ask.lacking.add(name)
+        return (None, Found((), "nothing", None)) if len(ask.lacking) == len(ask.tasks) else None
 
     def bound(self, ask: Ask) -> Bound:
-        """At the latest when a question is answered: it comes next, behind the ranges that are being read."""
-        tasks = [self._tasks[name] for name in ask.tasks]
-        slots = sum(task.slots_awaited(ask) for task in tasks) + sum(
+        """At the latest when a question is answered: behind those asked before and the ranges that are being read."""
+        open_asks = self._asks.open
+        asks = [*open_asks[: open_asks.index(ask)], ask] if ask in open_asks else [*open_asks, ask]
+        tasks = {name: self._tasks[name] for each in asks for name in each.tasks}
+        slots = sum(task.slots_awaited(asks) for task in tasks.values()) + sum(
             job.offsets.slots
             for task, job in self._reading.values()
-            if not (task in tasks and ask.awaits(job.store))
+            if not any(task.job.task in each.tasks and each.awaits(job.store) for each in asks)
         )
-        images = sum(self._image_bytes(task) for task in tasks)
+        images = sum(self._image_bytes(task) for task in tasks.values())
         return Bound(slots, images, self._pace.eta_seconds(slots))
 
     def _image_bytes(self, task: EarlyTask) -> int:
         job = task.job
-        if not task.waits_for_image or task.image is None or job.images is None:
+        if task.has_image or task.image is None or job.images is None:
             return 0
         images = images_of(job, open_objects(job.images), self._clock)
         return images.load(task.image).size_bytes

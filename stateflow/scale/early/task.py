@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 
 from stateflow.checkpoint.decisions import Decided
@@ -48,7 +49,9 @@ class EarlyTask:
         self.image: str | None = decided.image
         """The image that the restore begins with; once it is installed, the one that was fetched."""
         self.is_installing = False
+        self.is_begun = False
         self.is_done = False
+        self._is_installed = False
         self._cluster = cluster
         self._resources = resources
         self._clock = clock
@@ -56,12 +59,13 @@ class EarlyTask:
         self._folder: Path = self.job.directory.ranges
         self._view = RangesView(self._folder, self.job.directory.identity, resources)
         self._stores: RocksTaskStores | None = None
-        self._ranges: dict[str, StoreRanges] = {}
+        self._ranges = {plan.store: StoreRanges(plan, sizes) for plan in self.plan.stores}
 
     def begin(self) -> None:
-        """Lock the task, and find what an earlier attempt has read. Raises ``StateLocked``, ``DiskFull``."""
+        """Lock the task, and find what was read before. Raises ``StateLocked``, ``DiskFull``."""
         self._open()
-        if self.image is not None:
+        self.is_begun = True
+        if self.image is not None and not self._is_installed:
             self._close_stores()  # an image takes the database's place: nobody may have it open
         else:
             self._clear()
@@ -70,11 +74,16 @@ class EarlyTask:
     @property
     def waits_for_image(self) -> bool:
         """True until the image is there that the plan begins with."""
-        return self._stores is None and not self.is_done
+        return self.is_begun and self._stores is None and not self.is_done
+
+    @property
+    def has_image(self) -> bool:
+        """True once the image that the plan begins with was fetched."""
+        return self._is_installed
 
     def install(self, image: str | None) -> None:
         """An image was fetched, or None would do: plan by what is there now. Nothing that was read is read again."""
-        self.image, self.is_installing = image, False
+        self.image, self.is_installing, self._is_installed = image, False, True
         self._open()
         assert self._stores is not None, "just opened"
         self.plan = plan_of(self._cluster, self.job, self._stores, self._clock)
@@ -88,7 +97,7 @@ class EarlyTask:
         return [
             store
             for store, ranges in self._ranges.items()
-            if ranges.has_more and (ask is None or ask.awaits(store))
+            if self.is_begun and ranges.has_more and (ask is None or ask.awaits(store))
         ]
 
     def begun(self, store: str) -> int:
@@ -113,9 +122,13 @@ class EarlyTask:
         """A range was read."""
         self._ranges[read.store].note(read)
 
-    def slots_awaited(self, ask: Ask) -> int:
-        """Offset slots that may have to be read before an answer."""
-        return sum(ranges.slots_left for store, ranges in self._ranges.items() if ask.awaits(store))
+    def slots_awaited(self, asks: Sequence[Ask]) -> int:
+        """Offset slots that may have to be read before all of these are answered."""
+        return sum(
+            ranges.slots_left
+            for store, ranges in self._ranges.items()
+            if any(self.job.task in ask.tasks and ask.awaits(store) for ask in asks)
+        )
 
     @property
     def progress(self) -> Progress:
@@ -136,7 +149,7 @@ class EarlyTask:
         """What this task has for a key; None while that is not known."""
         if self.is_done:
             return found_in_store(self.job.directory, ask)
-        if ask.entry.layout != "plain":
+        if ask.entry.layout != "plain" or not self.is_begun:
             return None  # a key has many entries: which are there is known when everything was read
         ranges = self._ranges[ask.entry.name]
         seen, reached = ranges.search(self._view, ask.routing_key, ask.searched.get(self.job.task))
@@ -178,7 +191,8 @@ class EarlyTask:
         self.is_done = True
 
     def close(self) -> None:
-        """Let the database go; what was read stays."""
+        """Let the database go; what was read stays, for another ``begin``."""
+        self.is_begun = False
         self._view.close()
         self._close_stores()
 

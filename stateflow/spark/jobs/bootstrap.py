@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stateflow.bootstrap.plan import Sources
-from stateflow.bootstrap.write import WrittenState, write_state
+from stateflow.bootstrap.write import WrittenState, write_connected
 from stateflow.errors import ConfigError, StateflowError
+from stateflow.spark.bootstrap import SparkWriter
 from stateflow.spark.session import SparkSettings, spark_session
 
 if TYPE_CHECKING:
@@ -59,7 +60,8 @@ def sources_of(options: argparse.Namespace) -> Sources:
 def run(options: argparse.Namespace) -> WrittenState:
     """Run the job in a Spark session."""
     with spark_session(SparkSettings(app_name="bootstrap")) as session:
-        return write_state(
+        return write_connected(
+            SparkWriter.of(options.app),
             options.app,
             tables(session, options),
             to=options.to,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from stateflow.checkpoint.jobs import RestoreJob, committed_ends, jobs_of
 from stateflow.checkpoint.recovery import Outcome, run_job
 from stateflow.clock import ManualClock
 from stateflow.lab.applications.written import WrittenApp
+from stateflow.log.base import TopicInfo, TopicSpec
 from stateflow.log.memory import MemoryCluster
 from stateflow.routing import RoutingTable
 from stateflow.scale.early.ranges import RangeSizes
@@ -32,14 +33,28 @@ HOUR_MS = 3_600_000
 Content = Mapping[str, tuple[object, list[tuple[bytes, bytes]]]]
 
 
+class KnownCluster(MemoryCluster):
+    """Has the ids that another process gives the same cluster: a state directory knows by them whose it is."""
+
+    def __init__(self, clock: ManualClock, seed: int) -> None:
+        super().__init__(clock)
+        self._broker.cluster_id = f"cluster-{seed}"
+
+    def create(self, topics: Iterable[TopicSpec]) -> dict[str, TopicInfo]:
+        made = super().create(topics)
+        for name, topic in self._broker.topics.items():
+            topic.topic_id = f"{name}-of-{self.cluster_id}"
+        return self.describe(made)
+
+
 class EarlySite:
     """The application ``shop``; its commits, aborted and torn ones among them, are told by a seed."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, partitions: int = PARTITIONS) -> None:
         self.rng = random.Random(seed)
         self.clock = ManualClock(1_000 * HOUR_MS)
-        self.cluster = MemoryCluster(self.clock)
-        self.routing = RoutingTable.modulo(PARTITIONS)
+        self.cluster = KnownCluster(self.clock, seed)
+        self.routing = RoutingTable.modulo(partitions)
         self._app = WrittenApp(self.cluster, "shop", self.routing)
         self._app.create()
         self._sequence = 0
@@ -51,7 +66,7 @@ class EarlySite:
     def commits(self, count: int) -> None:
         """So many commits of both tasks; a third of them are aborted, with the records of later ones beside."""
         for _ in range(count):
-            for partition in range(PARTITIONS):
+            for partition in range(self.routing.partitions):
                 self.commit(partition, how=self.rng.choice(("committed", "committed", "aborted")))
 
     def commit(self, partition: int, how: str = "committed") -> None:
@@ -70,9 +85,12 @@ class EarlySite:
         writer.close()
 
     def changes(self, partition: int, store: str) -> list[tuple[bytes, bytes | None]]:
-        own = [key.encode() for key in KEYS if self.routing.partition_of(key.encode()) == partition]
-        some = self.rng.sample(own, self.rng.randrange(1, 12))
+        own = self.keys_of(partition)
+        some = self.rng.sample(own, min(len(own), self.rng.randrange(1, 12)))
         return [(self._store_key(store, key), self._value()) for key in some]
+
+    def keys_of(self, partition: int) -> list[bytes]:
+        return [key.encode() for key in KEYS if self.routing.partition_of(key.encode()) == partition]
 
     def _store_key(self, store: str, key: bytes) -> bytes:
         match store:
