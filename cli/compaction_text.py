@@ -185,7 +185,9 @@ def print_calibration(found: Calibration, kept: Path | None, *, verbose: bool) -
 
 def print_decision(topic: str, decision: Decision) -> None:
     """One look of the closed loop."""
-    changes = " ".join(f"{name}={value}" for name, value in sorted(decision.changes.items()))
+    changes = " ".join(
+        f"{name}={with_unit(name, value or '')}" for name, value in sorted(decision.changes.items())
+    )
     state = f"{size(decision.size_bytes)}, {decision.updates_per_second:,.0f}/s"
     restore = duration(decision.restore_seconds)
     click.echo(
