@@ -208,10 +208,10 @@ class Watcher:
         now = senses.sizes[-1][0]
         if senses.sizes[0][0] > now - window:
             return senses.live_records  # not watched for long enough
-        return (
-            min(size for seconds, size in senses.sizes if seconds >= now - window)
-            / self._now.workload().live_record_bytes
-        )
+        smallest = min(size for seconds, size in senses.sizes if seconds >= now - window)
+        live = smallest / self._now.workload().live_record_bytes
+        # Where the window is shorter than a cycle it may have no trough: then the smallest log is a bound alone.
+        return live if cycle <= window else min(live, senses.live_records)
 
     # --- deciding -----------------------------------------------------------------------------------
 
