@@ -14,6 +14,7 @@ import operator
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from stateflow.compaction.calibration.default_costs import defaults_for
 from stateflow.compaction.calibration.pace import at_pace, fill_slowness, pass_slowness, usual
@@ -99,9 +100,10 @@ def fit(
     found = _fit_near(rows, near)
     errors = {run.name: _explained(row, found) - 1 for run, row in zip(fitted, rows, strict=True)}
     spread = math.sqrt(sum(error**2 for error in errors.values()) / len(errors))
+    work: dict[str, Any] = dict(zip(_FITTED, found, strict=True))
     costs = replace(
         base,
-        **dict(zip(_FITTED, found, strict=True)),
+        **work,
         source="calibrated on this broker",
         uncertainty_factor=max(_UNCERTAINTY_FACTOR_MIN, 1 + 2 * spread),
     )
@@ -134,7 +136,7 @@ def _factor(rows: Rows, near: Sequence[float]) -> float:
 
 def _explained(row: Sequence[float], costs: Sequence[float]) -> float:
     """The share of a run's CPU that such costs explain: 1 when it is all of it."""
-    return sum(map(operator.mul, row, costs))
+    return math.fsum(map(operator.mul, row, costs))
 
 
 def _doubts(found: Calibration) -> Iterator[str]:
