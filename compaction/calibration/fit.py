@@ -45,7 +45,7 @@ and the defaults before those were a quarter to a half off, each in its own dire
 """
 _SWEEPS = 20_000
 _CONTRADICTS = 2.5
-"""Times the defaults, or a part of them: on undisturbed machines it was 0.8 to 1.2."""
+"""Times the defaults, or a part of them: on an undisturbed machine it was 1.14."""
 _WAITED_MAX = 0.5
 """Of their CPU, that cleaner threads may have waited for a core; on an undisturbed machine it is 0.04 to 0.12."""
 _PACES_APART_MAX = 2.0
@@ -127,7 +127,7 @@ def _fit_near(rows: Rows, near: Sequence[float]) -> list[float]:
         [weight / (factor * cost) if column == number else 0.0 for column in range(len(near))]
         for number, cost in enumerate(near)
     ]
-    return nonnegative_least_squares([*rows, *held], [1.0] * len(rows) + [weight] * len(held))
+    return _nonnegative_least_squares([*rows, *held], [1.0] * len(rows) + [weight] * len(held))
 
 
 def _factor(rows: Rows, near: Sequence[float]) -> float:
@@ -164,7 +164,7 @@ def _sync_seconds(run: CalibrationRun, costs: Costs, cleaner: CleanerSettings) -
     return max(0.0, per_segment * resting / working)
 
 
-def nonnegative_least_squares(rows: Rows, wanted: Sequence[float]) -> list[float]:
+def _nonnegative_least_squares(rows: Rows, wanted: Sequence[float]) -> list[float]:
     """Least squares with no negative coefficient, by coordinate descent: small, convex, always converges."""
     width = len(rows[0])
     scales = [math.sqrt(sum(row[column] ** 2 for row in rows)) or 1.0 for column in range(width)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import random
 from collections.abc import Callable, Sequence
@@ -13,6 +14,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from stateflow.cli.compaction_text import print_calibration
+from stateflow.compaction.calibration.calibrate import load, save
 from stateflow.compaction.calibration.default_costs import CLIENT_COMPILER, defaults_for
 from stateflow.compaction.calibration.fit import BUSY, Calibration, CalibrationRun, fit
 from stateflow.compaction.calibration.pace import at_pace
@@ -20,6 +23,7 @@ from stateflow.compaction.model.closed_form import predict
 from stateflow.compaction.model.costs import Costs, Pace
 from stateflow.compaction.model.workload import BATCH_OVERHEAD_BYTES, Workload
 from stateflow.compaction.settings.topic_settings import CleanerSettings, Policy
+from stateflow.errors import StateCorrupt
 
 QUICK = CleanerSettings(backoff_ms=100, dedupe_buffer_bytes=64 << 20)
 STOCK = CleanerSettings()
@@ -136,8 +140,8 @@ def test_a_cost_that_is_another_than_by_default_is_learnt(dearer: tuple[str, flo
     true = replace(CLIENT_COMPILER, **{name: times * getattr(CLIENT_COMPILER, name)})
     found = calibrated(runs_with(true)).costs
     assert abs(math.log(getattr(found, name) / getattr(true, name))) < 0.7 * abs(math.log(times))
-    for load in STOCK_LOADS:
-        assert load(found) == pytest.approx(load(true), rel=0.15)
+    for use in STOCK_LOADS:
+        assert use(found) == pytest.approx(use(true), rel=0.15)
 
 
 STOCK_LOADS: tuple[Callable[[Costs], float], ...] = (
@@ -153,9 +157,34 @@ def test_noise_makes_no_prediction_much_worse_than_the_noise_is() -> None:
     errors = []
     for seed in range(50):
         found = calibrated(runs_with(CLIENT_COMPILER, noise=0.15, seed=seed)).costs
-        errors += [load(found) / load(CLIENT_COMPILER) - 1 for load in STOCK_LOADS]
+        errors += [use(found) / use(CLIENT_COMPILER) - 1 for use in STOCK_LOADS]
     assert sum(map(abs, errors)) / len(errors) < 0.1
     assert max(map(abs, errors)) < 0.35
+
+
+def test_a_calibration_is_kept_and_one_of_an_older_version_is_refused(tmp_path: Path) -> None:
+    """What older versions fitted explains noise: predictions would go on being three times too high."""
+    found, path = calibrated(quiet_runs()), tmp_path / "costs.json"
+    save(found, path)
+    assert load(path, QUICK) == found.costs
+    assert load(path, replace(QUICK, dedupe_buffer_bytes=1 << 20)) == Costs()
+    older = json.loads(path.read_text())
+    del older["beside_defaults"]
+    path.write_text(json.dumps(older))
+    with pytest.raises(StateCorrupt, match="beside_defaults"):
+        load(path, QUICK)
+
+
+def test_a_calibration_is_told_in_a_few_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    runs = runs_with(CLIENT_COMPILER.scaled(4.0))
+    print_calibration(calibrated(runs), None, verbose=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 5
+    assert lines[-1].startswith("caution: the runs took 4 times the CPU")
+    print_calibration(calibrated(runs), Path("costs.json"), verbose=True)
+    told = capsys.readouterr().out
+    assert "kept in" in told
+    assert all(run.name in told for run in runs if run.name != BUSY)
 
 
 def test_a_calibration_far_from_the_defaults_is_doubted() -> None:
