@@ -23,16 +23,21 @@ from stateflow.cli.compaction_session import (
     topic_options,
     verbose_option,
 )
-from stateflow.cli.compaction_text import print_advice, print_measurement, print_prediction
+from stateflow.cli.compaction_text import (
+    print_advice,
+    print_calibration,
+    print_measurement,
+    print_prediction,
+)
 from stateflow.cli.options import Duration, json_option
-from stateflow.cli.output import emit_json, emit_pairs
+from stateflow.cli.output import emit_json
 from stateflow.compaction.calibration.calibrate import calibrate, save
 from stateflow.compaction.cluster.admin import ClusterAdmin
 from stateflow.compaction.control.change import require_reachable
 from stateflow.compaction.model.closed_form import predict
 from stateflow.compaction.pages.topic_page import topic_page
 from stateflow.compaction.sensing.effect import cautions, require_effect
-from stateflow.errors import ConfigError
+from stateflow.errors import CalibrationDoubtful, ConfigError
 
 
 @click.group()
@@ -75,9 +80,19 @@ def measure_command(
     help="Most runs with a small dedupe buffer, and looks often enough to see passes: tells better what one costs, "
     "but restarts the cleaner threads. Needed where the backoff is Kafka's own.",
 )
+@click.option(
+    "--keep", is_flag=True, help="Keep it, and predict with it, also where something speaks against it."
+)
+@click.option("-v", "--verbose", is_flag=True, help="Every cost, and how far each run is off.")
 @json_option
 def calibrate_command(
-    brokers: str, client_config: Path | None, seconds: float, vary_buffer: bool, as_json: bool
+    brokers: str,
+    client_config: Path | None,
+    seconds: float,
+    vary_buffer: bool,
+    keep: bool,
+    verbose: bool,
+    as_json: bool,
 ) -> None:
     """Learn what compaction costs on a local broker, on scratch topics, and keep it for later predictions."""
     with session(brokers, client_config) as opened:
@@ -93,17 +108,18 @@ def calibrate_command(
             )
         finally:
             second.close()
-        save(found, opened.calibration_path)
+        kept = opened.calibration_path if keep or not found.doubts else None
+        if kept is not None:
+            save(found, kept)
         if as_json:
-            emit_json({**asdict(found), "path": str(opened.calibration_path)})
-            return
-        emit_pairs(
-            [
-                *found.costs.told(found.cleaner),
-                ("errors", ", ".join(f"{name} {error:+.1%}" for name, error in found.errors.items())),
-                ("kept in", opened.calibration_path),
-            ]
-        )
+            emit_json({**asdict(found), "doubts": found.doubts, "path": None if kept is None else str(kept)})
+        else:
+            print_calibration(found, kept, verbose=verbose)
+        if kept is None:
+            raise CalibrationDoubtful(
+                "These costs are not kept: predictions go on as before.",
+                action="Calibrate again on a quieter machine, when the broker has run for some minutes; or add --keep.",
+            )
 
 
 @command.command("model")

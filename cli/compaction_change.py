@@ -42,7 +42,7 @@ from stateflow.compaction.control.broker_settings import (
 )
 from stateflow.compaction.control.change import Applied, apply, require_reachable, rollback
 from stateflow.compaction.control.cleaned import Cleaned, CleanerPasses, wait_until_cleaned
-from stateflow.compaction.control.decision_log import DecisionLog
+from stateflow.compaction.control.decision_log import DecisionLog, News
 from stateflow.compaction.control.several import SeveralOptions, SeveralWatchers
 from stateflow.compaction.control.size_wait import wait_for_size
 from stateflow.compaction.control.watch import WatchOptions
@@ -245,6 +245,7 @@ def _print_undone(undone: Applied, as_json: bool) -> None:
 @measure_options
 @objective_options
 @dry_run_option
+@click.option("-v", "--verbose", is_flag=True, help="Every look, not only what is new, and once a minute.")
 @click.option("--interval", type=Duration(), default=1.0, show_default=True, help="Time between two looks.")
 @click.option("--for", "duration", type=Duration(), help="Stop after so long. [default: until Ctrl-C]")
 @click.option(
@@ -260,6 +261,7 @@ def watch_command(
     brokers: str,
     client_config: Path | None,
     dry_run: bool,
+    verbose: bool,
     interval: float,
     duration: float | None,
     log_file: Path | None,
@@ -278,7 +280,7 @@ def watch_command(
             costs=opened.costs,
             options=SeveralOptions(together=app_id is not None, watch=WatchOptions(dry_run=dry_run)),
         )
-        log = None if log_file is None else DecisionLog(log_file)
+        log, news = None if log_file is None else DecisionLog(log_file), News()
         looks = None if duration is None else max(1, round(duration / interval))
         stop = threading.Event()
         while looks is None or looks > 0:
@@ -287,7 +289,7 @@ def watch_command(
                     log.add(topic, decision)
                 if as_json:
                     emit_json({"topic": topic, **asdict(decision)})
-                else:
+                elif news.is_news(topic, decision) or verbose:
                     print_decision(topic, decision)
             looks = None if looks is None else looks - 1
             stop.wait(interval)

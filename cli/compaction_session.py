@@ -14,7 +14,7 @@ import click
 from click.core import ParameterSource
 
 from stateflow.cli.compaction_brief import Advice
-from stateflow.cli.options import Duration, app_id_option, brokers_option, client_config_option
+from stateflow.cli.options import Cores, Duration, Size, app_id_option, brokers_option, client_config_option
 from stateflow.cli.which_broker import settings_without_code
 from stateflow.compaction.advice.objective import DEFAULT_TRANSACTION_TIMEOUT_MS, Objective
 from stateflow.compaction.advice.recommendation import Recommendation
@@ -302,9 +302,13 @@ objective_options = _stack(
         type=Duration(),
         help="The slowest reader that must see every tombstone. [default: ten restores, at least 60s]",
     ),
-    click.option("--disk", type=float, help="Bound on the bytes on disk, replaced files included."),
     click.option(
-        "--cpu", type=float, help="Bound on the broker's CPU, in cores: the smallest log that it buys."
+        "--disk", type=Size(), help="Bound on the bytes on disk, replaced files included, e.g. 500MiB."
+    ),
+    click.option(
+        "--cpu",
+        type=Cores(),
+        help="Bound on the broker's CPU, in cores or per cent of one, e.g. 2%: the smallest log that it buys.",
     ),
     click.option(
         "--kafka",

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
 from stateflow.cli.compaction_brief import SUMMARY_HEADER, Advice, brief, details, summary
 from stateflow.cli.output import emit_pairs, emit_table
+from stateflow.compaction.calibration.fit import Calibration
 from stateflow.compaction.control.change import Applied
 from stateflow.compaction.control.cleaned import Cleaned
 from stateflow.compaction.control.size_wait import SizeWait
@@ -163,9 +166,28 @@ def print_prediction(
     )
 
 
+def print_calibration(found: Calibration, kept: Path | None, *, verbose: bool) -> None:
+    """What cleaning costs on this broker, in a few lines; ``verbose`` says each cost and each run."""
+    costs, errors = found.costs, [abs(error) for error in found.errors.values()]
+    told = costs.told(found.cleaner)
+    emit_pairs(
+        [
+            *(told if verbose else told[:2]),
+            ("beside default costs", f"{found.beside_defaults:.2f} times the CPU, at this machine's pace"),
+            ("the runs are off by", f"{statistics.fmean(errors):.0%} on average, {max(errors):.0%} at most"),
+            *([(name, f"{error:+.1%}") for name, error in found.errors.items()] if verbose else []),
+            ("kept in", kept),
+        ]
+    )
+    for sentence in found.doubts:
+        click.echo(f"caution: {sentence}")
+
+
 def print_decision(topic: str, decision: Decision) -> None:
     """One look of the closed loop."""
-    changes = " ".join(f"{name}={value}" for name, value in sorted(decision.changes.items()))
+    changes = " ".join(
+        f"{name}={with_unit(name, value or '')}" for name, value in sorted(decision.changes.items())
+    )
     state = f"{size(decision.size_bytes)}, {decision.updates_per_second:,.0f}/s"
     restore = duration(decision.restore_seconds)
     click.echo(

@@ -29,6 +29,37 @@ class Duration(click.ParamType[float]):
         return float(match[1]) * _UNITS_SECONDS[match[2] or "s"]
 
 
+class Size(click.ParamType[float]):
+    """`30MiB`, `30MB`, `1.5GiB`, or bytes without a unit."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """To bytes."""
+        if isinstance(value, int | float):
+            return float(value)
+        match = re.fullmatch(r"(\d+(?:\.\d+)?(?:e\d+)?)\s*([kmgt]i?)?b?", str(value).strip().lower())
+        if match is None:
+            self.fail(f"{value!r} is not a size; write for example 30MiB, 2GB, 500000.", param, ctx)
+        base = 1024.0 if (match[2] or "").endswith("i") else 1000.0
+        return float(match[1]) * base ** " kmgt".index((match[2] or " ")[0])
+
+
+class Cores(click.ParamType[float]):
+    """`0.5`, or `50%` of one core."""
+
+    name = "cores"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """To cores."""
+        if isinstance(value, int | float):
+            return float(value)
+        match = re.fullmatch(r"(\d*\.?\d+(?:e-?\d+)?)\s*(%)?", str(value).strip().lower())
+        if match is None:
+            self.fail(f"{value!r} is not a number of cores; write for example 0.5 or 50%.", param, ctx)
+        return float(match[1]) / (100 if match[2] else 1)
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 dry_run_option = click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")

@@ -313,6 +313,12 @@ class WaitTimedOut(StateflowError):
     exit_code = 53
 
 
+class CalibrationDoubtful(StateflowError):
+    """What cleaning costs was learnt while the broker or its machine did something else, and is not kept."""
+
+    exit_code = 54
+
+
 # --- savepoints: 60 … 69 ----------------------------------------------------------------------------
 
 

@@ -24,6 +24,7 @@ IMAGE_BYTES_PER_SECOND = 200e6
 APPEND_SECONDS_PER_RECORD = 6e-6
 """Broker CPU of one more record among others in a batch: as measured on a broker with only the client compiler."""
 _IMAGE_FIXED_SECONDS = 0.2
+_ANY_SECONDS = 1e9
 _STANDBY_LAG_SECONDS = 1.0
 _TRANSACTION_TIMEOUT_MS = 5_000
 
@@ -51,7 +52,7 @@ def alternatives(
         *_broker_settings(measurement, objective, costs, base),
         *_shorter_transactions(measurement, objective, costs, base),
         *_fewer_tombstones(measurement, objective, costs, base),
-        _standby(measurement, objective),
+        _standby(measurement, objective, costs, base),
     ]
     # Another system's restorers read the whole log: they know no images, and nobody there writes old keys again.
     if measurement.ours:
@@ -196,6 +197,10 @@ def _fewer_tombstones(
     return _if_it_saves(measurement, objective, costs, base, (shorter, measurement.cleaner), told)
 
 
+def _fits_disk(objective: Objective, log_bytes: float) -> bool:
+    return objective.disk_bytes_max is None or log_bytes <= objective.disk_bytes_max
+
+
 def _image_and_tail(measurement: Measurement, objective: Objective) -> Alternative:
     """An image every half of what the rest of the objective can replay, and only the log behind it."""
     image_seconds = (
@@ -213,7 +218,8 @@ def _image_and_tail(measurement: Measurement, objective: Objective) -> Alternati
         "image + tail",
         f"upload an image at least every {interval:,.0f} s",
         seconds,
-        seconds <= objective.restore_within_seconds,
+        seconds <= objective.restore_within_seconds
+        and _fits_disk(objective, 2 * interval * rate * measurement.record_bytes),
         0.0,
         f"no cleaner work; assumes {IMAGE_BYTES_PER_SECOND / 1e6:.0f} MB/s for the image; trimming the "
         f"log behind it "
@@ -248,7 +254,8 @@ def _eventual(measurement: Measurement, objective: Objective) -> Alternative:
         f"write the keys written longest ago again ({alike - 1:.1f} … {few - 1:.1f} more writes per update) and trim "
         "the log behind them (DeleteRecords, cleanup.policy=compact,delete)",
         measurement.restore.seconds(budget),
-        True,
+        _fits_disk(objective, budget * measurement.record_bytes)
+        and (objective.cpu_cores_max is None or cores <= objective.cpu_cores_max),
         cores,
         f"no cleaner work; assumes {1e6 * APPEND_SECONDS_PER_RECORD:.0f} µs of broker CPU per record appended; the "
         "application reads and writes that many more values",
@@ -267,14 +274,26 @@ def writes_per_update(live: float, log_records: float) -> tuple[float, float]:
     return log_records / (log_records - live), high
 
 
-def _standby(measurement: Measurement, objective: Objective) -> Alternative:
+def _keeps_bounds(measurement: Measurement, objective: Objective, costs: Costs, base: Policy) -> bool:
+    """True when some policy keeps the bounds on disk and CPU, were the log's restore to take as long as it likes."""
+    if objective.disk_bytes_max is None and objective.cpu_cores_max is None:
+        return True
+    slow = replace(objective, restore_within_seconds=_ANY_SECONDS)
+    factor = objective.parallelism(measurement.partitions)
+    return _best_cores(measurement, slow, costs, base, factor, measurement.cleaner) is not None
+
+
+def _standby(measurement: Measurement, objective: Objective, costs: Costs, base: Policy) -> Alternative:
+    """A store that is there already. The log must keep the bounds on disk and CPU all the same, however long its
+    restore then takes.
+    """
     records = measurement.updates_per_second * objective.rate_headroom * _STANDBY_LAG_SECONDS
     seconds = measurement.restore.seconds(records)
     return Alternative(
         "standby",
         "keep one standby replica of the store on another worker",
         seconds,
-        seconds <= objective.restore_within_seconds,
+        seconds <= objective.restore_within_seconds and _keeps_bounds(measurement, objective, costs, base),
         None,
         f"assumes a standby at most {_STANDBY_LAG_SECONDS:g} s behind; costs that worker the update rate "
         f"and the state's "

@@ -1,17 +1,15 @@
 """Calibration: a few short runs on a scratch topic, and the costs of this broker fitted to them.
 
 Every run is repeated in the simulator, which counts passes, records, rebuilt batches and bytes; the CPU that the
-cleaner threads used is then divided among these counts by non-negative least squares. One more run keeps the
-cleaner from ever being idle: what is then left of its time is spent waiting for the disk.
+cleaner threads used is then divided among these counts (:mod:`stateflow.compaction.calibration.fit`). One more run
+keeps the cleaner from ever being idle: what is then left of its time is spent waiting for the disk.
 """
 
 from __future__ import annotations
 
 import json
-import math
-import operator
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import msgspec
@@ -19,10 +17,10 @@ import msgspec
 from stateflow.compaction.calibration.broker_settings import cleaner_settings
 from stateflow.compaction.calibration.cell import Cell, run_cell
 from stateflow.compaction.calibration.default_costs import default_costs, has_client_compiler_only, heap_bytes
-from stateflow.compaction.calibration.pace import fill_slowness, pass_slowness, usual
+from stateflow.compaction.calibration.fit import BUSY, Calibration, CalibrationRun, fit
 from stateflow.compaction.cluster.admin import ClusterAdmin
-from stateflow.compaction.model.costs import FITTED_AT, Costs, Pace
-from stateflow.compaction.model.simulate import Simulation, SimulationOptions, Work
+from stateflow.compaction.model.costs import Costs
+from stateflow.compaction.model.simulate import Simulation, SimulationOptions
 from stateflow.compaction.model.streams import RateStep, Stream
 from stateflow.compaction.sensing.measure import only_local
 from stateflow.compaction.settings.topic_settings import CleanerSettings, Policy
@@ -30,50 +28,17 @@ from stateflow.errors import ConfigError, StateCorrupt
 from stateflow.log.base import Cluster
 
 PASSES, MIXED = "passes", "mixed"
-BUSY = "never idle"
-"""The run that tells how long the cleaner waits for the disk."""
 VALUE_BYTES = (100, 1000)
 """Of the records that costs are calibrated with, unless told otherwise."""
 _SMALL_BUFFER_BYTES = 4 << 20
 """Of one thread: what a pass then costs is hardly the filling of its buffer."""
 _WARM_SECONDS = 3.0
 _PARTITIONS_MANY = 32
-_UNCERTAINTY_FACTOR_MIN = 2.0
-"""However well the runs fit: with a load of 20 on two cores the same pass took up to 1.7 times the CPU."""
-_SWEEPS = 20_000
 _LOOKS_MIN = 15
 """Of a cleaner in a run: fewer tell little of what its passes cost."""
 _OFTEN_MS = 100
 _BUFFERS_IN_HEAP = 4
 """A heap of two ran out of memory: a buffer has to be one piece of the old generation."""
-
-
-@dataclass(frozen=True, slots=True)
-class CalibrationRun:
-    """One run: what the cleaner threads used, and what the simulator counted."""
-
-    name: str
-    seconds: float
-    cleaner_seconds: float
-    cleaner_wait_seconds: float
-    """Ready, but without a core."""
-    buffer_bytes: float
-    """Dedupe buffer of one cleaner thread."""
-    work: Work
-    pace: Pace = FITTED_AT
-    """How fast the machine was."""
-
-
-@dataclass(frozen=True, slots=True)
-class Calibration:
-    """Fitted costs, the cleaner settings they hold for, and how far each run is off."""
-
-    costs: Costs
-    cleaner: CleanerSettings
-    errors: dict[str, float]
-    """Run → predicted / measured − 1."""
-    runs: tuple[CalibrationRun, ...]
-    """What the costs were fitted to."""
 
 
 def calibration_cells(seconds: float, value_bytes: tuple[int, int]) -> list[Cell]:
@@ -203,85 +168,6 @@ def larger_beside(small: CleanerSettings, cleaner: CleanerSettings) -> CleanerSe
     return replace(
         small, dedupe_buffer_bytes=max(cleaner.dedupe_buffer_bytes // 4, 4 * small.dedupe_buffer_bytes)
     )
-
-
-def fit(
-    runs: Sequence[CalibrationRun], cleaner: CleanerSettings, *, fill_awaits_memory: bool = True
-) -> Calibration:
-    """The costs that explain the runs best, in relative terms; ``cleaner`` as they ran with it, but for buffers."""
-    pace = usual([run.pace for run in runs])
-    base = replace(Costs(), pace=pace, fill_awaits_memory=fill_awaits_memory)
-    fitted = [run for run in runs if run.name != BUSY]
-    measured = [max(1e-9, run.cleaner_seconds - base.looking_cores(cleaner) * run.seconds) for run in fitted]
-    slowness = [pass_slowness(run.pace.loop_seconds / pace.loop_seconds) for run in fitted]
-    rows = [
-        [slower * count / of for count in run.work.counts]
-        for run, slower, of in zip(fitted, slowness, measured, strict=True)
-    ]
-    buffers = [run.buffer_bytes for run in fitted]
-    if len(set(buffers)) > 1:
-        rows = [
-            [*row, fill_slowness(base, run.pace) * run.work.passes * run.buffer_bytes / of]
-            for row, run, of in zip(rows, fitted, measured, strict=True)
-        ]
-    found = _nonnegative_least_squares(rows, [1.0] * len(rows))
-    per_pass, dirty, dirty_byte, read, rebuild, rebuild_byte, write, batch, *fill = found
-    if fill:
-        fill_per_byte = fill[0]
-    else:  # one buffer alone does not tell which part of a pass grows with it
-        own = min(base.pass_seconds, per_pass)
-        per_pass, fill_per_byte = own, (per_pass - own) / buffers[0]
-    costs = replace(
-        base,
-        pass_seconds=per_pass,
-        fill_seconds_per_byte=fill_per_byte,
-        dirty_seconds_per_record=dirty,
-        dirty_seconds_per_byte=dirty_byte,
-        read_seconds_per_record=read,
-        batch_seconds=batch,
-        rebuild_seconds_per_batch=rebuild,
-        rebuild_seconds_per_byte=rebuild_byte,
-        write_seconds_per_byte=write,
-        source="calibrated on this broker",
-    )
-    errors = {
-        run.name: math.fsum(map(operator.mul, row, found)) - 1 for run, row in zip(fitted, rows, strict=True)
-    }
-    spread = math.sqrt(sum(error**2 for error in errors.values()) / len(errors))
-    costs = replace(costs, uncertainty_factor=max(_UNCERTAINTY_FACTOR_MIN, 1 + 2 * spread))
-    for run in [run for run in runs if run.name == BUSY]:
-        costs = replace(costs, sync_seconds=_sync_seconds(run, costs, cleaner))
-    return Calibration(costs, cleaner, errors, tuple(runs))
-
-
-def _sync_seconds(run: CalibrationRun, costs: Costs, cleaner: CleanerSettings) -> float:
-    """Wall time per segment written that is not CPU: what a cleaner that is never idle does not use of its time."""
-    ran = replace(cleaner, dedupe_buffer_bytes=round(run.buffer_bytes * cleaner.threads))
-    per_segment = costs.cpu_seconds(ran, run.work.counts) / max(1, run.work.segments_written)
-    working = run.cleaner_seconds - costs.looking_cores(cleaner) * run.seconds
-    resting = cleaner.threads * run.seconds - working - run.cleaner_wait_seconds
-    return max(0.0, per_segment * resting / working)
-
-
-def _nonnegative_least_squares(rows: Sequence[Sequence[float]], wanted: Sequence[float]) -> list[float]:
-    """Least squares with no negative coefficient, by coordinate descent: small, convex, always converges."""
-    width = len(rows[0])
-    scales = [math.sqrt(sum(row[column] ** 2 for row in rows)) or 1.0 for column in range(width)]
-    matrix = [[row[column] / scales[column] for column in range(width)] for row in rows]
-    found = [0.0] * width
-    residual = list(wanted)
-    for _ in range(_SWEEPS):
-        moved = 0.0
-        for column in range(width):
-            gain = sum(row[column] * rest for row, rest in zip(matrix, residual, strict=True))
-            new = max(0.0, found[column] + gain)  # every column has length 1
-            step = new - found[column]
-            found[column] = new
-            residual = [rest - step * row[column] for row, rest in zip(matrix, residual, strict=True)]
-            moved = max(moved, abs(step))
-        if moved < 1e-12:
-            break
-    return [value / scale for value, scale in zip(found, scales, strict=True)]
 
 
 def save(calibration: Calibration, path: Path) -> None:

@@ -7,7 +7,7 @@ import statistics
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -218,6 +218,14 @@ def _freeze(admin: ClusterAdmin, topic: str, policy: Policy) -> None:
         time.sleep(SAMPLE_SECONDS)
 
 
+def mean_over_time(sizes: Sequence[tuple[float, float]]) -> float:
+    """Of (seconds, bytes), as long as each was seen: on a busy machine samples are rarer while a pass runs."""
+    if len(sizes) < 2:
+        return sizes[0][1]
+    area = sum((later - at) * (size + then) / 2 for (at, size), (later, then) in itertools.pairwise(sizes))
+    return area / (sizes[-1][0] - sizes[0][0])
+
+
 def _result(
     cell: Cell,
     cpu: BrokerCpu,
@@ -228,12 +236,12 @@ def _result(
     size_end: int,
 ) -> CellResult:
     samples = sampler.samples
-    counted = [sample.size_bytes for sample in samples if sample.seconds >= cell.warm_seconds]
+    counted = [one for one in samples if one.seconds >= cell.warm_seconds]
     return CellResult(
         name=cell.name,
         seconds=seconds,
-        size_mean_bytes=statistics.fmean(counted),
-        size_max_bytes=max(counted),
+        size_mean_bytes=mean_over_time([(one.seconds, one.size_bytes) for one in counted]),
+        size_max_bytes=max(one.size_bytes for one in counted),
         cleaner_cores=cpu.cleaner_seconds / seconds,
         request_cores=cpu.request_seconds / seconds,
         broker_cores=cpu.total_seconds / seconds,

@@ -40,8 +40,13 @@ def default_costs(broker_pid: int | None) -> Costs:
     """
     if broker_pid is None:
         return Costs()
-    costs = CLIENT_COMPILER if has_client_compiler_only(broker_pid) else Costs()
+    costs = defaults_for(client_compiler_only=has_client_compiler_only(broker_pid))
     return at_pace(costs, in_steps(_pace_here(), costs.pace))
+
+
+def defaults_for(*, client_compiler_only: bool) -> Costs:
+    """By the compilers of the broker's JVM, on the machine that they were fitted on."""
+    return CLIENT_COMPILER if client_compiler_only else Costs()
 
 
 @functools.cache

@@ -23,15 +23,13 @@ class DecisionLog:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._last: dict[str, Decision] = {}
+        self._news = News()
         self._refused = False
 
     def add(self, topic: str, decision: Decision) -> None:
         """Write a decision, unless it says what the last one of this topic said, a moment ago."""
-        last = self._last.get(topic)
-        if last is not None and _alike(last, decision):
+        if not self._news.is_news(topic, decision):
             return
-        self._last[topic] = decision
         line = json.dumps({"topic": topic, **asdict(decision)}) + "\n"
         try:
             make_private(self.path.parent)
@@ -44,6 +42,21 @@ class DecisionLog:
             if not self._refused:
                 _LOG.warning("Decisions on compaction are not written to %s: %s", self.path, error)
             self._refused = True
+
+
+class News:
+    """Tells which decisions say more than the last one told of their topic. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, Decision] = {}
+
+    def is_news(self, topic: str, decision: Decision) -> bool:
+        """True for a change, another action than the last one, and after a while; such a decision counts as told."""
+        last = self._last.get(topic)
+        if last is not None and _alike(last, decision):
+            return False
+        self._last[topic] = decision
+        return True
 
 
 def _alike(last: Decision, decision: Decision) -> bool:

@@ -31,6 +31,7 @@ from stateflow.record import TopicPartition
 
 DECISIONS_KEPT = 1000
 _LOOKS_KEPT = 2000
+_SAVING_TOLD_MIN = 0.01
 _TROUGH_SECONDS_MIN, _TROUGH_SECONDS_MAX = 2.0, 300.0
 Action = Literal["hold", "change", "would change", "wait", "blind", "idle"]
 
@@ -207,10 +208,10 @@ class Watcher:
         now = senses.sizes[-1][0]
         if senses.sizes[0][0] > now - window:
             return senses.live_records  # not watched for long enough
-        return (
-            min(size for seconds, size in senses.sizes if seconds >= now - window)
-            / self._now.workload().live_record_bytes
-        )
+        smallest = min(size for seconds, size in senses.sizes if seconds >= now - window)
+        live = smallest / self._now.workload().live_record_bytes
+        # Where the window is shorter than a cycle it may have no trough: then the smallest log is a bound alone.
+        return live if cycle <= window else min(live, senses.live_records)
 
     # --- deciding -----------------------------------------------------------------------------------
 
@@ -231,9 +232,8 @@ class Watcher:
         best = found.best.cleaner_cores + found.best.roll_cores
         saving = 1 - best / current if current > 0 else 0.0
         if holds and saving <= self._options.saving_min:
-            return self._decision(
-                "hold", f"The policy holds; another would save {max(0, saving):.0%}.", size_bytes, {}
-            )
+            beside = f"; another would save {saving:.0%}" if saving >= _SAVING_TOLD_MIN else ""
+            return self._decision("hold", f"The policy holds{beside}.", size_bytes, {})
         why = "the bound would not hold" if not holds else f"{saving:.0%} less CPU does too"
         return self._change(found, why, holds, size_bytes)
 

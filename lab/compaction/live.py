@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import statistics
 import threading
 import time
 from collections import defaultdict
@@ -18,7 +17,13 @@ from dataclasses import dataclass
 
 from stateflow.clock import Clock, SystemClock
 from stateflow.compaction.calibration.broker_settings import cleaner_settings
-from stateflow.compaction.calibration.cell import Cell, broker_process, run_cell, scratch_topic
+from stateflow.compaction.calibration.cell import (
+    Cell,
+    broker_process,
+    mean_over_time,
+    run_cell,
+    scratch_topic,
+)
 from stateflow.compaction.calibration.default_costs import has_client_compiler_only
 from stateflow.compaction.calibration.pace import PaceProbe, usual
 from stateflow.compaction.calibration.values import Values
@@ -156,12 +161,12 @@ def _admin(stack: ExitStack, bootstrap: str) -> ClusterAdmin:
 
 
 def _log(cell: Cell, sizes: Sequence[tuple[float, int]], warm_seconds: float) -> LiveLog:
-    counted = [size for seconds, size in sizes if seconds >= warm_seconds]
+    counted = [one for one in sizes if one[0] >= warm_seconds]
     newest = {update.key: update.value_bytes for update in cell.stream.updates()}
     return LiveLog(
         name=cell.name,
-        size_max_bytes=max(counted),
-        size_mean_bytes=statistics.fmean(counted),
+        size_max_bytes=max(size for _, size in counted),
+        size_mean_bytes=mean_over_time(counted),
         live_end=sum(value is not None for value in newest.values()),
         sizes=tuple(sizes),
     )

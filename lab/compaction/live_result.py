@@ -41,7 +41,7 @@ def broker_figures(name: str, cells: Sequence[Cell], run: LiveRun, calibrated: C
         known = at_pace(calibrated, run.pace)
     costs = known or uncalibrated
     slowed = _slowed(costs, min(_SLOWNESS_PROMISED, use.slowness))
-    loads = [workload_of(cell.stream, live_mean(cell.stream, run.warm_seconds)) for cell in cells]
+    loads = [seen_by_passes(cell, cleaner, costs) for cell in cells]
     expected = expected_of(cells, loads, cleaner, costs, run.seconds - run.warm_seconds, use)
     found = []
     for cell, log, one in zip(cells, run.logs, expected, strict=True):
@@ -139,16 +139,36 @@ def _slowed(costs: Costs, factor: float) -> Costs:
     return replace(costs.scaled(factor), sync_seconds=factor * costs.sync_seconds)
 
 
-def live_mean(stream: Stream, from_seconds: float) -> float:
-    """Live keys from a moment on, on average: in a minute of a slow stream not every key was written yet."""
-    live, total, before = set[bytes](), 0.0, from_seconds
+def seen_by_passes(cell: Cell, cleaner: CleanerSettings, costs: Costs) -> Workload:
+    """The load of a log that is watched from its first minute on, with the keys that its cleaned part has on average.
+
+    In a slow stream keys still come that were never written. Until the next pass they are counted as what is new, so
+    what is cleaned has the keys of half a cycle and half a segment ago.
+    """
+    stream, warm = cell.stream, cell.warm_seconds
+    load = workload_of(stream, live_mean(stream, warm))
+    cycle = predict(load, cell.policy, cleaner, costs).cycle_seconds
+    if not math.isfinite(cycle):
+        return load
+    behind = min(warm, (cycle + min(cycle, cell.policy.segment_ms / 1000)) / 2)
+    return workload_of(stream, live_mean(stream, warm, behind))
+
+
+def live_mean(stream: Stream, from_seconds: float, behind_seconds: float = 0.0) -> float:
+    """Live keys from a moment on, on average: in a minute of a slow stream not every key was written yet. With
+    ``behind_seconds``, those of so long ago.
+    """
+    begin, end = from_seconds - behind_seconds, stream.seconds - behind_seconds
+    live, total, before = set[bytes](), 0.0, begin
     for update in stream.updates():
+        if update.seconds >= end:
+            break
         if update.seconds > before:
             total += len(live) * (update.seconds - before)
             before = update.seconds
         (live.discard if update.value_bytes is None else live.add)(update.key)
-    total += len(live) * max(0.0, stream.seconds - before)
-    return total / (stream.seconds - from_seconds)
+    total += len(live) * max(0.0, end - before)
+    return total / (end - begin)
 
 
 def workload_of(stream: Stream, live: float) -> Workload:

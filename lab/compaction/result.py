@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stateflow.compaction.calibration.calibrate import Calibration
+from stateflow.compaction.calibration.fit import Calibration
 from stateflow.compaction.control.watch import Decision
 from stateflow.compaction.settings.topic_settings import CleanerSettings, Policy
 from stateflow.lab.compaction.loop import LoopResult

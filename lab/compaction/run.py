@@ -18,8 +18,9 @@ from stateflow.compaction.advice.fitting import fitting_cleaner
 from stateflow.compaction.advice.objective import Objective
 from stateflow.compaction.advice.recommend import recommend
 from stateflow.compaction.calibration.broker_settings import cleaner_settings
-from stateflow.compaction.calibration.calibrate import Calibration, calibrate
+from stateflow.compaction.calibration.calibrate import calibrate
 from stateflow.compaction.calibration.cell import Cell, CellResult, run_cell
+from stateflow.compaction.calibration.fit import Calibration
 from stateflow.compaction.calibration.pace import at_pace, usual
 from stateflow.compaction.model.closed_form import predict
 from stateflow.compaction.model.costs import Costs

@@ -152,6 +152,19 @@ def test_changes_that_only_save_wait_for_their_turn(tmp_path: Path) -> None:
     assert len(savings) == 1
 
 
+def test_a_log_that_is_seldom_cleaned_does_not_seem_to_gain_keys(tmp_path: Path) -> None:
+    """The smallest log of five minutes holds updates, too, where a pass comes every hour: settings were changed thrice
+    in four seconds, far from the bound.
+    """
+    stream = Stream(keys=1000, seconds=400, rates=(RateStep(0, 240),), zipf_exponent=None)
+    policy = Policy(segment_ms=3_600_000, dirty_ratio=0.5)
+    known = measurement(policy, 240.0, 1000)
+    options = WatchOptions(saving_min=0.9)
+    topic, watcher = watch(stream, policy, tmp_path, options=options, known=known, budget=1_200_000)
+    assert watcher.decisions[-1].live_records == pytest.approx(1000, rel=0.05)
+    assert topic.alterations == 0
+
+
 def test_an_idle_topic_is_left_alone(tmp_path: Path) -> None:
     trickle = Stream(seconds=3000, rates=(RateStep(0.0, 0.005),), keys=10)
     clock = ManualClock()

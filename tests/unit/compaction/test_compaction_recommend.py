@@ -262,6 +262,22 @@ def test_eventual_re_emission_is_offered_with_figures_between_its_two_extremes()
     ].meets
 
 
+def test_other_ways_are_said_to_meet_an_objective_only_with_its_bounds() -> None:
+    """A standby makes no log smaller: it was said to meet a bound on disk that no setting keeps."""
+
+    def ways(objective: Objective) -> dict[str, bool]:
+        return {other.name: other.meets for other in recommend(BASE, objective=objective).alternatives}
+
+    every = {"standby", "image + tail", "eventual re-emission"}
+    assert all(ways(Objective(1.0))[name] for name in every)
+    assert not any(ways(Objective(1.0, disk_bytes_max=100_000))[name] for name in every)
+    assert all(ways(Objective(1.0, disk_bytes_max=1e9))[name] for name in every)
+    stingy = ways(Objective(1.0, cpu_cores_max=1e-5))
+    assert not stingy["standby"]
+    assert not stingy["eventual re-emission"]
+    assert stingy["image + tail"]
+
+
 def test_all_keys_hit_alike_write_what_the_formula_says() -> None:
     """A log of N records over L keys, each update a random key: simulate the trimming and count the writes."""
     source, keys, room = random.Random(7), 500, 750

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,18 +10,11 @@ from functools import lru_cache
 import pytest
 
 from stateflow.compaction.calibration.calibrate import (
-    VALUE_BYTES,
-    CalibrationRun,
-    calibration_cells,
-    fit,
     larger_beside,
     seldom,
 )
-from stateflow.compaction.calibration.cell import Cell
-from stateflow.compaction.calibration.default_costs import CLIENT_COMPILER
-from stateflow.compaction.calibration.pace import at_pace
 from stateflow.compaction.model.closed_form import predict
-from stateflow.compaction.model.costs import Costs, Pace
+from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.model.simulate import SimulatedRun, Simulation, SimulationOptions
 from stateflow.compaction.model.streams import TOMBSTONE_BYTES, RateStep, Stream, Update
 from stateflow.compaction.model.workload import Bursts, Workload
@@ -129,77 +121,6 @@ def test_retain_all_deletes_every_element_of_a_closed_window() -> None:
     written = {update.key for update in updates if update.value_bytes is not None and update.seconds < 4}
     deleted = {update.key for update in updates if update.value_bytes is None}
     assert deleted == written
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("vary_buffer", [True, False])
-def test_costs_are_recovered_from_runs_made_with_them(vary_buffer: bool) -> None:
-    true = Costs(
-        pass_seconds=Costs().pass_seconds,
-        fill_seconds_per_byte=4e-10,
-        dirty_seconds_per_record=2e-6,
-        dirty_seconds_per_byte=1e-9,
-        read_seconds_per_record=4e-7,
-        batch_seconds=4e-6,
-        rebuild_seconds_per_batch=2e-5,
-        rebuild_seconds_per_byte=3e-9,
-        write_seconds_per_byte=2e-9,
-        sync_seconds=0.011,
-    )
-    runs = [simulated_run(cell, QUICK, true) for cell in calibration_cells(4.0, VALUE_BYTES)]
-    if vary_buffer:
-        small = replace(QUICK, dedupe_buffer_bytes=4 << 20)
-        runs += [simulated_run(cell, small, true) for cell in calibration_cells(4.0, VALUE_BYTES)[:2]]
-    found = fit(runs, QUICK)
-    for name in (
-        "pass_seconds",
-        "fill_seconds_per_byte",
-        "dirty_seconds_per_record",
-        "dirty_seconds_per_byte",
-        "read_seconds_per_record",
-        "batch_seconds",
-        "rebuild_seconds_per_batch",
-        "rebuild_seconds_per_byte",
-        "write_seconds_per_byte",
-    ):
-        assert getattr(found.costs, name) == pytest.approx(getattr(true, name), rel=0.05), name
-    assert found.costs.sync_seconds == pytest.approx(true.sync_seconds, rel=0.15)
-    assert max(abs(error) for error in found.errors.values()) < 0.01
-    assert found.costs.uncertainty_factor == pytest.approx(2.0)
-    assert found.runs == tuple(runs)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("fill_awaits_memory", [True, False])
-def test_costs_are_recovered_from_runs_at_one_pace_and_another(fill_awaits_memory: bool) -> None:
-    """On a shared machine no run has the pace of the one before: each kind of cost is taken back to its own."""
-    true = replace(CLIENT_COMPILER, fill_awaits_memory=fill_awaits_memory)
-    paces = [Pace(0.0004 * loop, 0.0003 * steady, 0.003 * memory) for loop, steady, memory in DISTURBED]
-    small = replace(QUICK, dedupe_buffer_bytes=4 << 20)
-    cells = calibration_cells(4.0, VALUE_BYTES)
-    rows = [(cell, QUICK) for cell in cells] + [(cell, small) for cell in cells[:2]]
-    runs = [
-        simulated_run(cell, cleaner, at_pace(true, pace))
-        for (cell, cleaner), pace in zip(rows, itertools.cycle(paces), strict=False)
-    ]
-    found = fit(runs, QUICK, fill_awaits_memory=fill_awaits_memory).costs
-    wanted = at_pace(true, found.pace)
-    assert found.fill_awaits_memory == fill_awaits_memory
-    assert found.fill_seconds_per_byte == pytest.approx(wanted.fill_seconds_per_byte, rel=0.05)
-    assert found.pass_seconds == pytest.approx(wanted.pass_seconds, rel=0.1)
-    assert found.dirty_seconds_per_record == pytest.approx(wanted.dirty_seconds_per_record, rel=0.1)
-
-
-DISTURBED = ((1.0, 1.0, 1.0), (2.5, 1.1, 1.0), (1.2, 1.0, 1.6), (1.6, 1.5, 1.3))
-
-
-def simulated_run(cell: Cell, cleaner: CleanerSettings, costs: Costs) -> CalibrationRun:
-    """What a broker with these costs would show."""
-    options = SimulationOptions(warm_seconds=cell.warm_seconds)
-    run = Simulation(cell.stream.partitions, cell.policy, cleaner, costs, options).run(cell.stream.updates())
-    cpu = (run.cleaner_cores + costs.looking_cores(cleaner)) * run.seconds
-    buffer_bytes = cleaner.dedupe_buffer_bytes / cleaner.threads
-    return CalibrationRun(cell.name, run.seconds, cpu, 0.0, buffer_bytes, run.work, costs.pace)
 
 
 def test_batches_that_lose_some_of_their_records_are_rebuilt() -> None:

@@ -18,7 +18,7 @@ from stateflow.compaction.calibration.pace import at_pace
 from stateflow.compaction.model.costs import Costs, Pace
 from stateflow.lab.compaction.cycles import CleanerUse
 from stateflow.lab.compaction.live_cells import LiveOptions
-from stateflow.lab.compaction.live_result import expected_of, live_mean, workload_of
+from stateflow.lab.compaction.live_result import expected_of, seen_by_passes
 
 RECORDED = Path(__file__).parent / "live_logs"
 
@@ -31,7 +31,7 @@ def test_what_live_logs_showed_is_expected_of_them(part: int) -> None:
     loop = seen["pace_seconds"]  # memory was not timed then
     costs = at_pace(costs, Pace(loop, loop, costs.pace.memory_seconds))
     use = CleanerUse(**seen["use"])
-    loads = [workload_of(cell.stream, live_mean(cell.stream, seen["warm_seconds"])) for cell in batch.cells]
+    loads = [seen_by_passes(cell, batch.cleaner, costs) for cell in batch.cells]
     seconds = seen["seconds"] - seen["warm_seconds"]
     expected = expected_of(batch.cells, loads, batch.cleaner, costs, seconds, use)
     largest, mean = zip(*seen["logs"], strict=True)

@@ -29,7 +29,7 @@ from stateflow.compaction.settings.topic_settings import CleanerSettings, Policy
 from stateflow.lab.compaction.cycles import CleanerUse, Spent, cycles_of, use_of
 from stateflow.lab.compaction.live import LiveLog, LiveRun
 from stateflow.lab.compaction.live_cells import LiveOptions
-from stateflow.lab.compaction.live_result import broker_figures, live_mean, workload_of
+from stateflow.lab.compaction.live_result import broker_figures, seen_by_passes, workload_of
 from stateflow.lab.compaction.own_app import OwnRun
 from stateflow.lab.compaction.plan import StudyOptions, quick_options
 from stateflow.lab.compaction.random_cells import KINDS
@@ -285,7 +285,7 @@ def test_a_promise_counts_what_a_late_producer_wrote_at_once() -> None:
     assert not told.broken
     assert not told.disturbed
     assert told.expected_in_any_phase_bytes == pytest.approx(expected.size_max_bytes)
-    shown = shown_within(workload_of(stream, live_mean(stream, 20.0)), cell.policy, STOCK, costs, 80.0)
+    shown = shown_within(seen_by_passes(cell, STOCK, costs), cell.policy, STOCK, costs, 80.0)
     assert told.expected_bytes == pytest.approx(shown.size_max_bytes, rel=0.01)
     assert told.expected_bytes < told.expected_in_any_phase_bytes
     too_large = 1.5 * expected.size_max_bytes

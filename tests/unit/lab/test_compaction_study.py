@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from stateflow.cli.main import run
-from stateflow.compaction.calibration.calibrate import Calibration
+from stateflow.compaction.calibration.fit import Calibration
 from stateflow.compaction.cluster.admin import ClusterAdmin
 from stateflow.compaction.control.watch import Decision
 from stateflow.compaction.model.costs import Costs
@@ -90,7 +90,7 @@ def study(*cells: CellFigures) -> Study:
         options=quick_options(),
         broker="4.3",
         cleaner=CleanerSettings(),
-        calibration=Calibration(Costs(), CleanerSettings(), {"mixed": 0.02}, ()),
+        calibration=Calibration(Costs(), CleanerSettings(), {"mixed": 0.02}, (), 1.0),
         cells=cells,
         objectives=(OBJECTIVE, replace(OBJECTIVE, factor=1.1, grid_best=None, grid_cleaner_cores=None)),
         trims=(),

@@ -1,0 +1,36 @@
+"""Values of options, as people write them."""
+
+from __future__ import annotations
+
+import click
+import pytest
+
+from stateflow.cli.options import Cores, Size
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("500000", 5e5),
+        ("30e6", 3e7),
+        ("30MB", 3e7),
+        ("30 MiB", 30 << 20),
+        ("1.5GiB", 1.5 * (1 << 30)),
+        ("2k", 2e3),
+    ],
+)
+def test_sizes_are_read_in_the_units_that_are_printed(text: str, wanted: float) -> None:
+    assert Size().convert(text, None, None) == wanted
+
+
+@pytest.mark.parametrize(("text", "wanted"), [("0.5", 0.5), ("1%", 0.01), ("2.5 %", 0.025), ("1e-3", 0.001)])
+def test_cores_are_read_as_they_are_printed(text: str, wanted: float) -> None:
+    assert Cores().convert(text, None, None) == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize("text", ["", "MiB", "-1", "1 mile", "1 MiB/s"])
+def test_what_is_neither_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(click.BadParameter, match="30MiB"):
+        Size().convert(text, None, None)
+    with pytest.raises(click.BadParameter, match="50%"):
+        Cores().convert(text, None, None)
