@@ -100,20 +100,17 @@ def _work(site: Site, watch: Watch, records: Sequence[Sent], goal: int, result: 
     site.feed(records[:first])
     pid = site.start()
     _await(site, lambda: site.is_running, _START_SECONDS_MAX, result)
-    watch.begin()
+    if not result.is_bad:
+        watch.begin()
     if case.away_seconds and not result.is_bad:
         _through_outage(site, result)
         returned_seconds = time.monotonic()
-        watch.begin()
+        watch.await_return()
         site.feed(records[first:])
         _await(site, lambda: watch.is_back(returned_seconds), _BACK_SECONDS_MAX, result)
-
-    def is_done() -> bool:
-        watch.look(pid)
-        return site.results().total() >= goal
-
     if not result.is_bad:
-        _await(site, is_done, case.seconds_max, result)
+        with watch.looking(pid):
+            _await(site, lambda: site.results().total() >= goal, case.seconds_max, result)
 
 
 def _await(site: Site, happened: Callable[[], bool], seconds: float, result: CaseResult) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,7 +68,7 @@ class Seen:
 
 
 class Watch:
-    """Looks at an application every now and then. ``begin`` when it runs; then ``look`` as often as can be.
+    """Looks at an application every now and then: ``begin`` when it runs, then ``looking`` while it works.
 
     What every commit leaves behind is looked at: positions of inputs, changelogs and outputs up to the last stable
     offset. So work that moves no position, such as closing windows, is seen, too.
@@ -82,7 +85,11 @@ class Watch:
 
     def begin(self) -> None:
         """It runs: from now on commits are expected."""
-        self._before, self._changed_seconds = None, time.monotonic()
+        self._changed(self._state())
+
+    def await_return(self) -> None:
+        """The broker is back: commits are expected again from the first one on."""
+        self._changed(None)
 
     def is_back(self, returned_seconds: float) -> bool:
         """After an outage: whether a commit was seen since the first call; then it notes how long that took."""
@@ -92,8 +99,24 @@ class Watch:
         if now == self._before:
             return False
         self.seen.back_seconds = time.monotonic() - returned_seconds
-        self.begin()
+        self._changed(now)
         return True
+
+    @contextmanager
+    def looking(self, pid: int) -> Iterator[None]:
+        """Look often, on a thread of its own: reading results meanwhile takes longer than commits are apart."""
+        over = threading.Event()
+        with ThreadPoolExecutor(1, thread_name_prefix="watch") as pool:
+            watching = pool.submit(self._look_until, over, pid)
+            try:
+                yield
+            finally:
+                over.set()
+        watching.result()
+
+    def _look_until(self, over: threading.Event, pid: int) -> None:
+        while not over.wait(LOOK_SECONDS):
+            self.look(pid)
 
     def look(self, pid: int) -> None:
         """Note how far it has come and what it holds."""
@@ -103,14 +126,17 @@ class Watch:
             now = self._state()
         except StateflowError:  # the broker is away, as the case may want it
             self.seen.blind_seconds += time.monotonic() - asked_seconds
-            self.begin()
+            self._changed(None)
             return
         if self._before is None:
             self._before = now
         since = time.monotonic() - self._changed_seconds
         self.seen.gap_seconds_max = max(self.seen.gap_seconds_max, since)
         if now != self._before:
-            self._before, self._changed_seconds = now, time.monotonic()
+            self._changed(now)
+
+    def _changed(self, state: object) -> None:
+        self._before, self._changed_seconds = state, time.monotonic()
 
     def _state(self) -> object:
         if self._catalog is None:

@@ -112,7 +112,8 @@ class LastCommit:
             self._producer = self._transactions.producer_of(self._id)
         if self._producer is None:  # these brokers cannot be asked, which was said
             return {}
-        found = self._transactions.undecided(self._producer, written)
+        only_replica = self._topics.have_one_replica(partition.topic for partition in written)
+        found = self._transactions.undecided(self._producer, written, only_replica=only_replica)
         return {partition: written[partition] for partition in found or ()}
 
 

@@ -65,6 +65,10 @@ class Topics:
         """Whether each of these has another replica, of those whose partitions somebody has asked for."""
         return self._unreplicated.isdisjoint(topics)
 
+    def have_one_replica(self, topics: Iterable[str]) -> bool:
+        """Whether none of these has another replica; False as well for those that nobody has asked for."""
+        return self._unreplicated.issuperset(topics)
+
     def list_names(self) -> list[str]:
         """All topics but internal ones, sorted."""
         found = self._admin.call("listing topics", lambda left: self._admin.client.list_topics(timeout=left))

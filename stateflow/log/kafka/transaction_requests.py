@@ -110,15 +110,22 @@ def described_producers(answer: bytes) -> Iterator[tuple[TopicPartition, int, di
         at.tags()
 
 
+_PRODUCER = struct.Struct(">qiiqiqB")
+"""Its id, epoch, last sequence, time of it, the coordinator's epoch, where its open transaction begins, tagged fields.
+
+A partition tells of all who wrote there within a day: one that many write to, as where a group's offsets are, of
+hundreds.
+"""
+
+
 def _open_producers(at: Cursor) -> dict[int, int]:
     found: dict[int, int] = {}
     for _ in range(at.unsigned() - 1):
-        producer_id = at.int64()
-        at.skip(4 + 4 + 8 + 4)  # epoch, sequence, time, the coordinator's epoch
-        offset_first = at.int64()
+        producer_id, *_, offset_first, tags = at.numbers(_PRODUCER)
         if offset_first >= 0:
             found[producer_id] = offset_first
-        at.tags()
+        if tags:
+            at.tagged_fields(tags)
     return found
 
 

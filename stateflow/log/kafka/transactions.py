@@ -52,9 +52,14 @@ class KafkaTransactions:
         self._idle: defaultdict[Address, list[WireConnection]] = defaultdict(list)
         self._answering: Address | None = None
         self._turn = 0
+        self._led_by: dict[TopicPartition, Address] = {}
+        """Partitions of all topics that were asked about, as they were led then."""
         self._silent_until = float("-inf")
         self._open_producers = Together(self._ask_open_producers)
-        self._looked_at = Together(partial(self._ask_open_producers, timeout_seconds=_LOOK_SECONDS_MAX))
+        look = partial(self._ask_open_producers, timeout_seconds=_LOOK_SECONDS_MAX)
+        self._looked_at = {
+            only_replica: Together(partial(look, leaders_stay=only_replica)) for only_replica in (True, False)
+        }
 
     def last(self, transactional_id: str) -> LastTransaction | None:
         """What the id's newest owner did last; None where nobody can be asked."""
@@ -71,16 +76,19 @@ class KafkaTransactions:
         """What brokers number the id's producer; None where nobody can be asked."""
         return self._asked(lambda: self._described(transactional_id).producer.id)
 
-    def undecided(self, producer: int, written: Mapping[TopicPartition, int]) -> set[TopicPartition] | None:
+    def undecided(
+        self, producer: int, written: Mapping[TopicPartition, int], *, only_replica: bool = False
+    ) -> set[TopicPartition] | None:
         """Where what a producer has written up to an offset is undecided, whatever its coordinator says.
 
-        Partitions that one may not read are left out. None where nobody can be asked; raises ``BrokerUnreachable`` soon
-        where there is no leader.
+        With ``only_replica`` these partitions have no other, and whoever leads them does so for good. Partitions that
+        one may not read are left out. None where nobody can be asked; raises ``BrokerUnreachable`` soon where there is
+        no leader.
         """
         if self._admin.clock.monotonic_seconds() < self._silent_until:
             return None
         try:
-            found = self._looked_at(written)
+            found = self._looked_at[only_replica](written)
         except (ConfigError, BrokerRefused) as error:
             self._stay_silent(error)
             return None
@@ -190,37 +198,64 @@ class KafkaTransactions:
         return LeftOpen({name: frozenset(where) for name, where in by_id.items()}, untold)
 
     def _ask_open_producers(
-        self, partitions: Collection[TopicPartition], timeout_seconds: float | None = None
+        self,
+        partitions: Collection[TopicPartition],
+        timeout_seconds: float | None = None,
+        *,
+        leaders_stay: bool = False,
     ) -> dict[TopicPartition, dict[int, int] | None]:
         """Who has something open in each partition, and from where on; None where this client may not be told."""
         doing = "asking for the open transactions of partitions"
 
         def request(left_seconds: float) -> dict[TopicPartition, dict[int, int] | None]:
-            found: dict[TopicPartition, dict[int, int] | None] = {}
-            for address, led in self._leaders(partitions, left_seconds).items():
-                answer = self._send(address, requests.describe_producers(led), left_seconds)
-                for partition, error, producers in requests.described_producers(answer):
-                    if error == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                        found[partition] = None
-                        continue
-                    _raise_for(error, f"asking for the open transactions of {partition}")
-                    found[partition] = producers
-            return found
+            known = self._leaders_known(partitions) if leaders_stay else None
+            if known is not None:
+                try:
+                    return self._ask_leaders(known, left_seconds)
+                except KafkaException:  # it may have moved to another broker
+                    self._led_by.clear()
+            return self._ask_leaders(self._leaders(partitions, left_seconds), left_seconds)
 
         return self._admin.call(doing, request, timeout_seconds)
+
+    def _ask_leaders(
+        self, leaders: Mapping[Address, list[TopicPartition]], left_seconds: float
+    ) -> dict[TopicPartition, dict[int, int] | None]:
+        found: dict[TopicPartition, dict[int, int] | None] = {}
+        for address, led in leaders.items():
+            answer = self._send(address, requests.describe_producers(led), left_seconds)
+            for partition, error, producers in requests.described_producers(answer):
+                if error == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    found[partition] = None
+                    continue
+                _raise_for(error, f"asking for the open transactions of {partition}")
+                found[partition] = producers
+        return found
+
+    def _leaders_known(
+        self, partitions: Collection[TopicPartition]
+    ) -> dict[Address, list[TopicPartition]] | None:
+        """By what was seen before, if that was all of them: commits ask all the time, and topics may be many."""
+        led: defaultdict[Address, list[TopicPartition]] = defaultdict(list)
+        for partition in partitions:
+            address = self._led_by.get(partition)
+            if address is None:
+                return None
+            led[address].append(partition)
+        return led
 
     def _leaders(
         self, partitions: Collection[TopicPartition], left_seconds: float
     ) -> dict[Address, list[TopicPartition]]:
         seen = self._admin.client.list_topics(timeout=left_seconds)
-        led: defaultdict[Address, list[TopicPartition]] = defaultdict(list)
-        for partition in partitions:
-            topic = seen.topics.get(partition.topic)
-            place = topic.partitions.get(partition.partition) if topic is not None else None
-            leader = seen.brokers.get(place.leader) if place is not None else None
-            if leader is None:
-                raise _failed(KafkaError.LEADER_NOT_AVAILABLE, f"looking for the leader of {partition}")
-            led[str(leader.host), int(leader.port)].append(partition)
+        for name in {partition.topic for partition in partitions} & seen.topics.keys():
+            for number, place in seen.topics[name].partitions.items():
+                if (leader := seen.brokers.get(place.leader)) is not None:
+                    self._led_by[TopicPartition(name, number)] = (str(leader.host), int(leader.port))
+        led = self._leaders_known(partitions)
+        if led is None:
+            without = ", ".join(str(partition) for partition in partitions if partition not in self._led_by)
+            raise _failed(KafkaError.LEADER_NOT_AVAILABLE, f"looking for the leader of {without}")
         return led
 
     # --- how it is asked ----------------------------------------------------------------------------

@@ -101,8 +101,18 @@ class Cursor:
         """A COMPACT_STRING; empty also where it is null."""
         return self.bytes(max(0, self.unsigned() - 1)).decode()
 
+    def numbers(self, form: struct.Struct) -> tuple[int, ...]:
+        """Several numbers, one after another."""
+        values = form.unpack_from(self._data, self._at)
+        self._at += form.size
+        return values
+
     def tags(self) -> None:
         """Pass over tagged fields."""
-        for _ in range(self.unsigned()):
+        self.tagged_fields(self.unsigned())
+
+    def tagged_fields(self, count: int) -> None:
+        """Pass over so many tagged fields."""
+        for _ in range(count):
             self.unsigned()
             self.skip(self.unsigned())

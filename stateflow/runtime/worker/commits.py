@@ -11,6 +11,7 @@ never to answer while the poll thread stood in a callback of a rebalance.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ALL_COMPLETED, FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -36,6 +37,10 @@ T = TypeVar("T")
 
 COMMITS_AT_ONCE = 16
 """More are limited by the broker and by Python itself."""
+FLUSHES_AT_ONCE = 2
+"""On threads of their own: behind the commits that wait for a thread the poll thread would wait for those, too."""
+FLUSHES_AT_A_TIME = 16
+"""Tasks that were opened together are due together, and the poll thread waits for those that are flushed."""
 COMMITS_AT_A_TIME_MAX = 128
 """So many tasks that are due may be in flight: no more wait for a thread, and for their input meanwhile."""
 
@@ -102,6 +107,7 @@ class Commits:
         self._cpu_seconds = 0.0
         self._writing = executor or (None if settings.restore_threads else InlineExecutor())
         self._pool: ThreadPoolExecutor | None = None
+        self._flushing: ThreadPoolExecutor | None = None
         self._away = _BrokersAway()
         self._in_flight: dict[TopicPartition, _InFlight] = {}
         self._let_go_total = 0
@@ -249,13 +255,20 @@ class Commits:
         }
 
     def flush(self, tasks: Iterable[RunningTask], now_seconds: float) -> None:
-        """Make those durable on the local disk that have not been for the flush interval."""
-        due = [
-            running
-            for running in tasks
-            if now_seconds - running.flushed_seconds >= self._settings.flush_interval_seconds
-        ]
-        for running, future in self._together({running: running.task.flush for running in due}).items():
+        """Make some durable on the local disk that have not been for the flush interval, those first that wait longest.
+
+        To be called once a second, so that many tasks get their turns within an interval.
+        """
+        interval_seconds = self._settings.flush_interval_seconds
+        tasks = list(tasks)
+        due = [running for running in tasks if now_seconds - running.flushed_seconds >= interval_seconds]
+        if interval_seconds:
+            most = max(FLUSHES_AT_A_TIME, math.ceil(len(tasks) / interval_seconds))
+            due = sorted(due, key=lambda running: running.flushed_seconds)[:most]
+        if self._writing is None and due:
+            self._flushing = self._flushing or ThreadPoolExecutor(FLUSHES_AT_ONCE, "flush")
+        work = {running: running.task.flush for running in due}
+        for running, future in self._together(work, self._flushing).items():
             future.result()
             running.flushed_seconds = now_seconds
 
@@ -286,12 +299,13 @@ class Commits:
             raise failure
 
     def _together(
-        self, work: Mapping[K, Callable[[], None]]
+        self, work: Mapping[K, Callable[[], None]], pool: Executor | None = None
     ) -> Mapping[K, Future[None]] | Mapping[K, Outcome[None]]:
         """Do it all, each part on a thread of its own if there is more than one; on return all is done."""
         if len(work) <= 1 or self._writing is not None:
             return {key: done_at_once(part) for key, part in work.items()}
-        futures = {key: self._threads().submit(part) for key, part in work.items()}
+        pool = pool or self._threads()
+        futures = {key: pool.submit(part) for key, part in work.items()}
         wait(futures.values())  # nobody may be within any of the tasks when their outcomes are acted upon
         return futures
 
@@ -301,8 +315,9 @@ class Commits:
 
     def close(self) -> None:
         """End the threads."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=True)
+        for pool in (self._pool, self._flushing):
+            if pool is not None:
+                pool.shutdown(wait=True)
 
 
 def _is_bug(error: BaseException | None) -> bool:

@@ -31,14 +31,16 @@ def test_the_first_error_of_any_partition_is_told() -> None:
 
 
 def test_only_producers_with_something_open_are_told() -> None:
-    def producer(number: int, open_from: int) -> bytes:
-        return struct.pack(">qiiqiq", number, 0, 5, 1_000, 0, open_from) + b"\x00"
+    def producer(number: int, open_from: int, tags: bytes = b"\x00") -> bytes:
+        return struct.pack(">qiiqiq", number, 0, 5, 1_000, 0, open_from) + tags
 
-    partition = struct.pack(">ih", 4, 0) + b"\x00" + b"\x03" + producer(7, 90) + producer(8, -1) + b"\x00"
+    newer = producer(9, 91, tags=b"\x02\x00\x01a\x05\x02bc")  # fields that this version does not know
+    producers = newer + producer(7, 90) + producer(8, -1)
+    partition = struct.pack(">ih", 4, 0) + b"\x00" + b"\x04" + producers + b"\x00"
     refused = struct.pack(">ih", 5, 29) + b"\x00" + b"\x01" + b"\x00"
     answer = b"\x00" + struct.pack(">i", 0) + b"\x02" + b"\x02a" + b"\x03" + partition + refused + b"\x00\x00"
     assert list(requests.described_producers(answer)) == [
-        (TopicPartition("a", 4), 0, {7: 90}),
+        (TopicPartition("a", 4), 0, {9: 91, 7: 90}),
         (TopicPartition("a", 5), 29, {}),
     ]
 
