@@ -3,7 +3,7 @@
 Of the 3.9 CPU seconds of a test broker's life (start, a few requests, stop; Java 17) one saves 1.3, of the 14.5 of a
 small Spark session 8.7. The JVM itself checks that an archive belongs to its build and to these jars, and its
 checksums; where it does not like what it finds, or finds nothing, it starts without. So nobody waits for an archive:
-it is made once per machine, by the first process that wants one, while others go without.
+it is made once per machine (`tests/kept_jars.py`), by the first process that wants one, while others go without.
 
 `python -m tests.class_archive` makes them all, as `dev.py test` does beside the checks. Amid the tests Spark's has to
 share the cores with five processes of them: it comes too late for most, or takes longer than WRITING_SECONDS_MAX, and
@@ -33,6 +33,7 @@ from stateflow.connectors.broker.java import find_java
 from stateflow.connectors.broker.node import SMALL_JVM
 from stateflow.connectors.broker.places import cache_dir
 from stateflow.errors import SetupError
+from tests.kept_jars import identities, is_shared, jars_of, kept_home, share_jars
 
 SHORT_LIVED_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 """For Spark's Java processes, which serve a few small jobs each: without it, half of their CPU time goes into
@@ -61,8 +62,7 @@ class JavaProgram:
     @property
     def archive(self) -> Path:
         """Where its archive is, or will be; its name says what it is made from: the runtime, the jars as they lie."""
-        files = [self.java.resolve(), *self.files]
-        made_from = "\n".join(f"{file} {file.stat().st_size} {file.stat().st_mtime_ns}" for file in files)
+        made_from = "\n".join([str(self.java.resolve()), *identities([self.java.resolve(), *self.files])])
         folder = cache_dir() / "test-classes"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return folder / f"{self.name}-{hashlib.sha256(made_from.encode()).hexdigest()[:16]}.jsa"
@@ -70,6 +70,9 @@ class JavaProgram:
 
 def main() -> None:
     """Make the archives that are not there yet; says what is missing for one, and is content without."""
+    home, kept = spark_home(), kept_home()
+    if home is not None and kept is not None:
+        share_jars(home, kept)
     for program in (broker_program, spark_program):
         try:
             make_archive(program())
@@ -84,15 +87,21 @@ def broker_program() -> JavaProgram:
     return JavaProgram("broker", distribution.java.executable, distribution.classpath, files, _run_broker)
 
 
+def spark_home() -> Path | None:
+    """Where Spark is installed in this environment."""
+    found = find_spec("pyspark")  # importing it takes a second, which most test processes need not wait
+    return None if found is None or found.origin is None else Path(found.origin).parent
+
+
 def spark_program() -> JavaProgram:
     """The driver of a Spark session on this machine. Raises ``SetupError`` without Java."""
-    found = find_spec("pyspark")  # importing it takes a second, which most test processes need not wait
-    if found is None or found.origin is None:
+    home = spark_home()
+    if home is None:
         raise SetupError("pyspark is not installed.", action="install stateflow-kafka[spark].")
-    home = Path(found.origin).parent
     jars = home / "jars"
     classpath = os.pathsep.join(map(str, [home / "conf", *jars.glob("slf4j-api-*.jar"), jars / "*"]))
-    return JavaProgram("spark", find_java().executable, classpath, tuple(sorted(jars.iterdir())), _run_spark)
+    files = tuple(jars_of(home))
+    return JavaProgram("spark", find_java().executable, classpath, files, _run_spark)
 
 
 def archive_arguments(path: Path) -> str:
@@ -144,10 +153,13 @@ def _run_broker(argument: str) -> None:
 
 def _run_spark(argument: str) -> None:
     """The JVM outlives the program that asked for it, but holds its output until it has written."""
+    home, kept = spark_home(), kept_home()
+    # What is kept outlasts this environment, and the archive names the files that it was made from.
+    lasting = {"SPARK_HOME": str(kept)} if home and kept and is_shared(home, kept) else {}
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.spark_work"],
         cwd=_ROOT,
-        env={**os.environ, "SPARK_SUBMIT_OPTS": f"{SHORT_LIVED_JVM} {argument}"},
+        env={**os.environ, **lasting, "SPARK_SUBMIT_OPTS": f"{SHORT_LIVED_JVM} {argument}"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

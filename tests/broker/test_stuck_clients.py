@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError
 
 from stateflow.connectors.broker import EmbeddedKafka
+from stateflow.errors import BrokerUnreachable
 from stateflow.log.base import Committed, TopicSpec
 from stateflow.log.kafka import KafkaCluster, KafkaOptions, admin, consumer, fetching
 from stateflow.log.kafka.consumer import KafkaGroupConsumer
@@ -23,6 +24,7 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.broker
 
 PLACE = TopicPartition("t", 0)
+OUTAGE_SECONDS = 8.0
 
 
 class Listener:
@@ -153,4 +155,22 @@ def test_offsets_are_asked_for_by_another_client(monkeypatch: pytest.MonkeyPatch
         assert cluster.committed("g", [PLACE]) == {PLACE: Committed(7)}
         assert cluster._admin.coordinators._asking["read_committed", "g"] is not stuck
         stuck.close()
+        cluster.close()
+
+
+def test_who_asks_for_offsets_rests_while_no_broker_is_there() -> None:
+    """An application does so, to know whether all is done, for as long as an outage lasts."""
+    with EmbeddedKafka() as kafka:
+        cluster = KafkaCluster(kafka.bootstrap, options=KafkaOptions(request_timeout_seconds=OUTAGE_SECONDS))
+        cluster.create([TopicSpec("t", 1)])
+        send(cluster, b"before")
+        assert cluster.ends([PLACE])[PLACE] > 0
+        kafka.nodes[0].stop()
+        worked_seconds = time.process_time()
+        with pytest.raises(BrokerUnreachable):
+            cluster.ends([PLACE])
+        worked_seconds = time.process_time() - worked_seconds
+        assert worked_seconds < OUTAGE_SECONDS / 6
+        kafka.restart_node(1)
+        assert cluster.ends([PLACE])[PLACE] > 0
         cluster.close()

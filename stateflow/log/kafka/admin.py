@@ -26,6 +26,7 @@ _STALE = (KafkaError.FENCED_LEADER_EPOCH, KafkaError.NOT_LEADER_FOR_PARTITION)
 _ANSWER_SECONDS = 3.0
 _REPLACE_SECONDS = 10.0
 """A client is not replaced sooner than this after it was made."""
+_MOMENT_SECONDS = 0.5
 
 
 class Admin:
@@ -87,6 +88,27 @@ class Admin:
                 if is_late or not is_passing(error):
                     raise typed(error, doing, self.bootstrap) from raised
             time.sleep(_PAUSE_SECONDS)
+
+    def read(self, doing: str, request: Callable[[float], T]) -> T:
+        """As ``call``, for what leaders are asked and may be asked twice: waits for brokers that are away at rest.
+
+        A request that waits for the connection to a leader goes to and fro between two threads of librdkafka 2.16
+        without a pause, which takes a whole core until its time is up. So it is given a moment, and the rest of the
+        time once a broker answers.
+        """
+
+        def at_rest(left_seconds: float) -> T:
+            deadline = self.clock.monotonic_seconds() + left_seconds
+            try:
+                return request(min(left_seconds, _MOMENT_SECONDS))
+            except KafkaException as raised:
+                left_seconds = deadline - self.clock.monotonic_seconds()
+                if error_of(raised).code() != KafkaError._TIMED_OUT or left_seconds <= 0:
+                    raise
+            self.client.list_topics(timeout=left_seconds)
+            return request(max(0.1, deadline - self.clock.monotonic_seconds()))
+
+        return self.call(doing, at_rest)
 
     def wait_until(
         self,

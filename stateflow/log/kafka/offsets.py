@@ -67,7 +67,7 @@ class Offsets:
                 self._raise_leaderless(raised, partitions, left_seconds)
                 raise
 
-        return self._admin.call(f"asking for the offsets of {_names(partitions)}", request)
+        return self._admin.read(f"asking for the offsets of {_names(partitions)}", request)
 
     def _raise_leaderless(
         self, raised: KafkaException, partitions: Iterable[TopicPartition], timeout_seconds: float
