@@ -31,10 +31,7 @@ KILLS = (
     ("jdbc.after_staging", 2),  # in the third
     ("jdbc.before_commit", 2),  # in the fourth
     ("jdbc.after_commit", 2),  # in the first, of the next micro-batch
-    ("jdbc.before_commit", 1),  # in the second
     ("jdbc.after_commit", 2),  # in the third
-    ("jdbc.after_commit", 1),  # in the fourth
-    ("jdbc.before_commit", 1),  # in the first, of the last micro-batch
 )
 
 
