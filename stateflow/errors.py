@@ -341,7 +341,7 @@ class SavepointUnfit(StateflowError):
 
 
 class Interrupted(StateflowError):
-    """Stopped by the user (Ctrl-C) after a clean close."""
+    """Stopped by the user (Ctrl-C or SIGTERM) after a clean close."""
 
     exit_code = 130
 

@@ -119,7 +119,7 @@ def test_a_worker_that_meets_no_broker_is_started_again_until_it_does(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    "how", ["raise KeyError('a bug')", "sys.exit(0)", "os.kill(os.getpid(), signal.SIGKILL)"]
+    "how", ["raise KeyError('a bug')", "sys.exit(0)", "sys.exit(130)", "os.kill(os.getpid(), signal.SIGKILL)"]
 )
 def test_an_unforeseen_end_is_borne_a_few_times(tmp_path: Path, how: str) -> None:
     supervisor = Supervisor(command(tmp_path, failing_at_first(3, how)), 1, FastClock())

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from stateflow import backoff
 from stateflow.clock import Clock
-from stateflow.errors import MembershipLost, StateflowError, exit_codes
+from stateflow.errors import Interrupted, MembershipLost, StateflowError, exit_codes
 from stateflow.runtime.event_time.draining import Quiet, QuietReader
 
 _LOG = logging.getLogger(__name__)
@@ -33,9 +33,10 @@ _CHECK_SECONDS = 0.1
 # What passes without anybody doing anything, as brokers that do not answer just when a worker starts: it is started
 # again however often.
 _PASSING = {code for code, error in exit_codes().items() if error.retriable}
-# As a signal may be: ended in order without being asked by us, by an error that nobody foresaw, or because another
-# process has taken its name in the group. That one may be a second supervisor, and they would fight for ever.
-_COUNTED = {0, StateflowError.exit_code, MembershipLost.exit_code}
+# As a signal may be: ended in order without being asked by us, also before it ran, by an error that nobody foresaw, or
+# because another process has taken its name in the group. That one may be a second supervisor, and they would fight for
+# ever.
+_COUNTED = {0, StateflowError.exit_code, MembershipLost.exit_code, Interrupted.exit_code}
 _STOP_TIMEOUT_SECONDS = 60.0
 
 

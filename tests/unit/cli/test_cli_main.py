@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -54,6 +55,31 @@ def test_ctrl_c_is_130(capsys: pytest.CaptureFixture[str]) -> None:
     command = raising(KeyboardInterrupt())
     assert frame.run([], command) == 130
     assert "Stopped by the user" in capsys.readouterr().err
+
+
+def test_sigterm_is_as_ctrl_c(capsys: pytest.CaptureFixture[str]) -> None:
+    cleaned: list[bool] = []
+
+    def callback() -> None:
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        finally:
+            cleaned.append(True)
+
+    assert frame.run([], click.Command("waiting", callback=callback)) == 130
+    assert cleaned, "what a command has begun is put in order"
+    assert "Stopped by the user" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_sigterm_stays_ignored_where_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        told = click.Command("waiting", callback=lambda: signal.raise_signal(signal.SIGTERM))
+        assert frame.run([], told) == 0
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    assert capsys.readouterr().err == ""
 
 
 def test_a_bug_keeps_its_traceback() -> None:
