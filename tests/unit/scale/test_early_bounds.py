@@ -181,7 +181,8 @@ def rows_of(content: object) -> list[object]:
 
 
 def test_of_many_tasks_a_bounded_number_is_open(tmp_path: Path) -> None:
-    many, site = 300, EarlySite(3, partitions=300)
+    many = 4 * TASKS_OPEN_MAX
+    site = EarlySite(3, partitions=many)
     for partition in range(many):
         if site.keys_of(partition):
             site.commit(partition)
