@@ -14,7 +14,7 @@ import pytest
 
 from stateflow.clock import SystemClock
 from stateflow.connectors.broker import EmbeddedKafka
-from stateflow.errors import OffsetsPending, TopicMissing, TransactionAborted
+from stateflow.errors import BrokerUnreachable, OffsetsPending, TopicMissing, TransactionAborted
 from stateflow.log.base import Cluster, Committed, TopicSpec, Writer
 from stateflow.log.kafka import KafkaCluster, connect
 from stateflow.log.kafka.last_commit import java_hash
@@ -217,3 +217,16 @@ def test_a_running_transaction_is_none_that_was_left_open(cluster: KafkaCluster,
         assert found is not None
         assert (found.by_id, found.untold) == ({}, frozenset())
         writer.abort()
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("only_replica", [False, True])
+def test_who_led_a_partition_once_is_not_asked_in_the_place_of_a_leader(
+    kafka: EmbeddedKafka, cluster: KafkaCluster, wiring: TaskWiring, only_replica: bool
+) -> None:
+    output = led_elsewhere(cluster, wiring)
+    written = {output: 2**62}
+    assert cluster.transactions.undecided(1, written, only_replica=only_replica) == set()
+    with no_leader(kafka, cluster, output), pytest.raises(BrokerUnreachable, match="LEADER_NOT_AVAILABLE"):
+        cluster.transactions.undecided(1, written, only_replica=only_replica)
+    assert cluster.transactions.undecided(1, written, only_replica=only_replica) == set()

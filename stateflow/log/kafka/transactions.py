@@ -208,12 +208,14 @@ class KafkaTransactions:
         doing = "asking for the open transactions of partitions"
 
         def request(left_seconds: float) -> dict[TopicPartition, dict[int, int] | None]:
-            known = self._leaders_known(partitions) if leaders_stay else None
-            if known is not None:
+            known = self._led_by
+            if leaders_stay and known.keys() >= set(
+                partitions
+            ):  # commits ask all the time; topics may be many
                 try:
-                    return self._ask_leaders(known, left_seconds)
+                    return self._ask_leaders(_by_leader(partitions, known), left_seconds)
                 except KafkaException:  # it may have moved to another broker
-                    self._led_by.clear()
+                    self._led_by = {}
             return self._ask_leaders(self._leaders(partitions, left_seconds), left_seconds)
 
         return self._admin.call(doing, request, timeout_seconds)
@@ -232,31 +234,21 @@ class KafkaTransactions:
                 found[partition] = producers
         return found
 
-    def _leaders_known(
-        self, partitions: Collection[TopicPartition]
-    ) -> dict[Address, list[TopicPartition]] | None:
-        """By what was seen before, if that was all of them: commits ask all the time, and topics may be many."""
-        led: defaultdict[Address, list[TopicPartition]] = defaultdict(list)
-        for partition in partitions:
-            address = self._led_by.get(partition)
-            if address is None:
-                return None
-            led[address].append(partition)
-        return led
-
     def _leaders(
         self, partitions: Collection[TopicPartition], left_seconds: float
     ) -> dict[Address, list[TopicPartition]]:
         seen = self._admin.client.list_topics(timeout=left_seconds)
-        for name in {partition.topic for partition in partitions} & seen.topics.keys():
-            for number, place in seen.topics[name].partitions.items():
-                if (leader := seen.brokers.get(place.leader)) is not None:
-                    self._led_by[TopicPartition(name, number)] = (str(leader.host), int(leader.port))
-        led = self._leaders_known(partitions)
-        if led is None:
-            without = ", ".join(str(partition) for partition in partitions if partition not in self._led_by)
-            raise _failed(KafkaError.LEADER_NOT_AVAILABLE, f"looking for the leader of {without}")
-        return led
+        led_by = {
+            TopicPartition(name, number): (str(leader.host), int(leader.port))
+            for name in {partition.topic for partition in partitions} & seen.topics.keys()
+            for number, place in seen.topics[name].partitions.items()
+            if (leader := seen.brokers.get(place.leader)) is not None
+        }
+        self._led_by.update(led_by)  # of whole topics, as other tasks ask about their other partitions
+        without = [str(partition) for partition in partitions if partition not in led_by]
+        if without:
+            raise _failed(KafkaError.LEADER_NOT_AVAILABLE, f"looking for the leader of {', '.join(without)}")
+        return _by_leader(partitions, led_by)
 
     # --- how it is asked ----------------------------------------------------------------------------
 
@@ -333,6 +325,15 @@ class KafkaTransactions:
             self._idle[address].append(connection)
         self._answering = address
         return answer
+
+
+def _by_leader(
+    partitions: Iterable[TopicPartition], led_by: Mapping[TopicPartition, Address]
+) -> dict[Address, list[TopicPartition]]:
+    found: defaultdict[Address, list[TopicPartition]] = defaultdict(list)
+    for partition in partitions:
+        found[led_by[partition]].append(partition)
+    return found
 
 
 def _raise_for(error: int, doing: str) -> None:
