@@ -29,8 +29,7 @@ _LOG = logging.getLogger(__name__)
 
 TELL_SECONDS = 5.0
 """What a killed worker has committed since it last told is missing in the driver's totals, and in nothing else."""
-_READ_SECONDS = 0.5
-_READS_MAX = 20
+_READS_MAX = 50
 
 
 class CommittedRecords:
@@ -133,10 +132,7 @@ class WorkerReports:
         Raises ``BrokerUnreachable``.
         """
         end = self._cluster.ranges([self._place])[self._place].offset_next
-        for _ in range(_READS_MAX):
-            self._log.read(_READ_SECONDS)
-            if self._log.offset_next >= end:
-                break
+        self._log.read_to(end, _READS_MAX)
         reports = self._log.membership.progress.values()
         return [report for report in reports if report.run == self.run]
 

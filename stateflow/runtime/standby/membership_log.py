@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from itertools import count
 
 from stateflow.errors import OffsetOutOfRange
 from stateflow.log.base import Cluster, Reader, Writer
@@ -11,6 +12,7 @@ from stateflow.runtime.standby.records import MembershipTopic, membership_partit
 _LOG = logging.getLogger(__name__)
 
 _READ_RECORDS_MAX = 10_000
+_READ_SECONDS = 0.2
 
 
 class MembershipLog:
@@ -42,6 +44,13 @@ class MembershipLog:
             for key, value in zip(batch.keys, batch.values, strict=True):
                 self.membership.take(key, value)
         return bool(batches)
+
+    def read_to(self, end: int, reads_max: int | None = None) -> None:
+        """Take in all before this offset of the log, or what so many reads of 0.2 s bring."""
+        for _ in count() if reads_max is None else range(reads_max):
+            if self.offset_next >= end:
+                return
+            self.read(_READ_SECONDS)
 
     def write(self, key: bytes, value: bytes | None) -> None:
         """Write a record of one's own, acknowledged on return."""

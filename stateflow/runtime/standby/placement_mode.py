@@ -9,8 +9,6 @@ from stateflow.log.stable_ranges import stable_ranges
 from stateflow.runtime.standby.membership_log import MembershipLog
 from stateflow.runtime.standby.records import MembershipTopic, membership_partition, names_by_id
 
-_READ_SECONDS = 0.2
-
 
 def read_membership(cluster: Cluster, app: str) -> MembershipTopic | None:
     """What the members of an application last said; None when they never said anything.
@@ -23,9 +21,7 @@ def read_membership(cluster: Cluster, app: str) -> MembershipTopic | None:
     end = stable_ranges(cluster, [place])[place].offset_next
     membership_log = MembershipLog(cluster, app)
     try:
-        membership_log.read(0)
-        while membership_log.offset_next < end:
-            membership_log.read(_READ_SECONDS)
+        membership_log.read_to(end)
     finally:
         membership_log.close()
     return membership_log.membership
