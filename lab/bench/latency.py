@@ -49,6 +49,8 @@ class LatencyLoad:
     rekeyed: bool = False
     commit_seconds: float | None = None
     """Commit interval; None is each side's default."""
+    commit_min_seconds: float | None = None
+    """Our least interval between commits; None is the default."""
     threads: int = 2
     shared_writers: int = 0
     """Ours."""
@@ -81,6 +83,8 @@ def application(load: LatencyLoad, app_id: str, state_dir: Path) -> sf.App:
         chosen = dict.fromkeys(
             ("commit_interval_seconds", "commit_interval_min_seconds"), load.commit_seconds
         )
+    if load.commit_min_seconds is not None:
+        chosen["commit_interval_min_seconds"] = load.commit_min_seconds
     options = sf.AppOptions(
         state_dir=state_dir,
         partitions=load.partitions,

@@ -7,9 +7,10 @@ next may come early. A worker that is behind its input never waits, and keeps th
 or on a busy machine, needs longer for a commit, and commits less often.
 
 Early commits also cost CPU, and each about as much with one record as with a hundred. So all of them together may take
-a tenth of a core: many tasks commit less often, and in rounds. What is processed between two rounds nobody can see
-before the next one. So under exactly-once a worker that keeps up with its input *rests* between its turns, and finds
-several records of a task in the place of one: a batch costs some hundred microseconds beside its records.
+a tenth of a core, or half of one where a least interval is set: many tasks commit less often, and in rounds. What is
+processed between two rounds nobody can see before the next one. So under exactly-once a worker that keeps up with its
+input *rests* between its turns, and finds several records of a task in the place of one: a batch costs some hundred
+microseconds beside its records.
 
 Tasks that nobody waits for keep the interval, with one exception: what a worker was behind with is committed when it
 has caught up, once, as state that is behind is what queries, standby copies and restarts have to wait for.
@@ -28,8 +29,8 @@ _WAITED_PER_COMMIT = 1.0
 """Early commits take half of the time that would otherwise be waited, at most."""
 _PARTS, _LEAST_SECONDS = 20, 0.05
 """By default commits come no more often than a twentieth of the interval after one another, nor than this."""
-_CPU_SHARE = 0.1
-"""Of a core, which early commits take at most, all tasks together."""
+_CPU_SHARE, _CPU_SHARE_ASKED = 0.1, 0.5
+"""Of a core, which early commits take at most, all tasks together; the second where somebody has set how often."""
 _CPU_PER_THREAD_CPU = 1.5
 """A commit takes the client's threads and the poll thread as much again as the thread that writes it. But half of the
 latter is for the changes in it, which a later commit would have had to write as well."""
@@ -46,6 +47,7 @@ class CommitPace:
     def __init__(self, settings: WorkerSettings, clock: Clock) -> None:
         self._clock = clock
         self._interval_seconds = settings.commit_interval_seconds
+        self._cpu_share = _CPU_SHARE if settings.commit_interval_min_seconds is None else _CPU_SHARE_ASKED
         self._min_seconds = self._interval_seconds
         if (
             settings.commit_mode != "paranoid"
@@ -101,7 +103,7 @@ class CommitPace:
             begun_seconds = min(running.commit_begun_seconds for running in tasks)
             self._commit_seconds = (self._commit_seconds + now_seconds - begun_seconds) / 2
             self._waited_seconds = 0.0
-            earned_seconds = cpu_seconds * _CPU_PER_THREAD_CPU / _CPU_SHARE
+            earned_seconds = cpu_seconds * _CPU_PER_THREAD_CPU / self._cpu_share
             early_from = max(self._early_from, begun_seconds) + earned_seconds
             self._early_from = min(early_from, now_seconds + self._interval_seconds)
 
