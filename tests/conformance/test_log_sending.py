@@ -106,10 +106,12 @@ def test_whatever_is_sent_is_read_in_its_order(sending: Sending, transactional: 
         assert rows_read(world.read_all(topic, place)) == expected(batches, place)
 
 
+@pytest.mark.parametrize("linger_ms", [10, 15_000])
 @pytest.mark.parametrize("transactional", TRANSACTIONAL)
-def test_a_full_queue_is_waited_for(sending: Sending, transactional: bool) -> None:
+def test_a_full_queue_is_waited_for(sending: Sending, transactional: bool, linger_ms: int) -> None:
+    """And emptied: what lingers for longer than anything is waited for is sent to make room."""
     topic = sending.world.topic()
-    writer = sending.writer(transactional, queue_buffering_max_messages=100)
+    writer = sending.writer(transactional, queue_buffering_max_messages=100, linger_ms=linger_ms)
     values = [b"%d" % number for number in range(5_000)]
     writer.begin()
     writer.send_many(topic, values, values, partitions=0)

@@ -26,6 +26,7 @@ _BATCH_BYTES = 1_000_000
 _FETCH_BYTES_MIN, _FETCH_BYTES_MAX = 1 << 20, 16 << 20
 _SHARES = memory_shares()
 _RESTORES = 2
+_LINGERS_PER_TIMEOUT = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,8 @@ class KafkaOptions:
     all its partitions, ``writer_queue_bytes`` what waits in a producer. After a commit that took long a transactional
     writer waits for two statistics of its client, ``statistics_ms`` apart, before it sends more (``end_watch.py``).
     Nobody sees what a transaction sends before it ends, and the flush before that waits for no linger: so its records
-    are sent ``transaction_linger_ms`` after the first of a batch, in fewer requests than after ``linger_ms``.
+    are sent ``transaction_linger_ms`` after the first of a batch, in fewer requests than after ``linger_ms``. And of
+    many tasks in a process those that commit first need not wait for what all the others send meanwhile.
     """
 
     request_timeout_seconds: float = 30.0
@@ -51,7 +53,7 @@ class KafkaOptions:
     heartbeat_interval_ms: int = 1_000
     max_poll_interval_ms: int = 300_000
     linger_ms: int = 10
-    transaction_linger_ms: int = 100
+    transaction_linger_ms: int = 6_000
     member_queue_bytes: int = _SHARES.input_bytes // 2
     reader_queue_bytes: int = _SHARES.restore_bytes_each(_RESTORES) // 2
     writer_queue_bytes: int = _SHARES.output_bytes
@@ -198,7 +200,7 @@ def writer_settings(
     made = {
         **_RECOVERY,
         "compression.type": "lz4",
-        "linger.ms": options.linger_ms if transactional_id is None else options.transaction_linger_ms,
+        "linger.ms": options.linger_ms,
         "batch.size": _BATCH_BYTES,
         # How large a record may be is the topic's to say: what could be read must be fit to be sent on. The client's
         # own default is below the broker's, and a record that is larger than the queue would never find room in it.
@@ -218,6 +220,10 @@ def writer_settings(
         made["transaction.timeout.ms"] = timeout_ms
         # Records must not outlive their transaction, and the default of 5 minutes is refused beside less.
         made["message.timeout.ms"] = timeout_ms
+        if "linger.ms" not in settings:
+            made["linger.ms"] = min(
+                options.transaction_linger_ms, int(str(timeout_ms)) // _LINGERS_PER_TIMEOUT
+            )
     return made
 
 

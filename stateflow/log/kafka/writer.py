@@ -33,7 +33,7 @@ from stateflow.log.outgoing import Outgoing, Sender
 from stateflow.partitioner import partitions_of
 from stateflow.record import TopicPartition
 
-_QUEUE_FULL_POLL_SECONDS = 0.05
+_QUEUE_FULL_SECONDS = 0.05
 _SERVE_EVERY = 10_000  # records between two looks at the delivery reports
 _CHOSEN = -1
 _ABORT_SECONDS_MAX = 5.0
@@ -177,11 +177,11 @@ class KafkaWriter(Sender):
                 self._producer.produce(topic, *record)
                 return
             except BufferError as full:
-                now = self._admin.clock.monotonic_seconds()
-                deadline = deadline or now + self._admin.timeout_seconds
-                if now >= deadline:
+                now_seconds = self._admin.clock.monotonic_seconds()
+                deadline = deadline or now_seconds + self._admin.timeout_seconds
+                if now_seconds >= deadline:
                     raise failures.no_answer(self._admin.bootstrap, f"producing to {topic!r}") from full
-                self._serve_reports(self._poll, _QUEUE_FULL_POLL_SECONDS)
+                self._serve_reports(self._deliver, _QUEUE_FULL_SECONDS)  # sends what lingers, too
             except KafkaException as raised:
                 raise self._writer_error(failures.error_of(raised), f"producing to {topic!r}") from raised
 

@@ -170,3 +170,5 @@ def test_what_nobody_sees_before_a_commit_is_sent_in_fewer_requests() -> None:
     assert writer_settings("b", {}, options, "t")["linger.ms"] == 100
     assert writer_settings("b", {}, options, None)["linger.ms"] == 10
     assert writer_settings("b", {"linger.ms": 3}, options, "t")["linger.ms"] == 3, "as the user says"
+    short_lived = writer_settings("b", {"transaction.timeout.ms": "500"}, options, "t")
+    assert short_lived["linger.ms"] == 50, "the client refuses records that linger beyond their time-out"
