@@ -23,12 +23,17 @@ OUT_OF_THE_GROUP_MS = 301_000
 class Held(AskingWorld):
     """The numbering application; what its commits wait for goes on only when a test says so, or the worker waits."""
 
-    def __init__(self, before_commit: Callable[[], None] = lambda: None, **settings: Any) -> None:
+    def __init__(
+        self,
+        before_commit: Callable[[], None] = lambda: None,
+        openings: ParkedExecutor | None = None,
+        **settings: Any,
+    ) -> None:
         super().__init__(before_commit)
         usual = {"commit_interval_seconds": 1, "commit_interval_min_seconds": 1, "poll_timeout_seconds": 0}
         self.set(**{**usual, **settings})
         self.commits = ParkedExecutor()
-        self.under_test = self.begin()
+        self.under_test = self.begin(openings=openings)
 
     def begin(self, **more: Any) -> Worker:
         return super().begin(commits=self.commits, **more)
@@ -192,13 +197,39 @@ def test_a_worker_whose_memory_is_full_waits_for_commits() -> None:
     world.end()
 
 
-def test_an_input_that_falls_idle_waits_for_the_commit() -> None:
+def test_an_input_that_falls_idle_amid_a_commit_holds_up_nobody() -> None:
     world = Held(idle_seconds=1.5)
     world.begin_commits()
+    busy = set(world.under_test._commits.sources)
     world.clock.advance(ms=INTERVAL_MS)
     world.turn()
-    assert sum(task.commits_total for task in world.under_test.tasks.values()) == 2, (
-        "those of the first stage are over"
+    assert set(world.under_test._commits.sources) == busy, (
+        "nothing has waited for what only a test lets go on"
     )
+    world.commits.drive(NOTHING)
+    world.turn()
+    assert not world.under_test._commits.sources
+    world.end()
+    assert_exactly_once(world)
+
+
+def test_a_task_that_starts_amid_a_commit_waits_for_nobody() -> None:
+    openings = ParkedExecutor()
+    world = Held(openings=openings)
+    world.turn()
+    for opening in openings._open[:2]:
+        opening.result()
+    world.turn()
+    assert len(world.under_test.tasks) == 2, "the others are being opened"
+    world.feed_second_stage(WORDS)
+    world.turn()
+    world.clock.advance(ms=INTERVAL_MS)
+    world.under_test.step()
+    busy = set(world.under_test._commits.sources)
+    assert busy
+    while len(world.under_test.tasks) < TASKS:
+        openings.drive(NOTHING)
+        world.under_test.step()
+    assert set(world.under_test._commits.sources) >= busy
     world.end()
     assert_exactly_once(world)

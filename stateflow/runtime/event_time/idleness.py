@@ -8,7 +8,7 @@ that has read up to there calls it idle.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from stateflow.clock import Clock
@@ -58,17 +58,21 @@ class IdleSources:
             if source in self._sources:
                 self._sources[source] = _Source(now_seconds)
 
-    def fallen_idle(self, position: Callable[[TopicPartition], int]) -> list[TopicPartition]:
+    def fallen_idle(
+        self, position: Callable[[TopicPartition], int], busy: Collection[TopicPartition] = ()
+    ) -> list[TopicPartition]:
         """Those that are idle since this call: silent, and ``position`` has reached the end as it is now.
 
-        The end is that of the log, open transactions included: records of one keep their partition awake until it
+        Those whose tasks are ``busy`` stay awake: they cannot be told, and waiting for one would hold up all. The end is that of the log, open transactions included: records of one keep their partition awake until it
         ends. One request for all of them, and none for most calls. An unreachable broker leaves them awake.
         """
         now_seconds = self._clock.monotonic_seconds()
         silent = {
             place: source
             for place, source in self._sources.items()
-            if not source.is_idle and now_seconds - source.heard_seconds >= self._idle_seconds
+            if not source.is_idle
+            and now_seconds - source.heard_seconds >= self._idle_seconds
+            and place not in busy
         }
         if not any(now_seconds >= source.ask_seconds for source in silent.values()):
             return []

@@ -36,8 +36,8 @@ _LOG = logging.getLogger(__name__)
 K = TypeVar("K")
 T = TypeVar("T")
 
-COMMITS_AT_ONCE = 16
-"""More are limited by the broker and by Python itself."""
+COMMITS_AT_ONCE = 8
+"""More are limited by the broker and by Python itself; those that are written together end together, and late."""
 FLUSHES_AT_ONCE = 2
 """On threads of their own: behind the commits that wait for a thread the poll thread would wait for those, too."""
 FLUSHES_AT_A_TIME = 16

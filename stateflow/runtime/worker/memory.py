@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Container
 
 from stateflow.config import WorkerOptions
 from stateflow.memory import SHARING_TASK_BYTES, TASK_BYTES
@@ -28,6 +29,8 @@ class TaskMemory:
         self._tasks: dict[TopicPartition, Task] = {}
         self._held: dict[TopicPartition, int] = {}
         self._held_bytes = 0
+        self._undivided: set[TopicPartition] = set()
+        """Their caches are limited as soon as nobody else is within them."""
         self._has_warned = False
         self._shares_writers = bool(settings.shared_writers)
         self._task_bytes = SHARING_TASK_BYTES if self._shares_writers else TASK_BYTES
@@ -64,11 +67,14 @@ class TaskMemory:
     def end(self, primary: TopicPartition) -> None:
         """A task runs no more; what it leaves is for the others."""
         self._held_bytes -= self._held.pop(primary, 0)
+        self._undivided.discard(primary)
         if self._tasks.pop(primary, None) is not None:
             self.divide()
 
     def note(self, primary: TopicPartition) -> None:
-        """Look at what a task holds now."""
+        """Look at what a task holds now; no other thread may be within it."""
+        if primary in self._undivided:
+            self._limit(primary)
         held_bytes = self._tasks[primary].context.held_bytes
         self._held_bytes += held_bytes - self._held.get(primary, 0)
         self._held[primary] = held_bytes
@@ -82,9 +88,13 @@ class TaskMemory:
             return False
         return self._held[primary] == max(self._held.values())
 
-    def divide(self) -> None:
-        """Give each of the tasks that run now its share of the read caches."""
+    def divide(self, busy: Container[TopicPartition] = ()) -> None:
+        """Give each of the tasks that run now its share of the read caches; those ``busy`` when they are noted next."""
         if self._cache_bytes is None:
-            each_bytes = self._shares.read_cache_bytes_each(len(self._tasks))
-            for task in self._tasks.values():
-                task.context.limit_cache(each_bytes)
+            self._undivided = {primary for primary in self._tasks if primary in busy}
+            for primary in self._tasks.keys() - self._undivided:
+                self._limit(primary)
+
+    def _limit(self, primary: TopicPartition) -> None:
+        self._undivided.discard(primary)
+        self._tasks[primary].context.limit_cache(self._shares.read_cache_bytes_each(len(self._tasks)))

@@ -59,12 +59,11 @@ class TaskStart:
         if not self._ready:
             return {}
         failed = self._repair(commit)
-        commits.wait_until_written()  # memory for caches is divided anew, for all tasks
         for primary, opened in list(self._ready.items()):
             self._tasks[primary] = RunningTask(opened, self._clock.monotonic_seconds())
             del self._ready[primary]
             self._begin(primary, opened, intake)
-        self._memory.divide()
+        self._memory.divide(busy=commits)
         return failed
 
     def close(self) -> None:

@@ -150,7 +150,7 @@ class Worker:
         self._start_ready()
         if self._writers is not None and self._writers.has_ended:
             self._start_again(self._commits.without_writer(self._tasks))
-        for source in self._idle_sources.fallen_idle(self._intake.position):
+        for source in self._idle_sources.fallen_idle(self._intake.position, self._commits.sources):
             self._become_idle(source)
         self._visits.wake(map(self._visits.primary_of, self._intake.passed()))
         if self._ends or (self._savepoints is not None and self._savepoints.is_wanted):
@@ -289,8 +289,7 @@ class Worker:
                 savepoints.commit_barrier_point(running.task, barrier_id, self._group, running.starts)
 
     def _become_idle(self, source: TopicPartition) -> None:
-        if (primary := self._visits.primary_of(source)) in self._commits:
-            self._await_commits()
+        primary = self._visits.primary_of(source)
         if primary is None or primary not in self._tasks:  # something else has just cost it its epoch
             return
         self._visits.wake([primary])

@@ -73,6 +73,12 @@ def test_silent_partitions_at_their_ends_fall_idle_once(reading: Reading) -> Non
     assert len(reading.cluster.asked) == 1
 
 
+def test_one_whose_task_is_busy_falls_idle_when_it_is_free(reading: Reading) -> None:
+    reading.clock.advance(seconds=5)
+    assert reading.idle_sources.fallen_idle(reading.positions.__getitem__, [A]) == [B]
+    assert reading.fallen() == [A], "at once"
+
+
 def test_a_partition_whose_records_wait_is_not_idle_however_silent(reading: Reading) -> None:
     reading.produce(B, 10)
     assert reading.fallen(after_seconds=60) == [A]
