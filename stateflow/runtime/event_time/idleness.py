@@ -63,8 +63,9 @@ class IdleSources:
     ) -> list[TopicPartition]:
         """Those that are idle since this call: silent, and ``position`` has reached the end as it is now.
 
-        Those whose tasks are ``busy`` stay awake: they cannot be told, and waiting for one would hold up all. The end is that of the log, open transactions included: records of one keep their partition awake until it
-        ends. One request for all of them, and none for most calls. An unreachable broker leaves them awake.
+        Those whose tasks are ``busy`` stay awake: they cannot be told, and to wait for one would hold up all. The end
+        is that of the log, open transactions included: records of one keep their partition awake until it ends. One
+        request for all of them, and none for most calls. An unreachable broker leaves them awake.
         """
         now_seconds = self._clock.monotonic_seconds()
         silent = {
