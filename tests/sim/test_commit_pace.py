@@ -176,6 +176,17 @@ def test_a_worker_rests_between_turns_while_nobody_could_see_results(
     world.end()
 
 
+def test_a_rest_is_no_longer_than_the_least_interval_that_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing may be waiting for a commit when it begins; what comes meanwhile should not be late for it."""
+    world = Resting(monkeypatch, "exactly-once", commit_interval_min_seconds=0.02)
+    for _ in range(10):
+        world.feed(WORDS[:10])
+        world.worker_under_test.step()
+    assert world.pauses
+    assert max(world.pauses) <= 0.02
+    world.end()
+
+
 def test_a_worker_that_is_behind_its_input_does_not_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     world = Resting(monkeypatch, "exactly-once", poll_records_max=10)
     world.feed(WORDS * 2)

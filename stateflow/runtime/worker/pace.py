@@ -68,6 +68,8 @@ class CommitPace:
         self._turn_seconds_min = min(
             settings.poll_timeout_seconds, self._interval_seconds / _TURNS_PER_INTERVAL
         )
+        if is_asked:
+            self._turn_seconds_min = min(self._turn_seconds_min, self._min_seconds)
         self._may_rest = False
         """Whether the last poll has brought records, and fewer than there was room for."""
         self._turn_began_seconds = self._busy_since = clock.monotonic_seconds()
