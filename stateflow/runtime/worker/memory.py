@@ -20,9 +20,13 @@ _SHARE = " With shared_writers=1 they take half of that, and start sooner: docs/
 
 
 class TaskMemory:
-    """Says which task has to commit early, and divides the read caches. Used by the poll thread alone."""
+    """Says which task has to commit early, and divides the read caches. Used by the poll thread alone.
 
-    def __init__(self, settings: WorkerOptions) -> None:
+    Another thread is within the tasks that are ``busy``: their caches are limited when they are noted next.
+    """
+
+    def __init__(self, settings: WorkerOptions, busy: Container[TopicPartition] = ()) -> None:
+        self._busy = busy
         self._shares = settings.memory
         self._task_dirty_bytes_max = settings.task_dirty_bytes_max
         self._cache_bytes = settings.read_cache_bytes
@@ -30,7 +34,7 @@ class TaskMemory:
         self._held: dict[TopicPartition, int] = {}
         self._held_bytes = 0
         self._undivided: set[TopicPartition] = set()
-        """Their caches are limited as soon as nobody else is within them."""
+        """Their caches have not been limited since the last division: they were busy then."""
         self._has_warned = False
         self._shares_writers = bool(settings.shared_writers)
         self._task_bytes = SHARING_TASK_BYTES if self._shares_writers else TASK_BYTES
@@ -67,12 +71,11 @@ class TaskMemory:
     def end(self, primary: TopicPartition) -> None:
         """A task runs no more; what it leaves is for the others."""
         self._held_bytes -= self._held.pop(primary, 0)
-        self._undivided.discard(primary)
         if self._tasks.pop(primary, None) is not None:
             self.divide()
 
     def note(self, primary: TopicPartition) -> None:
-        """Look at what a task holds now; no other thread may be within it."""
+        """Look at what a task that is not busy holds now."""
         if primary in self._undivided:
             self._limit(primary)
         held_bytes = self._tasks[primary].context.held_bytes
@@ -88,10 +91,10 @@ class TaskMemory:
             return False
         return self._held[primary] == max(self._held.values())
 
-    def divide(self, busy: Container[TopicPartition] = ()) -> None:
-        """Give each of the tasks that run now its share of the read caches; those ``busy`` when they are noted next."""
+    def divide(self) -> None:
+        """Give each of the tasks that run now its share of the read caches."""
         if self._cache_bytes is None:
-            self._undivided = {primary for primary in self._tasks if primary in busy}
+            self._undivided = {primary for primary in self._tasks if primary in self._busy}
             for primary in self._tasks.keys() - self._undivided:
                 self._limit(primary)
 

@@ -40,7 +40,6 @@ class TaskRelease:
 
     def of_committed(self, tasks: Sequence[RunningTask], intake: Intake) -> None:
         """Close tasks that have nothing left to commit."""
-        self._commits.wait_until_written()  # what is left of memory for caches is divided anew, for all tasks
         self._stop_reading(tasks, intake)
         with self._telling(tasks):
             self._commits.close_tasks(tasks)
@@ -50,7 +49,6 @@ class TaskRelease:
 
     def without_commit(self, tasks: Sequence[RunningTask], intake: Intake) -> None:
         """Abandon what tasks have done since their last commits."""
-        self._commits.wait_until_written()
         self._stop_reading(tasks, intake)
         with self._telling(tasks):
             self._commits.abandon_tasks(tasks)

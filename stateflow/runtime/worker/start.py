@@ -15,7 +15,7 @@ from stateflow.runtime.opening.opening import OpenedTask
 from stateflow.runtime.opening.takeover import write_repairs
 from stateflow.runtime.task.shared_writer import SharedWriter
 from stateflow.runtime.task.wiring import TaskWiring
-from stateflow.runtime.worker.commits import Commits, RunningTask
+from stateflow.runtime.worker.commits import RunningTask
 from stateflow.runtime.worker.intake import Intake
 from stateflow.runtime.worker.memory import TaskMemory
 from stateflow.runtime.worker.observing import WorkerObserver
@@ -52,9 +52,7 @@ class TaskStart:
         """A task is opened, and belongs here until it runs."""
         self._ready[primary] = opened
 
-    def run(
-        self, intake: Intake, commits: Commits, commit: Callable[[Sequence[TopicPartition]], None]
-    ) -> Failed:
+    def run(self, intake: Intake, commit: Callable[[Sequence[TopicPartition]], None]) -> Failed:
         """Run the tasks that were taken; of those that could not repair what they had to, why: they are let go of."""
         if not self._ready:
             return {}
@@ -63,7 +61,7 @@ class TaskStart:
             self._tasks[primary] = RunningTask(opened, self._clock.monotonic_seconds())
             del self._ready[primary]
             self._begin(primary, opened, intake)
-        self._memory.divide(busy=commits)
+        self._memory.divide()
         return failed
 
     def close(self) -> None:

@@ -70,8 +70,8 @@ class Worker:
         self._wiring = wiring
         self._primary_topics = wiring.primary_topics()
         self._tasks: dict[TopicPartition, RunningTask] = {}
-        self._memory = TaskMemory(settings)
         self._commits = Commits(settings, clock, commits, observer)
+        self._memory = TaskMemory(settings, self._commits)
         self._writers = writers_of(cluster, wiring, settings, clock)
         opener = Opener(cluster, open_stores, settings, clock, observer, self._writers)
         self._starting = StartingTasks(opener, settings, clock, openings)
@@ -240,7 +240,7 @@ class Worker:
         for primary, opened in self._starting.ready():
             opened.task.context.host_is_stopping = lambda: self._is_in_a_hurry
             self._start.take(primary, opened)
-        self._open_after(self._start.run(self._intake, self._commits, self._commit))
+        self._open_after(self._start.run(self._intake, self._commit))
 
     def _process_for_a_turn(self) -> None:
         """Process what waits, in slices, until nothing does, the turn is over, or the worker is to stop."""
