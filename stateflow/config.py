@@ -58,8 +58,8 @@ class WorkerOptions:
     commit_interval_min_seconds: Seconds | None = None
     """Under exactly-once a worker that has time left commits a task that has sent something so soon after its last
     commit; None is a twentieth of ``commit_interval_seconds``, or 0.05 s if that is more. With as much as that setting
-    it is kept as it is. Early commits take a tenth of a core and half of the waiting at most, half of a core
-    and four fifths of the waiting if this is set. Not with ``paranoid``."""
+    it is kept as it is. Early commits take at most a tenth of a core and half of the time without input; if this
+    is set, half of a core and four fifths of that time. Not with ``paranoid``."""
     commit_mode: CommitMode = "standard"
     """Exactly-once: ``paranoid`` gives each transaction a producer epoch of its own (``docs/exactly-once.md``)."""
     shared_writers: WriterCount = 0

@@ -27,6 +27,7 @@ _FETCH_BYTES_MIN, _FETCH_BYTES_MAX = 1 << 20, 16 << 20
 _SHARES = memory_shares()
 _RESTORES = 2
 _LINGERS_PER_TIMEOUT = 10
+"""A transaction's records are sent long before it times out, and the client wants them to linger for less than that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class KafkaOptions:
     writer waits for two statistics of its client, ``statistics_ms`` apart, before it sends more (``end_watch.py``).
     Nobody sees what a transaction sends before it ends, and the flush before that waits for no linger: so its records
     are sent ``transaction_linger_ms`` after the first of a batch, in fewer requests than after ``linger_ms``. And of
-    many tasks in a process those that commit first need not wait for what all the others send meanwhile.
+    many tasks in a process those that commit first need not wait for what all others send: it is not sent yet.
     """
 
     request_timeout_seconds: float = 30.0
@@ -197,10 +198,14 @@ def writer_settings(
     writers: int = 0,
 ) -> Settings:
     """For a producer; with a transactional id, a transactional one, beside so many others in this process."""
+    timeout_ms = settings.get("transaction.timeout.ms", options.transaction_timeout_ms)
+    linger_ms = options.linger_ms
+    if transactional_id is not None:
+        linger_ms = min(options.transaction_linger_ms, int(str(timeout_ms)) // _LINGERS_PER_TIMEOUT)
     made = {
         **_RECOVERY,
         "compression.type": "lz4",
-        "linger.ms": options.linger_ms,
+        "linger.ms": linger_ms,
         "batch.size": _BATCH_BYTES,
         # How large a record may be is the topic's to say: what could be read must be fit to be sent on. The client's
         # own default is below the broker's, and a record that is larger than the queue would never find room in it.
@@ -216,14 +221,9 @@ def writer_settings(
         made["transactional.id"] = transactional_id
         made["statistics.interval.ms"] = interval_beside(options.statistics_ms, writers)
         made.setdefault("retry.backoff.ms", RETRY_BACKOFF_MS)
-        timeout_ms = settings.get("transaction.timeout.ms", options.transaction_timeout_ms)
         made["transaction.timeout.ms"] = timeout_ms
         # Records must not outlive their transaction, and the default of 5 minutes is refused beside less.
         made["message.timeout.ms"] = timeout_ms
-        if "linger.ms" not in settings:
-            made["linger.ms"] = min(
-                options.transaction_linger_ms, int(str(timeout_ms)) // _LINGERS_PER_TIMEOUT
-            )
     return made
 
 

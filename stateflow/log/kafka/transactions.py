@@ -208,10 +208,8 @@ class KafkaTransactions:
         doing = "asking for the open transactions of partitions"
 
         def request(left_seconds: float) -> dict[TopicPartition, dict[int, int] | None]:
-            known = self._led_by
-            if leaders_stay and known.keys() >= set(
-                partitions
-            ):  # commits ask all the time; topics may be many
+            known = self._led_by  # commits ask all the time, and a listing of topics may be long
+            if leaders_stay and known.keys() >= set(partitions):
                 try:
                     return self._ask_leaders(_by_leader(partitions, known), left_seconds)
                 except KafkaException:  # it may have moved to another broker

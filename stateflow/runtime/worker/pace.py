@@ -2,12 +2,13 @@
 
 Under exactly-once nobody sees an output before its commit, so the interval is what a result is late by. Commits cost
 time, though, which a worker under load does not have: every one takes some milliseconds, however little is in it. So
-what counts is the time in which the poll thread had nothing to do. When that is longer than the last commits took, the
-next may come early. A worker that is behind its input never waits, and keeps the whole interval; one with many tasks,
-or on a busy machine, needs longer for a commit, and commits less often.
+what counts is the time in which the poll thread had nothing to do. When that is longer than the last commits took, or
+than a quarter of it where ``commit_interval_min_seconds`` is set, the next may come early. A worker that is behind its
+input never waits, and keeps the whole interval; one with many tasks, or on a busy machine, needs longer for a commit,
+and commits less often.
 
 Early commits also cost CPU, and each about as much with one record as with a hundred. So all of them together may take
-a tenth of a core, or half of one where a least interval is set: many tasks commit less often, and in rounds. What is
+a tenth of a core, or half of one where that is set: many tasks commit less often, and in rounds. What is
 processed between two rounds nobody can see before the next one. So under exactly-once a worker that keeps up with its
 input *rests* between its turns, and finds several records of a task in the place of one: a batch costs some hundred
 microseconds beside its records.
@@ -25,13 +26,13 @@ from stateflow.record import TopicPartition
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.worker.commits import RunningTask
 
-_WAITED_PER_COMMIT, _WAITED_PER_COMMIT_ASKED = 1.0, 0.25
-"""Early commits take half of the time that would otherwise be waited, at most; four fifths where somebody has set how
-often."""
+_WAITED_PER_COMMIT, _WAITED_PER_COMMIT_IF_SET = 1.0, 0.25
+"""Early commits take half of the time that would otherwise be waited, at most; four fifths where
+``commit_interval_min_seconds`` is set."""
 _PARTS, _LEAST_SECONDS = 20, 0.05
 """By default commits come no more often than a twentieth of the interval after one another, nor than this."""
-_CPU_SHARE, _CPU_SHARE_ASKED = 0.1, 0.5
-"""Of a core, which early commits take at most, all tasks together; the second where somebody has set how often."""
+_CPU_SHARE, _CPU_SHARE_IF_SET = 0.1, 0.5
+"""Of a core, which early commits take at most, all tasks together; the second where that is set."""
 _CPU_PER_THREAD_CPU = 1.5
 """A commit takes the client's threads and the poll thread as much again as the thread that writes it. But half of the
 latter is for the changes in it, which a later commit would have had to write as well."""
@@ -48,17 +49,14 @@ class CommitPace:
     def __init__(self, settings: WorkerSettings, clock: Clock) -> None:
         self._clock = clock
         self._interval_seconds = settings.commit_interval_seconds
-        is_asked = settings.commit_interval_min_seconds is not None
-        self._cpu_share = _CPU_SHARE_ASKED if is_asked else _CPU_SHARE
-        self._waited_per_commit = _WAITED_PER_COMMIT_ASKED if is_asked else _WAITED_PER_COMMIT
+        least_seconds = settings.commit_interval_min_seconds
+        is_set = least_seconds is not None
+        self._cpu_share = _CPU_SHARE_IF_SET if is_set else _CPU_SHARE
+        self._waited_per_commit = _WAITED_PER_COMMIT_IF_SET if is_set else _WAITED_PER_COMMIT
         self._min_seconds = self._interval_seconds
-        if (
-            settings.commit_mode != "paranoid"
-        ):  # there each commit takes another producer, beside the poll thread
-            least = settings.commit_interval_min_seconds or max(
-                _LEAST_SECONDS, self._interval_seconds / _PARTS
-            )
-            self._min_seconds = min(least, self._interval_seconds)
+        if settings.commit_mode != "paranoid":  # there each commit takes another producer
+            least_seconds = least_seconds or max(_LEAST_SECONDS, self._interval_seconds / _PARTS)
+            self._min_seconds = min(least_seconds, self._interval_seconds)
         self._records_waited_for_max = max(1, settings.poll_records_max // _FULL_POLLS)
         self._waiting_since: float | None = None
         self._waited_seconds = 0.0
@@ -68,7 +66,7 @@ class CommitPace:
         self._turn_seconds_min = min(
             settings.poll_timeout_seconds, self._interval_seconds / _TURNS_PER_INTERVAL
         )
-        if is_asked:
+        if is_set:  # a rest that begins right behind a commit waits for none
             self._turn_seconds_min = min(self._turn_seconds_min, self._min_seconds)
         self._may_rest = False
         """Whether the last poll has brought records, and fewer than there was room for."""
