@@ -112,6 +112,26 @@ def test_what_fails_in_flight_costs_its_own_task_an_epoch_and_no_other() -> None
     assert_exactly_once(world)
 
 
+def test_a_task_whose_commit_fails_begins_anew_and_waits_for_no_other() -> None:
+    failures = [TransactionAborted("it was aborted.", action="open it again.")]
+
+    def before_commit() -> None:
+        if failures:
+            raise failures.pop()
+
+    world = Held(before_commit)
+    world.begin_commits()
+    first, second = world.commits._open
+    running = dict(world.under_test.tasks)
+    assert first.exception() is not None
+    world.turn()
+    assert len(world.under_test.tasks) == TASKS
+    assert sum(world.under_test.tasks[name] is not task for name, task in running.items()) == 1
+    assert not second.done(), "only a test lets it go on"
+    world.end()
+    assert_exactly_once(world)
+
+
 def test_a_rebalance_amid_a_commit_costs_no_epoch() -> None:
     world = Held(member=None)
     world.begin_commits()

@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import ALL_COMPLETED, FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import TypeVar
 
 from stateflow.clock import Clock
@@ -132,6 +133,11 @@ class Commits:
     def __len__(self) -> int:
         """How many are in flight."""
         return len(self._in_flight)
+
+    @property
+    def oldest(self) -> list[TopicPartition]:
+        """The one in flight that was begun first, if there is any."""
+        return list(islice(self._in_flight, 1))
 
     def begin(
         self,
@@ -296,9 +302,8 @@ class Commits:
 
         What became of their commits that are in flight is for the next owners to find out.
         """
-        self.wait_until_written()
-        self.lost()
         gone = {running.primary for running in tasks}
+        self.wait_until_written(gone & self._in_flight.keys())
         self._known = [(primary, outcome) for primary, outcome in self._known if primary not in gone]
         abandoned = [self._forget(primary) for primary in gone & self._in_flight.keys()]
         failure = next((met for each in abandoned if _is_bug(met := each.written.exception())), None)

@@ -251,8 +251,8 @@ class Worker:
                 break
             self._process(source, left_seconds)
             self._idle_sources.heard([source])
-            if self._commits and self._memory.is_over:
-                self._await_commits()
+            while self._commits and self._memory.is_over:
+                self._await_commits(self._commits.oldest)
             now_seconds = self._clock.monotonic_seconds()
         self._intake.end_turn()
         self._idle_sources.heard(self._intake.sources)
@@ -330,8 +330,8 @@ class Worker:
         self._rounds.begin(primaries)
         self._take_outcomes()
 
-    def _await_commits(self) -> None:
-        self._commits.wait_until_written()
+    def _await_commits(self, primaries: Sequence[TopicPartition] | None = None) -> None:
+        self._commits.wait_until_written(primaries)
         self._take_outcomes()
 
     def _take_outcomes(self) -> None:
