@@ -63,13 +63,17 @@ public final class StreamsPeer {
         String work = load.get("work").textValue();
         if (work.equals("join")) {
             source = pairs(builder, source, load);
-        } else if (work.equals("rekey")) {
-            source = source.selectKey((key, value) -> Bytes.wrap(Arrays.copyOf(value, numberAt)));
+        } else { // of a join the inputs are counted, not the pairs
+            source = source.peek((key, value) -> PROCESSED.increment());
+        }
+        if (work.equals("rekey")) {
+            source = source.selectKey((key, value) -> {
+                Shuffle.MATCHED.increment();
+                return Bytes.wrap(Arrays.copyOf(value, numberAt));
+            });
             source = source.repartition(Repartitioned
                 .with(BYTES, VALUE).withNumberOfPartitions(load.get("partitions").intValue()));
-        }
-        if (!work.equals("join")) { // whose inputs are counted, not its pairs
-            source = source.peek((key, value) -> PROCESSED.increment());
+            source = source.peek((key, value) -> Shuffle.CONSUMED.increment());
         }
         if (work.equals("shuffle")) {
             Shuffle.build(source, load);

@@ -126,7 +126,7 @@ def run(load: Workload, cluster: Cluster, app_id: str, place: Path) -> Ran:
         _step_until(worker, lambda: _processed(worker, load) >= load.warm_records)
         watch = Stopwatch()
         _step_until(worker, lambda: _processed(worker, load) >= load.all_records)
-        _step_until(worker, lambda: _has_consumed(worker, rules))
+        _step_until(worker, lambda: _has_consumed(worker, load, rules))
         wanted = {name: dict(task.offsets) for name, task in worker.tasks.items()}
         _step_until(worker, lambda: _has_committed(worker, wanted))
         took = watch.took()
@@ -144,15 +144,15 @@ def _stateful(worker: Worker) -> list[Task]:
 
 
 def _processed(worker: Worker, load: Workload) -> int:
-    """Records of the input: where copies are shuffled, those that the stage before has seen."""
+    """Records of the input, where they are seen first: what a stage has sent on is work that was done."""
     before = [task for task in worker.tasks.values() if not task.wiring.changelogs]
-    return sum(task.records_total for task in (before if load.work == "shuffle" else _stateful(worker)))
+    return sum(task.records_total for task in (before if load.is_two_stages else _stateful(worker)))
 
 
-def _has_consumed(worker: Worker, rules: Rules | None) -> bool:
-    """Whether the consumers have got every copy that was made."""
+def _has_consumed(worker: Worker, load: Workload, rules: Rules | None) -> bool:
+    """Whether the second stage has got all that the first one has sent."""
     consumed = sum(task.records_total for task in _stateful(worker))
-    return rules is None or consumed >= rules.matched_total
+    return consumed >= (load.all_records if rules is None else rules.matched_total)
 
 
 def _has_committed(worker: Worker, wanted: Mapping[str, Mapping[TopicPartition, int]]) -> bool:

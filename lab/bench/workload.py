@@ -51,7 +51,7 @@ class Workload:
 
     work: WorkName
     records: int = 1_000_000
-    """Records in the topic. ``warm_records`` of them are processed before the clock starts."""
+    """Records in the topic. The clock starts when the first stage has seen ``warm_records`` of them."""
     warm_records: int = 200_000
     keys: int = 100_000
     partitions: int = 4
@@ -74,6 +74,11 @@ class Workload:
     def inputs(self) -> list[str]:
         """All inputs: a join has two, each with ``records``."""
         return [self.topic, f"{self.topic}-right"] if self.work == "join" else [self.topic]
+
+    @property
+    def is_two_stages(self) -> bool:
+        """Whether records are sent on by one stage and counted by the next."""
+        return self.work in ("rekey", "shuffle")
 
     @property
     def all_records(self) -> int:
