@@ -16,7 +16,7 @@ from stateflow.lab.recovery.page import recovery_page
 from stateflow.lab.recovery.study import full_plan, quick_plan, run_recovery
 from stateflow.testing.broker import open_test_broker
 
-_QUICK_RECORDS = 500_000
+_QUICK_RECORDS = 4_000_000
 
 
 @click.command()

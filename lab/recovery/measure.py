@@ -34,7 +34,7 @@ _VALUE_BYTES = 100
 class RecoveryOptions:
     """What is rebuilt, and by how many."""
 
-    records: int = 2_000_000
+    records: int = 8_000_000
     partitions: int = 1
     degrees: tuple[int, ...] = (1, 2)
     spark: bool = False
