@@ -67,6 +67,17 @@ class Held(AskingWorld):
         self.under_test.run()
 
 
+def fails_once() -> Callable[[], None]:
+    """Aborts the first transaction that is to be committed."""
+    failures = [TransactionAborted("it was aborted.", action="open it again.")]
+
+    def before_commit() -> None:
+        if failures:
+            raise failures.pop()
+
+    return before_commit
+
+
 def test_other_tasks_go_on_and_the_one_that_commits_waits() -> None:
     world = Held()
     world.turn()
@@ -91,13 +102,7 @@ def test_other_tasks_go_on_and_the_one_that_commits_waits() -> None:
 
 
 def test_what_fails_in_flight_costs_its_own_task_an_epoch_and_no_other() -> None:
-    failures = [TransactionAborted("it was aborted.", action="open it again.")]
-
-    def before_commit() -> None:
-        if failures:
-            raise failures.pop()
-
-    world = Held(before_commit)
+    world = Held(fails_once())
     world.begin_commits()
     running = dict(world.under_test.tasks)
     world.turn()
@@ -113,13 +118,7 @@ def test_what_fails_in_flight_costs_its_own_task_an_epoch_and_no_other() -> None
 
 
 def test_a_task_whose_commit_fails_begins_anew_and_waits_for_no_other() -> None:
-    failures = [TransactionAborted("it was aborted.", action="open it again.")]
-
-    def before_commit() -> None:
-        if failures:
-            raise failures.pop()
-
-    world = Held(before_commit)
+    world = Held(fails_once())
     world.begin_commits()
     first, second = world.commits._open
     running = dict(world.under_test.tasks)
