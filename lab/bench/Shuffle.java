@@ -5,7 +5,6 @@ import java.util.Arrays;
 import java.util.Comparator;
 import java.util.List;
 import java.util.Set;
-import java.util.concurrent.atomic.LongAdder;
 import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.common.utils.Bytes;
@@ -23,8 +22,6 @@ import org.apache.kafka.streams.state.Stores;
 
 /** ShuffleBench by Kafka Streams; what rules and states are is said in {@code shuffling.py}. */
 final class Shuffle {
-    static final LongAdder MATCHED = new LongAdder();
-    static final LongAdder CONSUMED = new LongAdder();
     private static final Serde<Bytes> BYTES = Serdes.Bytes();
     private static final Serde<byte[]> VALUE = Serdes.ByteArray();
     private static final int STATE_BYTES = 32;
@@ -86,7 +83,7 @@ final class Shuffle {
             if (count % outputEvery == 0) {
                 context.forward(record.withValue(state.array()));
             }
-            CONSUMED.increment();
+            StreamsPeer.CONSUMED.increment();
         }
     }
 
@@ -118,7 +115,7 @@ final class Shuffle {
             for (int at = after(place) - 1; at >= 0 && starts[at] > place - width; at--) {
                 found.add(KeyValue.pair(names[at], value));
             }
-            MATCHED.add(found.size());
+            StreamsPeer.SENT_ON.add(found.size());
             return found;
         }
 

@@ -45,6 +45,9 @@ public final class StreamsPeer {
     private static final Serde<byte[]> VALUE = Serdes.ByteArray();
     private static final Serde<Long> LONG = Serdes.Long();
     private static final LongAdder PROCESSED = new LongAdder();
+    /** Records that a first stage has sent to a second one, and those that this has got. */
+    static final LongAdder SENT_ON = new LongAdder();
+    static final LongAdder CONSUMED = new LongAdder();
 
     public static void main(String[] arguments) throws Exception {
         JsonNode load = JSON.readTree(arguments[0]);
@@ -67,13 +70,11 @@ public final class StreamsPeer {
             source = source.peek((key, value) -> PROCESSED.increment());
         }
         if (work.equals("rekey")) {
-            source = source.selectKey((key, value) -> {
-                Shuffle.MATCHED.increment();
-                return Bytes.wrap(Arrays.copyOf(value, numberAt));
-            });
+            source = source.peek((key, value) -> SENT_ON.increment());
+            source = source.selectKey((key, value) -> Bytes.wrap(Arrays.copyOf(value, numberAt)));
             source = source.repartition(Repartitioned
                 .with(BYTES, VALUE).withNumberOfPartitions(load.get("partitions").intValue()));
-            source = source.peek((key, value) -> Shuffle.CONSUMED.increment());
+            source = source.peek((key, value) -> CONSUMED.increment());
         }
         if (work.equals("shuffle")) {
             Shuffle.build(source, load);
@@ -110,7 +111,7 @@ public final class StreamsPeer {
             waitFor(load.get("warm_records").longValue());
             Measured.begin();
             waitFor(load.get("all_records").longValue());
-            while (Shuffle.CONSUMED.sum() < Shuffle.MATCHED.sum()) {
+            while (CONSUMED.sum() < SENT_ON.sum()) {
                 Thread.sleep(5);
             }
             awaitCommitted(load);

@@ -144,7 +144,7 @@ def _stateful(worker: Worker) -> list[Task]:
 
 
 def _processed(worker: Worker, load: Workload) -> int:
-    """Records of the input, where they are seen first: what a stage has sent on is work that was done."""
+    """Records of the input that the first stage has processed."""
     before = [task for task in worker.tasks.values() if not task.wiring.changelogs]
     return sum(task.records_total for task in (before if load.is_two_stages else _stateful(worker)))
 
