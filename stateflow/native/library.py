@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from stateflow.native.folds import Number
     from stateflow.native.newest import Row
 
-ABI = 6
+ABI = 7
 
 PYTHON_FUNCTIONS = (
     "PyBytes_AsStringAndSize",

@@ -41,6 +41,8 @@ CLIENT_FUNCTIONS = (
     "rd_kafka_topic_destroy",
     "rd_kafka_produceva",
     "rd_kafka_error_destroy",
+    "rd_kafka_conf_get",
+    "rd_kafka_conf_set_dr_msg_cb",
 )
 """librdkafka's public functions, in the order of ``sf_client_functions`` in the core's client.h."""
 _PLUGINS = "plugin.library.paths"

@@ -40,6 +40,7 @@ class SendsCore:
     place: Any
     outcome: Any
     send: Any
+    passed_over: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,7 @@ def sends_core() -> SendsCore | None:
         send=used.object_function(
             "sf_py_sends_send", c_int64, c_void_p, c_char_p, *[py_object] * 4, c_int32, c_int64
         ),
+        passed_over=used.function("sf_reports_passed_over", c_int64),
     )
 
 
@@ -131,6 +133,11 @@ class Sends:
             yield Outcome(
                 topic, partition, successes, offset, time_ms, KafkaError(failure) if failure else None
             )
+
+    @property
+    def reports_passed_over(self) -> int:
+        """Reports of records sent so that no Python ran for, in the whole process. See the core's ``reports.c``."""
+        return int(self._used.passed_over())
 
     def forget(self) -> None:
         """Forget what became of records, and of those under way what will."""

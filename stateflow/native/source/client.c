@@ -13,9 +13,11 @@ static _Thread_local void *newest_client;
 static _Thread_local sf_sends *newest_sends;
 
 static int client_made(void *client, const void *settings, void *own, char *error, size_t error_size) {
-    (void)settings, (void)own, (void)error, (void)error_size;
+    (void)own, (void)error, (void)error_size;
     newest_client = client;
     newest_sends = sf_rd.client_type(client) == PRODUCER ? sf_sends_new(client) : NULL;
+    if (newest_sends != NULL)
+        sf_reports_take((void *)settings); /* they are the client's own, which is being made of them */
     return 0;
 }
 

@@ -41,6 +41,7 @@ typedef struct {
 } sf_argument;
 
 typedef int (*sf_client_made_f)(void *client, const void *settings, void *own, char *error, size_t error_size);
+typedef void (*sf_reported_f)(void *client, const sf_message *of, void *own);
 typedef int (*sf_acknowledged_f)(void *client, sf_message *of, void *own);
 
 /* librdkafka's functions, in the order of CLIENT_FUNCTIONS in ../../log/kafka/client_core.py. */
@@ -68,6 +69,8 @@ typedef struct {
     void (*topic_destroy)(void *topic);
     void *(*produce)(void *client, const sf_argument *arguments, size_t count);
     void (*error_destroy)(void *error);
+    int (*setting)(const void *settings, const char *name, char *value, size_t *size);
+    void (*set_reported)(void *settings, sf_reported_f reported);
 } sf_client_functions;
 
 extern sf_client_functions sf_rd;
@@ -78,5 +81,8 @@ extern sf_client_functions sf_rd;
 /* What is sent through a producer that is being made; NULL when memory is used up. sending.c */
 typedef struct sf_sends sf_sends;
 sf_sends *sf_sends_new(void *client);
+
+/* Have the core take the reports of a producer that is being made with these settings. reports.c */
+void sf_reports_take(void *settings);
 
 #endif

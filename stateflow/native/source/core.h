@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SF_ABI 6
+#define SF_ABI 7
 
 #define SF_API __attribute__((visibility("default")))
 

@@ -125,6 +125,19 @@ def test_records_of_the_python_client_are_none_of_ours(made: tuple[Sends, Produc
     assert [each.failure for each in sends.outcomes()] == [None, None]
 
 
+def test_reports_of_our_records_do_not_go_through_python(made: tuple[Sends, Producer]) -> None:
+    sends, producer = made
+    reported: list[object] = []
+    before = sends.reports_passed_over
+    for _ in range(3):
+        producer.produce("t", b"v", b"k", 0, lambda error, _: reported.append(error))
+    assert sends.takes(records(20), PLACES)
+    assert sends.send(records(20), 0, 0, 20) == 20
+    drop(producer)
+    assert sends.reports_passed_over - before == 20
+    assert len(reported) == 3
+
+
 def test_what_is_not_bytes_is_left_to_the_client(made: tuple[Sends, Producer]) -> None:
     sends, _ = made
     rows = records(20)
