@@ -167,7 +167,7 @@ def member_settings(
         **reader_settings(bootstrap, settings, options),
         **{name: settings.get(name, own) for name, own in _queue(options.member_queue_bytes).items()},
         **_GROUP,
-        "fetch.wait.max.ms": settings.get("fetch.wait.max.ms", 500),
+        "fetch.wait.max.ms": settings.get("fetch.wait.max.ms", 100),
         "group.id": group,
         "session.timeout.ms": session_timeout_ms,
         "heartbeat.interval.ms": settings.get("heartbeat.interval.ms", options.heartbeat_interval_ms),
