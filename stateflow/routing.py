@@ -15,7 +15,7 @@ from math import lcm
 from stateflow.catalog.checks import routing_problem
 from stateflow.catalog.model import RoutingEntry
 from stateflow.errors import ConfigError
-from stateflow.partitioner import HASH_MAX, routing_hash, routing_hashes
+from stateflow.partitioner import HASH_MAX, partitions_of, routing_hash, routing_hashes
 
 HASH_END = HASH_MAX + 1
 """One past the largest routing hash."""
@@ -92,12 +92,10 @@ class RoutingTable:
 
     def partitions_of(self, keys: Sequence[bytes]) -> list[int]:
         """The partitions that own many routing keys, in their order."""
-        hashes = routing_hashes(keys)
         if self._entry.kind == "modulo":
-            partitions = self._entry.partitions
-            return [hash_31 % partitions for hash_31 in hashes]
+            return partitions_of(keys, self._entry.partitions)
         bounds, owners = self._bounds, self._owners
-        return [owners[bisect_right(bounds, hash_31) - 1] for hash_31 in hashes]
+        return [owners[bisect_right(bounds, hash_31) - 1] for hash_31 in routing_hashes(keys)]
 
     def ranges(self, partition: int | None = None) -> tuple[HashRange, ...]:
         """The ranges of one partition, or of all; only a table of the kind ``ranges`` has any.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from stateflow.codec.base import Codec
 from stateflow.codec.scalar import BytesCodec
@@ -18,7 +18,7 @@ from stateflow.operators.steps.rows import left_of, where, without
 from stateflow.operators.steps.size_limit import SizeLimit
 from stateflow.operators.steps.step import Step
 from stateflow.operators.topics.handover import Handover
-from stateflow.record import RecordBatch
+from stateflow.record import RecordBatch, has_none
 
 
 class RekeyStep(Step):
@@ -52,8 +52,9 @@ class RekeyStep(Step):
             values = encoded(self._value, batch.values)
         except Exception:  # noqa: BLE001 - comes up again at the record that causes it
             return None
-        present = [key for key in keys if key is not None]
-        return None if len(present) < len(batch) or None in values else (present, values)
+        if has_none(keys) or has_none(values):
+            return None
+        return cast(list[bytes], keys), values
 
     def _encoded(self, row: tuple[bytes | None, Any]) -> tuple[bytes, bytes]:
         _, value = row
