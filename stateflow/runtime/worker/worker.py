@@ -87,8 +87,8 @@ class Worker:
         reach("startup.before_join")
         self._group = self._join(cluster)
         self._intake = Intake(self._group, settings, self._commits.sources, clock)
-        purge = Purge(cluster, settings.purge_interval_seconds, clock)
-        others = settings, clock, self._memory, purge, self._starting, lambda: self.quiet.say(None)
+        self._purge = Purge(cluster, settings.purge_interval_seconds, clock, requests)
+        others = settings, clock, self._memory, self._purge, self._starting, lambda: self.quiet.say(None)
         self._rounds = CommitRounds(self._tasks, self._visits, self._commits, self._group, *others)
 
     def _join(self, cluster: Cluster) -> GroupConsumer:
@@ -181,8 +181,8 @@ class Worker:
         with ExitStack() as stack:
             if self._news is not None:
                 stack.callback(self._news.close)
-            stack.callback(self._idle_sources.close)
-            stack.callback(self._group.close)
+            for close in (self._purge.close, self._idle_sources.close, self._group.close):
+                stack.callback(close)
             if self._writers is not None:
                 stack.callback(self._writers.close)
             stack.callback(self._starting.close)
