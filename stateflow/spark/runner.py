@@ -23,6 +23,7 @@ from stateflow.clock import Clock, SystemClock
 from stateflow.errors import BrokerUnreachable, JobFailed, StateflowError
 from stateflow.log.base import Cluster
 from stateflow.record import TopicPartition
+from stateflow.runtime.opening.inline import InlineExecutor
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.snapshots.savepoint_participant import abort_savepoint
 from stateflow.runtime.task.wiring import TaskWiring, Wiring
@@ -139,7 +140,7 @@ class _Run:
         self._connection = connection
         self._worker = worker
         self._task = PipelineTask(uuid.uuid4().hex, connection, pipeline.checked, wiring.catalog, worker)
-        self._purge = Purge(cluster, worker.purge_interval_seconds, clock)
+        self._purge = Purge(cluster, worker.purge_interval_seconds, clock, InlineExecutor())
         self._stopping = threading.Event()
         self._error: StateflowError | None = None
         self._clock = clock

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -213,6 +214,38 @@ def test_a_worker_whose_memory_is_full_waits_for_commits() -> None:
     assert max(task.commits_total for task in world.under_test.tasks.values()) > 2, (
         "no test has let them go on"
     )
+    world.end()
+
+
+def test_a_worker_whose_memory_is_full_waits_for_the_oldest_commit_alone() -> None:
+    world = Held(memory_bytes=1 << 16)
+    for _ in range(3):  # the first stage announces its event time, and the second commits what it was told
+        world.turn()
+        world.clock.advance(ms=INTERVAL_MS)
+        world.under_test.step()
+        world.commits.drive(ENOUGH)
+    world.turn()
+
+    def begin_commit(partition: int, keys: int) -> Future[Any]:
+        world.feed_second_stage([b"%02d" % key for key in range(keys)], partition)
+        world.turn()
+        world.clock.advance(ms=INTERVAL_MS)
+        world.under_test.step()
+        return world.commits._open[-1]
+
+    large = begin_commit(partition=0, keys=20)
+    small = begin_commit(partition=1, keys=5)
+    assert len(world.under_test._commits) == 2
+    assert not world.under_test._memory.is_over
+    third = world.under_test.tasks["number-2"]
+    words = [b"%02d" % key for key in range(15)]
+    world.feed_second_stage(words, partition=2)
+    world.turn()
+    assert large.done(), "the memory was full until it was written"
+    world.feed_second_stage(words, partition=2)
+    world.turn()
+    assert third.records_total == 2 * len(words)
+    assert not small.done(), "only a test lets it go on"
     world.end()
 
 

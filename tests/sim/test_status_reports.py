@@ -13,8 +13,10 @@ import stateflow as sf
 from stateflow.catalog.names import members_topic
 from stateflow.cli.workers import command, standby_facts
 from stateflow.errors import BrokerUnreachable, StateLocked
+from stateflow.lab.faults.simulation.parked import ParkedExecutor
 from stateflow.log.base import Cluster
 from stateflow.record import TopicPartition
+from stateflow.runtime.opening.inline import InlineExecutor
 from stateflow.runtime.opening.retries import Retries
 from stateflow.runtime.standby.placement_mode import read_membership, refuse_mixed
 from stateflow.runtime.standby.records import MembershipTopic, membership_partition
@@ -38,7 +40,7 @@ def met(driver: TestDriver) -> Any:
 
 def test_late_records_are_shown_by_workers_of_any_kind() -> None:
     driver, orders = counting()
-    news = StatusReports(driver.cluster, "shop", "w1", driver.clock)
+    news = StatusReports(driver.cluster, "shop", "w1", driver.clock, InlineExecutor())
     driver.send(orders, 1, key="a", timestamp_ms=T0)
     news.turn(met(driver))
     assert members_topic("shop") not in driver.cluster.list_topics(), "nothing to say, nothing created"
@@ -56,7 +58,7 @@ def test_late_records_are_shown_by_workers_of_any_kind() -> None:
 
 def test_the_command_shows_them_to_people(monkeypatch: pytest.MonkeyPatch) -> None:
     driver, orders = counting()
-    news = StatusReports(driver.cluster, "shop", "w1", driver.clock)
+    news = StatusReports(driver.cluster, "shop", "w1", driver.clock, InlineExecutor())
     driver.send(orders, 2, key="a", timestamp_ms=T0 + 300_000)
     driver.send(orders, 3, key="a", timestamp_ms=T0)
     news.turn(met(driver))
@@ -71,7 +73,7 @@ def test_the_command_shows_them_to_people(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_what_has_not_changed_is_said_again_before_the_topic_forgets() -> None:
     driver, orders = counting()
-    news = StatusReports(driver.cluster, "shop", "w1", driver.clock)
+    news = StatusReports(driver.cluster, "shop", "w1", driver.clock, InlineExecutor())
     driver.send(orders, 2, key="a", timestamp_ms=T0 + 300_000)
     driver.send(orders, 3, key="a", timestamp_ms=T0)
 
@@ -111,7 +113,7 @@ class _Unwritable:
 def test_a_cluster_that_takes_no_news_does_not_stop_a_worker(caplog: pytest.LogCaptureFixture) -> None:
     driver, orders = counting()
     refusing = _Unwritable(driver.cluster)
-    news = StatusReports(refusing, "shop", "w1", driver.clock)  # type: ignore[arg-type]
+    news = StatusReports(refusing, "shop", "w1", driver.clock, InlineExecutor())  # type: ignore[arg-type]
     driver.send(orders, 2, key="a", timestamp_ms=T0 + 300_000)
     driver.send(orders, 3, key="a", timestamp_ms=T0)
     news.turn(met(driver))
@@ -133,7 +135,7 @@ def test_tasks_that_wait_are_shown_until_they_run(monkeypatch: pytest.MonkeyPatc
     )  # the command goes by the real one
     primary = TopicPartition("orders", 0)
     retries = Retries(driver.clock)
-    news = StatusReports(driver.cluster, "shop", "w1", driver.clock)
+    news = StatusReports(driver.cluster, "shop", "w1", driver.clock, InlineExecutor())
 
     def shown() -> list[dict[str, Any]]:
         task = retries.waiting(primary)
@@ -163,7 +165,7 @@ def test_tasks_that_wait_are_shown_until_they_run(monkeypatch: pytest.MonkeyPatc
 def test_a_worker_that_ends_has_no_tasks_that_wait() -> None:
     driver, _ = counting()
     driver.clock.advance(ms=int(time.time() * 1000) - driver.clock.now_ms())
-    news = StatusReports(driver.cluster, "shop", "w1", driver.clock)
+    news = StatusReports(driver.cluster, "shop", "w1", driver.clock, InlineExecutor())
     retries = Retries(driver.clock)
     primary = TopicPartition("orders", 0)
     retries.failed(primary, "orders-0", StateLocked("in use.", action="wait."))
@@ -177,10 +179,10 @@ def test_a_worker_that_ends_has_no_tasks_that_wait() -> None:
 
 
 def test_nobody_connects_to_tell_that_no_broker_answers() -> None:
-    """It would hold up the poll thread for as long as the request may take."""
+    """The request would fail, and nothing would be told for ten minutes after the brokers are back."""
     driver, _ = counting()
     refusing = _Unwritable(driver.cluster)
-    news = StatusReports(refusing, "shop", "w1", driver.clock)  # type: ignore[arg-type]
+    news = StatusReports(refusing, "shop", "w1", driver.clock, InlineExecutor())  # type: ignore[arg-type]
     retries, primary = Retries(driver.clock), TopicPartition("orders", 0)
     for error, tried in (
         (BrokerUnreachable("away.", action="wait."), 0),
@@ -191,6 +193,83 @@ def test_nobody_connects_to_tell_that_no_broker_answers() -> None:
         assert task is not None
         news.turn((), [task])
         assert refusing.tried == tried
+    news.close()
+
+
+def late(driver: TestDriver, orders: Any) -> None:
+    driver.send(orders, 3, key="a", timestamp_ms=T0)
+
+
+def told(driver: TestDriver) -> list[int]:
+    """How many late records each report has named."""
+    found = standby_facts(driver.cluster, "shop")["out_of_bounds"]
+    assert isinstance(found, list)
+    return [row["records_total"] for row in found]
+
+
+def reporting(requests: ParkedExecutor, cluster: Any = None) -> tuple[TestDriver, Any, StatusReports]:
+    """With one late record to tell."""
+    driver, orders = counting()
+    news = StatusReports(cluster or driver.cluster, "shop", "w1", driver.clock, requests)
+    driver.send(orders, 2, key="a", timestamp_ms=T0 + 300_000)
+    late(driver, orders)
+    return driver, orders, news
+
+
+def test_nobody_waits_for_a_report_and_no_other_is_begun_meanwhile() -> None:
+    requests = ParkedExecutor()
+    driver, orders, news = reporting(requests)
+    for _ in range(20):
+        news.turn(met(driver))
+        late(driver, orders)
+        driver.clock.advance(seconds=6)
+    assert members_topic("shop") not in driver.cluster.list_topics(), "nothing is written yet"
+    assert len(requests._open) == 1
+    requests.drive(1)
+    assert told(driver) == [1], "as it was when it was begun"
+    news.turn(met(driver))
+    requests.drive(1)
+    assert told(driver) == [21]
+    driver.clock.advance(seconds=6)
+    news.turn(met(driver))
+    assert requests._open == [], "there is nothing new"
+    news.close()
+
+
+def test_the_last_report_follows_one_that_is_under_way() -> None:
+    requests = ParkedExecutor()
+    driver, orders, news = reporting(requests)
+    news.turn(met(driver))
+    late(driver, orders)
+    news.turn(met(driver), is_last=True)
+    assert told(driver) == [2]
+    place = membership_partition("shop")
+    assert driver.cluster.ranges([place])[place].offset_next == 2
+    news.close()
+
+
+def test_a_worker_that_closes_amid_a_report_leaves_its_writer_alone_until_it_is_over() -> None:
+    requests = ParkedExecutor()
+    driver, _, news = reporting(requests)
+    news.turn(met(driver))
+    news.close()
+    assert told(driver) == [1]
+
+
+def test_a_report_that_was_refused_is_said_when_it_is_known(caplog: pytest.LogCaptureFixture) -> None:
+    requests = ParkedExecutor()
+    driver, orders = counting()
+    refusing = _Unwritable(driver.cluster)
+    news = StatusReports(refusing, "shop", "w1", driver.clock, requests)  # type: ignore[arg-type]
+    driver.send(orders, 2, key="a", timestamp_ms=T0 + 300_000)
+    late(driver, orders)
+    for seconds, tried in ((0, 1), (30, 1), (570, 1), (10, 2)):
+        driver.clock.advance(seconds=seconds)
+        news.turn(met(driver))
+        requests.drive(1)
+        news.turn(met(driver))
+        assert refusing.tried == tried
+    assert caplog.text.count("Cannot report late records and waiting tasks") == 2
     news.close()
 
 

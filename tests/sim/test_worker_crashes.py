@@ -29,12 +29,12 @@ class World(OneMachine):
     def __init__(self, guarantee: Guarantee) -> None:
         super().__init__(topology(), guarantee, [TopicSpec(SOURCE, 2), TopicSpec(OUTPUT, 3)], partitions=3)
 
-    def feed_second_stage(self, words: list[bytes]) -> None:
+    def feed_second_stage(self, words: list[bytes], partition: int = 0) -> None:
         """Send words as the stage before would have."""
         topic = self.wiring.primary_topic(self.wiring.topology.stage("number"))
         writer = self.cluster.writer()
         for word in words:
-            writer.send(topic, word, word, partition=0, timestamp_ms=1)
+            writer.send(topic, word, word, partition=partition, timestamp_ms=1)
         writer.commit()
         writer.close()
 

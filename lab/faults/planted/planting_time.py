@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -12,7 +12,7 @@ from stateflow.lab.faults.planted.planting import replaced
 from stateflow.operators.classes.operator_step import OperatorStep
 from stateflow.operators.windows.lateness import Lateness
 from stateflow.record import RecordBatch, TopicPartition
-from stateflow.runtime.event_time.idleness import IdleSources
+from stateflow.runtime.event_time.idleness import IdleSources, PositionOf
 from stateflow.runtime.event_time.watermarks import Watermarks
 from stateflow.runtime.task.task import Task
 
@@ -36,8 +36,8 @@ def idle_behind() -> Iterator[None]:
     """An input that was not read for a while is idle, whether or not it has more to give."""
     real = IdleSources.fallen_idle
 
-    def blind(silence: IdleSources, _position: Callable[[TopicPartition], int]) -> list[TopicPartition]:
-        return real(silence, lambda _: _FURTHER_THAN_ANY)
+    def blind(silence: IdleSources, _position: PositionOf, *busy: Any) -> list[TopicPartition]:
+        return real(silence, lambda _: _FURTHER_THAN_ANY, *busy)
 
     with replaced((IdleSources, "fallen_idle", blind)):
         yield

@@ -241,6 +241,7 @@ class World:
                 self.clock,
                 openings=parked if history.opens_slowly else None,
                 commits=parked if history.commits_slowly else None,
+                requests=parked if history.commits_slowly else None,
             )
 
         self.settle(machine, self.guard(process, born))

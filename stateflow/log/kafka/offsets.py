@@ -17,7 +17,7 @@ from stateflow.record import OffsetRange, TopicPartition
 _EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _TRIM_SECONDS_MAX = 5.0
-"""Trimming is done on poll threads too, and can be done another time."""
+"""A worker that ends waits for a trim, and it can be done another time."""
 _ASK_SECONDS_MAX = 5.0
 """A question that meets a broker's end may be left without an answer while the next one is answered at once."""
 _LOOK_SECONDS = 2.0

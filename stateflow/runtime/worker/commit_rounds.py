@@ -56,6 +56,7 @@ class CommitRounds:
 
     def begin_due(self) -> None:
         """Flush what is due, and begin to commit the tasks that are, those first that have waited longest."""
+        self._purge.turn()
         now_seconds = self._clock.monotonic_seconds()
         free = {p: running for p, running in self._visits.awake.items() if p not in self._commits}
         if self._visits.is_round:  # then all tasks are awake

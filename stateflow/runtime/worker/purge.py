@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from concurrent.futures import Executor
+from functools import partial
 
 from stateflow import backoff
 from stateflow.clock import Clock
@@ -11,6 +13,7 @@ from stateflow.errors import StateflowError
 from stateflow.failpoints import reach
 from stateflow.log.base import Cluster
 from stateflow.record import TopicPartition
+from stateflow.runtime.background import BackgroundRequest
 
 _LOG = logging.getLogger(__name__)
 
@@ -20,33 +23,52 @@ RETRY_SECONDS_MAX = 600.0
 
 
 class Purge:
-    """Collects committed positions and trims behind them, all at once, every interval.
+    """Collects committed positions and trims behind them, all at once, every interval. Used by one thread alone.
 
-    Housekeeping: one that fails is warned about and tried again later, with what was consumed until then. Until it
-    succeeds the topics keep more than they need, and nothing else is wrong.
+    Housekeeping: nobody waits for a trim, and one that fails is warned about and tried again later, with what was
+    consumed until then. Until it succeeds the topics keep more than they need, and nothing else is wrong.
+    ``requests`` takes the place of the thread that trims.
     """
 
-    def __init__(self, cluster: Cluster, interval_seconds: float, clock: Clock) -> None:
+    def __init__(
+        self, cluster: Cluster, interval_seconds: float, clock: Clock, requests: Executor | None = None
+    ) -> None:
         self._cluster = cluster
         self._interval_seconds = interval_seconds
         self._clock = clock
         self._next_seconds = clock.monotonic_seconds() + interval_seconds
         self._failures = 0
         self._consumed: dict[TopicPartition, int] = {}
+        self._request = BackgroundRequest[None]("purge", requests)
+        self._trimming: dict[TopicPartition, int] = {}
+        """What the trim that is under way drops."""
 
     def consumed(self, needed_next: Mapping[TopicPartition, int]) -> None:
-        """Note before which offsets nothing is needed any more; trims when the interval has passed."""
+        """Note before which offsets nothing is needed any more; begins to trim when the interval has passed."""
         self._consumed.update(needed_next)
-        if self._consumed and self._clock.monotonic_seconds() >= self._next_seconds:
+        is_due = self._consumed and self._clock.monotonic_seconds() >= self._next_seconds
+        if is_due and not self._request.is_under_way:
             reach("purge.before")
-            pause_seconds = self._trim()
-            reach("purge.after")
-            self._next_seconds = self._clock.monotonic_seconds() + pause_seconds
+            self._trimming = dict(self._consumed)
+            self._request.begin(partial(self._cluster.trim, self._trimming))
+            self.turn()
 
-    def _trim(self) -> float:
-        """Trim; returns the seconds until the next time."""
+    def turn(self) -> None:
+        """Take note of a trim that is over; to be called now and then."""
+        if not self._request.is_over:
+            return
+        pause_seconds = self._trimmed()
+        reach("purge.after")
+        self._next_seconds = self._clock.monotonic_seconds() + pause_seconds
+
+    def close(self) -> None:
+        """Trim no more. One under way is waited for: no request of a worker that has ended may meet other topics."""
+        self._request.close(waits=True)
+
+    def _trimmed(self) -> float:
+        """What has become of a trim; the seconds until the next one."""
         try:
-            self._cluster.trim(self._consumed)
+            self._request.take()
         except StateflowError as error:
             self._failures += 1
             first_seconds = max(self._interval_seconds, RETRY_SECONDS_MIN)
@@ -54,11 +76,15 @@ class Purge:
             pause_seconds = backoff.pause_seconds(self._failures, first_seconds, longest_seconds)
             _LOG.warning(
                 "Consumed records of %s could not be purged; next attempt in %.0f s: %s",
-                ", ".join(sorted({source.topic for source in self._consumed})),
+                ", ".join(sorted({source.topic for source in self._trimming})),
                 pause_seconds,
                 error,
             )
             return pause_seconds
         self._failures = 0
-        self._consumed = {}
+        self._consumed = {
+            place: needed_next
+            for place, needed_next in self._consumed.items()
+            if needed_next != self._trimming.get(place)
+        }
         return self._interval_seconds

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from concurrent.futures import Executor
+from functools import partial
 from typing import Generic, TypeVar
 
 import msgspec
@@ -12,6 +14,7 @@ from stateflow.catalog.names import control_topic, members_topic
 from stateflow.clock import Clock
 from stateflow.errors import BrokerUnreachable, StateflowError
 from stateflow.log.base import Cluster, Writer
+from stateflow.runtime.background import BackgroundRequest
 from stateflow.runtime.event_time.out_of_bounds import OutOfBounds
 from stateflow.runtime.opening.retries import WaitingTask
 from stateflow.runtime.standby.records import (
@@ -33,7 +36,7 @@ WAITING_REPEAT_SECONDS = 60.0
 """That a task waits is said again so often: whoever has ended says nothing any more, and has no tasks that wait."""
 _REFUSED_SECONDS = 600.0
 _WAIT_SECONDS = 2.0
-"""It is said on the poll thread, so it must not wait for long."""
+"""A worker that ends waits for its last report, so that must not take long."""
 
 _Fact = TypeVar("_Fact", OutOfBounds, WaitingTask)
 
@@ -79,45 +82,70 @@ class _Kind(Generic[_Fact]):
 
 
 class StatusReports:
-    """Used by the poll thread. An application with nothing to tell writes nothing, and has no such topic for it."""
+    """Used by the poll thread. An application with nothing to tell writes nothing, and has no such topic for it.
 
-    def __init__(self, cluster: Cluster, app: str, worker: str, clock: Clock) -> None:
+    ``requests`` takes the place of the thread that writes, one report at a time.
+    """
+
+    def __init__(
+        self, cluster: Cluster, app: str, worker: str, clock: Clock, requests: Executor | None = None
+    ) -> None:
         self._cluster = cluster
         self._app = app
         self._worker = worker
         self._clock = clock
+        self._request = BackgroundRequest[None]("reports", requests)
         self._writer: Writer | None = None
+        """While a report is under way, its thread's."""
         self._out_of_bounds = _Kind(self._out_of_bounds_record, _REPEAT_SECONDS, is_taken_back=False)
         self._waiting = _Kind(self._waiting_record, WAITING_REPEAT_SECONDS, is_taken_back=True)
         self._turn_seconds = -TELL_SECONDS
+        self._told_seconds = 0.0
 
     def turn(
         self, met: Iterable[OutOfBounds], waiting: Iterable[WaitingTask] = (), *, is_last: bool = False
     ) -> None:
-        """Tell what is new since it was told last; a cluster that cannot take it is tried again later."""
+        """Begin to tell what is new since it was told last; a cluster that cannot take it is tried again later.
+
+        The last report is waited for, and the one before it.
+        """
+        if is_last:
+            self._request.wait()
+        self._take_outcome()
         now_seconds = self._clock.monotonic_seconds()
-        if now_seconds - self._turn_seconds < TELL_SECONDS and not is_last:
+        is_too_soon = self._request.is_under_way or now_seconds - self._turn_seconds < TELL_SECONDS
+        if is_too_soon and not is_last:
             return
         wait = [] if is_last else list(waiting)
         if self._writer is None and any(task.error == BrokerUnreachable.__name__ for task in wait):
-            return  # to connect would take as long as any other request that gets no answer
+            return  # it would fail, and nothing would be told for long after the brokers are back
         self._turn_seconds = now_seconds
         records = self._out_of_bounds.to_write(met, now_seconds) | self._waiting.to_write(wait, now_seconds)
         if not records:
             return
-        try:
-            self._write(records)
-        except StateflowError as error:
-            _LOG.warning("Cannot report late records and waiting tasks to the other workers: %s", error)
-            self._turn_seconds = now_seconds + _REFUSED_SECONDS
-            return
-        self._out_of_bounds.written(now_seconds)
-        self._waiting.written(now_seconds)
+        self._told_seconds = now_seconds
+        self._request.begin(partial(self._write, records))
+        if is_last:
+            self._request.wait()
+        self._take_outcome()
 
     def close(self) -> None:
-        """Release the connection, if there was anything to tell."""
+        """Release the connection, if there was anything to tell. A report that is under way still uses it."""
+        self._request.close(waits=True)
         if self._writer is not None:
             self._writer.close()
+
+    def _take_outcome(self) -> None:
+        if not self._request.is_over:
+            return
+        try:
+            self._request.take()
+        except StateflowError as error:
+            _LOG.warning("Cannot report late records and waiting tasks to the other workers: %s", error)
+            self._turn_seconds = self._clock.monotonic_seconds() + _REFUSED_SECONDS
+            return
+        self._out_of_bounds.written(self._told_seconds)
+        self._waiting.written(self._told_seconds)
 
     def _out_of_bounds_record(self, out_of_bounds: OutOfBounds) -> tuple[bytes, bytes]:
         fields = msgspec.structs.asdict(out_of_bounds)

@@ -19,6 +19,7 @@ from stateflow.log.base import Cluster, GroupConsumer
 from stateflow.record import RecordBatch, TopicPartition
 from stateflow.runtime.event_time.draining import QuietReport
 from stateflow.runtime.event_time.idleness import IdleSources
+from stateflow.runtime.opening.inline import InlineExecutor
 from stateflow.runtime.opening.opening import Opener, StoreOpener
 from stateflow.runtime.opening.shared_writers import writers_of
 from stateflow.runtime.opening.starting import StartingTasks
@@ -46,7 +47,7 @@ class Worker:
     """Runs the tasks that the group assigns to it, until ``stop``.
 
     Not thread-safe except for ``stop``. ``step`` is one turn of the loop: a test drives it by hand. ``openings`` runs
-    what opens tasks and ``commits`` what writes their commits; the settings say how many threads do without them.
+    what opens tasks, ``commits`` what writes commits, ``requests`` what else is asked; else threads do, as it is set.
     """
 
     def __init__(
@@ -59,15 +60,13 @@ class Worker:
         observer: WorkerObserver | None = None,
         openings: Executor | None = None,
         commits: Executor | None = None,
+        requests: Executor | None = None,
         savepoints: SavepointParticipant | None = None,
         news: WorkerNews | None = None,
     ) -> None:
-        self._savepoints = savepoints
-        self._news = news
-        self._settings = settings
+        self._savepoints, self._news = savepoints, news
+        self._settings, self._clock, self._wiring = settings, clock, wiring
         self._turn_seconds = turn_seconds(settings)
-        self._clock = clock
-        self._wiring = wiring
         self._primary_topics = wiring.primary_topics()
         self._tasks: dict[TopicPartition, RunningTask] = {}
         self._commits = Commits(settings, clock, commits, observer)
@@ -75,7 +74,8 @@ class Worker:
         self._writers = writers_of(cluster, wiring, settings, clock)
         opener = Opener(cluster, open_stores, settings, clock, observer, self._writers)
         self._starting = StartingTasks(opener, settings, clock, openings)
-        self._idle_sources = IdleSources(cluster, settings.idle_seconds, clock)
+        requests = requests or (None if settings.restore_threads else InlineExecutor())
+        self._idle_sources = IdleSources(cluster, settings.idle_seconds, clock, requests)
         held = self._memory, self._idle_sources
         self._visits = Visits(self._tasks, settings, clock)
         self._start = TaskStart(self._tasks, self._visits, *held, observer, clock)
@@ -87,8 +87,8 @@ class Worker:
         reach("startup.before_join")
         self._group = self._join(cluster)
         self._intake = Intake(self._group, settings, self._commits.sources, clock)
-        purge = Purge(cluster, settings.purge_interval_seconds, clock)
-        others = settings, clock, self._memory, purge, self._starting, lambda: self.quiet.say(None)
+        self._purge = Purge(cluster, settings.purge_interval_seconds, clock, requests)
+        others = settings, clock, self._memory, self._purge, self._starting, lambda: self.quiet.say(None)
         self._rounds = CommitRounds(self._tasks, self._visits, self._commits, self._group, *others)
 
     def _join(self, cluster: Cluster) -> GroupConsumer:
@@ -181,7 +181,8 @@ class Worker:
         with ExitStack() as stack:
             if self._news is not None:
                 stack.callback(self._news.close)
-            stack.callback(self._group.close)
+            for close in (self._purge.close, self._idle_sources.close, self._group.close):
+                stack.callback(close)
             if self._writers is not None:
                 stack.callback(self._writers.close)
             stack.callback(self._starting.close)
