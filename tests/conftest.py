@@ -157,9 +157,9 @@ def _count_threads() -> int:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config
 ) -> None:
-    """Say where the files of tests are that have failed: they are kept."""
+    """Say where the files of tests are that have failed: the next run removes them."""
     if exitstatus == pytest.ExitCode.TESTS_FAILED and IN_MEMORY in config.stash:
-        terminalreporter.write_line(f"files of this run, in memory until removed: {config.stash[IN_MEMORY]}")
+        terminalreporter.write_line(f"files of this run, in memory until the next: {config.stash[IN_MEMORY]}")
         del config.stash[IN_MEMORY]
 
 

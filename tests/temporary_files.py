@@ -6,6 +6,8 @@ has written. What only a loss of power would show, no test can show on a disk ei
 up to twice the CPU time and three times as long.
 
 TMPDIR chooses another place: `TMPDIR=/tmp python3 dev.py test` goes to the disk.
+
+What a run leaves there, because tests have failed or it was killed, the next one removes.
 """
 
 from __future__ import annotations
@@ -14,13 +16,19 @@ import os
 import re
 import shutil
 import tempfile
+from contextlib import suppress
 from pathlib import Path
+
+from stateflow.connectors.broker.filelock import try_lock
 
 MEMORY = Path("/dev/shm")
 ROOM_BYTES = 4 << 30
 """What a run may have there at a time, and then some: files of tests that have passed go at once."""
 AVAILABLE_BYTES = 10 << 30
 """Memory that must be free for it: a broker, a Spark session and the processes of the tests take half as much."""
+_PREFIX = "sf-tests-"  # short: names of sockets in such a folder are
+_LOCK = "run.lock"
+"""Held as long as the run lives; the kernel lets go of it."""
 _AVAILABLE = re.compile(r"^MemAvailable: +(\d+) kB$", re.MULTILINE)
 
 
@@ -28,9 +36,21 @@ def make_folder() -> Path | None:
     """A fresh folder in memory, from here on the one for temporary files; None where these stay where they are."""
     if os.environ.get("TMPDIR") or not has_room(MEMORY, Path("/proc/meminfo")):
         return None
-    folder = tempfile.mkdtemp(prefix="sf-tests-", dir=MEMORY)  # short: names of sockets below it are
-    os.environ["TMPDIR"] = tempfile.tempdir = folder
-    return Path(folder)
+    remove_left()
+    draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=MEMORY))
+    try_lock(draft / _LOCK)
+    folder = draft.rename(MEMORY / draft.name.replace(".draft-", _PREFIX))
+    os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
+    return folder
+
+
+def remove_left() -> None:
+    """Give back the memory of runs that have ended."""
+    for lock in MEMORY.glob(f"{_PREFIX}*/{_LOCK}"):
+        with suppress(FileNotFoundError):  # another run does the same
+            if lock.stat().st_uid == os.getuid() and (held := try_lock(lock)) is not None:
+                shutil.rmtree(lock.parent, ignore_errors=True)
+                os.close(held)
 
 
 def remove_folder(folder: Path) -> None:

@@ -42,6 +42,23 @@ def test_what_follows_goes_there_and_is_removed_with_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("usual")
+def test_what_a_run_has_left_is_removed_by_the_next_and_what_is_in_use_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = make_folder()
+    assert own is not None
+    (tmp_path / "sf-tests-left").mkdir()
+    (tmp_path / "sf-tests-left" / "run.lock").touch()
+    (tmp_path / "of others").mkdir()
+    monkeypatch.delenv("TMPDIR")
+    other = make_folder()
+    assert other is not None
+    assert {path.name for path in tmp_path.iterdir()} == {own.name, other.name, "of others"}
+    for folder in (own, other):
+        remove_folder(folder)
+
+
+@pytest.mark.usefixtures("usual")
 def test_a_place_that_was_chosen_is_left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     assert make_folder() is None
