@@ -5,11 +5,14 @@ are true.
 from __future__ import annotations
 
 import ast
+import gc
 import re
 import statistics
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 SOURCE_FOLDERS = ("stateflow", "connectors", "compaction", "cli", "lab")
@@ -44,6 +47,15 @@ def sources() -> list[Path]:
 
 def suite() -> list[Path]:
     return sorted((ROOT / "tests").rglob("*.py"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forgotten() -> Iterator[None]:
+    """A million objects less for the garbage collector to look through, for all the tests that follow."""
+    yield
+    parsed.cache_clear()
+    nodes.cache_clear()
+    gc.collect()
 
 
 @cache
