@@ -26,6 +26,7 @@ from tests.class_archive import (
 from tests.compiled_first import CompiledFirst, wait_for_compiled
 from tests.dealing import sort_long_first
 from tests.shared_broker import BrokerLender, RunBroker, open_broker
+from tests.temporary_files import make_folder, remove_folder
 
 if TYPE_CHECKING:  # pytest-xdist is needed only where it is asked for: by `-n`, as `dev.py test` does
     from xdist.remote import Producer
@@ -42,11 +43,16 @@ settings.register_profile("shared cores", settings.default, deadline=None)
 settings.load_profile("shared cores")
 
 
-def pytest_configure() -> None:
-    """Let Ctrl-C mean what it means at a terminal, in what the tests start, too.
+IN_MEMORY: pytest.StashKey[Path] = pytest.StashKey()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose the place of temporary files; let Ctrl-C mean what it means at a terminal, in what the tests start, too.
 
     A shell that starts a run in the background has it ignored by all its descendants.
     """
+    if not hasattr(config, "workerinput") and (folder := make_folder()) is not None:
+        config.stash[IN_MEMORY] = folder
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -148,12 +154,23 @@ def _count_threads() -> int:
     return len(os.listdir("/proc/self/task")) if sys.platform == "linux" else 0
 
 
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config
+) -> None:
+    """Say where the files of tests are that have failed: the next run removes them."""
+    if exitstatus == pytest.ExitCode.TESTS_FAILED and IN_MEMORY in config.stash:
+        terminalreporter.write_line(f"files of this run, in memory until the next: {config.stash[IN_MEMORY]}")
+        del config.stash[IN_MEMORY]
+
+
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Let everything be collected at the end: libraries that count what is left of them would warn."""
     gc.unfreeze()
     if LENDER in config.stash:
         config.stash[LENDER].close()
         config.stash[COMPILED].done()
+    if IN_MEMORY in config.stash:
+        remove_folder(config.stash[IN_MEMORY])
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -49,7 +49,7 @@ def share_jars(home: Path, kept: Path) -> None:
     try:
         if not kept.exists():
             _keep(home, kept)
-        for jar in jars_of(home):
+        for jar in reversed(jars_of(home)):  # listed as before where the newest come first, as in memory
             _become_one(jar, kept / "jars" / jar.name)
     except OSError as error:
         print(f"class archives: Spark's jars are not shared between environments: {error}")

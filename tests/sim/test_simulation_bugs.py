@@ -14,12 +14,13 @@ from stateflow.lab.quiet import quiet
 pytestmark = pytest.mark.slow
 
 FOUND_BY = {
-    "position_apart": 27561,
+    "position_apart": 59726,
     "iterator_status_ignored": 1941,
     "flush_before_commit": 59014,
+    "unflushed_offsets": 3923,
     "unflushed_records": 6508,
     "key_misrouted": 7161,
-    "idle_for_ever": 7474,
+    "idle_for_ever": 70663,
     "event_time_forgotten": 1068,
     "claims_ignored": 3304,
     "claimed_in_passing": 3304,

@@ -5,11 +5,14 @@ are true.
 from __future__ import annotations
 
 import ast
+import gc
 import re
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 SOURCE_FOLDERS = ("stateflow", "connectors", "compaction", "cli", "lab")
@@ -46,13 +49,28 @@ def suite() -> list[Path]:
     return sorted((ROOT / "tests").rglob("*.py"))
 
 
+@pytest.fixture(scope="module", autouse=True)
+def forgotten() -> Iterator[None]:
+    """A million objects less for the garbage collector to look through, for all the tests that follow."""
+    yield
+    parsed.cache_clear()
+    nodes.cache_clear()
+    gc.collect()
+
+
 @cache
 def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
 
-def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for node in ast.walk(tree):
+@cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    """All of a module: many tests look through it."""
+    return tuple(ast.walk(parsed(path)))
+
+
+def functions(among: Iterable[ast.AST]) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in among:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node
 
@@ -77,36 +95,42 @@ def test_no_module_has_a_vague_name() -> None:
     assert not vague
 
 
-def defined_names(tree: ast.AST) -> Iterator[str]:
+def defined_names(among: Iterable[ast.AST]) -> Iterator[str]:
     """Names of classes, functions and parameters."""
-    for node in ast.walk(tree):
+    for node in among:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.name
         elif isinstance(node, ast.arg):
             yield node.arg
 
 
+@cache
 def words_of(name: str) -> set[str]:
     return {word.lower() for word in re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])", name)}
 
 
-def is_former(word: str, path: Path) -> bool:
-    is_product = path.relative_to(ROOT).parts[0] in ("stateflow", "cli")
+@cache
+def is_former(word: str, is_product: bool) -> bool:
     return bool(FORMER_WORDS.fullmatch(word) or (is_product and FORMER_PRODUCT_WORDS.fullmatch(word)))
+
+
+def is_product(path: Path) -> bool:
+    return path.relative_to(ROOT).parts[0] in ("stateflow", "cli")
 
 
 def test_nothing_is_named_by_a_word_that_the_field_does_not_know() -> None:
     former = [
         f"{path.relative_to(ROOT)}: {name}"
         for path in [*sources(), *suite()]
-        for name in {path.stem, *defined_names(parsed(path))}
-        if any(is_former(word, path) for word in words_of(name))
+        for in_product in [is_product(path)]
+        for name in {path.stem, *defined_names(nodes(path))}
+        if any(is_former(word, in_product) for word in words_of(name))
     ]
     assert not former
 
 
 def test_functions_are_short(record_property: Callable[[str, object], None]) -> None:
-    lengths = sorted(body_lines(function) for path in sources() for function in functions(parsed(path)))
+    lengths = sorted(body_lines(function) for path in sources() for function in functions(nodes(path)))
     median, long = statistics.median(lengths), lengths[int(len(lengths) * 0.95)]
     print(f"{len(lengths)} functions: median {median} lines, 95th percentile {long}, longest {lengths[-1]}")
     record_property("median_function_lines", median)
@@ -148,13 +172,13 @@ def test_every_test_tests() -> None:
 def unchecking_tests(tree: ast.Module, shared: set[str]) -> list[str]:
     """Tests of a module that assert nothing, neither by themselves nor by what they call."""
     known = shared | checkers(tree)
-    tests = [function for function in functions(tree) if function.name.startswith("test_")]
+    tests = [function for function in functions(ast.walk(tree)) if function.name.startswith("test_")]
     return [function.name for function in tests if not is_checking(function, known)]
 
 
 def checkers(tree: ast.Module) -> set[str]:
     """Functions of a test module that assert something, which its tests may call instead of asserting."""
-    return {function.name for function in functions(tree) if is_checking(function, set())}
+    return {function.name for function in functions(ast.walk(tree)) if is_checking(function, set())}
 
 
 def is_checking(function: ast.FunctionDef | ast.AsyncFunctionDef, known: set[str]) -> bool:
@@ -170,7 +194,7 @@ def is_checking(function: ast.FunctionDef | ast.AsyncFunctionDef, known: set[str
 
 def test_nothing_is_pickled() -> None:
     for path in sources():
-        for node in ast.walk(parsed(path)):
+        for node in nodes(path):
             if isinstance(node, ast.Import | ast.ImportFrom):
                 names = [alias.name for alias in node.names] + [getattr(node, "module", "") or ""]
                 assert not {"pickle", "cloudpickle", "dill"} & set(names), path
@@ -189,7 +213,7 @@ IMPORTS_BY_NAME = {
 def test_what_the_import_contract_cannot_see_is_known() -> None:
     """A package would reach up to one above it otherwise, and nobody would notice."""
     for path in sources():
-        for node in ast.walk(parsed(path)):
+        for node in nodes(path):
             if not (isinstance(node, ast.Call) and node.args and called_name(node) in BY_NAME):
                 continue
             name = node.args[0].values[0] if isinstance(node.args[0], ast.JoinedStr) else node.args[0]
@@ -208,7 +232,7 @@ def test_no_error_is_dropped_without_a_reason() -> None:
     """A handler that does nothing says in a comment why nothing is right."""
     for path in sources():
         lines = path.read_text().splitlines()
-        for node in ast.walk(parsed(path)):
+        for node in nodes(path):
             if isinstance(node, ast.ExceptHandler) and isinstance(node.body[0], ast.Pass | ast.Continue):
                 written = lines[node.lineno - 1 : node.body[0].lineno]
                 assert any("#" in line for line in written), f"{path}:{node.lineno}"
@@ -250,7 +274,7 @@ def test_no_writer_has_a_send_of_its_own() -> None:
     own = [
         f"{path.name}: {found.name}.{method.name}"
         for path in (*sources(), *suite())
-        for found in ast.walk(parsed(path))
+        for found in nodes(path)
         if isinstance(found, ast.ClassDef)
         and any(isinstance(base, ast.Name) and base.id.endswith(("Writer", "Sender")) for base in found.bases)
         for method in found.body
