@@ -68,10 +68,10 @@ def changelog_ranges(
 def grouped(parts: Iterable[ChangelogRange], slots_max: int) -> list[tuple[ChangelogRange, ...]]:
     """Sub-ranges, in their order, as the work of jobs with about ``slots_max`` slots at most: small ones together."""
     jobs: list[list[ChangelogRange]] = []
-    slots = slots_max
+    slots = 0
     for part in parts:
         slots += part.offsets.slots
-        if slots > slots_max:
+        if not jobs or slots > slots_max:
             jobs.append([])
             slots = part.offsets.slots
         jobs[-1].append(part)

@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from stateflow.catalog.model import RoutingEntry
@@ -51,6 +51,9 @@ def filled(seed: int) -> tuple[MemoryCluster, list[dict[bytes, tuple[bytes, int]
 
 
 @settings(max_examples=40, deadline=None)
+@example(
+    seed=906, slots_each=1, slices=1, memory_bytes_max=1, transaction_bytes_max=150, together=1
+)  # the first log is empty
 @given(
     seed=st.integers(0, 10**6),
     slots_each=st.integers(1, 150),
