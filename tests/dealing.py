@@ -1,13 +1,16 @@
-"""How tests are shared by several processes: whole files, what takes long first, and Spark in one process."""
+"""How tests are shared by several processes: whole files, what takes long first, and a Spark session in one process."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
 SPARK_FOLDER = "tests/spark/"
+SPARK_OF_THEIR_OWN = ("test_demo.py", "test_killed_jdbc_drivers.py", "test_standalone_cluster.py")
+"""Files there whose tests start Spark in processes of their own: they have no use for the session of the others."""
 BROKER_SETTINGS = "tests/broker/test_compaction_"
 """Tests of the tuner, which set and read what holds for the whole broker."""
 
@@ -33,6 +36,8 @@ def unit_of(nodeid: str) -> str:
 
     One Spark session is enough for a machine; and the broker that all share has one set of settings.
     """
+    if nodeid.startswith(SPARK_FOLDER) and Path(file_of(nodeid)).name in SPARK_OF_THEIR_OWN:
+        return file_of(nodeid)
     alone = (beginning for beginning in (SPARK_FOLDER, BROKER_SETTINGS) if nodeid.startswith(beginning))
     return next(alone, file_of(nodeid))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.dealing import sort_long_first, unit_of
+from tests.dealing import SPARK_OF_THEIR_OWN, sort_long_first, unit_of
 
 
 class Item:
@@ -46,6 +46,13 @@ def test_what_computes_and_what_waits_go_by_turns() -> None:
 def test_files_go_as_a_whole_and_spark_goes_alone() -> None:
     assert unit_of("tests/unit/test_a.py::test_b[::]") == "tests/unit/test_a.py"
     assert unit_of("tests/spark/test_a.py::test_b") == unit_of("tests/spark/test_c.py::test_d")
+
+
+def test_spark_in_processes_of_a_test_waits_for_no_session() -> None:
+    spark = Path(__file__).resolve().parents[2] / "spark"
+    for name in SPARK_OF_THEIR_OWN:
+        assert unit_of(f"tests/spark/{name}::test_a") == f"tests/spark/{name}"
+        assert "session(" not in (spark / name).read_text(), "it has one in this process"
 
 
 def test_all_that_starts_a_session_is_in_that_folder() -> None:
