@@ -29,7 +29,7 @@ from stateflow.record import TopicPartition
 from stateflow.runtime.opening.claims import Claim, Claims, ClaimsLog
 from stateflow.runtime.opening.fenced import writer_of_id
 from stateflow.runtime.opening.hanging_transactions import HangingTransactions
-from stateflow.runtime.opening.inline import InlineExecutor
+from stateflow.runtime.opening.inline import inline_without
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.task.rotating_producer import RotatingProducer, second_id
 from stateflow.runtime.task.wiring import TaskWiring
@@ -78,7 +78,7 @@ class Fencing:
         if not wiring.is_transactional:
             return self._cluster.writer()
         if self._has_two_ids(wiring):
-            pool = None if self._settings.restore_threads else InlineExecutor()
+            pool = inline_without(self._settings.restore_threads)
             return RotatingProducer(self._cluster, wiring.transactional_id, pool)
         changelogs = frozenset(changelog.topic for changelog in wiring.changelogs.values())
         is_exact = wiring.guarantee == "exactly-once"

@@ -32,6 +32,11 @@ def done_at_once(work: Callable[[], T]) -> Outcome[T]:
         return Outcome(None, error)
 
 
+def inline_without(threads: int) -> Executor | None:
+    """What runs all at once where a setting allows no threads; None where whoever asks has some of its own."""
+    return None if threads else InlineExecutor()
+
+
 class InlineExecutor(Executor):
     """Runs everything at once in the caller's thread: for simulations, where one thread decides all order."""
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from stateflow.clock import Clock
 from stateflow.errors import Interrupted, StateflowError
 from stateflow.record import TopicPartition
-from stateflow.runtime.opening.inline import InlineExecutor
+from stateflow.runtime.opening.inline import inline_without
 from stateflow.runtime.opening.opening import OpenedTask, Opener
 from stateflow.runtime.opening.retries import Retries, WaitingTask
 from stateflow.runtime.settings import WorkerSettings
@@ -44,10 +44,12 @@ class StartingTasks:
         self._opener = opener
         self._retries = Retries(clock)
         self._revoke_timeout_seconds = settings.revoke_timeout_seconds
-        self._pool: Executor = pool or (
-            ThreadPoolExecutor(max(OPENINGS_AT_ONCE, settings.restore_threads), thread_name_prefix="opening")
-            if settings.restore_threads
-            else InlineExecutor()
+        self._pool: Executor = (
+            pool
+            or inline_without(settings.restore_threads)
+            or ThreadPoolExecutor(
+                max(OPENINGS_AT_ONCE, settings.restore_threads), thread_name_prefix="opening"
+            )
         )
         self._starting: dict[TopicPartition, _Starting] = {}
 

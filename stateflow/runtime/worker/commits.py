@@ -23,7 +23,7 @@ from stateflow.clock import Clock
 from stateflow.errors import BrokerUnreachable, StateflowError
 from stateflow.failpoints import reach
 from stateflow.record import TopicPartition
-from stateflow.runtime.opening.inline import InlineExecutor, Outcome, done_at_once
+from stateflow.runtime.opening.inline import Outcome, done_at_once, inline_without
 from stateflow.runtime.opening.opening import OpenedTask
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.task.commit import PreparedCommit, write_epochs
@@ -114,7 +114,7 @@ class Commits:
         self._settings = settings
         self._clock = clock
         self._cpu_seconds = 0.0
-        self._writing = executor or (None if settings.restore_threads else InlineExecutor())
+        self._writing = executor or inline_without(settings.restore_threads)
         self._pool: ThreadPoolExecutor | None = None
         self._flushing: ThreadPoolExecutor | None = None
         self._away = _BrokersAway()

@@ -19,7 +19,7 @@ from stateflow.log.base import Cluster, GroupConsumer
 from stateflow.record import RecordBatch, TopicPartition
 from stateflow.runtime.event_time.draining import QuietReport
 from stateflow.runtime.event_time.idleness import IdleSources
-from stateflow.runtime.opening.inline import InlineExecutor
+from stateflow.runtime.opening.inline import inline_without
 from stateflow.runtime.opening.opening import Opener, StoreOpener
 from stateflow.runtime.opening.shared_writers import writers_of
 from stateflow.runtime.opening.starting import StartingTasks
@@ -74,7 +74,7 @@ class Worker:
         self._writers = writers_of(cluster, wiring, settings, clock)
         opener = Opener(cluster, open_stores, settings, clock, observer, self._writers)
         self._starting = StartingTasks(opener, settings, clock, openings)
-        requests = requests or (None if settings.restore_threads else InlineExecutor())
+        requests = requests or inline_without(settings.restore_threads)
         self._idle_sources = IdleSources(cluster, settings.idle_seconds, clock, requests)
         held = self._memory, self._idle_sources
         self._visits = Visits(self._tasks, settings, clock)
