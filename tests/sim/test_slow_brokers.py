@@ -86,19 +86,43 @@ class SlowWorld(AskingWorld):
         self.under_test.stop()
         self.under_test.run()
 
+    def inputs_idle(self) -> list[bool]:
+        """Of each input of the first stage whether its task has committed that it is idle."""
+        return [
+            bool(task.committed.event_time.ports[0].idle)
+            for name, task in self.under_test.tasks.items()
+            if name.startswith("rekey-")
+        ]
+
+
+MakeWorld = Callable[..., SlowWorld]
+
 
 @pytest.fixture
-def worlds() -> Iterator[list[SlowWorld]]:
-    """Those of a test, no thread of which is left behind."""
+def begun() -> Iterator[MakeWorld]:
+    """Makes worlds with these settings, no thread of which is left behind."""
     made: list[SlowWorld] = []
-    yield made
+
+    def begin(**settings: float) -> SlowWorld:
+        made.append(SlowWorld(**settings))
+        return made[-1]
+
+    yield begin
     for world in made:
         world.answers.set()
 
 
-def test_records_are_processed_while_nobody_says_where_a_silent_input_ends(worlds: list[SlowWorld]) -> None:
-    world = SlowWorld(idle_seconds=5)
-    worlds.append(world)
+def asked_to_trim(begun: MakeWorld, words: list[bytes]) -> SlowWorld:
+    """A world that has processed these words, and whose brokers do not answer the purge of them."""
+    world = begun(purge_interval_seconds=0)
+    world.slow = "trim"
+    world.feed(words)
+    world.turn_until(lambda: bool(world.asked))
+    return world
+
+
+def test_records_are_processed_while_nobody_says_where_a_silent_input_ends(begun: MakeWorld) -> None:
+    world = begun(idle_seconds=5)
     world.slow = "ranges"
     world.clock.advance(ms=5_000)
     world.turn_until(lambda: bool(world.asked))
@@ -108,28 +132,16 @@ def test_records_are_processed_while_nobody_says_where_a_silent_input_ends(world
     for _ in range(20):
         world.under_test.step()
     assert world.asked == ["ranges"], "one at a time"
-    sources = [
-        task.committed.event_time.ports[0]
-        for name, task in world.under_test.tasks.items()
-        if name.startswith("rekey-")
-    ]
-    assert not any(port.idle for port in sources), "what was asked before they spoke says nothing about now"
+    assert not any(world.inputs_idle()), "what was asked before they spoke says nothing about now"
     world.answers.set()
-    world.turn_until(
-        lambda: all(
-            task.committed.event_time.ports[0].idle
-            for name, task in world.under_test.tasks.items()
-            if name.startswith("rekey-")
-        )
-    )
+    world.turn_until(lambda: all(world.inputs_idle()))
     assert len(world.asked) > 1
     world.stop()
     assert_exactly_once(world)
 
 
-def test_a_worker_ends_without_the_answer(worlds: list[SlowWorld]) -> None:
-    world = SlowWorld(idle_seconds=5)
-    worlds.append(world)
+def test_a_worker_ends_without_the_answer(begun: MakeWorld) -> None:
+    world = begun(idle_seconds=5)
     world.feed(WORDS)
     world.turn_until(lambda: world.processed() == len(WORDS))
     world.slow = "ranges"
@@ -140,9 +152,8 @@ def test_a_worker_ends_without_the_answer(worlds: list[SlowWorld]) -> None:
     assert_exactly_once(world)
 
 
-def test_records_are_processed_while_a_report_is_not_taken(worlds: list[SlowWorld]) -> None:
-    world = SlowWorld()
-    worlds.append(world)
+def test_records_are_processed_while_a_report_is_not_taken(begun: MakeWorld) -> None:
+    world = begun()
     world.slow = "report"
     world.fails = True
     world.feed(WORDS[:10])
@@ -158,12 +169,8 @@ def test_records_are_processed_while_a_report_is_not_taken(worlds: list[SlowWorl
     assert_exactly_once(world)
 
 
-def test_records_are_processed_while_consumed_ones_are_dropped(worlds: list[SlowWorld]) -> None:
-    world = SlowWorld(purge_interval_seconds=0)
-    worlds.append(world)
-    world.slow = "trim"
-    world.feed(WORDS[:10])
-    world.turn_until(lambda: bool(world.asked))
+def test_records_are_processed_while_consumed_ones_are_dropped(begun: MakeWorld) -> None:
+    world = asked_to_trim(begun, WORDS[:10])
     world.feed(WORDS[10:])
     world.turn_until(lambda: world.processed() == len(WORDS))
     assert world.asked == ["trim"], "one at a time"
@@ -173,13 +180,10 @@ def test_records_are_processed_while_consumed_ones_are_dropped(worlds: list[Slow
     assert_exactly_once(world)
 
 
-def test_no_trim_outlives_its_worker(worlds: list[SlowWorld]) -> None:
+def test_no_trim_outlives_its_worker(begun: MakeWorld) -> None:
     """A topic of the same name may be another one by then."""
-    world = SlowWorld(purge_interval_seconds=0)
-    worlds.append(world)
-    world.slow = "trim"
-    world.feed(WORDS)
-    world.turn_until(lambda: bool(world.asked) and world.processed() == len(WORDS))
+    world = asked_to_trim(begun, WORDS)
+    world.turn_until(lambda: world.processed() == len(WORDS))
     answer = threading.Timer(0.2, world.answers.set)
     answer.start()
     world.stop()

@@ -224,7 +224,7 @@ def test_nobody_waits_for_a_report_and_no_other_is_begun_meanwhile() -> None:
         late(driver, orders)
         driver.clock.advance(seconds=6)
     assert members_topic("shop") not in driver.cluster.list_topics(), "nothing is written yet"
-    assert len(requests._open) == 1
+    assert requests.open_total == 1
     requests.drive(1)
     assert told(driver) == [1], "as it was when it was begun"
     news.turn(met(driver))
@@ -232,7 +232,7 @@ def test_nobody_waits_for_a_report_and_no_other_is_begun_meanwhile() -> None:
     assert told(driver) == [21]
     driver.clock.advance(seconds=6)
     news.turn(met(driver))
-    assert requests._open == [], "there is nothing new"
+    assert requests.open_total == 0, "there is nothing new"
     news.close()
 
 

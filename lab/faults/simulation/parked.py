@@ -94,6 +94,11 @@ class ParkedExecutor(Executor):
         """The thread that runs now."""
         self._allowance = 0
 
+    @property
+    def open_total(self) -> int:
+        """Calls that were submitted and are not known to be done."""
+        return len(self._open)
+
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         """A future that is done after enough calls of ``drive``."""
         future: ParkedFuture[T] = ParkedFuture()

@@ -174,7 +174,7 @@ def test_nobody_waits_for_the_answer_and_nothing_else_is_asked_meanwhile(asking:
     asking.idle_sources.begin([B])
     for _ in range(100):
         assert asking.fallen(after_seconds=1) == []
-    assert len(asking.requests._open) == 1, "however many are silent by now"
+    assert asking.requests.open_total == 1, "however many are silent by now"
     asking.answer()
     assert asking.fallen() == [A]
     asking.answer()
@@ -224,9 +224,8 @@ def test_a_record_that_the_answer_knows_and_nobody_has_read_keeps_its_partition_
 def test_a_partition_that_was_read_on_without_a_record_is_asked_for_again(asking: Asking) -> None:
     assert asking.fallen(after_seconds=5) == []
     asking.answer()
-    asking.positions[A] += (
-        1  # behind the marker of a transaction that was aborted; more may have come with it
-    )
+    # It stands behind the marker of a transaction that was aborted; more may have come with it.
+    asking.positions[A] += 1
     asking.produce(A)
     assert asking.fallen() == [B]
     assert asking.fallen(after_seconds=1) == []
@@ -274,7 +273,7 @@ def test_that_no_broker_answers_is_said_when_it_is_known(
     assert "Cannot see whether silent inputs are at their ends" in caplog.text
     asking.cluster.is_reachable = True
     assert asking.fallen(after_seconds=29.9) == []
-    assert asking.requests._open == []
+    assert asking.requests.open_total == 0
     assert asking.fallen(after_seconds=0.1) == []
     asking.answer()
     assert asking.fallen() == [A, B]

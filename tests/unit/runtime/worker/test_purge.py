@@ -60,7 +60,7 @@ def test_what_is_consumed_during_a_trim_is_dropped_by_the_next_one() -> None:
     purging.trim()
     assert purging.firsts() == (5, 2)
     purging.purge.consumed({})
-    assert purging.requests._open == [], "there is nothing left to drop"
+    assert purging.requests.open_total == 0, "there is nothing left to drop"
 
 
 def test_a_trim_that_fails_is_tried_again_with_what_was_consumed_since(
@@ -76,7 +76,7 @@ def test_a_trim_that_fails_is_tried_again_with_what_was_consumed_since(
     assert "Consumed records of re-keyed could not be purged" in warned
     purging.cluster.alter_topic_config("re-keyed", {"cleanup.policy": "delete"})
     purging.purge.consumed({})
-    assert purging.requests._open == [], "not before the pause is over"
+    assert purging.requests.open_total == 0, "not before the pause is over"
     purging.clock.advance(seconds=RETRY_SECONDS_MIN)
     purging.purge.consumed({})
     purging.trim()
