@@ -36,14 +36,14 @@ if TYPE_CHECKING:  # pytest-xdist is needed only where it is asked for: by `-n`,
 
 LANES_MAX = 8
 GARBAGE_THRESHOLDS = (10_000, 10, 10)
-WAITING_LANES = 4  # more processes than cores: tests on a broker mostly wait for what it does
+WAITING_LANES = 3  # more processes than cores: tests on a broker mostly wait for what it does
 
 # How long an example takes says how busy the machine is, with several processes at work.
 settings.register_profile("shared cores", settings.default, deadline=None)
 settings.load_profile("shared cores")
 
-
 IN_MEMORY: pytest.StashKey[Path] = pytest.StashKey()
+"""The folder of the run's temporary files, where they are in memory."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
