@@ -167,6 +167,7 @@ def member_settings(
         **reader_settings(bootstrap, settings, options),
         **{name: settings.get(name, own) for name, own in _queue(options.member_queue_bytes).items()},
         **_GROUP,
+        # A partition that is started while a fetch waits at the broker is asked for with the next one only.
         "fetch.wait.max.ms": settings.get("fetch.wait.max.ms", 100),
         "group.id": group,
         "session.timeout.ms": session_timeout_ms,
