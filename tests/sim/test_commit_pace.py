@@ -242,6 +242,25 @@ def test_what_a_worker_was_behind_with_is_committed_when_it_has_caught_up() -> N
     world.end()
 
 
+def test_what_was_behind_is_committed_soon_though_commits_are_dear_but_once_in_an_interval() -> None:
+    """Those under load, each interval, have used up the share of CPU that early ones may take."""
+    world = Paced("at-least-once", poll_records_max=10)
+    world.commit_cpu_seconds = 60.0
+    load_seconds = 1.2 * INTERVAL_SECONDS
+    stages, records_per_turn = 2, 10
+    world.feed(WORDS * int(load_seconds * 1000 / TURN_MS * records_per_turn / stages / len(WORDS)))
+    worker = world.worker_under_test
+    world.turns_until(lambda: world.commits_total >= TASKS)
+    assert world.clock.monotonic_seconds() >= INTERVAL_SECONDS, "it was busy for the interval"
+    world.turns_until(lambda: not any(task.is_dirty for task in worker.tasks.values()))
+    assert world.clock.monotonic_seconds() < load_seconds + 1, "without waiting for the next one"
+    world.commits_total, began_seconds = 0, world.clock.monotonic_seconds()
+    world.feed(WORDS * 10)
+    world.turns_until(lambda: world.commits_total > 0)
+    assert world.clock.monotonic_seconds() - began_seconds > INTERVAL_SECONDS - 3, "this interval had its exception"
+    world.end()
+
+
 def test_a_poll_waits_no_longer_than_until_a_commit_may_come() -> None:
     world = Paced(poll_timeout_seconds=0)
     worker, pace = world.worker_under_test, CommitPace(world.settings, world.clock)

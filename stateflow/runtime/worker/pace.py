@@ -14,7 +14,8 @@ input *rests* between its turns, and finds several records of a task in the plac
 microseconds beside its records.
 
 Tasks that nobody waits for keep the interval, with one exception: what a worker was behind with is committed when it
-has caught up, once, as state that is behind is what queries, standby copies and restarts have to wait for.
+has caught up, once, as state that is behind is what queries, standby copies and restarts have to wait for. Commits
+under load are dear, and would have used up the share of CPU; so once in an interval this one may come without.
 """
 
 from __future__ import annotations
@@ -71,8 +72,8 @@ class CommitPace:
         self._may_rest = False
         """Whether the last poll has brought records, and fewer than there was room for."""
         self._turn_began_seconds = self._busy_since = clock.monotonic_seconds()
-        self._caught_up_seconds = float("-inf")
-        """When the poll thread last waited after it had been behind."""
+        self._caught_up_seconds = self._excepted_seconds = float("-inf")
+        """When the poll thread last waited after it had been behind; and when that last excepted from the share."""
 
     def turned(self) -> None:
         """A turn of the loop is over: what follows until ``polled`` is waiting."""
@@ -88,6 +89,8 @@ class CommitPace:
             if now_seconds - since >= _WAIT_SECONDS_MIN:
                 if since - self._busy_since >= _BEHIND_SECONDS:
                     self._caught_up_seconds = since
+                    if since - self._excepted_seconds >= self._interval_seconds:
+                        self._excepted_seconds = since
                 self._busy_since = now_seconds
 
     def began(self, tasks: Iterable[RunningTask]) -> None:
@@ -125,12 +128,12 @@ class CommitPace:
     ) -> set[TopicPartition]:
         """Tasks that commit before their interval is over: when the first of them may, those that soon might, too."""
         has_time = self._waited_seconds > self._waited_per_commit * self._commit_seconds
-        if not has_time or now_seconds < self._early_from or self._min_seconds >= self._interval_seconds:
+        if not has_time or self._min_seconds >= self._interval_seconds:
             return set()
         ages = {
             primary: now_seconds - running.committed_seconds
             for primary, running in tasks.items()
-            if self._is_wanted(running)
+            if self._is_wanted(running) and now_seconds >= self._early_seconds(running)
         }
         if max(ages.values(), default=0.0) < self._min_seconds:
             return set()
@@ -139,9 +142,13 @@ class CommitPace:
     def seconds_to_wait(self, tasks: Iterable[RunningTask]) -> float:
         """After so long without input one of these tasks may commit early; infinite if none may."""
         now_seconds = self._clock.monotonic_seconds()
-        due = (run.committed_seconds + self._min_seconds for run in tasks if self._is_wanted(run))
+        due = (
+            max(run.committed_seconds + self._min_seconds, self._early_seconds(run))
+            for run in tasks
+            if self._is_wanted(run)
+        )
         missing_seconds = self._waited_per_commit * self._commit_seconds - self._waited_seconds
-        least_seconds = max(_WAIT_SECONDS_MIN, missing_seconds, self._early_from - now_seconds)
+        least_seconds = max(_WAIT_SECONDS_MIN, missing_seconds)
         return max(least_seconds, min(due, default=float("inf")) - now_seconds)
 
     def rest_seconds(self, tasks: Collection[RunningTask]) -> float:
@@ -150,6 +157,11 @@ class CommitPace:
             return 0.0
         since_seconds = self._clock.monotonic_seconds() - self._turn_began_seconds
         return max(0.0, min(self._turn_seconds_min - since_seconds, self.seconds_to_wait(tasks)))
+
+    def _early_seconds(self, running: RunningTask) -> float:
+        """When a commit of this task may come early, as far as CPU is concerned."""
+        is_excepted = running.committed_seconds < self._excepted_seconds
+        return self._excepted_seconds if is_excepted else self._early_from
 
     def _is_wanted(self, running: RunningTask) -> bool:
         """Whether a task should commit before its interval is over, if there is time."""
