@@ -28,6 +28,7 @@ from stateflow.errors import JobFailed
 from stateflow.lab.bench.latency import KEY_BYTES, LatencyLoad, input_topic, output_topic
 from stateflow.lab.bench.peer_settings import latency_streams_settings
 from stateflow.lab.bench.result import OURS, in_turns, medians
+from stateflow.lab.bench.side import side_environment
 from stateflow.log.base import TopicSpec, Writer
 from stateflow.log.kafka import connect
 from stateflow.log.kafka.settings import KafkaOptions
@@ -120,11 +121,10 @@ def _measured(load: LatencyLoad, side: LatencySide, brokers: str, app_id: str, p
 def running(command: list[str], place: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A side, ended by the end of its standard input. What it says goes to a file, to be shown if it fails."""
     said = place.parent / f"{place.name}.log"
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("STATEFLOW_")}
     with (
         said.open("wb") as out,
         subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=out, stderr=out, env=environment, cwd=place.parent
+            command, stdin=subprocess.PIPE, stdout=out, stderr=out, env=side_environment(), cwd=place.parent
         ) as process,
     ):
         try:

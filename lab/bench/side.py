@@ -21,6 +21,7 @@ from stateflow.lab.bench.peer_env import FAUST, QUIX, PythonPeer
 from stateflow.lab.bench.peer_settings import faust_settings, quix_settings, streams_settings
 from stateflow.lab.bench.result import OURS, Ran
 from stateflow.lab.bench.workload import RESTORES, WORKS, Workload, WorkName
+from stateflow.native.loading import VARIABLE as NATIVE_VARIABLE
 
 RUN_SECONDS_MAX = 1_800.0
 _PEER_FOLDER = Path(__file__).parent
@@ -170,10 +171,18 @@ WORKS_OF: dict[str, frozenset[WorkName]] = {
 """What each peer can be asked for."""
 
 
+def side_environment() -> dict[str, str]:
+    """This process's, without settings of applications. A choice of the native core is meant for the sides."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("STATEFLOW_") or name == NATIVE_VARIABLE
+    }
+
+
 def ran_by(command: list[str], place: Place, more: Mapping[str, str] = MappingProxyType({})) -> Ran:
     """What the last line of a program's output says. Raises ``SetupError`` where it fails."""
     place.state_dir.mkdir(parents=True, exist_ok=True)
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("STATEFLOW_")}
     done = subprocess.run(
         command,
         stdin=subprocess.DEVNULL,
@@ -181,7 +190,7 @@ def ran_by(command: list[str], place: Place, more: Mapping[str, str] = MappingPr
         text=True,
         errors="replace",
         timeout=RUN_SECONDS_MAX,
-        env={**environment, **more},
+        env={**side_environment(), **more},
         cwd=place.state_dir.parent,  # so that no module is found by where this was started
         check=False,
     )

@@ -257,7 +257,9 @@ def test_what_was_behind_is_committed_soon_though_commits_are_dear_but_once_in_a
     world.commits_total, began_seconds = 0, world.clock.monotonic_seconds()
     world.feed(WORDS * 10)
     world.turns_until(lambda: world.commits_total > 0)
-    assert world.clock.monotonic_seconds() - began_seconds > INTERVAL_SECONDS - 3, "this interval had its exception"
+    assert world.clock.monotonic_seconds() - began_seconds > INTERVAL_SECONDS - 3, (
+        "this interval had its exception"
+    )
     world.end()
 
 
