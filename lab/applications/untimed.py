@@ -10,6 +10,7 @@ from stateflow.record import RecordBatch
 class UntimedPipeline:
     """Base of pipelines that only ``process``."""
 
+    calls_application = True
     needs_turns = False
 
     def first_burst(self, batch: RecordBatch) -> None:

@@ -171,7 +171,9 @@ def _is_done(cluster: Cluster, wiring: TaskWiring, todo: EpochRange) -> bool:
 def _process(
     cluster: Cluster, task: Task, offsets: OffsetRange, source: TopicPartition, commits: _Commits
 ) -> None:
-    slices = SliceSize(commits.settings, task.context.records_at_once)
+    slices = SliceSize(
+        commits.settings, task.context.records_at_once, calls_application=task.calls_application
+    )
     seconds, clock = turn_seconds(commits.settings), commits.clock
     for batch in read_range(cluster, source, offsets):
         first = 0

@@ -338,6 +338,7 @@ class TestDriver:
             poll_timeout_seconds=0,
             slice_records_first=_SLICE_RECORDS,
             slice_records_max=_SLICE_RECORDS,
+            slice_records_own_max=_SLICE_RECORDS,
             restore_threads=0,
             flush_interval_seconds=0,
             member="driver",

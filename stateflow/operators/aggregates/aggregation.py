@@ -213,6 +213,11 @@ class AggregateStep(Step):
         """Delete expired accumulators."""
         self._accumulators.advance(watermark_ms)
 
+    @property
+    def calls_application(self) -> bool:
+        """For an aggregate, or a number of a value, by a function."""
+        return self._accumulators.reads is None
+
     def reads(self, codec: Codec[Any]) -> Reads | None:  # noqa: ARG002 - as of a step
         """What the aggregate reads: the steps behind it have its results."""
         return self._accumulators.reads

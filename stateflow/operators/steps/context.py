@@ -212,6 +212,11 @@ class Pipeline(Protocol):
         ...
 
     @property
+    def calls_application(self) -> bool:
+        """True where code of the application may be called for a record, and so take any time."""
+        ...
+
+    @property
     def needs_turns(self) -> bool:
         """True where ``advance`` may have something to do though event time has not moved and it left nothing."""
         ...

@@ -36,6 +36,11 @@ class Step:
         """Time may have moved on; the steps before this one have been told already. True when more is due."""
 
     @property
+    def calls_application(self) -> bool:
+        """True where code of the application may be called for a record, and so take any time. Codecs do not count."""
+        return True
+
+    @property
     def needs_turns(self) -> bool:
         """True where ``advance`` may have something to do though event time has not moved and it left nothing.
 
@@ -91,6 +96,11 @@ class PassStep(Step):
     def own_reads(self) -> Reads | None:
         """What the step itself reads of a value."""
         return Reads()
+
+    @property
+    def calls_application(self) -> bool:
+        """Not for names of fields and column expressions, which say what they read."""
+        return self.own_reads() is None
 
     def reads(self, codec: Codec[Any]) -> Reads | None:
         """With what those behind it read."""

@@ -65,6 +65,11 @@ class RekeyStep(Step):
             raise ValueError("the value is None: filter it out before")
         return self._key.encode(key), encoded_one(self._value, value)
 
+    @property
+    def calls_application(self) -> bool:
+        """For a key by a function."""
+        return self._choose.reads() is None
+
     def reads(self, codec: Codec[Any]) -> Reads | None:
         """What the new key is chosen by, where values travel on as they came."""
         if self._value != codec:

@@ -49,6 +49,11 @@ class SourceStep(Step):
         self._foreseen: tuple[list[Any], list[Any], list[int]] | None = None
         """The raw values that ``event_times_ms`` has just read without a failure, what they are, and their times."""
 
+    @property
+    def calls_application(self) -> bool:
+        """For event times by a function."""
+        return _reads_of_time(self._event_time) is None
+
     def event_times_ms(self, batch: RecordBatch) -> Sequence[int]:
         """The event time that each raw record brings, −1 for one that is refused, cannot be read or has none."""
         if self._event_time is None:
@@ -149,6 +154,11 @@ class ReadStep(Step):
         self._value = Reader(value, lambda: all_of(self.reads_behind(value)))
         self._context = context
         self._guard = guard
+
+    @property
+    def calls_application(self) -> bool:
+        """Times and marks come with the records."""
+        return False
 
     def event_times_ms(self, batch: RecordBatch) -> Sequence[int]:
         """The marks that the records carry."""

@@ -64,6 +64,7 @@ class StagePipeline:
                     self._sources.setdefault(name, []).append(steps[node])
         self._context = context
         self.needs_turns = any(step.needs_turns for step in self._steps)
+        self.calls_application = any(step.calls_application for step in self._steps)
 
     def process(self, batch: RecordBatch) -> None:
         """Run raw records of one input partition through the stage."""

@@ -96,6 +96,11 @@ class WindowAggregateStep(Step):
             rows.timestamps_ms, rows.marks_ms = [starts_ms[row] for row in updated.rows], None
             self.forward(rows)
 
+    @property
+    def calls_application(self) -> bool:
+        """For an aggregate, or a number of a value, by a function."""
+        return self._accumulators.reads is None
+
     def reads(self, codec: Codec[Any]) -> Reads | None:  # noqa: ARG002 - as of a step
         """What the aggregate reads: the steps behind it have its results."""
         return self._accumulators.reads

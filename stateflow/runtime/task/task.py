@@ -62,8 +62,7 @@ class Task:
         tables: TaskTables | None = None,
     ) -> None:
         self.wiring = wiring
-        self._writer = writer
-        self._stores = stores
+        self._writer, self._stores = writer, stores
         self._commit_sequence = commit_sequence or CommitSequence()
         self._clock = clock
         watermarks = Watermarks(wiring.ports)
@@ -86,6 +85,7 @@ class Task:
             self.context.close()  # what its steps have opened beside it
             raise
         self._time = StageTime(wiring, watermarks, self.context, self._pipeline, position.ending_ms)
+        self.calls_application = self._pipeline.calls_application
         self.records_total = self.commits_total = 0
 
     @property

@@ -67,13 +67,21 @@ class Intake:
         return sum(len(queue) for queue in self._waiting.values())
 
     def start(
-        self, offsets: Mapping[TopicPartition, int], records_min: int = 1, mark_ms: MarkOf | None = None
+        self,
+        offsets: Mapping[TopicPartition, int],
+        records_min: int = 1,
+        mark_ms: MarkOf | None = None,
+        *,
+        calls_application: bool = True,
     ) -> None:
         """Read these inputs, from here; fewer than ``records_min`` are handed out only where no more are there.
 
         With ``mark_ms`` they are those of one task, kept in step.
         """
-        self._started.update((source, SliceSize(self._settings, records_min)) for source in offsets)
+        self._started.update(
+            (source, SliceSize(self._settings, records_min, calls_application=calls_application))
+            for source in offsets
+        )
         if mark_ms is not None:
             self._alignment.begin(offsets, mark_ms)
         self._read_from(offsets)

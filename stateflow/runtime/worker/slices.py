@@ -26,11 +26,15 @@ class SliceSize:
     """How many records of one input fit into a time, learnt from those it has processed.
 
     Doubles as long as slices are full, so that a few fast records do not promise much; what the clock said of the last
-    slice bounds the next one.
+    slice bounds the next one. The most is less where records ``calls_application``, which may take any time for the
+    next one.
     """
 
-    def __init__(self, settings: WorkerSettings, records_min: int = 1) -> None:
-        self._records_max = max(settings.slice_records_max, records_min)
+    def __init__(
+        self, settings: WorkerSettings, records_min: int = 1, *, calls_application: bool = True
+    ) -> None:
+        most = settings.slice_records_max if calls_application else settings.slice_records_own_max
+        self._records_max = max(most, records_min)
         self.records_min = records_min
         self._records = max(records_min, min(settings.slice_records_first, self._records_max))
         self.seconds_per_record = 0.0

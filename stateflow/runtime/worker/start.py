@@ -89,7 +89,12 @@ class TaskStart:
         task = opened.task
         self._memory.begin(primary, task)
         reach("handover.before_start")
-        intake.start(opened.starts, task.context.records_at_once, task.context.mark_ms)
+        intake.start(
+            opened.starts,
+            task.context.records_at_once,
+            task.context.mark_ms,
+            calls_application=task.calls_application,
+        )
         self._idle_sources.begin(task.wiring.sources)
         self._visits.wake([primary])
         _LOG.info("Task %s is running from %s.", task.wiring.id, opened.starts_text)

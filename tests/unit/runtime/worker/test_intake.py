@@ -89,6 +89,15 @@ def test_slices_double_up_to_their_limit_and_fit_the_time() -> None:
     assert size.fitting(0.1) == 2, "one fast record promises little"
 
 
+def test_slices_grow_further_where_no_code_of_the_application_can_turn_slow() -> None:
+    size = SliceSize(SETTINGS, calls_application=False)
+    for _ in range(20):
+        size.took(size.fitting(0.1), 0.0)
+    assert size.fitting(0.1) == SETTINGS.slice_records_own_max > SETTINGS.slice_records_max
+    size.took(size.fitting(0.1), 1.0)
+    assert size.fitting(0.1) < SETTINGS.slice_records_own_max / 5, "as the clock says, like all others"
+
+
 def test_slices_are_never_smaller_than_what_is_worked_on_at_once() -> None:
     size = SliceSize(SETTINGS, records_min=20)
     assert size.fitting(0.01) == 20
