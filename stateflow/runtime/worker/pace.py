@@ -72,8 +72,10 @@ class CommitPace:
         self._may_rest = False
         """Whether the last poll has brought records, and fewer than there was room for."""
         self._turn_began_seconds = self._busy_since = clock.monotonic_seconds()
-        self._caught_up_seconds = self._excepted_seconds = float("-inf")
-        """When the poll thread last waited after it had been behind; and when that last excepted from the share."""
+        self._caught_up_seconds = float("-inf")
+        """When the poll thread last waited after it had been behind."""
+        self._excepted_seconds = float("-inf")
+        """The last such time since when commits of what was behind may come early whatever they cost."""
 
     def turned(self) -> None:
         """A turn of the loop is over: what follows until ``polled`` is waiting."""
