@@ -49,6 +49,17 @@ _BUILDERS: dict[str, Callable[[Mapping[str, Any]], Codec[Any]]] = {
 }
 
 
+def is_known(codec: Codec[Any]) -> bool:
+    """Whether it is one of these, and what it is made of as well: the application's own codecs are not."""
+    parts: list[Mapping[str, Any]] = [codec.describe()]
+    while parts:
+        part = parts.pop()
+        if part.get("codec") not in _BUILDERS:
+            return False
+        parts += [inner for inner in part.values() if isinstance(inner, Mapping) and "codec" in inner]
+    return True
+
+
 def from_description(described: Mapping[str, Any]) -> Codec[Any]:
     """A codec that reads what the described codec wrote.
 

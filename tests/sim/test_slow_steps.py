@@ -127,6 +127,17 @@ def test_a_step_that_turns_slow_holds_the_worker_up_once() -> None:
     world.finish(worker)
 
 
+@pytest.mark.parametrize(("calls_application", "most"), [(True, 16), (False, 64)])
+def test_a_stage_without_code_of_the_application_is_given_more_at_a_time(
+    monkeypatch: pytest.MonkeyPatch, *, calls_application: bool, most: int
+) -> None:
+    monkeypatch.setattr(Rekey, "calls_application", calls_application)
+    world = SlowWorld(lambda _: 0, WORDS)
+    world.set(slice_records_max=16, slice_records_own_max=64)
+    world.finish(world.begun())
+    assert max(world.slices) == most
+
+
 def test_a_step_that_turns_fast_again_is_given_more() -> None:
     world = SlowWorld(lambda number: 20 if number < 100 else 0, WORDS)
     world.finish(world.begun())

@@ -44,7 +44,7 @@ class Accumulators:
     ) -> None:
         self.store = store
         self._aggregate = aggregate
-        self._codec = codec
+        self.codec = codec
         self._guard = guard
 
     @property
@@ -67,7 +67,7 @@ class Accumulators:
         self.store.put_many([(store_key, None) for store_key in store_keys])
 
     def _result(self, data: bytes) -> Any:
-        return self._aggregate.result(self._codec.decode(data))
+        return self._aggregate.result(self.codec.decode(data))
 
     def advance(self, watermark_ms: int) -> None:
         """Event time has come so far; accumulators without a time to live do not mind."""
@@ -137,7 +137,7 @@ class Accumulators:
         values: Sequence[Sequence[Any]],
     ) -> Updated:
         initial, add_many, result = self._aggregate.initial, self._aggregate.add_many, self._aggregate.result
-        decoded = self._codec.decode_many(before)
+        decoded = self.codec.decode_many(before)
         accumulators = [
             add_many(initial() if accumulator is None else accumulator, own)
             for accumulator, own in zip(decoded, values, strict=True)
@@ -145,7 +145,7 @@ class Accumulators:
         return Updated(
             rows=[newest[key] for key in ordered],
             store_keys=ordered,
-            data=self._codec.encode_many(accumulators),
+            data=self.codec.encode_many(accumulators),
             results=[result(accumulator) for accumulator in accumulators],
             is_new=[data is None for data in before],
         )
@@ -181,9 +181,9 @@ class Accumulators:
 
     def _add_one(self, done: list[tuple[bytes | None, Any]], stored: bytes | None, value: Any) -> None:
         data = done[-1][0] if done else stored
-        accumulator = self._aggregate.initial() if data is None else self._codec.decode(data)
+        accumulator = self._aggregate.initial() if data is None else self.codec.decode(data)
         accumulator = self._aggregate.add_many(accumulator, [value])
-        (encoded,) = self._codec.encode_many([accumulator])
+        (encoded,) = self.codec.encode_many([accumulator])
         done.append((encoded, self._aggregate.result(accumulator)))
 
 
@@ -213,12 +213,11 @@ class AggregateStep(Step):
         """Delete expired accumulators."""
         self._accumulators.advance(watermark_ms)
 
-    @property
-    def calls_application(self) -> bool:
-        """For an aggregate, or a number of a value, by a function."""
-        return self._accumulators.reads is None
+    def own_codecs(self) -> Iterable[Codec[Any]]:
+        """That of the accumulators."""
+        return (self._accumulators.codec,)
 
-    def reads(self, codec: Codec[Any]) -> Reads | None:  # noqa: ARG002 - as of a step
+    def own_reads(self) -> Reads | None:
         """What the aggregate reads: the steps behind it have its results."""
         return self._accumulators.reads
 

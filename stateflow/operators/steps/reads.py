@@ -47,7 +47,7 @@ class Reader:
     """Decodes the values that a step takes in, as far as it and the steps behind it read them."""
 
     def __init__(self, codec: Codec[Any], reads: Callable[[], Reads | None]) -> None:
-        self._codec, self._reads = codec, reads
+        self.codec, self._reads = codec, reads
         self._projection: Projection | None = None
         self._is_planned = False
 
@@ -56,17 +56,17 @@ class Reader:
         if not self._is_planned:  # the steps behind it are known by the first batch
             self._projection, self._is_planned = self._planned(), True
         found = None if self._projection is None else self._projection.read(rows)
-        return self._codec.decode_many(rows) if found is None else found
+        return self.codec.decode_many(rows) if found is None else found
 
     def decode(self, data: bytes) -> Any:
         """The whole value of one."""
-        return self._codec.decode(data)
+        return self.codec.decode(data)
 
     def _planned(self) -> Projection | None:
         reads = self._reads()
-        if reads is None or self._codec.projects is None or not can_be_fields(reads.fields):
+        if reads is None or self.codec.projects is None or not can_be_fields(reads.fields):
             return None
-        return Projection(self._codec.projects, reads.fields, keep_bytes=reads.as_bytes)
+        return Projection(self.codec.projects, reads.fields, keep_bytes=reads.as_bytes)
 
 
 def encoded_one(codec: Codec[Any], value: Any) -> bytes:

@@ -28,12 +28,7 @@ class MapStep(Step):
         values, failed = self._guard.map(self._function, batch.values, batch.offsets)
         self.forward(with_values(without(batch, failed), values))
 
-    @property
-    def calls_application(self) -> bool:
-        """Not for a column expression."""
-        return reads_of(self._function) is None
-
-    def reads(self, codec: Codec[Any]) -> Reads | None:  # noqa: ARG002 - as of a step
+    def own_reads(self) -> Reads | None:
         """What the function reads: the steps behind it have other values."""
         return reads_of(self._function)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
 from stateflow.changelog.event_time import UNKNOWN_MS
 from stateflow.codec.base import Codec
+from stateflow.codec.table import is_known
 from stateflow.operators.steps.context import StageContext
 from stateflow.operators.steps.error_policy import Policy
 from stateflow.operators.steps.guard import Guard
@@ -35,10 +36,17 @@ class Step:
     def advance(self, watermark_ms: int) -> bool | None:
         """Time may have moved on; the steps before this one have been told already. True when more is due."""
 
+    def own_codecs(self) -> Iterable[Codec[Any]]:
+        """What the step encodes and decodes with."""
+        return ()
+
     @property
     def calls_application(self) -> bool:
-        """True where code of the application may be called for a record, and so take any time. Codecs do not count."""
-        return True
+        """True where code of the application may be called for a record, and so take any time.
+
+        Names of fields and column expressions are none: they say what they read. A codec of the application is.
+        """
+        return self.own_reads() is None or not all(map(is_known, self.own_codecs()))
 
     @property
     def needs_turns(self) -> bool:
@@ -75,9 +83,13 @@ class Step:
         """
         return batch.timestamps_ms
 
-    def reads(self, codec: Codec[Any]) -> Reads | None:  # noqa: ARG002 - a step that passes values on asks
-        """What this step and those behind it read of values with such a codec; None where that may be anything."""
+    def own_reads(self) -> Reads | None:
+        """What the step itself reads of a value; None where that may be anything."""
         return None
+
+    def reads(self, codec: Codec[Any]) -> Reads | None:  # noqa: ARG002 - a step that passes values on asks
+        """What this step and those behind it that are given the same values read of them, with such a codec."""
+        return self.own_reads()
 
     def reads_behind(self, codec: Codec[Any]) -> list[Reads | None]:
         """What each step behind this one reads."""
@@ -94,13 +106,8 @@ class PassStep(Step):
     """Passes on the values that reach it, all or some of them; a subclass says what it reads itself."""
 
     def own_reads(self) -> Reads | None:
-        """What the step itself reads of a value."""
+        """Nothing."""
         return Reads()
-
-    @property
-    def calls_application(self) -> bool:
-        """Not for names of fields and column expressions, which say what they read."""
-        return self.own_reads() is None
 
     def reads(self, codec: Codec[Any]) -> Reads | None:
         """With what those behind it read."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -65,16 +65,19 @@ class RekeyStep(Step):
             raise ValueError("the value is None: filter it out before")
         return self._key.encode(key), encoded_one(self._value, value)
 
-    @property
-    def calls_application(self) -> bool:
-        """For a key by a function."""
-        return self._choose.reads() is None
+    def own_codecs(self) -> Iterable[Codec[Any]]:
+        """Those of the new key and the value."""
+        return self._key, self._value
+
+    def own_reads(self) -> Reads | None:
+        """What the new key is chosen by."""
+        return self._choose.reads()
 
     def reads(self, codec: Codec[Any]) -> Reads | None:
-        """What the new key is chosen by, where values travel on as they came."""
+        """The same, where values travel on as they came."""
         if self._value != codec:
             return None
-        return all_of([self._choose.reads(), Reads(as_bytes=True)])
+        return all_of([self.own_reads(), Reads(as_bytes=True)])
 
 
 @dataclass(frozen=True, slots=True)

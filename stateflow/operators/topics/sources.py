@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -41,7 +41,7 @@ class SourceStep(Step):
         guard: Guard,
     ) -> None:
         super().__init__()
-        self._value = Reader(value, lambda: all_of([_reads_of_time(event_time), *self.reads_behind(value)]))
+        self._value = Reader(value, lambda: all_of([self.own_reads(), *self.reads_behind(value)]))
         self._event_time = event_time
         self._limit = limit
         self._context = context
@@ -49,10 +49,13 @@ class SourceStep(Step):
         self._foreseen: tuple[list[Any], list[Any], list[int]] | None = None
         """The raw values that ``event_times_ms`` has just read without a failure, what they are, and their times."""
 
-    @property
-    def calls_application(self) -> bool:
-        """For event times by a function."""
-        return _reads_of_time(self._event_time) is None
+    def own_codecs(self) -> Iterable[Codec[Any]]:
+        """That of the values."""
+        return (self._value.codec,)
+
+    def own_reads(self) -> Reads | None:
+        """What event times are read from."""
+        return Reads() if self._event_time is None else reads_of(self._event_time)
 
     def event_times_ms(self, batch: RecordBatch) -> Sequence[int]:
         """The event time that each raw record brings, −1 for one that is refused, cannot be read or has none."""
@@ -155,10 +158,13 @@ class ReadStep(Step):
         self._context = context
         self._guard = guard
 
-    @property
-    def calls_application(self) -> bool:
-        """Times and marks come with the records."""
-        return False
+    def own_codecs(self) -> Iterable[Codec[Any]]:
+        """That of the values."""
+        return (self._value.codec,)
+
+    def own_reads(self) -> Reads | None:
+        """Nothing: times and marks come with the records."""
+        return Reads()
 
     def event_times_ms(self, batch: RecordBatch) -> Sequence[int]:
         """The marks that the records carry."""
@@ -184,10 +190,6 @@ def decoded(rows: RecordBatch, codec: Reader, guard: Guard) -> RecordBatch:
             lambda data: None if data is None else codec.decode(data), rows.values, rows.offsets
         )
         return with_values(without(rows, failed), values)
-
-
-def _reads_of_time(event_time: EventTime | None) -> Reads | None:
-    return Reads() if event_time is None else reads_of(event_time)
 
 
 def _tombstones(batch: RecordBatch) -> Set[int]:

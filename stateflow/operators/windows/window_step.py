@@ -11,7 +11,7 @@ due and has not had its turn takes no record any more: what is late does not dep
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -96,12 +96,11 @@ class WindowAggregateStep(Step):
             rows.timestamps_ms, rows.marks_ms = [starts_ms[row] for row in updated.rows], None
             self.forward(rows)
 
-    @property
-    def calls_application(self) -> bool:
-        """For an aggregate, or a number of a value, by a function."""
-        return self._accumulators.reads is None
+    def own_codecs(self) -> Iterable[Codec[Any]]:
+        """That of the accumulators."""
+        return (self._accumulators.codec,)
 
-    def reads(self, codec: Codec[Any]) -> Reads | None:  # noqa: ARG002 - as of a step
+    def own_reads(self) -> Reads | None:
         """What the aggregate reads: the steps behind it have its results."""
         return self._accumulators.reads
 

@@ -26,8 +26,7 @@ class SliceSize:
     """How many records of one input fit into a time, learnt from those it has processed.
 
     Doubles as long as slices are full, so that a few fast records do not promise much; what the clock said of the last
-    slice bounds the next one. The most is less where records ``calls_application``, which may take any time for the
-    next one.
+    slice bounds the next one. Where the application's code is called, which may suddenly take long, the limit is lower.
     """
 
     def __init__(

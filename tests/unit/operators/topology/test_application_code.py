@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import stateflow as sf
+from stateflow.codec.optional import OptionalCodec
 from stateflow.testing import TestDriver
 
 MINUTE = sf.Tumbling(timedelta(minutes=1))
@@ -22,9 +23,25 @@ class Kept(sf.Operator[str, Any, Any]):
         """Nothing."""
 
 
-def stages_that_call(build: Build, timestamp: Callable[[Any], int] | None = None) -> dict[str, bool]:
+class Sealed(sf.Codec[Any]):
+    """A codec of an application, which may ask another machine for a key."""
+
+    def _encode(self, value: Any) -> bytes:
+        return bytes(value)
+
+    def _decode(self, data: bytes) -> Any:
+        return data
+
+    def describe(self) -> dict[str, Any]:
+        """A codec that only the application knows."""
+        return {"codec": "sealed"}
+
+
+def stages_that_call(
+    build: Build, value: sf.Codec[Any] = sf.Json, timestamp: Callable[[Any], int] | None = None
+) -> dict[str, bool]:
     app = sf.App("shop")
-    orders = app.topic("orders", key=str, value=sf.Json, timestamp=timestamp)
+    orders = app.topic("orders", key=str, value=value, timestamp=timestamp)
     build(app.stream(orders, co_partitioned=True))
     driver = TestDriver(app)
     driver.run()
@@ -70,6 +87,16 @@ def test_so_is_an_event_time_by_a_function_and_not_one_by_a_field() -> None:
     assert stages_that_call(lambda orders: orders.count(name="n"), timestamp=sf.col("at")) == {
         "orders": False
     }
+
+
+def test_so_is_a_codec_of_the_application_wherever_it_stands() -> None:
+    assert stages_that_call(lambda orders: orders.count(name="n"), Sealed()) == {"orders": True}
+    assert stages_that_call(lambda orders: orders.count(name="n"), OptionalCodec(Sealed())) == {
+        "orders": True
+    }
+    assert stages_that_call(
+        lambda orders: orders.key_by("shop", name="by-shop", key=Sealed()).count(name="n")
+    ) == {"orders": True, "by-shop": False}
 
 
 def test_each_stage_by_its_own() -> None:
