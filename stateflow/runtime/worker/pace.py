@@ -75,7 +75,7 @@ class CommitPace:
         self._caught_up_seconds = float("-inf")
         """When the poll thread last waited after it had been behind."""
         self._excepted_seconds = float("-inf")
-        """The last such time since when commits of what was behind may come early whatever they cost."""
+        """The latest of these times whose commits are exempt from the CPU share: at most one per interval."""
 
     def turned(self) -> None:
         """A turn of the loop is over: what follows until ``polled`` is waiting."""
