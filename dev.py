@@ -15,15 +15,12 @@ The environment is `.venv` in the checkout; it is made, and brought up to date, 
 from __future__ import annotations
 
 import hashlib
-import io
 import os
-import re
 import shutil
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
@@ -35,32 +32,10 @@ STAMP = VENV / "stateflow.stamp"
 CORE = ROOT / "stateflow" / "native"
 CORE_STAMP = VENV / "native-core.stamp"
 PYTHON_MIN = (3, 11)
-TEST_JARS = (
-    ROOT / "tests" / "foreign" / "kafka-streams.json",
-    ROOT / "lab" / "time" / "topology-test-driver.json",
-    ROOT / "tests" / "spark" / "jdbc-databases.json",
-)
-FETCH_JARS = [str(PYTHON), "-m", "stateflow.connectors.broker", *map(str, TEST_JARS)]
-MAKE_CLASS_ARCHIVES = [str(PYTHON), "-m", "tests.class_archive"]
+SIDE_BY_SIDE = [str(PYTHON), str(ROOT / "tools" / "side_by_side.py")]
 NOT_HANDED_ON = ("PYTHONHOME", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
 USAGE_EXIT_CODE = 2
 INTERRUPTED = 130
-CLOSING_LINE = re.compile(r"\b(passed|failed|errors?|skipped|deselected|no tests ran)\b.* in [0-9.]+s")
-
-LANES = ("-n", "auto", "--dist", "loadfile")
-"""Several processes of pytest; tests/conftest.py says how many, and in which order they get the files."""
-FAST = ("-n", "logical", "-m", "not broker and not spark and not slow")
-LEFT_OUT = (
-    "dev.py: left out by --fast: what is marked broker, spark or slow; `python3 dev.py test` runs it all"
-)
-
-CHECKS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("lint", ("ruff", "check", "--quiet", ".")),
-    ("format", ("ruff", "format", "--check", "--quiet", ".")),
-    ("types", ("mypy",)),
-    ("types of the scripts", ("mypy", "dev.py", "tools")),
-    ("import contracts", ("lint-imports",)),
-)
 
 
 def main(arguments: list[str]) -> int:
@@ -81,32 +56,17 @@ def demo(arguments: list[str]) -> int:
 
 def test(arguments: list[str]) -> int:
     """Run every check and the tests side by side; pytest's closing line is the last one printed."""
-    fast = "--fast" in arguments
-    if code := ensure_environment():
-        return code
-    checks = _Checks(lambda text: print(text, flush=True))
-    checks.start()  # the jars come from the network, and leave time for them
-    if code := 0 if fast else _call(FETCH_JARS) or _call(MAKE_CLASS_ARCHIVES):
-        checks.stop()
-        checks.join()
-        return code
-    chosen = [argument for argument in arguments if argument != "--fast"]
-    notes = [LEFT_OUT] if fast else []
-    return _run_side_by_side([*LANES, *(FAST if fast else ()), *chosen], notes, checks)
+    return ensure_environment() or _call([*SIDE_BY_SIDE, "test", *arguments])
 
 
 def check(_arguments: list[str]) -> int:
     """Run lint, types and import contracts."""
-    if code := ensure_environment():
-        return code
-    checks = _Checks(lambda text: print(text, flush=True))
-    checks.run()
-    return int(bool(checks.failed))
+    return ensure_environment() or _call([*SIDE_BY_SIDE, "check"])
 
 
 def fetch(_arguments: list[str]) -> int:
     """Make the environment and fetch the jars of the broker and of the tests."""
-    return ensure_environment() or _call(FETCH_JARS)
+    return ensure_environment() or _call([*SIDE_BY_SIDE, "fetch"])
 
 
 def lock(arguments: list[str]) -> int:
@@ -220,10 +180,6 @@ def _call(command: list[str]) -> int:
         process = subprocess.Popen(command, cwd=ROOT, env=_environment())
     except FileNotFoundError:
         return _fail(f"there is no program {command[0]}", "check its name", 127)
-    return _wait(process)
-
-
-def _wait(process: subprocess.Popen[bytes], at_interrupt: Callable[[], None] = lambda: None) -> int:
     interrupted = False
     while True:
         try:
@@ -231,163 +187,6 @@ def _wait(process: subprocess.Popen[bytes], at_interrupt: Callable[[], None] = l
             return INTERRUPTED if interrupted else code if code >= 0 else 128 - code
         except KeyboardInterrupt:
             interrupted = True  # the terminal told the program too: let it end in order
-            at_interrupt()
-
-
-class _Checks(threading.Thread):
-    """Runs the checks one after the other, and says how each ended; the output of those that fail is shown."""
-
-    def __init__(self, say: Callable[[str], None]) -> None:
-        super().__init__(daemon=True)
-        self.say = say
-        self._passed: set[str] = set()
-        self._running: subprocess.Popen[str] | None = None
-        self._stopped = threading.Event()
-
-    @property
-    def failed(self) -> list[str]:
-        """Those that did not end well, by their names."""
-        return [name for name, _ in CHECKS if name not in self._passed]
-
-    def run(self) -> None:
-        for name, command in CHECKS:
-            if not self._stopped.is_set():
-                self._check(name, [str(BIN / command[0]), *command[1:]])
-
-    def stop(self) -> None:
-        """Begin no further check, and end the one that runs."""
-        self._stopped.set()
-        if self._running is not None:
-            self._running.terminate()
-
-    def _check(self, name: str, command: list[str]) -> None:
-        started = time.monotonic()
-        self._running = subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env=_environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        if self._stopped.is_set():  # since the last look, when there was no process to end yet
-            self._running.terminate()
-        output, _ = self._running.communicate()
-        if self._stopped.is_set():
-            return
-        passed = self._running.returncode == 0
-        self.say(f"{name}: {'ok' if passed else 'FAILED'} ({time.monotonic() - started:.1f} s)")
-        if passed:
-            self._passed.add(name)
-        else:
-            self.say(output)
-
-
-def _run_side_by_side(arguments: list[str], notes: list[str], checks: _Checks) -> int:
-    """Run pytest beside the checks, which have begun, and print its closing line again should anything have come after.
-
-    Returns its exit code, and 1 when only the checks failed.
-    """
-    colour = ["--color=yes"] if sys.stdout.isatty() else []
-    process = subprocess.Popen(
-        [str(PYTHON), "-m", "pytest", *colour, *arguments],
-        cwd=ROOT,
-        env={**_environment(), "PYTHONUNBUFFERED": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
-    lines = _Echo(process)
-    checks.say = lines.say
-    code = _wait(process, checks.stop)
-    lines.finish()
-    code = _joined(checks) or code
-    if checks.failed and code != INTERRUPTED:
-        lines.say(f"dev.py: checks that failed: {', '.join(checks.failed)}")
-    for note in notes:
-        lines.say(note)
-    lines.repeat_closing_line()
-    return code or int(bool(checks.failed))
-
-
-def _joined(checks: _Checks) -> int:
-    """Wait for the checks; 130 after Ctrl-C, which ends them."""
-    try:
-        checks.join()
-        return 0
-    except KeyboardInterrupt:
-        checks.stop()
-        checks.join()
-        return INTERRUPTED
-
-
-class _Echo:
-    """Copies a program's output as it comes, remembering pytest's closing line and what was printed last."""
-
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        assert isinstance(process.stdout, io.BufferedReader)
-        self._stream = process.stdout
-        self._closing = b""
-        self._last = b""
-        self._part = b""  # of a line that has not ended
-        self._to_say: list[str] = []
-        self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._copy, daemon=True)
-        self._thread.start()
-
-    def say(self, text: str) -> None:
-        """Print lines of our own, between two lines of the program."""
-        with self._lock:
-            self._to_say.append(text)
-            if not self._part:
-                self._say_all()
-
-    def _say_all(self) -> None:
-        for text in self._to_say:
-            print(text, flush=True)
-            self._last = text.encode()
-        self._to_say.clear()
-
-    def _copy(self) -> None:
-        while read := self._stream.read1(1 << 16):
-            with self._lock:
-                self._show(read)
-
-    def _show(self, read: bytes) -> None:
-        *lines, rest = (self._part + read).split(b"\n")
-        whole, newline, begun = read.rpartition(b"\n")
-        self._write(whole + newline)
-        for line in lines:
-            self._note(line)
-        if newline:
-            self._say_all()
-        self._write(begun)
-        self._part = rest
-
-    def _write(self, data: bytes) -> None:
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
-
-    def _note(self, line: bytes) -> None:
-        if line.strip():
-            self._last = line
-        if CLOSING_LINE.search(line.decode(errors="replace")):
-            self._closing = line
-
-    def finish(self) -> None:
-        """Wait for the end of the output; a forgotten grandchild that holds the pipe is not waited for."""
-        self._thread.join(timeout=5.0)
-        with self._lock:
-            if self._part:
-                self._write(b"\n")
-                self._note(self._part)
-                self._part = b""
-            self._say_all()
-
-    def repeat_closing_line(self) -> None:
-        """Print the closing line once more if it is not the last line on the screen."""
-        if self._closing and self._last != self._closing:
-            self._write(b"\n" + self._closing + b"\n")
 
 
 def _fail(problem: str, action: str, code: int = 1) -> int:

@@ -5,9 +5,9 @@ small Spark session 8.7. The JVM itself checks that an archive belongs to its bu
 checksums; where it does not like what it finds, or finds nothing, it starts without. So nobody waits for an archive:
 it is made once per machine (`tests/kept_jars.py`), by the first process that wants one, while others go without.
 
-`python -m tests.class_archive` makes them all, as `dev.py test` does beside the checks. Amid the tests Spark's has to
-share the cores with five processes of them: it comes too late for most, or takes longer than WRITING_SECONDS_MAX, and
-then there is none in the whole run.
+`python -m tests.class_archive` makes them all, as `dev.py test` does before the first test. Amid the tests Spark's
+has to share the cores with five processes of them: it comes too late for most, or takes longer than
+WRITING_SECONDS_MAX, and then there is none in the whole run.
 """
 
 from __future__ import annotations

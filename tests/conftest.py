@@ -25,6 +25,7 @@ from tests.class_archive import (
 )
 from tests.compiled_first import CompiledFirst, wait_for_compiled
 from tests.dealing import sort_long_first
+from tests.prepared import Preparation
 from tests.shared_broker import BrokerLender, RunBroker, open_broker
 from tests.temporary_files import make_folder, remove_folder
 
@@ -42,6 +43,7 @@ WAITING_LANES = 3  # more processes than cores: tests on a broker mostly wait fo
 settings.register_profile("shared cores", settings.default, deadline=None)
 settings.load_profile("shared cores")
 
+PREPARATION: pytest.StashKey[Preparation] = pytest.StashKey()
 IN_MEMORY: pytest.StashKey[Path] = pytest.StashKey()
 """The folder of the run's temporary files, where they are in memory."""
 
@@ -51,6 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
     A shell that starts a run in the background has it ignored by all its descendants.
     """
+    config.stash[PREPARATION] = Preparation()
     if not hasattr(config, "workerinput") and (folder := make_folder()) is not None:
         config.stash[IN_MEMORY] = folder
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -72,7 +75,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Lanes |
     from tests.lanes import Lanes
 
     config.option.loadscopereorder = False
-    return Lanes(config, log)
+    return Lanes(config, log, config.stash[PREPARATION])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> None:
+    """Where one process does it all, wait until what the tests need is ready."""
+    if not session.config.option.collectonly and session.config.getoption("dist", "no") == "no":
+        session.config.stash[PREPARATION].wait()
 
 
 LENDER: pytest.StashKey[BrokerLender] = pytest.StashKey()
