@@ -45,7 +45,7 @@ class Step:
         """True where code of the application may be called for a record, and so take any time.
 
         Names of fields and column expressions are none: they say what they read. A codec of the application is. A step
-        that does not say what it reads counts as one that may, sinks among them.
+        that does not say what it reads counts as one that may.
         """
         return self.own_reads() is None or not all(map(is_known, self.own_codecs()))
 

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from stateflow.codec.base import Codec
 from stateflow.codec.scalar import BytesCodec
+from stateflow.codec.table import is_known
 from stateflow.codec.windowed import WindowKeyCodec
 from stateflow.errors import DecodeError, EncodeError
 from stateflow.operators.steps.context import StageContext
@@ -100,21 +101,25 @@ class KeyChoice:
 
 
 class SinkStep(Step):
-    """Writes to an output topic. A value of None is written as a tombstone."""
+    """Writes to an output topic. A value of None is written as a tombstone.
+
+    `keys` are the codecs of keys as they are in the stage, and in the topic.
+    """
 
     takes_tombstones = True
 
     def __init__(
         self,
         topic: str,
-        key: Callable[[bytes | None], bytes | None],
+        keys: tuple[Codec[Any], Codec[Any]],
         value: Codec[Any],
         context: StageContext,
         guard: Guard,
     ) -> None:
         super().__init__()
         self._topic = topic
-        self._key = key
+        self._keys = keys
+        self._key = key_converter(*keys)
         self._value = value
         self._context = context
         self._guard = guard
@@ -148,6 +153,15 @@ class SinkStep(Step):
     def _encoded(self, pair: tuple[bytes | None, Any]) -> tuple[bytes | None, bytes | None]:
         key, value = pair
         return self._key(key), None if value is None else encoded_one(self._value, value)
+
+    def own_codecs(self) -> Iterable[Codec[Any]]:
+        """Those of the keys, as they are in the stage and in the topic, and that of the values."""
+        return *self._keys, self._value
+
+    @property
+    def calls_application(self) -> bool:
+        """Only if one of the codecs is the application's: all of a value is read, but by the codec alone."""
+        return not all(map(is_known, self.own_codecs()))
 
     def reads(self, codec: Codec[Any]) -> Reads | None:
         """Nothing, where values are written as they came."""

@@ -28,7 +28,6 @@ from stateflow.operators.topics.rekey_and_sinks import (
     KeyChoice,
     RekeyStep,
     SinkStep,
-    key_converter,
 )
 from stateflow.operators.topics.sources import ReadStep, SourceStep
 from stateflow.operators.topics.topic_options import Topic
@@ -155,13 +154,12 @@ def sink_node(
     for topic in topics:
         if isinstance(parent.key, WindowKeyCodec):
             _check_windowed(name, parent.key, topic.key)
-    converters = [key_converter(parent.key, topic.key) for topic in topics]
 
     def make(env: Environment) -> Step:
         guard = env.guard(name, on_error)
         sinks = {
-            topic.name: SinkStep(topic.name, convert, topic.value, env.context, guard)
-            for topic, convert in zip(topics, converters, strict=True)
+            topic.name: SinkStep(topic.name, (parent.key, topic.key), topic.value, env.context, guard)
+            for topic in topics
         }
         return sinks[names[0]] if choose is None else ChoiceStep(choose, sinks, guard)
 

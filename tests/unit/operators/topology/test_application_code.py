@@ -99,6 +99,24 @@ def test_so_is_a_codec_of_the_application_wherever_it_stands() -> None:
     ) == {"orders": True, "by-shop": False}
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "calls"),
+    [(str, int, False), (sf.Json, sf.MsgPack, False), (Sealed(), int, True), (str, Sealed(), True)],
+)
+def test_writing_to_a_topic_is_none_but_for_its_codecs(key: Any, value: Any, calls: bool) -> None:
+    counts = sf.App("shop").topic("counts", key=key, value=value)
+    assert stages_that_call(lambda orders: orders.count(name="n").to(counts)) == {"orders": calls}
+
+
+def test_choosing_a_topic_is() -> None:
+    cheap, dear = (sf.App("shop").topic(name, key=str, value=sf.Json) for name in ("cheap", "dear"))
+
+    def choose(orders: Any) -> None:
+        orders.to(lambda order: dear if order["cents"] > 99 else cheap, among=[cheap, dear])
+
+    assert stages_that_call(choose) == {"orders": True}
+
+
 def test_each_stage_by_its_own() -> None:
     assert stages_that_call(lambda orders: orders.key_by(str, name="by-text").count(name="n")) == {
         "orders": True,
