@@ -19,7 +19,7 @@ from stateflow.compaction.control.journal import Journal, JournalEntry
 from stateflow.compaction.sensing.cleaner_checkpoint import cleaned_offsets
 from stateflow.compaction.sensing.measure import local_broker
 from stateflow.compaction.settings.topic_settings import CleanerSettings
-from stateflow.errors import BrokerRefused, ConfigError
+from stateflow.errors import BrokerRefused, ConfigError, TopicMissing
 from stateflow.log.base import Cluster
 from stateflow.record import TopicPartition
 
@@ -197,17 +197,20 @@ def _refused(admin: ClusterAdmin, broker: int, changes: Mapping[str, str | None]
 
 def _largest_segment(cluster: Cluster, admin: ClusterAdmin, tuned: frozenset[str]) -> tuple[str, int]:
     """The compacted topic whose segments may hold most offsets that were never cleaned, and how many: by the size of
-    a segment, or by what lies there now.
+    a segment, or by what lies there now. A topic that is deleted meanwhile has none.
     """
     worst, most = "", 1
-    for topic, count in admin.all_partition_counts().items():
-        config = admin.topic_config(topic)
-        if "compact" not in config.get("cleanup.policy", "") or topic in tuned:
+    counts = admin.all_partition_counts()
+    for topic, config in admin.topic_configs(set(counts) - tuned).items():
+        if "compact" not in config.get("cleanup.policy", ""):
             continue
         offsets = int(config["segment.bytes"]) // RECORD_BYTES_MIN
         if offsets > most:
-            partitions = [TopicPartition(topic, number) for number in range(count)]
-            offsets = min(offsets, math.ceil(GROWTH * _dirty_offsets(cluster, admin, partitions)))
+            partitions = [TopicPartition(topic, number) for number in range(counts[topic])]
+            try:
+                offsets = min(offsets, math.ceil(GROWTH * _dirty_offsets(cluster, admin, partitions)))
+            except TopicMissing:
+                continue
         if offsets > most:
             worst, most = topic, offsets
     return worst, most

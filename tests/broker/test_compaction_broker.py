@@ -27,6 +27,7 @@ from stateflow.compaction import (
 )
 from stateflow.compaction.calibration.calibrate import VALUE_BYTES, calibration_cells
 from stateflow.compaction.calibration.cell import run_cell
+from stateflow.compaction.control.broker_settings import plan_brokers
 from stateflow.compaction.control.change import change, refusals
 from stateflow.compaction.sensing.broker_cpu import broker_cpu
 from stateflow.compaction.sensing.measure import local_broker
@@ -314,6 +315,18 @@ def test_a_run_measures_sizes_and_the_cleaners_cpu(
     assert 0 < result.cleaner_cores < 1.5
     assert result.size_max_bytes >= result.size_mean_bytes > 0
     assert len(result.sizes) > 10
+
+
+def test_topics_deleted_while_brokers_are_planned_for_count_for_nothing(
+    cluster: KafkaCluster, admin: ClusterAdmin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts, configs = admin.all_partition_counts(), admin.topic_configs
+    before, after = "before-" + uuid.uuid4().hex, "after-" + uuid.uuid4().hex
+    monkeypatch.setattr(admin, "all_partition_counts", lambda: {**counts, before: 1, after: 1})
+    huge = {"cleanup.policy": "compact", "segment.bytes": str(1 << 40)}
+    monkeypatch.setattr(admin, "topic_configs", lambda topics: {**configs(topics), after: huge})
+    now = admin.cleaner_settings(next(iter(admin.broker_addresses())))
+    assert plan_brokers(cluster, admin, now, now, []).largest_topic not in {before, after}
 
 
 def test_the_brokers_process_is_found_by_its_port(broker: RunBroker, admin: ClusterAdmin) -> None:

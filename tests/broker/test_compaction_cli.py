@@ -274,7 +274,8 @@ def test_brokers_are_given_a_fitting_cleaner_and_get_their_own_back(
         assert now.backoff_ms == planned["cleaner"]["backoff_ms"] < before.backoff_ms
         assert now.dedupe_buffer_bytes <= before.dedupe_buffer_bytes
         assert now.dedupe_buffer_bytes == planned["cleaner"]["dedupe_buffer_bytes"]
-        assert now.keys_per_pass >= max(200, planned["offsets_max"])
+        # A buffer is never made larger: other tests' topics may hold more than the present one has room for.
+        assert now.keys_per_pass >= max(200, min(planned["offsets_max"], before.keys_per_pass))
         assert set(told[0]["brokers"][0]["changes"]) >= {"log.cleaner.backoff.ms"}
 
         admin.alter_broker(number, {"log.cleaner.backoff.ms": "777"})
