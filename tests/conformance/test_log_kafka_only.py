@@ -10,12 +10,14 @@ import subprocess
 import sys
 import time
 from contextlib import closing
+from typing import Any
 
 import pytest
 
 from stateflow.errors import BrokerUnreachable
 from stateflow.log.base import TopicSpec
 from stateflow.log.kafka import KafkaCluster, KafkaOptions, connect, streams
+from stateflow.log.kafka.admin import OFFSETS
 from stateflow.log.reading import read_ranges
 from stateflow.record import TopicPartition
 from stateflow.testing.broker import TestBroker
@@ -49,6 +51,34 @@ def test_a_wrong_address_is_named_within_seconds() -> None:
 def test_a_name_that_does_not_resolve_is_named() -> None:
     with pytest.raises(BrokerUnreachable, match=r"no-such-host\.invalid"):
         connect("no-such-host.invalid:9092", timeout_seconds=2.0)
+
+
+class Listing:
+    """A client of librdkafka that notes which topics it lists; None for all of them."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self.listed: list[str | None] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    def list_topics(self, topic: str | None = None, **options: Any) -> Any:
+        self.listed.append(topic)
+        return self._client.list_topics(topic, **options) if topic else self._client.list_topics(**options)
+
+
+def test_all_topics_of_a_cluster_are_listed_only_for_who_asks(kafka: World, broker: TestBroker) -> None:
+    topic = kafka.topic(partitions=2)
+    partitions = [TopicPartition(topic, number) for number in range(2)]
+    with closing(connect(broker.bootstrap)) as cluster:
+        client = cluster._admin.client = Listing(cluster._admin.client)  # type: ignore[assignment]
+        assert cluster.cluster_id
+        assert cluster.ranges(partitions).keys() == set(partitions)
+        assert cluster.transactions.left_open(["nobody"], partitions) is not None
+        assert set(client.listed) <= {OFFSETS}
+        assert topic in cluster.list_topics()
+        assert client.listed[-1] is None
 
 
 def test_every_call_gives_up_in_time() -> None:

@@ -20,6 +20,7 @@ from stateflow.log.kafka.failures import error_of, is_passing, refused_settings,
 from stateflow.log.kafka.settings import Settings
 
 T = TypeVar("T")
+OFFSETS = "__consumer_offsets"
 _PAUSE_SECONDS = 0.05
 _STALE = (KafkaError.FENCED_LEADER_EPOCH, KafkaError.NOT_LEADER_FOR_PARTITION)
 """What a client answers for minutes that does not look again who leads, as after a broker's restart."""
@@ -105,7 +106,7 @@ class Admin:
                 left_seconds = deadline - self.clock.monotonic_seconds()
                 if error_of(raised).code() != KafkaError._TIMED_OUT or left_seconds <= 0:
                     raise
-            self.client.list_topics(timeout=left_seconds)
+            met(self.client, left_seconds)
             return request(max(0.1, deadline - self.clock.monotonic_seconds()))
 
         return self.call(doing, at_rest)
@@ -130,10 +131,19 @@ class Admin:
             time.sleep(_PAUSE_SECONDS)
 
 
+def met(client: Any, timeout_seconds: float) -> Any:
+    """Metadata of the cluster, its brokers and its id, as any client reads it from the first broker that answers.
+
+    With one topic, which is every cluster's own: a client that asks for all of them is told all of their partitions,
+    and one that writes has a broker create the topic that it names. Raises ``KafkaException``.
+    """
+    return client.list_topics(OFFSETS, timeout=timeout_seconds)
+
+
 def answers(client: Any) -> bool:
     """Whether any broker answers this client now."""
     try:
-        client.list_topics(timeout=_ANSWER_SECONDS)
+        met(client, _ANSWER_SECONDS)
     except KafkaException:
         return False
     return True

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer
 from stateflow.clock import Clock, SystemClock
 from stateflow.errors import TopicMissing
 from stateflow.log.base import Committed, GroupListener, TopicInfo, TopicSpec
-from stateflow.log.kafka.admin import Admin
+from stateflow.log.kafka.admin import Admin, met
 from stateflow.log.kafka.consumer import KafkaGroupConsumer
 from stateflow.log.kafka.end_watch import EndWatch, sent_once_seconds
 from stateflow.log.kafka.endtxn_guard import EndTxnGuard
@@ -79,7 +79,7 @@ class KafkaCluster:
     def _ask_cluster_id(self, timeout_seconds: float) -> str:
         found = self._admin.call(
             "asking for the cluster's id",
-            lambda left: self._admin.client.list_topics(timeout=left),
+            lambda left: met(self._admin.client, left),
             timeout_seconds,
         )
         return str(found.cluster_id)

@@ -21,10 +21,10 @@ from confluent_kafka import KafkaException
 
 from stateflow.errors import StateflowError, TransactionAborted
 from stateflow.log.base import Appended
-from stateflow.log.kafka.admin import Admin
+from stateflow.log.kafka.admin import OFFSETS, Admin
 from stateflow.log.kafka.client_log import client_log
 from stateflow.log.kafka.topics import Topics
-from stateflow.log.kafka.transactions import OFFSETS, KafkaTransactions
+from stateflow.log.kafka.transactions import KafkaTransactions
 from stateflow.record import TopicPartition
 
 _ANY_OFFSET = 2**63 - 1

@@ -12,6 +12,7 @@ from stateflow.errors import BrokerUnreachable, OffsetOutOfRange, OffsetsPending
 from stateflow.log.base import Committed
 from stateflow.log.kafka.admin import Admin
 from stateflow.log.kafka.failures import error_of
+from stateflow.log.kafka.topics import topics_found
 from stateflow.record import OffsetRange, TopicPartition
 
 _EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
@@ -75,8 +76,11 @@ class Offsets:
         """Of partitions that are there without a leader, as after an outage, librdkafka says what it says of none."""
         if error_of(raised).code() != KafkaError._NOENT:
             return
-        topics = self._admin.client.list_topics(timeout=timeout_seconds).topics
-        if all(p.topic in topics and p.partition in topics[p.topic].partitions for p in partitions):
+        wanted = set(partitions)
+        found = topics_found(self._admin.client, {each.topic for each in wanted}, timeout_seconds)
+        if wanted <= {
+            TopicPartition(name, place.id) for name, topic in found.items() for place in topic.partitions
+        }:
             raise KafkaException(
                 KafkaError(KafkaError.LEADER_NOT_AVAILABLE, "there is no leader at the moment")
             ) from raised

@@ -9,6 +9,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
@@ -163,19 +164,9 @@ class Topics:
         names = sorted(set(topics))
         if not names:
             return {}
-
-        def request(left_seconds: float) -> dict[str, Any]:
-            found: dict[str, Any] = {}
-            futures = self._admin.client.describe_topics(TopicCollection(names), request_timeout=left_seconds)
-            for name, future in futures.items():
-                try:
-                    found[name] = future.result()
-                except KafkaException as raised:
-                    if not is_missing(error_of(raised)):
-                        raise
-            return found
-
-        return self._admin.call(f"describing {', '.join(names)}", request)
+        return self._admin.call(
+            f"describing {', '.join(names)}", lambda left: topics_found(self._admin.client, names, left)
+        )
 
     def _create(self, specs: Sequence[TopicSpec], left_seconds: float) -> None:
         new = [
@@ -203,12 +194,28 @@ class Topics:
                 raise
 
 
+def topics_found(client: AdminClient, names: Iterable[str], timeout_seconds: float) -> dict[str, Any]:
+    """The client library's descriptions of the topics that exist, of those named. Raises ``KafkaException``."""
+    found: dict[str, Any] = {}
+    asked = client.describe_topics(TopicCollection(sorted(names)), request_timeout=timeout_seconds)
+    for name, answer in asked.items():
+        try:
+            found[name] = answer.result()
+        except KafkaException as raised:
+            if not is_missing(error_of(raised)):
+                raise
+    return found
+
+
+def is_led(partition: Any) -> bool:
+    """Whether a partition, of such a description, has a leader."""
+    return partition.leader is not None and partition.leader.id >= 0
+
+
 def _are_usable(found: Mapping[str, Any], names: Iterable[str]) -> bool:
     """True when all of them are there, and each partition has a leader."""
     return found.keys() >= set(names) and all(
-        partition.leader is not None and partition.leader.id >= 0
-        for topic in found.values()
-        for partition in topic.partitions
+        is_led(partition) for topic in found.values() for partition in topic.partitions
     )
 
 

@@ -12,9 +12,10 @@ from confluent_kafka import KafkaError, KafkaException
 
 from stateflow.errors import BrokerRefused, BrokerUnreachable, ConfigError, StateflowError
 from stateflow.log.kafka import transaction_requests as requests
-from stateflow.log.kafka.admin import Admin
+from stateflow.log.kafka.admin import OFFSETS, Admin, met
 from stateflow.log.kafka.client_log import client_log
 from stateflow.log.kafka.settings import Settings
+from stateflow.log.kafka.topics import is_led, topics_found
 from stateflow.log.kafka.wire import WireConnection
 from stateflow.log.together import Together
 from stateflow.log.transactions import LastTransaction, LeftOpen, Outcome
@@ -33,7 +34,6 @@ _OUTCOMES: dict[str, Outcome] = {
     "PrepareEpochFence": "aborted",
     "Dead": "none",
 }
-OFFSETS = "__consumer_offsets"
 _UNKNOWN_ID = 105  # TRANSACTIONAL_ID_NOT_FOUND, which the client library has no name for
 _TIMEOUT_MS = 30_000
 _CONNECT_SECONDS_MAX = 5.0
@@ -161,7 +161,7 @@ class KafkaTransactions:
             return True
 
         def is_hidden(left_seconds: float) -> bool:
-            error = self._admin.client.list_topics(OFFSETS, timeout=left_seconds).topics[OFFSETS].error
+            error = met(self._admin.client, left_seconds).topics[OFFSETS].error
             return error is not None and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
 
         return None if self._admin.call(f"looking for {OFFSETS}", is_hidden) else False
@@ -208,7 +208,7 @@ class KafkaTransactions:
         doing = "asking for the open transactions of partitions"
 
         def request(left_seconds: float) -> dict[TopicPartition, dict[int, int] | None]:
-            known = self._led_by  # commits ask all the time, and a listing of topics may be long
+            known = self._led_by  # commits ask all the time
             if leaders_stay and known.keys() >= set(partitions):
                 try:
                     return self._ask_leaders(_by_leader(partitions, known), left_seconds)
@@ -235,12 +235,13 @@ class KafkaTransactions:
     def _leaders(
         self, partitions: Collection[TopicPartition], left_seconds: float
     ) -> dict[Address, list[TopicPartition]]:
-        seen = self._admin.client.list_topics(timeout=left_seconds)
         led_by = {
-            TopicPartition(name, number): (str(leader.host), int(leader.port))
-            for name in {partition.topic for partition in partitions} & seen.topics.keys()
-            for number, place in seen.topics[name].partitions.items()
-            if (leader := seen.brokers.get(place.leader)) is not None
+            TopicPartition(name, place.id): (str(place.leader.host), int(place.leader.port))
+            for name, topic in topics_found(
+                self._admin.client, {one.topic for one in partitions}, left_seconds
+            ).items()
+            for place in topic.partitions
+            if is_led(place)
         }
         self._led_by.update(led_by)  # of whole topics, as other tasks ask about their other partitions
         without = [str(partition) for partition in partitions if partition not in led_by]
@@ -294,7 +295,7 @@ class KafkaTransactions:
     def _any_broker(self, left_seconds: float) -> Address:
         """The broker that answered last; after a failure the next one of those that are known."""
         if self._answering is None:
-            brokers = self._admin.client.list_topics(timeout=left_seconds).brokers
+            brokers = met(self._admin.client, left_seconds).brokers
             if not brokers:
                 raise _failed(KafkaError.BROKER_NOT_AVAILABLE, "looking for a broker")
             self._turn += 1

@@ -19,7 +19,7 @@ from stateflow.errors import BrokerUnreachable, ProducerFenced, StateflowError
 from stateflow.failpoints import reach
 from stateflow.log.base import Appended, Committed, GroupMetadata
 from stateflow.log.kafka import failures
-from stateflow.log.kafka.admin import Admin
+from stateflow.log.kafka.admin import Admin, met
 from stateflow.log.kafka.call_threads import TransactionCalls
 from stateflow.log.kafka.client_log import client_log
 from stateflow.log.kafka.deliveries import Deliveries, Report, Row, rows_of
@@ -84,7 +84,7 @@ class KafkaWriter(Sender):
 
     def _connect(self) -> None:
         # Without metadata at hand, the first transaction request waits half a second for it.
-        self._admin.call("connecting a writer", lambda left: self._producer.list_topics(timeout=left))
+        self._admin.call("connecting a writer", lambda left: met(self._producer, left))
         if self._transactional_id is not None:
             self._admin.call(
                 f"taking over {self._transactional_id!r}",

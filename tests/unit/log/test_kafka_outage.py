@@ -28,7 +28,7 @@ class Silent:
     def consume(self, _count: int, _timeout: float) -> list[Any]:
         return []
 
-    def list_topics(self, **_options: object) -> None:
+    def list_topics(self, _topic: str, **_options: object) -> None:
         self.asked += 1
         if not self.answers:
             raise KafkaException(KafkaError(KafkaError._TRANSPORT))
