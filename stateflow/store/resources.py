@@ -19,6 +19,9 @@ _ARENA_BLOCK_BYTES = 4 << 10
 """In what steps a memtable grows: what one takes that holds a few rows, and is charged to the shared bound. RocksDB's
 own choice is 1 MiB. With 128 KiB the memtables of 180 tasks × 4 families use the bound up, and then every write is
 followed by a flush; with 4 KiB, its least, 2,500 such tasks fit, and large epochs are written as fast."""
+_OPENING_THREADS = 4
+"""Threads that look at the files of a family while it is opened; they are begun however few there are. With RocksDB's
+own choice, 16, opening a small database takes a third more CPU time; 300 files take 17 ms with 1 to 16 of them."""
 DEFAULT_DISK_RESERVE_BYTES = 64 << 20
 _INFO_LOG_BYTES = 1 << 20
 _OPTIONS_FILE = """[Version]
@@ -87,6 +90,7 @@ def _family_options(resources: RocksResources, *, secondary: bool = False) -> Op
     options.set_block_based_table_factory(resources.table)
     options.set_compression_type(DBCompressionType.lz4())
     options.set_level_compaction_dynamic_level_bytes(True)
+    options.set_max_file_opening_threads(_OPENING_THREADS)
     options.set_keep_log_file_num(2)
     options.set_max_log_file_size(_INFO_LOG_BYTES)
     options.set_stats_dump_period_sec(0)

@@ -32,6 +32,10 @@ LOADS_NONE_OF: dict[str, tuple[str, set[str]]] = {
     "--help": (run_of("--help"), {*HEAVY, *APPLICATION, "msgspec", "logging", "subprocess"}),
     "status": (run_of("status", "--help"), {*HEAVY, *APPLICATION}),
     "down": (run_of("down", "--help"), {*HEAVY, *APPLICATION} - {"_hashlib"}),
+    "run": (
+        run_of("run", "--help"),
+        {"stateflow.compaction", "stateflow.spark", "pyspark", "asyncio", "ssl", "http"},
+    ),
     "up": (run_of("up", "--help"), {*HEAVY, *APPLICATION} - {"_hashlib"}),
 }
 
