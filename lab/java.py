@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
+import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 from stateflow.connectors.broker.java import Java
@@ -13,8 +17,14 @@ _COMPILE_SECONDS = 120
 _JVM_ARGUMENTS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
-def compile_program(java: Java, classpath: str, folder: Path, program: Path, *parts: Path) -> None:
-    """Compile a program and its parts into ``folder``; the compiler is among the jars. Raises ``SetupError``."""
+@functools.cache
+def compiled(java: Java, classpath: str, program: Path, *parts: Path) -> Path:
+    """The folder of a program and its parts, compiled once in this process and removed with it.
+
+    The compiler is among the jars. Raises ``SetupError``.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="stateflow-java-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     arguments = ["-proc:none", "-warn:none", "-17", "-cp", classpath, "-d", str(folder)]
     sources = [str(program), *map(str, parts)]
     done = subprocess.run(
@@ -31,3 +41,4 @@ def compile_program(java: Java, classpath: str, folder: Path, program: Path, *pa
             f"{program.name} could not be compiled: {(done.stdout + done.stderr).strip()[-500:]}",
             action="Run `stateflow doctor`; if Java is well, report this text.",
         )
+    return folder

@@ -209,7 +209,7 @@ def _largest_segment(cluster: Cluster, admin: ClusterAdmin, tuned: frozenset[str
             partitions = [TopicPartition(topic, number) for number in range(counts[topic])]
             try:
                 offsets = min(offsets, math.ceil(GROWTH * _dirty_offsets(cluster, admin, partitions)))
-            except TopicMissing:
+            except TopicMissing:  # deleted meanwhile: it has no segments
                 continue
         if offsets > most:
             worst, most = topic, offsets

@@ -8,7 +8,7 @@ from pathlib import Path
 from stateflow.connectors.broker.distribution import KAFKA_JARS
 from stateflow.connectors.broker.jars import JarSet, fetch, load_jar_set
 from stateflow.connectors.broker.java import find_java
-from stateflow.lab.java import compile_program
+from stateflow.lab.java import compiled
 
 PEER_JARS: JarSet = load_jar_set(Path(__file__).parent / "kafka-streams-peer.json")
 _PROGRAM = ("StreamsPeer", "Clients", "Measured", "Shuffle")
@@ -17,12 +17,15 @@ JVM_ARGUMENTS = ("-Xmx1g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error")
 """All of the compiler's tiers, and the collector that Java chooses for the machine."""
 
 
-def compiled(folder: Path) -> list[str]:
-    """The command that runs the program, whose argument is a workload. Raises ``SetupError``."""
+def prepare() -> list[str]:
+    """The command that runs the program, whose argument is a workload, while this process lives.
+
+    Raises ``SetupError``.
+    """
     java = find_java()
     jars = [fetch(each) / jar.file_name for each in (PEER_JARS, KAFKA_JARS) for jar in each.jars]
     classpath = os.pathsep.join(map(str, jars))
-    compile_program(java, classpath, folder, _SOURCE, *_PARTS)
+    folder = compiled(java, classpath, _SOURCE, *_PARTS)
     return [
         str(java.executable),
         *JVM_ARGUMENTS,

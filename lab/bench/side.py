@@ -98,8 +98,8 @@ class KafkaStreams:
 
     name = "kafka-streams"
 
-    def __init__(self, folder: Path) -> None:
-        self.command = java_peer.compiled(folder)
+    def __init__(self) -> None:
+        self.command = java_peer.prepare()
         self.version = java_peer.PEER_JARS.version
 
     def inputs(self, load: Workload) -> list[str]:

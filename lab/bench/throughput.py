@@ -55,7 +55,7 @@ def measure_throughput(load: Workload, beside: Beside, tell: Tell, *, matrix: bo
         tempfile.TemporaryDirectory(prefix="stateflow-bench-") as folder,
         open_test_broker(beside.brokers) as broker,
     ):
-        sides = _sides(beside, Path(folder))
+        sides = _sides(beside)
 
         def one(cell: Workload) -> dict[str, Any]:
             result = measure(cell, sides, broker.bootstrap, Path(folder), beside.rounds, tell)
@@ -102,20 +102,20 @@ def _served(
         sides = [LatencySide(name_of(n, writers), our_command(n)) for n in writers]
         setups: dict[str, dict[str, Any]] = {}
         if KafkaStreams.name in beside.peers:
-            peer = KafkaStreams(place / "classes")
+            peer = KafkaStreams()
             sides.append(LatencySide(peer.name, streams_command(peer.command)))
             setups[peer.name] = {**peer.about(), "settings": streams_settings}
         with open_test_broker(beside.brokers) as broker:
             return {**body, "setups": setups, **measured(sides, broker.bootstrap, place)}
 
 
-def _sides(beside: Beside, place: Path) -> list[Side]:
+def _sides(beside: Beside) -> list[Side]:
     writers = beside.shared_writers
     sides: list[Side] = [Ours(name_of(n, writers), shared_writers=n) for n in writers]
     if beside.before is not None:
         sides.append(Ours("before", beside.before.resolve()))
     if KafkaStreams.name in beside.peers:
-        sides.append(KafkaStreams(place / "classes"))
+        sides.append(KafkaStreams())
     for name, peer in PYTHON_PEERS.items():
         if name in beside.peers:
             sides.append(Python(name, peer, cache_dir() / "bench"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -46,17 +45,16 @@ def run_study(
     """Run the cases of these numbers. Where Java or its jars cannot be had, the report says so."""
     started = time.monotonic()
     report = TimeReport()
-    with tempfile.TemporaryDirectory(prefix="stateflow-time-") as folder:
-        command: list[str] | None = None
-        try:
-            command = prepare(Path(folder), study.program)
-        except SetupError as error:
-            report.left_out.append(f"Kafka Streams' TopologyTestDriver was not asked: {error}")
-        for part in _parts(partial(study.run, seed), numbers, command, processes):
-            report.merge(part)
-            report.seconds = time.monotonic() - started
-            if on_progress is not None:
-                on_progress(report)
+    command: list[str] | None = None
+    try:
+        command = prepare(study.program)
+    except SetupError as error:
+        report.left_out.append(f"Kafka Streams' TopologyTestDriver was not asked: {error}")
+    for part in _parts(partial(study.run, seed), numbers, command, processes):
+        report.merge(part)
+        report.seconds = time.monotonic() - started
+        if on_progress is not None:
+            on_progress(report)
     return report
 
 

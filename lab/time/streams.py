@@ -18,7 +18,7 @@ from stateflow.connectors.broker.distribution import KAFKA_JARS
 from stateflow.connectors.broker.jars import JarSet, fetch, load_jar_set
 from stateflow.connectors.broker.java import find_java
 from stateflow.errors import SetupError
-from stateflow.lab.java import compile_program
+from stateflow.lab.java import compiled
 from stateflow.lab.time.logs import Row
 from stateflow.lab.time.oracle import Computation, Place, Sequences
 
@@ -33,8 +33,8 @@ _JVM_ARGUMENTS = (
 _STOP_SECONDS = 20.0
 
 
-def prepare(folder: Path, program: Path = WINDOW_ORACLE) -> list[str]:
-    """The command that runs a program, compiled into ``folder``; fetches the jars that are not in the cache.
+def prepare(program: Path = WINDOW_ORACLE) -> list[str]:
+    """The command that runs a program, for as long as this process lives; fetches the jars that are not in the cache.
 
     Raises SetupError.
     """
@@ -42,7 +42,7 @@ def prepare(folder: Path, program: Path = WINDOW_ORACLE) -> list[str]:
     jars = [fetch(each) / jar.file_name for each in (TEST_DRIVER_JARS, KAFKA_JARS) for jar in each.jars]
     classpath = os.pathsep.join(map(str, jars))
     command = [str(java.executable), *_JVM_ARGUMENTS, "-cp"]
-    compile_program(java, classpath, folder, program)
+    folder = compiled(java, classpath, program)
     return [*command, os.pathsep.join((str(folder), classpath)), program.stem]
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
+from contextlib import closing
 
 import pytest
 
@@ -23,12 +22,8 @@ LOGS_PER_JOIN = 10
 
 @pytest.fixture(scope="module")
 def streams() -> Iterator[KafkaStreams]:
-    with tempfile.TemporaryDirectory() as folder:
-        running = KafkaStreams(prepare(Path(folder), JOIN_ORACLE))
-        try:
-            yield running
-        finally:
-            running.close()
+    with closing(KafkaStreams(prepare(JOIN_ORACLE))) as running:
+        yield running
 
 
 @pytest.mark.parametrize("number", range(len(JOINS)), ids=[" ".join(join) for join in JOINS])

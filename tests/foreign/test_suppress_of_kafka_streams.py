@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -22,12 +21,8 @@ assert len(SUPPRESSIONS) * LOGS_PER_KIND >= 1_000
 
 @pytest.fixture(scope="module")
 def streams() -> Iterator[KafkaStreams]:
-    with tempfile.TemporaryDirectory() as folder:
-        running = KafkaStreams(prepare(Path(folder), SUPPRESS_ORACLE))
-        try:
-            yield running
-        finally:
-            running.close()
+    with closing(KafkaStreams(prepare(SUPPRESS_ORACLE))) as running:
+        yield running
 
 
 @pytest.mark.timeout(300)

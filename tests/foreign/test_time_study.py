@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -25,12 +24,8 @@ LOGS_COMPARED_MIN = 1_000
 
 @pytest.fixture(scope="module")
 def streams() -> Iterator[KafkaStreams]:
-    with tempfile.TemporaryDirectory() as folder:
-        running = KafkaStreams(prepare(Path(folder)))
-        try:
-            yield running
-        finally:
-            running.close()
+    with closing(KafkaStreams(prepare())) as running:
+        yield running
 
 
 def test_the_oracle_agrees_with_kafka_streams(streams: KafkaStreams) -> None:
