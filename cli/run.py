@@ -233,7 +233,7 @@ def _run_one(app: App, member: str | None, end: End, *, with_parent: bool, quiet
             served = stack.enter_context(serving_metrics(app.id, app.options, cluster))
             observers.append(served.restores)
         if app.options.restore_within_seconds is not None:
-            from stateflow.cli.compaction_beside import watch_beside  # the tuner: a fifth of what a start imports
+            from stateflow.cli.compaction_beside import watch_beside  # the tuner takes long to import
 
             observers.append(stack.enter_context(watch_beside(app.options, wiring)))
         run_worker(
