@@ -18,6 +18,7 @@ from stateflow.runtime.worker.launch import rocks_opener
 from stateflow.spark.connection import Connection
 from stateflow.spark.epoch import EpochRange, EpochResult, run_epoch
 from stateflow.spark.failure import Failure, result_or_failure
+from stateflow.spark.kept_connection import spare_what_stays
 from stateflow.store.rocks import RocksResources
 
 
@@ -54,6 +55,7 @@ class _Process:
         self.cluster = task.connection.open()
         self.wiring = Wiring(task.load(), task.catalog)
         self.resources = RocksResources.within(task.settings.memory)
+        spare_what_stays()
 
 
 _kept: list[_Process] = []

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import gc
+
 from stateflow.log.base import Cluster
 from stateflow.spark.connection import Connection
 
@@ -21,4 +24,15 @@ def kept_cluster(connection: Connection) -> Cluster:
         _kept.pop()[1].close()
     cluster = connection.open()
     _kept.append((connection, cluster))
+    spare_what_stays()
     return cluster
+
+
+@functools.cache
+def spare_what_stays() -> None:
+    """Once per process: take what is imported by now, and stays, out of the garbage collector's sight.
+
+    Spark's Python worker collects everything after each task (``pyspark/daemon.py``), which took 40 ms of CPU time: for
+    small tasks more than their work.
+    """
+    gc.freeze()
