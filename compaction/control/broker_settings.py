@@ -8,7 +8,8 @@ never cleaned again. So the buffer is chosen for every compacted topic of the cl
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from stateflow.clock import Clock, SystemClock
@@ -21,7 +22,7 @@ from stateflow.compaction.sensing.measure import local_broker
 from stateflow.compaction.settings.topic_settings import CleanerSettings
 from stateflow.errors import BrokerRefused, ConfigError, TopicMissing
 from stateflow.log.base import Cluster
-from stateflow.record import TopicPartition
+from stateflow.record import OffsetRange, TopicPartition
 
 BUFFER, BACKOFF = "log.cleaner.dedupe.buffer.size", "log.cleaner.backoff.ms"
 BYTES_PER_KEY = 24
@@ -30,6 +31,8 @@ RECORD_BYTES_MIN = 40
 """No record of a compacted topic is taken to be smaller, its share of a batch header included."""
 GROWTH = 2.0
 """A segment may come to hold so many times the offsets that its whole partition holds now."""
+_DELETIONS_MAX = 10
+"""So often topics are asked for again, of which one was deleted amid the question."""
 _WORTH_IT = 0.75
 """Another buffer is set only when it is at most so large a part of the present one."""
 
@@ -197,31 +200,44 @@ def _refused(admin: ClusterAdmin, broker: int, changes: Mapping[str, str | None]
 
 def _largest_segment(cluster: Cluster, admin: ClusterAdmin, tuned: frozenset[str]) -> tuple[str, int]:
     """The compacted topic whose segments may hold most offsets that were never cleaned, and how many: by the size of
-    a segment, or by what lies there now. A topic that is deleted meanwhile has none.
+    a segment, or by what lies there now.
     """
-    worst, most = "", 1
     counts = admin.all_partition_counts()
-    for topic, config in admin.topic_configs(set(counts) - tuned).items():
-        if "compact" not in config.get("cleanup.policy", ""):
-            continue
-        offsets = int(config["segment.bytes"]) // RECORD_BYTES_MIN
-        if offsets > most:
-            partitions = [TopicPartition(topic, number) for number in range(counts[topic])]
-            try:
-                offsets = min(offsets, math.ceil(GROWTH * _dirty_offsets(cluster, admin, partitions)))
-            except TopicMissing:  # deleted meanwhile: it has no segments
-                continue
-        if offsets > most:
-            worst, most = topic, offsets
-    return worst, most
+    may_hold = {
+        topic: int(config["segment.bytes"]) // RECORD_BYTES_MIN
+        for topic, config in admin.topic_configs(set(counts) - tuned).items()
+        if "compact" in config.get("cleanup.policy", "")
+    }
+    offsets = {
+        topic: min(may_hold[topic], math.ceil(GROWTH * dirty))
+        for topic, dirty in _dirty_offsets(cluster, admin, may_hold).items()
+    }
+    worst = max(offsets, key=offsets.__getitem__, default="")
+    return (worst, offsets[worst]) if worst and offsets[worst] > 1 else ("", 1)
 
 
-def _dirty_offsets(cluster: Cluster, admin: ClusterAdmin, partitions: list[TopicPartition]) -> int:
-    """The most offsets that a partition holds and no pass has cleaned; all it holds, where that cannot be seen."""
-    replicas = admin.replica_sizes({partition.topic for partition in partitions})
+def _dirty_offsets(cluster: Cluster, admin: ClusterAdmin, topics: Iterable[str]) -> dict[str, int]:
+    """Of each topic the most offsets that a partition holds and no pass has cleaned; all it holds, where that cannot be
+    seen. All are asked for together: a cluster has thousands. One that is deleted meanwhile is left out.
+    """
+    replicas = admin.replica_sizes((), beside=topics)
     cleaned = cleaned_offsets({replica.directory for replica in replicas}) if local_broker(admin) else None
-    found = cluster.ranges(partitions)
-    return max(
-        one.offset_next - max(one.offset_first, (cleaned or {}).get(partition, 0))
-        for partition, one in found.items()
+    dirty: dict[str, int] = {}
+    for partition, one in _ranges_of_all(cluster, topics).items():
+        offsets = one.offset_next - max(one.offset_first, (cleaned or {}).get(partition, 0))
+        dirty[partition.topic] = max(dirty.get(partition.topic, 0), offsets)
+    return dirty
+
+
+def _ranges_of_all(cluster: Cluster, topics: Iterable[str]) -> dict[TopicPartition, OffsetRange]:
+    for _ in range(_DELETIONS_MAX):
+        there = cluster.describe(topics)
+        partitions = [
+            TopicPartition(name, number) for name in there for number in range(there[name].partitions)
+        ]
+        with suppress(TopicMissing):  # deleted between the two questions
+            return cluster.ranges(partitions)
+    raise BrokerRefused(
+        f"Topics were deleted {_DELETIONS_MAX} times while the brokers' settings were planned.",
+        action="Try again when fewer topics come and go.",
     )

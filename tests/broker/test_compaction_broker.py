@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,7 +33,7 @@ from stateflow.compaction.sensing.broker_cpu import broker_cpu
 from stateflow.compaction.sensing.measure import local_broker
 from stateflow.compaction.sensing.restore_probe import probe_restore
 from stateflow.errors import BrokerRefused, BrokerUnreachable, ConfigError, ObjectiveUnreachable, TopicMissing
-from stateflow.log.base import TopicSpec
+from stateflow.log.base import TopicInfo, TopicSpec
 from stateflow.log.kafka import KafkaCluster
 from stateflow.record import TopicPartition
 from stateflow.testing.broker import TestBroker
@@ -321,12 +321,24 @@ def test_topics_deleted_while_brokers_are_planned_for_count_for_nothing(
     cluster: KafkaCluster, admin: ClusterAdmin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counts, configs = admin.all_partition_counts(), admin.topic_configs
-    before, after = "before-" + uuid.uuid4().hex, "after-" + uuid.uuid4().hex
-    monkeypatch.setattr(admin, "all_partition_counts", lambda: {**counts, before: 1, after: 1})
+    describe = cluster.describe
+    before, after, late = (f"{word}-{uuid.uuid4().hex}" for word in ("before", "after", "late"))
+    asked: list[set[str]] = []
+    monkeypatch.setattr(admin, "all_partition_counts", lambda: {**counts, before: 1, after: 1, late: 1})
     huge = {"cleanup.policy": "compact", "segment.bytes": str(1 << 40)}
-    monkeypatch.setattr(admin, "topic_configs", lambda topics: {**configs(topics), after: huge})
+    monkeypatch.setattr(admin, "topic_configs", lambda topics: {**configs(topics), after: huge, late: huge})
+
+    def described(topics: Iterable[str]) -> dict[str, TopicInfo]:
+        asked.append(set(topics))
+        there = describe(topics)
+        return {**there, late: TopicInfo(late, "", 1, 1)} if len(asked) == 1 else there
+
+    monkeypatch.setattr(cluster, "describe", described)
     now = admin.cleaner_settings(next(iter(admin.broker_addresses())))
-    assert plan_brokers(cluster, admin, now, now, []).largest_topic not in {before, after}
+    assert plan_brokers(cluster, admin, now, now, []).largest_topic not in {before, after, late}
+    assert [late in topics for topics in asked] == [True, True], (
+        "its offsets were asked for, and then without it"
+    )
 
 
 def test_the_brokers_process_is_found_by_its_port(broker: RunBroker, admin: ClusterAdmin) -> None:
