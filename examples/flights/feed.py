@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import heapq
 import importlib.util
 import io
 import time
@@ -89,39 +90,54 @@ def aircraft_by_tailnum() -> dict[str, str]:
     return names
 
 
-def departure(
-    row: dict[str, str], visibility: dict[tuple[str, str], float], aircraft: dict[str, str]
-) -> tuple[tuple[int, int, str, str, int], Departure]:
-    """One flight as its place in the order of the feed, and the record to send."""
+class Place(NamedTuple):
+    """A flight's place in the order of the feed."""
+
+    event_ms: int
+    scheduled_ms: int
+    origin: str
+    carrier: str
+    number: int
+
+
+def place_of(row: dict[str, str]) -> Place:
+    """Where a flight stands, by its row."""
     hour = datetime.fromisoformat(row["time_hour"])
     scheduled_ms = int(hour.timestamp()) * 1000 + int(row["minute"]) * MINUTE_MS
+    event_ms = scheduled_ms + (whole_number(row["dep_delay"]) or 0) * MINUTE_MS
+    return Place(event_ms, scheduled_ms, row["origin"], row["carrier"], int(row["flight"]))
+
+
+def departure(
+    row: dict[str, str], visibility: dict[tuple[str, str], float], aircraft: dict[str, str]
+) -> Departure:
+    """One flight as the record to send."""
+    place = place_of(row)
     cancelled = whole_number(row["dep_time"]) is None
-    delay_minutes = whole_number(row["dep_delay"])
-    event_ms = scheduled_ms + (delay_minutes or 0) * MINUTE_MS
     tailnum = None if row["tailnum"] in ("", "NA") else row["tailnum"]
     flight = {
-        "carrier": row["carrier"],
-        "flight": int(row["flight"]),
+        "carrier": place.carrier,
+        "flight": place.number,
         "tailnum": tailnum,
         "aircraft": aircraft.get(tailnum or ""),
         "origin": row["origin"],
         "dest": row["dest"],
-        "scheduled_ms": scheduled_ms,
-        "departed_ms": None if cancelled else event_ms,
-        "departure_delay_minutes": delay_minutes,
+        "scheduled_ms": place.scheduled_ms,
+        "departed_ms": None if cancelled else place.event_ms,
+        "departure_delay_minutes": whole_number(row["dep_delay"]),
         "arrival_delay_minutes": whole_number(row["arr_delay"]),
         "visibility_miles": visibility.get((row["origin"], row["time_hour"])),
     }
-    order = (event_ms, scheduled_ms, row["origin"], row["carrier"], int(row["flight"]))
     key = (tailnum or f"{row['carrier']}-{row['flight']}").encode()
-    return order, Departure(event_ms, key, msgspec.json.encode(flight))
+    return Departure(place.event_ms, key, msgspec.json.encode(flight))
 
 
 def departures(limit: int | None = None) -> list[Departure]:
     """The flights in event-time order, all or the first ``limit``."""
     visibility, aircraft = weather_by_hour(), aircraft_by_tailnum()
-    ordered = sorted(departure(row, visibility, aircraft) for row in csv_rows("flights"))
-    return [record for _, record in ordered[:limit]]
+    rows = csv_rows("flights")
+    first = sorted(rows, key=place_of) if limit is None else heapq.nsmallest(limit, rows, key=place_of)
+    return [departure(row, visibility, aircraft) for row in first]
 
 
 def create_topic(brokers: str) -> None:

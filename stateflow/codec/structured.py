@@ -7,9 +7,10 @@ Both are msgspec's: a declared type is checked while decoding, so a record of an
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+import functools
+from collections.abc import Hashable, Sequence
 from types import NoneType, UnionType
-from typing import Any, Generic, Literal, TypeVar, Union, get_args, get_origin
+from typing import Any, Generic, Literal, TypeVar, Union, cast, get_args, get_origin
 
 import msgspec
 
@@ -22,6 +23,8 @@ _PLAIN_TYPES = frozenset({dict, list, str, int, float, bool, bytes, datetime.dat
 _MAPS = (dict, dict[str, Any])
 """Declared types of which any field may be read without the others: nothing is said of those."""
 _SCALAR_TYPES = frozenset({int, float, str, bool, bytes, NoneType})
+_SCHEMAS_MAX = 256
+"""Kept, of types: making one takes a hundred times as long as the rest of a description."""
 
 
 def _converters(wire: Wire, type_: Any) -> tuple[Any, Any]:
@@ -111,14 +114,20 @@ class TypedCodec(Codec[T], Generic[T]):
     def describe(self) -> dict[str, Any]:
         """``{"codec": "json" or "msgpack", "type": its name, "schema": JSON schema where there is one}``."""
         described: dict[str, Any] = {"codec": self._wire, "type": type_name(self._type)}
-        try:
-            described["schema"] = msgspec.json.schema(self._type)
-        except TypeError:  # custom types encode, but have no JSON schema
-            described["schema"] = None
+        described["schema"] = _schema_of(cast(Hashable, self._type))
         return described
 
     def __repr__(self) -> str:
         return f"{'JsonOf' if self._wire == 'json' else 'MsgPackOf'}({type_name(self._type)})"
+
+
+@functools.lru_cache(maxsize=_SCHEMAS_MAX)
+def _schema_of(type_: Hashable) -> dict[str, Any] | None:
+    """A type's JSON schema; None for custom types, which encode, but have none."""
+    try:
+        return msgspec.json.schema(type_)
+    except TypeError:
+        return None
 
 
 def _scalars_of(type_: Any) -> frozenset[type] | None:

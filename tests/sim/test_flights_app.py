@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,9 @@ def records() -> list[feed.Departure]:
     return feed.departures(FLIGHTS)
 
 
+answers = cache(oracle.answers)
+
+
 def send(driver: TestDriver, records: Sequence[feed.Departure]) -> None:
     """As the feed does, at once."""
     writer = driver.cluster.writer()
@@ -47,7 +51,7 @@ def send(driver: TestDriver, records: Sequence[feed.Departure]) -> None:
 def check(driver: TestDriver, flights: int) -> None:
     """Every final result equals the oracle's."""
     app = sys.modules["app"]
-    right = oracle.answers(flights)
+    right = answers(flights)
     hours = {(r.key.key, r.key.start_ms): r.value for r in driver.output(app.hourly)}
     hourly = {key: {name: getattr(row, name) for name in row.__struct_fields__} for key, row in hours.items()}
     planes = {r.key: r.value for r in driver.output(app.aircraft)}

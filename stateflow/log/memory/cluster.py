@@ -156,11 +156,11 @@ class MemoryCluster:
         """Log start and last stable offset, or end of the log, of each partition."""
         with self._broker.lock:
             self._broker.expire()
-            found = {partition: self._broker.partition(partition) for partition in partitions}
-            return {
-                partition: log.range if stable else log.range._replace(offset_next=log.end)
-                for partition, log in found.items()
-            }
+            found: dict[TopicPartition, OffsetRange] = {}
+            for partition in partitions:
+                log = self._broker.partition(partition)
+                found[partition] = log.range if stable else OffsetRange(log.log_start, log.end)
+            return found
 
     def ends(self, partitions: Iterable[TopicPartition], *, stable: bool = True) -> dict[TopicPartition, int]:
         """Last stable offset, or end of the log, of each partition."""

@@ -64,7 +64,7 @@ class PartitionLog:
         if transaction is not None and id(transaction) not in self._open:
             self._open[id(transaction)] = (transaction, offset)
         self.slots.append(Slot(offset, payload, transaction))
-        self.end += 1
+        self.end = offset + 1
         return offset
 
     def end_transaction(self, transaction: TransactionMark, left: TransactionMark | None = None) -> None:
@@ -104,7 +104,8 @@ class PartitionLog:
     @property
     def range(self) -> OffsetRange:
         """Log start and last stable offset."""
-        return OffsetRange(self.log_start, max(self.log_start, self.stable_end))
+        start, end = self.log_start, self.stable_end
+        return OffsetRange(start, end if end > start else start)
 
     def fetch(self, offset_first: int, max_records: int) -> Fetched:
         """Up to ``max_records`` committed records from ``offset_first``, which must be in the log.
@@ -112,7 +113,7 @@ class PartitionLog:
         The position is past the last record while more follow, and the stable end once there are none: past
         markers, aborted records and gaps.
         """
-        stable_end = self.range.offset_next
+        stable_end = max(self.log_start, self.stable_end)
         visible: list[Slot] = []
         if offset_first >= stable_end:
             return Fetched(visible, offset_first, at_end=True)

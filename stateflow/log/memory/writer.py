@@ -53,6 +53,7 @@ class MemoryWriter(Sender):
             self._broker.expire()
             found = self._broker.topic(records.topic)
             clock, transactional_id = self._broker.clock, self._transactional_id
+            transaction: OpenTransaction | None = None
             for key, value, partition, timestamp_ms, headers in records.rows():
                 if partition < 0:
                     partition = self._choose(key, len(found.partitions))
@@ -60,7 +61,8 @@ class MemoryWriter(Sender):
                 payload = found.payload(key, value, timestamp_ms or clock.now_ms(), tuple(headers), clock)
                 place = TopicPartition(records.topic, partition)
                 if transactional_id is not None:
-                    self._append(place, log, payload, self._current(transactional_id))
+                    transaction = transaction or self._current(transactional_id)
+                    self._append(place, log, payload, transaction)
                     continue
                 self._waiting.append((place, payload))
                 if len(self._waiting) > self._linger_records:

@@ -240,8 +240,10 @@ class Commits:
 
     def wait_a_while(self, timeout_seconds: float, *, for_all: bool) -> None:
         """Until one of those in flight is written, or all are, or the time is over."""
-        until = ALL_COMPLETED if for_all else FIRST_COMPLETED
-        wait([each.written for each in self._in_flight.values()], timeout_seconds, return_when=until)
+        written = [each.written for each in self._in_flight.values()]
+        if (all if for_all else any)(future.done() for future in written):
+            return
+        wait(written, timeout_seconds, return_when=ALL_COMPLETED if for_all else FIRST_COMPLETED)
 
     def _forget(self, primary: TopicPartition) -> _InFlight:
         each = self._in_flight.pop(primary)

@@ -87,20 +87,35 @@ def application_lag(cluster: Cluster, catalog: Catalog) -> list[InputLag]:
     what an application writes to a topic that it reads goes round. If all are at their end then, too, it has drained:
     a stage's output is committed together with its input. Records of transactions that are still open count.
     """
-    lags: list[InputLag] = []
-    for stage in upstream_first(catalog):
-        inputs = stage_inputs(catalog, stage)
-        committed = cluster.committed(catalog.app.app, inputs, stable=False)
-        for source, log in cluster.ranges(inputs, stable=False).items():
-            position = committed.get(source)
-            offset_next = position.offset_next if position else log.offset_first
-            lags.append(InputLag(task_id(stage, source.partition), source, offset_next, log))
-    if any(lag.slots for lag in lags):
-        return lags
-    ends = cluster.ranges([lag.source for lag in lags], stable=False)
-    return [replace(lag, log=ends[lag.source]) for lag in lags]
+    lags = [lag for stage in upstream_first(catalog) for lag in _stage_lag(cluster, catalog, stage)]
+    return lags if any(lag.slots for lag in lags) else _looked_at_again(cluster, lags)
 
 
 def is_drained(cluster: Cluster, catalog: Catalog) -> bool:
-    """True when everything that was in the input has been processed and committed by every stage."""
-    return all(lag.slots == 0 for lag in application_lag(cluster, catalog))
+    """True when everything that was in the input has been processed and committed by every stage.
+
+    That is when ``application_lag`` finds none. Behind a stage that has some, no other is looked at.
+    """
+    lags: list[InputLag] = []
+    for stage in upstream_first(catalog):
+        found = _stage_lag(cluster, catalog, stage)
+        if any(lag.slots for lag in found):
+            return False
+        lags += found
+    return not any(lag.slots for lag in _looked_at_again(cluster, lags))
+
+
+def _stage_lag(cluster: Cluster, catalog: Catalog, stage: str) -> list[InputLag]:
+    inputs = stage_inputs(catalog, stage)
+    committed = cluster.committed(catalog.app.app, inputs, stable=False)
+    lags: list[InputLag] = []
+    for source, log in cluster.ranges(inputs, stable=False).items():
+        position = committed.get(source)
+        offset_next = position.offset_next if position else log.offset_first
+        lags.append(InputLag(task_id(stage, source.partition), source, offset_next, log))
+    return lags
+
+
+def _looked_at_again(cluster: Cluster, lags: list[InputLag]) -> list[InputLag]:
+    ends = cluster.ranges([lag.source for lag in lags], stable=False)
+    return [replace(lag, log=ends[lag.source]) for lag in lags]

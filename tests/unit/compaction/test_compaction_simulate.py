@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -31,6 +31,13 @@ def simulate(
 ) -> SimulatedRun:
     simulation = Simulation(stream.partitions, policy, cleaner, Costs(), SimulationOptions(warm_seconds=warm))
     return simulation.run(updates_of(stream))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forgotten() -> Iterator[None]:
+    """Hundreds of thousands of updates less for the garbage collector to look through, for all that follows."""
+    yield
+    updates_of.cache_clear()
 
 
 @lru_cache(maxsize=2)  # simulated in several ways one after the other
