@@ -177,10 +177,8 @@ def test_feed_and_oracle_agree_on_the_order_of_real_flights() -> None:
         "origin": "EWR",
         "dest": "IAH",
     }
-    order, sent = feed.departure(
-        row, {("EWR", "2013-01-01T10:00:00Z"): 9.0}, {"N14228": "BOEING 737-824 (1999)"}
-    )
-    assert order == (1357035420000, 1357035300000, "EWR", "UA", 1545)
+    sent = feed.departure(row, {("EWR", "2013-01-01T10:00:00Z"): 9.0}, {"N14228": "BOEING 737-824 (1999)"})
+    assert feed.place_of(row) == (1357035420000, 1357035300000, "EWR", "UA", 1545)
     assert sent.event_ms == 1357035420000
     assert sent.key == b"N14228"
     assert b'"arrival_delay_minutes":null,"visibility_miles":9.0' in sent.value
@@ -199,7 +197,7 @@ def test_feed_places_a_cancelled_flight_at_its_schedule_and_keys_an_unknown_airc
         "origin": "EWR",
         "dest": "IAH",
     }
-    _, sent = feed.departure(row, {}, {})
+    sent = feed.departure(row, {}, {})
     assert (sent.event_ms, sent.key) == (1357035300000, b"UA-1545")
     assert b'"tailnum":null' in sent.value
     assert b'"departed_ms":null' in sent.value
