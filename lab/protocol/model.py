@@ -16,12 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 
 from stateflow.changelog.commit_record import COMMIT_KEY, CommitRecord
 from stateflow.changelog.position import InputPosition
-from stateflow.changelog.sequences import CommittedEnd, resolve
+from stateflow.changelog.sequences import CommittedEnd
 from stateflow.lab.protocol.search import Broken, Outcome, search
-from stateflow.lab.protocol.truth import SOURCE, processed, show, tail
+from stateflow.lab.protocol.truth import SOURCE, committed_end, processed, read, show, tail
 from stateflow.lab.protocol.world import (
     GROUP,
     OPEN,
@@ -122,7 +123,8 @@ class _Model:
             arrived = world._replace(late=world.late - {late})
             yield f"a late EndTxn({how}) arrives", end_transaction(arrived, late)
         for name in self.changelogs:
-            yield f"the cleaner runs on {name}", set_log(world, name, self._cleaned(world.log(name)))
+            cleaned = _cleaned(world.log(name), self.faults.cleans_undecided)
+            yield f"the cleaner runs on {name}", set_log(world, name, cleaned)
         client = world.client
         if client is None:
             yield from self._take_over(world)
@@ -247,16 +249,16 @@ class _Model:
     def _take_over(self, world: World) -> Iterator[Step]:
         fenced = end_transaction(world, EndTxn(world.epoch, commits=False))
         fenced = new_epoch(fenced) if self.faults.fences else fenced
-        committed_end, start = self._decide(fenced)
-        stores = self._restored(fenced, committed_end)
+        end, start = self._decide(fenced)
+        stores = self._restored(fenced, end)
         if stores != self._truth(start):
             raise Broken(f"after takeover the input goes on at {start}, but the state is {show(stores)}")
-        client = Client(fenced.epoch, committed_end.owner, committed_end.sequence, start, stores)
-        if self.protocol.rewrites and committed_end.is_torn:
+        client = Client(fenced.epoch, end.owner, end.sequence, start, stores)
+        if self.protocol.rewrites and end.is_torn:
             sends = [
                 Send(name, key, dict(store).get(key, b""))
                 for name, store in zip(self.changelogs, stores, strict=True)
-                for key in sorted(committed_end.orphaned_keys.get(name, ()))
+                for key in sorted(end.orphaned_keys.get(name, ()))
             ]
             client = client._replace(phase="data", sends=tuple(sends))
         yield f"takeover at input {start}", fenced._replace(client=client)
@@ -264,22 +266,22 @@ class _Model:
     def _decide(self, world: World) -> tuple[CommittedEnd, int]:
         offsets = [entry.value[0] for entry in visible(world.log(GROUP))]
         start = offsets[-1] if offsets else 0
-        tails = {name: tail(world.log(name)) for name in self.changelogs}
-        committed_end = resolve(tails)
-        if committed_end.last is not None:
-            start = committed_end.last.position.offsets[SOURCE]
-        return committed_end, start
+        end = self._committed_end(world)
+        if end.last is not None:
+            start = end.last.position.offsets[SOURCE]
+        return end, start
 
-    def _restored(self, world: World, committed_end: CommittedEnd) -> tuple[State, ...]:
+    def _committed_end(self, world: World) -> CommittedEnd:
+        return committed_end(world.logs[: len(self.changelogs)])
+
+    def _restored(self, world: World, end: CommittedEnd) -> tuple[State, ...]:
         """From the local store and the rest of the log where there is a store, from the log alone
         otherwise."""
         stores = []
         for index, name in enumerate(self.changelogs):
             base = dict(world.disk.stores[index]) if world.disk else {}
             first = world.disk.offsets_next[index] if world.disk else 0
-            rows = [
-                e for e in visible(world.log(name)) if first <= e.offset < committed_end.restore_next[name]
-            ]
+            rows = [e for e in visible(world.log(name)) if first <= e.offset < end.restore_next[name]]
             stores.append(folded(base, rows))
         return tuple(stores)
 
@@ -303,17 +305,13 @@ class _Model:
     def _check_reader(self, log: Log, index: int) -> None:
         """Anyone who reads one changelog, at any time, sees the state after some commit: never half of
         one."""
-        end = tail(log)
-        rows = [entry for entry in visible(log) if entry.offset < end.committed_next]
-        if end.last is None:
-            return  # before the first commit of all there is nothing to compare with
-        position = end.last.position.offsets[SOURCE]
-        if folded({}, rows) != self._truth(position)[index]:
-            raise Broken(f"a reader finds {folded({}, rows)} where input {position} is committed")
+        found = read(log)
+        if found is not None and found[1] != self._truth(found[0])[index]:
+            raise Broken(f"a reader finds {found[1]} where input {found[0]} is committed")
 
     def _check_group(self, world: World) -> None:
         """Whoever looks at the group's offset from outside never takes input for done that is not."""
-        last = resolve({name: tail(world.log(name)) for name in self.changelogs}).last
+        last = self._committed_end(world).last
         recorded = last.position.offsets[SOURCE] if last else 0
         for entry in visible(world.log(GROUP)):
             if entry.value[0] > recorded:
@@ -322,19 +320,19 @@ class _Model:
     def _truth(self, position: int) -> tuple[State, ...]:
         return processed(position)[: self.faults.changelogs]
 
-    def _cleaned(self, log: Log) -> Log:
-        """Older records of a key vanish, up to the last stable offset; aborted ones do too."""
-        newest: dict[bytes, int] = {}
-        limit = stable_next(log)
-        if not self.faults.cleans_undecided:
-            limit = tail(log).committed_next
-        for entry in visible(log):
-            if entry.offset < limit:
-                newest[entry.key] = entry.offset
-        kept = tuple(
-            entry for entry in log.entries if entry.status == OPEN or entry.offset >= newest.get(entry.key, 0)
-        )
-        return Log(kept, log.offset_next)
+
+@cache
+def _cleaned(log: Log, cleans_undecided: bool) -> Log:
+    """Older records of a key vanish, up to the last stable offset; aborted ones do too."""
+    newest: dict[bytes, int] = {}
+    limit = stable_next(log) if cleans_undecided else tail(log).committed_next
+    for entry in visible(log):
+        if entry.offset < limit:
+            newest[entry.key] = entry.offset
+    kept = tuple(
+        entry for entry in log.entries if entry.status == OPEN or entry.offset >= newest.get(entry.key, 0)
+    )
+    return Log(kept, log.offset_next)
 
 
 def _with_offset(client: Client) -> Client:

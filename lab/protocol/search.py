@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 from collections import deque
 from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -46,6 +48,23 @@ class Model(Protocol[W]):
 
 def search(model: Model[W], states_max: int) -> Outcome:
     """Every state within the model's bounds, until a promise is broken."""
+    with _uncollected():
+        return _search(model, states_max)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without the garbage collector: all states stay to the end, and none is in a cycle."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _search(model: Model[W], states_max: int) -> Outcome:
     start = model.start()
     came_from: dict[W, tuple[W, str] | None] = {start: None}
     todo = deque([start])
@@ -56,8 +75,8 @@ def search(model: Model[W], states_max: int) -> Outcome:
             is_at_rest = True
             for name, reached in model.steps(world):
                 is_at_rest = False
-                if reached not in came_from:
-                    came_from[reached] = (world, name)
+                step = (world, name)
+                if came_from.setdefault(reached, step) is step:
                     todo.append(reached)
             if is_at_rest:
                 model.check_rest(world)

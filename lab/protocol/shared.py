@@ -34,7 +34,7 @@ from stateflow.lab.protocol.shared_world import (
     is_pending,
     is_stable,
 )
-from stateflow.lab.protocol.truth import SOURCE, processed, show, tail
+from stateflow.lab.protocol.truth import SOURCE, processed, read, show
 from stateflow.lab.protocol.world import (
     COMMITTED,
     OPEN,
@@ -324,10 +324,9 @@ class SharedModel:
                 if {f"{task}:{number}" for number in range(position)} - set(shown):
                     raise Broken(f"{task} is at input {position}, but only {shown} were put out")
         for task in () if self.faults.stateless else self.tasks:
-            end = tail(world.log(task))
-            rows = [entry for entry in visible(world.log(task)) if entry.offset < end.committed_next]
-            if end.last is not None and folded({}, rows) != _state(end.last.position.offsets[SOURCE]):
-                raise Broken(f"a reader of {task} finds {folded({}, rows)} in the state of a commit")
+            found = read(world.log(task))
+            if found is not None and found[1] != _state(found[0]):
+                raise Broken(f"a reader of {task} finds {found[1]} in the state of a commit")
 
     def check_rest(self, world: Shared) -> None:
         """Where nothing can happen any more every task is done."""

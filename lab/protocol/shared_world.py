@@ -107,11 +107,17 @@ class Shared(NamedTuple):
 
     def log(self, name: str) -> Log:
         """One partition."""
-        return next(log for known, log in self.logs if known == name)
+        for known, log in self.logs:
+            if known == name:
+                return log
+        raise KeyError(name)
 
     def epoch(self, writer: str) -> int:
         """The epoch of an id that the coordinator accepts."""
-        return dict(self.epochs).get(writer, 0)
+        for known, epoch in self.epochs:
+            if known == writer:
+                return epoch
+        return 0
 
     def owner(self, task: str) -> str:
         """Who shall run it."""
@@ -124,11 +130,12 @@ class Shared(NamedTuple):
 
     def with_worker(self, worker: Worker) -> Shared:
         """One worker replaced."""
-        return self._replace(workers=tuple(worker if w.name == worker.name else w for w in self.workers))
+        workers = tuple([worker if w.name == worker.name else w for w in self.workers])
+        return Shared(self.logs, workers, *self[2:])
 
     def with_log(self, name: str, log: Log) -> Shared:
         """One partition replaced."""
-        return self._replace(logs=tuple((n, log if n == name else old) for n, old in self.logs))
+        return Shared(tuple([(n, log) if n == name else (n, old) for n, old in self.logs]), *self[1:])
 
     def spend(self, what: str) -> Shared:
         """One fault less is left."""

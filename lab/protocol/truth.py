@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
-from stateflow.changelog.sequences import Tail, tail_of
-from stateflow.lab.protocol.world import Log, State, stable_next, visible
+from stateflow.changelog.sequences import CommittedEnd, Tail, resolve, tail_of
+from stateflow.lab.protocol.world import Log, State, folded, stable_next, visible
 from stateflow.record import TopicPartition
 
 SOURCE = TopicPartition("in", 0)
@@ -27,6 +27,23 @@ def processed(position: int) -> tuple[State, ...]:
 def tail(log: Log) -> Tail:
     """The end of a changelog as the library itself sees it."""
     return tail_of(((e.offset, e.key, e.value) for e in visible(log)), stable_next(log))
+
+
+@cache
+def committed_end(changelogs: tuple[tuple[str, Log], ...]) -> CommittedEnd:
+    """What the library decides about all changelogs of one task together."""
+    return resolve({name: tail(log) for name, log in changelogs})
+
+
+@cache
+def read(log: Log) -> tuple[int, State] | None:
+    """What anyone finds who reads one changelog: the input that its last commit is at, and the state; None before
+    the first commit of all, when there is nothing to compare with."""
+    end = tail(log)
+    if end.last is None:
+        return None
+    rows = [entry for entry in visible(log) if entry.offset < end.committed_next]
+    return end.last.position.offsets[SOURCE], folded({}, rows)
 
 
 def show(stores: tuple[State, ...]) -> str:

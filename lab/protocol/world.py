@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from typing import NamedTuple
 
 from stateflow.changelog.commit_record import COMMIT_KEY
@@ -100,7 +101,10 @@ class World(NamedTuple):
 
     def log(self, name: str) -> Log:
         """One partition."""
-        return dict(self.logs)[name]
+        for known, log in self.logs:
+            if known == name:
+                return log
+        raise KeyError(name)
 
 
 def end_transaction(world: World, request: EndTxn) -> World:
@@ -117,6 +121,7 @@ def new_epoch(world: World) -> World:
     return world._replace(epoch=world.epoch + 1, late=frozenset())
 
 
+@cache
 def ended(name: str, log: Log, request: EndTxn) -> Log:
     """One partition once the marker of a writer's transaction has reached it."""
 
@@ -144,21 +149,26 @@ def _numbered(entries: Iterable[Entry]) -> Log:
 
 def set_log(world: World, name: str, log: Log) -> World:
     """The world with one partition replaced."""
-    return world._replace(logs=tuple((n, log if n == name else old) for n, old in world.logs))
+    logs = tuple([(n, log) if n == name else (n, old) for n, old in world.logs])
+    return World(logs, *world[1:])
 
 
 def stable_next(log: Log) -> int:
     """The last stable offset: where the open transaction begins."""
-    return next((entry.offset for entry in log.entries if entry.status == OPEN), log.offset_next)
+    for entry in log.entries:
+        if entry.status == OPEN:
+            return entry.offset
+    return log.offset_next
 
 
-def visible(log: Log) -> list[Entry]:
+@cache
+def visible(log: Log) -> tuple[Entry, ...]:
     """What a read-committed reader gets: what is committed before the first open transaction."""
     limit = stable_next(log)
-    return [entry for entry in log.entries if entry.status == COMMITTED and entry.offset < limit]
+    return tuple([entry for entry in log.entries if entry.status == COMMITTED and entry.offset < limit])
 
 
-def folded(base: dict[bytes, bytes], rows: list[Entry]) -> State:
+def folded(base: dict[bytes, bytes], rows: Iterable[Entry]) -> State:
     """The newest value per key; an empty value removes it."""
     state = dict(base)
     state.update((entry.key, entry.value) for entry in rows if entry.key != COMMIT_KEY)
