@@ -63,8 +63,11 @@ class Work:
 
     def add(self, other: Work) -> None:
         """Count another's work, too."""
-        for one in fields(self):
-            setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
+        for name in _COUNTED:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+_COUNTED = tuple(one.name for one in fields(Work))
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +134,11 @@ class Simulation:
 
     def feed(self, update: Update) -> None:
         """Take one update; time moves on to it."""
-        while update.seconds >= self._next_tick:
-            self._tick(self._next_tick)
-            self._next_tick += self._options.linger_seconds
-        if (pending := self._pending.get(update.partition)) is None:
-            pending = self._pending[update.partition] = []
+        seconds, partition, _, _ = update
+        if seconds >= self._next_tick:
+            self._tick_until(seconds)
+        if (pending := self._pending.get(partition)) is None:
+            pending = self._pending[partition] = []
         pending.append(update)
         self.appended_total += 1
 
@@ -153,36 +156,50 @@ class Simulation:
     def policy(self, policy: Policy) -> None:
         self._policy = policy
 
+    def _tick_until(self, seconds: float) -> None:
+        threads, linger = self._threads, self._options.linger_seconds
+        now = self._next_tick
+        while seconds >= now:
+            if self._pending or threads[0][0] <= now:
+                self._tick(now)
+            else:
+                self._observe(now)
+            now += linger
+        self._next_tick = now
+
     def _tick(self, now: float) -> None:
         """Append what lingered as one batch per partition, then let the cleaner threads work until now."""
         if self._pending:
             for number, pending in self._pending.items():
                 self._append(self._logs[number], pending, now)
             self._pending.clear()
-        threads = self._threads
+        threads, backoff = self._threads, self._backoff_seconds
         while threads[0][0] <= now:
-            self._thread(*threads[0])
+            moment, number = threads[0]
+            if self._closed:
+                self._thread(moment, number)
+            else:
+                heapq.heapreplace(threads, (moment + backoff, number))
         self._observe(now)
 
     # --- appending and rolling ----------------------------------------------------------------------
 
     def _append(self, log: PartitionLog, updates: list[Update], now: float) -> None:
-        seconds = updates[-1].seconds
+        seconds, active = updates[-1].seconds, log.active
         batch = Batch(len(updates))
         rows = [
             (key, len(key) + (value_bytes or 0) + RECORD_OVERHEAD_BYTES, value_bytes is None, batch)
             for _, _, key, value_bytes in updates
         ]
-        batch.size_bytes = sum([row[1] for row in rows])
+        batch.size_bytes = rows[0][1] if len(rows) == 1 else sum([row[1] for row in rows])
         size = BATCH_OVERHEAD_BYTES + batch.size_bytes
-        if log.active.records and self._must_roll(log.active, size, seconds):
-            log.closed.append(log.active)
-            log.closed_bytes += log.active.size_bytes
+        if active.batches and self._must_roll(active, size, seconds):
+            log.closed.append(active)
+            log.closed_bytes += active.size_bytes
             self._closed += 1
-            log.active = Segment()
+            active = log.active = Segment()
             self._count_roll(now)
-        active = log.active
-        if not active.records:
+        if not active.batches:
             active.first_seconds = seconds
         active.records += rows
         active.batches += 1
@@ -215,7 +232,7 @@ class Simulation:
         """One step of the first cleaner thread: finish its pass, then take the filthiest log or sleep."""
         if number in self._finishing:
             self._finish(*self._finishing.pop(number), now)
-        chosen = self._filthiest(now) if self._closed else None
+        chosen = self._filthiest(now)
         if chosen is None:
             heapq.heapreplace(self._threads, (now + self._backoff_seconds, number))
             return

@@ -41,30 +41,41 @@ class CleanPart:
     """The newest record of every key in the cleaned part."""
 
     newest: dict[bytes, tuple[int, Batch]] = field(default_factory=dict)
-    size_bytes: int = 0
     records_bytes: int = 0
     """Without what batches add."""
     batches: int = 0
     tombstones: deque[tuple[float, bytes, Batch]] = field(default_factory=deque)
 
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of its records and batches."""
+        return self.records_bytes + BATCH_OVERHEAD_BYTES * self.batches
+
     def take(self, records: Sequence[Record], horizon: float) -> None:
         """Take a segment's records, each as its key's newest; tombstones go after ``horizon``, in seconds."""
-        for *_, batch in records:
-            batch.records = batch.size_bytes = 0  # from here on, what of it is the newest of a key
-        newest = self.newest
+        newest, records_bytes, batches = self.newest, self.records_bytes, self.batches
+        begun: Batch | None = None
         for key, size, tombstone, batch in records:
-            if key in newest:
-                self._drop(key)
+            if batch is not begun:  # from here on it counts what of it is the newest of a key
+                begun = batch
+                batch.records = batch.size_bytes = 0
+            superseded = newest.get(key)
+            if superseded is not None:
+                lost_bytes, lost_from = superseded
+                records_bytes -= lost_bytes
+                lost_from.size_bytes -= lost_bytes
+                lost_from.records -= 1
+                if lost_from.records == 0:
+                    batches -= 1
             if batch.records == 0:
-                self.size_bytes += BATCH_OVERHEAD_BYTES
-                self.batches += 1
+                batches += 1
             batch.records += 1
             batch.size_bytes += size
             newest[key] = (size, batch)
-            self.size_bytes += size
-            self.records_bytes += size
+            records_bytes += size
             if tombstone:
                 self.tombstones.append((horizon, key, batch))
+        self.records_bytes, self.batches = records_bytes, batches
 
     def expire(self, now: float) -> None:
         """Remove tombstones whose delete horizon, set by their first pass, has passed."""
@@ -79,9 +90,7 @@ class CleanPart:
         batch.records -= 1
         batch.size_bytes -= size
         self.records_bytes -= size
-        self.size_bytes -= size
         if batch.records == 0:
-            self.size_bytes -= BATCH_OVERHEAD_BYTES
             self.batches -= 1
 
 
@@ -120,7 +129,8 @@ def count_kept(clean: CleanPart, segments: Iterable[Segment]) -> tuple[int, int,
             if superseded is not None:
                 lost_bytes, lost_from = superseded
                 left_bytes -= lost_bytes
-                lost = thinned.setdefault(id(lost_from), [lost_from, 0, 0])
+                if (lost := thinned.get(id(lost_from))) is None:
+                    lost = thinned[id(lost_from)] = [lost_from, 0, 0]
                 lost[1] += 1
                 lost[2] += lost_bytes
             newest[key] = size, batch
