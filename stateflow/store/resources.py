@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -60,12 +61,16 @@ class RocksResources:
         self._table.set_pin_l0_filter_and_index_blocks_in_cache(True)
 
         self.options = _family_options(self)
-        self.secondary_options = _family_options(self, secondary=True)
 
     @classmethod
     def within(cls, shares: MemoryShares) -> RocksResources:
         """What the databases of one process share, in their shares of its memory."""
         return cls(shares.block_cache_bytes, shares.memtables_bytes)
+
+    @cached_property
+    def secondary_options(self) -> Options:
+        """Of databases that follow another process's."""
+        return _family_options(self, secondary=True)
 
     @property
     def table(self) -> BlockBasedOptions:
