@@ -58,6 +58,7 @@ class EarlySite:
         self._app = WrittenApp(self.cluster, "shop", self.routing)
         self._app.create()
         self._sequence = 0
+        self._keys = [self.keys_of(partition) for partition in range(self.routing.partitions)]
 
     @property
     def catalog(self) -> Catalog:
@@ -85,7 +86,7 @@ class EarlySite:
         writer.close()
 
     def changes(self, partition: int, store: str) -> list[tuple[bytes, bytes | None]]:
-        own = self.keys_of(partition)
+        own = self._keys[partition]
         some = self.rng.sample(own, min(len(own), self.rng.randrange(1, 12)))
         return [(self._store_key(store, key), self._value()) for key in some]
 
