@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -81,6 +81,12 @@ class RocksResources:
 def family_options(resources: RocksResources, *, secondary: bool = False) -> Options:
     """Options for one column family (and, for the first, the database). RocksDB keeps none of them by itself."""
     return resources.secondary_options if secondary else resources.options
+
+
+@cache
+def file_options() -> Options:
+    """Options of sorted files that are made away from a database, once in a process: many are of a few records."""
+    return family_options(RocksResources())
 
 
 def _family_options(resources: RocksResources, *, secondary: bool = False) -> Options:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 
-from rocksdict import Options
-
 from stateflow.store.base import Change, assert_sorted
-from stateflow.store.resources import RocksResources, family_options
+from stateflow.store.resources import file_options
 from stateflow.store.rocks import RocksTaskStores
 from stateflow.store.sst import write_sst
 
@@ -17,13 +14,7 @@ from stateflow.store.sst import write_sst
 def write_run(file: Path, changes: Sequence[Change]) -> None:
     """Write changes, sorted by key and at least one, to a new file; deletions shadow what older runs say."""
     assert_sorted(changes)
-    write_sst(file, changes, _options())
-
-
-@cache
-def _options() -> Options:
-    """Those of a database, made once: a run is often of a few records."""
-    return family_options(RocksResources())
+    write_sst(file, changes, file_options())
 
 
 def take_in_run(stores: RocksTaskStores, store: str, file: Path) -> None:
