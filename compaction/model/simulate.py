@@ -135,8 +135,9 @@ class Simulation:
     def feed(self, update: Update) -> None:
         """Take one update; time moves on to it."""
         seconds, partition, _, _ = update
-        if seconds >= self._next_tick:
-            self._tick_until(seconds)
+        while seconds >= self._next_tick:
+            self._tick(self._next_tick)
+            self._next_tick += self._options.linger_seconds
         if (pending := self._pending.get(partition)) is None:
             pending = self._pending[partition] = []
         pending.append(update)
@@ -156,17 +157,6 @@ class Simulation:
     def policy(self, policy: Policy) -> None:
         self._policy = policy
 
-    def _tick_until(self, seconds: float) -> None:
-        threads, linger = self._threads, self._options.linger_seconds
-        now = self._next_tick
-        while seconds >= now:
-            if self._pending or threads[0][0] <= now:
-                self._tick(now)
-            else:
-                self._observe(now)
-            now += linger
-        self._next_tick = now
-
     def _tick(self, now: float) -> None:
         """Append what lingered as one batch per partition, then let the cleaner threads work until now."""
         if self._pending:
@@ -178,7 +168,7 @@ class Simulation:
             moment, number = threads[0]
             if self._closed:
                 self._thread(moment, number)
-            else:
+            else:  # nothing to clean for anyone, which is how most turns of a thread end: it sleeps on
                 heapq.heapreplace(threads, (moment + backoff, number))
         self._observe(now)
 
@@ -191,7 +181,7 @@ class Simulation:
             (key, len(key) + (value_bytes or 0) + RECORD_OVERHEAD_BYTES, value_bytes is None, batch)
             for _, _, key, value_bytes in updates
         ]
-        batch.size_bytes = rows[0][1] if len(rows) == 1 else sum([row[1] for row in rows])
+        batch.size_bytes = sum([row[1] for row in rows])
         size = BATCH_OVERHEAD_BYTES + batch.size_bytes
         if active.batches and self._must_roll(active, size, seconds):
             log.closed.append(active)

@@ -53,29 +53,22 @@ class CleanPart:
 
     def take(self, records: Sequence[Record], horizon: float) -> None:
         """Take a segment's records, each as its key's newest; tombstones go after ``horizon``, in seconds."""
-        newest, records_bytes, batches = self.newest, self.records_bytes, self.batches
+        newest = self.newest
         begun: Batch | None = None
         for key, size, tombstone, batch in records:
             if batch is not begun:  # from here on it counts what of it is the newest of a key
                 begun = batch
                 batch.records = batch.size_bytes = 0
-            superseded = newest.get(key)
-            if superseded is not None:
-                lost_bytes, lost_from = superseded
-                records_bytes -= lost_bytes
-                lost_from.size_bytes -= lost_bytes
-                lost_from.records -= 1
-                if lost_from.records == 0:
-                    batches -= 1
+            if key in newest:
+                self._drop(key)
             if batch.records == 0:
-                batches += 1
+                self.batches += 1
             batch.records += 1
             batch.size_bytes += size
             newest[key] = (size, batch)
-            records_bytes += size
+            self.records_bytes += size
             if tombstone:
                 self.tombstones.append((horizon, key, batch))
-        self.records_bytes, self.batches = records_bytes, batches
 
     def expire(self, now: float) -> None:
         """Remove tombstones whose delete horizon, set by their first pass, has passed."""
@@ -129,8 +122,7 @@ def count_kept(clean: CleanPart, segments: Iterable[Segment]) -> tuple[int, int,
             if superseded is not None:
                 lost_bytes, lost_from = superseded
                 left_bytes -= lost_bytes
-                if (lost := thinned.get(id(lost_from))) is None:
-                    lost = thinned[id(lost_from)] = [lost_from, 0, 0]
+                lost = thinned.setdefault(id(lost_from), [lost_from, 0, 0])
                 lost[1] += 1
                 lost[2] += lost_bytes
             newest[key] = size, batch

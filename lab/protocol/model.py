@@ -306,8 +306,11 @@ class _Model:
         """Anyone who reads one changelog, at any time, sees the state after some commit: never half of
         one."""
         found = read(log)
-        if found is not None and found[1] != self._truth(found[0])[index]:
-            raise Broken(f"a reader finds {found[1]} where input {found[0]} is committed")
+        if found is None:
+            return  # before the first commit of all there is nothing to compare with
+        position, state = found
+        if state != self._truth(position)[index]:
+            raise Broken(f"a reader finds {state} where input {position} is committed")
 
     def _check_group(self, world: World) -> None:
         """Whoever looks at the group's offset from outside never takes input for done that is not."""

@@ -38,7 +38,7 @@ def committed_end(changelogs: tuple[tuple[str, Log], ...]) -> CommittedEnd:
 @cache
 def read(log: Log) -> tuple[int, State] | None:
     """What anyone finds who reads one changelog: the input that its last commit is at, and the state; None before
-    the first commit of all, when there is nothing to compare with."""
+    the first commit of all."""
     end = tail(log)
     if end.last is None:
         return None

@@ -114,19 +114,20 @@ def let_be(driver: TestDriver, draw: random.Random) -> None:
 
 
 @cache
-def undisturbed(seed: int, emit: Emission) -> list[Record]:
-    """The results where nothing goes wrong and every change is logged; they are the same in turns of any size."""
+def undisturbed(seed: int, emit: Emission, windows_per_turn: int) -> list[Record]:
+    """The results where nothing goes wrong and every change is logged, in turns as the fixture has set them."""
     return run_driver(seed, None, emit, let_be)[1]
 
 
-@pytest.mark.usefixtures("windows_per_turn")
 @pytest.mark.parametrize("emit", ["on_close", "on_update"])
 @pytest.mark.parametrize("intensity", [0.0, 0.2, 5.0])
 @pytest.mark.parametrize("seed", range(6))
-def test_the_results_are_those_of_an_undisturbed_run(seed: int, intensity: float, emit: Emission) -> None:
+def test_the_results_are_those_of_an_undisturbed_run(
+    seed: int, intensity: float, emit: Emission, windows_per_turn: int
+) -> None:
     policy = sf.Eventual(intensity=intensity, max_replay_records=25)
     disturbed, results = run_driver(seed, policy, emit, lose_things)
-    expected = undisturbed(seed, emit)
+    expected = undisturbed(seed, emit, windows_per_turn)
     newest = {(record.key.key, record.key.start_ms): record.value for record in expected}
     assert {(record.key.key, record.key.start_ms): record.value for record in results} == newest
     assert len(newest) > 10, "windows close, or this test shows nothing"

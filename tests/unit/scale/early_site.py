@@ -58,7 +58,9 @@ class EarlySite:
         self._app = WrittenApp(self.cluster, "shop", self.routing)
         self._app.create()
         self._sequence = 0
-        self._keys = [self.keys_of(partition) for partition in range(self.routing.partitions)]
+        self._keys: dict[int, list[bytes]] = {partition: [] for partition in range(partitions)}
+        for key in map(str.encode, KEYS):
+            self._keys[self.routing.partition_of(key)].append(key)
 
     @property
     def catalog(self) -> Catalog:
@@ -86,12 +88,12 @@ class EarlySite:
         writer.close()
 
     def changes(self, partition: int, store: str) -> list[tuple[bytes, bytes | None]]:
-        own = self._keys[partition]
+        own = self.keys_of(partition)
         some = self.rng.sample(own, min(len(own), self.rng.randrange(1, 12)))
         return [(self._store_key(store, key), self._value()) for key in some]
 
     def keys_of(self, partition: int) -> list[bytes]:
-        return [key.encode() for key in KEYS if self.routing.partition_of(key.encode()) == partition]
+        return self._keys[partition]
 
     def _store_key(self, store: str, key: bytes) -> bytes:
         match store:
