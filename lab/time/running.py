@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from stateflow.errors import SetupError
+from stateflow.lab.pool import process_pool
 from stateflow.lab.time.joins import JOIN_ORACLE, run_joins
 from stateflow.lab.time.report import TimeReport
 from stateflow.lab.time.streams import WINDOW_ORACLE, KafkaStreams, prepare
 from stateflow.lab.time.study import run_cases
-from stateflow.scale.processes import end_with_parent
 
 _CHUNK = 25
 _streams: KafkaStreams | None = None
@@ -74,14 +72,12 @@ def _parts(
             if streams is not None:
                 streams.close()
         return
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, context, initializer=_begin, initargs=(command,)) as pool:
+    with process_pool(processes, _begin, command) as pool:
         yield from pool.map(partial(_in_pool, run), chunks)
 
 
 def _begin(command: list[str] | None) -> None:
     global _streams
-    end_with_parent()
     _streams = KafkaStreams(command) if command else None
 
 

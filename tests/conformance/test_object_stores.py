@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from moto.server import ThreadedMotoServer
 
 from stateflow.checkpoint.image_making import create_image
 from stateflow.checkpoint.images import TaskImages
@@ -35,6 +34,8 @@ CREDENTIALS = {
 @pytest.fixture(scope="module")
 def s3() -> Iterator[str]:
     """The address of an S3 server on this machine, with a bucket called ``images``."""
+    from moto.server import ThreadedMotoServer  # here: it takes as long as a twentieth of all tests to import
+
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     before = {name: os.environ.get(name) for name in CREDENTIALS}

@@ -17,7 +17,8 @@ from typing import Any
 from stateflow.catalog.model import Guarantee
 from stateflow.lab.faults.planted import planting, planting_commits, planting_time, planting_writers
 from stateflow.lab.faults.simulation.history import History, Profile, generate
-from stateflow.lab.faults.simulation.simulate import process_pool, run
+from stateflow.lab.faults.simulation.simulate import run
+from stateflow.lab.pool import process_pool
 from stateflow.lab.quiet import quiet
 
 SEEDS_MAX = 400

@@ -7,11 +7,9 @@ what failed as small as it can be.
 from __future__ import annotations
 
 import hashlib
-import multiprocessing
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,9 +26,9 @@ from stateflow.lab.faults.simulation.verb_checks import examine_verb
 from stateflow.lab.faults.simulation.verbs import verb_history
 from stateflow.lab.faults.simulation.window_checks import examine_minutes
 from stateflow.lab.faults.simulation.world import World
+from stateflow.lab.pool import process_pool
 from stateflow.lab.quiet import quiet
 from stateflow.operators.steps import timers as timing
-from stateflow.scale.processes import end_with_parent
 
 Kind = Profile | Literal["verbs"]
 _CHUNK_SEEDS = 50
@@ -193,12 +191,6 @@ def _parts(seeds: list[int], processes: int, profile: Kind | None) -> Iterator[S
         return
     with process_pool(processes) as pool:
         yield from pool.map(work, chunks)
-
-
-def process_pool(processes: int) -> ProcessPoolExecutor:
-    """A pool of fresh processes, which end with this one."""
-    context = multiprocessing.get_context("spawn")  # RocksDB's threads do not survive a fork
-    return ProcessPoolExecutor(processes, context, initializer=end_with_parent)
 
 
 def _simulate_chunk(seeds: Sequence[int], profile: Kind | None) -> SimulationReport:
