@@ -9,45 +9,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
-from contextvars import Context
-from queue import SimpleQueue
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 
-class _Carrier(threading.Thread):
-    """A thread for one call after another: to start one takes longer than most of these calls do."""
-
-    _idle: ClassVar[list[_Carrier]] = []
-
-    def __init__(self) -> None:
-        super().__init__(name="parked", daemon=True)
-        self._calls: SimpleQueue[Callable[[], object]] = SimpleQueue()
-
-    @classmethod
-    def carry(cls, call: Callable[[], object]) -> _Carrier:
-        """Begin a call, which raises nothing, on a thread that has none; give it back with ``release``."""
-        try:
-            carrier = cls._idle.pop()
-        except IndexError:
-            carrier = cls()
-            carrier.start()
-        carrier._calls.put(call)
-        return carrier
-
-    def release(self) -> None:
-        """Its call is done, or as good as done."""
-        self._idle.append(self)
-
-    def run(self) -> None:
-        """Wait for calls, until the process ends."""
-        while True:
-            Context().run(self._calls.get())  # as on a thread of its own: nothing is left of the call before
-
-
 class ParkedThread:
-    """One call that has a thread to itself."""
+    """One call on a thread of its own."""
 
     def __init__(self, call: Callable[[], Any]) -> None:
         self._call = call
@@ -55,19 +23,20 @@ class ParkedThread:
         self._waits = threading.Lock()
         self._goes.acquire()
         self._waits.acquire()
-        self._carrier: _Carrier | None = None
+        self._thread: threading.Thread | None = None
         self._raised: BaseException | None = None
         self.done = False
 
     def run(self) -> bool:
         """Let it go on until it parks (False) or is done (True). Raises what the call raised."""
-        if self._carrier is None:
-            self._carrier = _Carrier.carry(self._body)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._body, daemon=True)
+            self._thread.start()
         else:
             self._goes.release()
         self._waits.acquire()
         if self.done:
-            self._carrier.release()
+            self._thread.join()
             if self._raised is not None:
                 raise self._raised
         return self.done
@@ -75,7 +44,7 @@ class ParkedThread:
     @property
     def is_running_here(self) -> bool:
         """True on the thread's own thread."""
-        return threading.current_thread() is self._carrier and not self.done
+        return threading.current_thread() is self._thread
 
     def park(self) -> None:
         """Called on the thread itself: give control back until ``run`` is called again."""

@@ -90,7 +90,9 @@ class Admin:
                     raise typed(error, doing, self.bootstrap) from raised
             time.sleep(_PAUSE_SECONDS)
 
-    def read(self, doing: str, request: Callable[[float], T]) -> T:
+    def ask_leaders(
+        self, doing: str, request: Callable[[float], T], timeout_seconds: float | None = None
+    ) -> T:
         """As ``call``, for what leaders are asked and may be asked twice: waits for brokers that are away at rest.
 
         A request that waits for the connection to a leader goes to and fro between two threads of librdkafka 2.16
@@ -109,7 +111,7 @@ class Admin:
             met(self.client, left_seconds)
             return request(max(0.1, deadline - self.clock.monotonic_seconds()))
 
-        return self.call(doing, at_rest)
+        return self.call(doing, at_rest, timeout_seconds)
 
     def wait_until(
         self,
