@@ -36,7 +36,6 @@ if TYPE_CHECKING:  # pytest-xdist is needed only where it is asked for: by `-n`,
     from tests.lanes import Lanes
 
 LANES_MAX = 8
-GARBAGE_THRESHOLDS = (10_000, 10, 10)
 WAITING_LANES = 3  # more processes than cores: tests on a broker mostly wait for what it does
 
 # How long an example takes says how busy the machine is, with several processes at work.
@@ -133,13 +132,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Spare the garbage collector what was collected here: thousands of tests and their modules stay to the end.
+    """Spare the garbage collector the tests and their modules: thousands of them stay to the end."""
+    from stateflow.lab.pool import spare_what_stays  # by now the tests have imported most of what it needs
 
-    It would look through all of them again and again; a simulation takes a sixth less CPU time without.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*GARBAGE_THRESHOLDS)
+    spare_what_stays()
 
 
 _threads_total = 0

@@ -72,7 +72,7 @@ def _parts(
             if streams is not None:
                 streams.close()
         return
-    with process_pool(processes, _begin, command) as pool:
+    with process_pool(processes, partial(_begin, command)) as pool:
         yield from pool.map(partial(_in_pool, run), chunks)
 
 

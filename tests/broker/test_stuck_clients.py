@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError
 from stateflow.connectors.broker import EmbeddedKafka
 from stateflow.errors import BrokerUnreachable
 from stateflow.log.base import Committed, TopicSpec
-from stateflow.log.kafka import KafkaCluster, KafkaOptions, admin, consumer, fetching, offsets
+from stateflow.log.kafka import KafkaCluster, KafkaOptions, admin, consumer, fetching
 from stateflow.log.kafka.consumer import KafkaGroupConsumer
 from stateflow.log.kafka.reader import KafkaReader
 from stateflow.record import TopicPartition
@@ -164,10 +164,9 @@ def test_offsets_are_asked_for_by_another_client(monkeypatch: pytest.MonkeyPatch
     ids=["ends", "trim"],
 )
 def test_who_asks_a_leader_rests_while_no_broker_is_there(
-    ask: Callable[[KafkaCluster], object], monkeypatch: pytest.MonkeyPatch
+    ask: Callable[[KafkaCluster], object],
 ) -> None:
     """A worker does so, to know whether all is done and to purge, for as long as an outage lasts."""
-    monkeypatch.setattr(offsets, "_TRIM_SECONDS_MAX", OUTAGE_SECONDS)
     with EmbeddedKafka() as kafka:
         cluster = KafkaCluster(kafka.bootstrap, options=KafkaOptions(request_timeout_seconds=OUTAGE_SECONDS))
         cluster.create([TopicSpec("t", 1)])

@@ -34,7 +34,7 @@ CREDENTIALS = {
 @pytest.fixture(scope="module")
 def s3() -> Iterator[str]:
     """The address of an S3 server on this machine, with a bucket called ``images``."""
-    from moto.server import ThreadedMotoServer  # here: it takes as long as a twentieth of all tests to import
+    from moto.server import ThreadedMotoServer  # a twentieth of the time that collecting all tests takes
 
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
