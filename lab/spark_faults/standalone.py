@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stateflow.errors import SetupError
-from stateflow.spark.jvm import spark_java_home
+from stateflow.spark.programs import spark_java_home
 from stateflow.spark.submit import spark_submit
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -23,7 +23,7 @@ from stateflow.connectors.broker.jars import fetch, load_jar_set
 from stateflow.errors import SetupError
 from stateflow.lab.network.guarded_broker import free_ports
 from stateflow.lab.spark_faults.standalone import QUICK_JVM, cluster_environment, running_tree
-from stateflow.spark.jvm import spark_java_home
+from stateflow.spark.programs import spark_java_home
 from stateflow.spark.submit import spark_submit
 
 _LOCK_FILE = Path(__file__).with_name("yarn-cluster.json")

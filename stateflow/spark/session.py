@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stateflow.errors import SetupError, install_command
-from stateflow.spark.jvm import spark_java_home
+from stateflow.spark.programs import spark_java_home, spark_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -163,6 +163,7 @@ def _environment(settings: SparkSettings) -> Iterator[None]:
     if settings.master is not None and "PYSPARK_PYTHON" in os.environ:
         del wanted["PYSPARK_PYTHON"]  # executors of a cluster have it elsewhere, as in a packed environment
     if settings.master is None:
+        wanted["PYSPARK_PYTHON"] = spark_python()
         wanted |= {"JAVA_HOME": str(spark_java_home()), "SPARK_LOCAL_IP": "127.0.0.1"}
     elif "JAVA_HOME" not in os.environ:
         wanted |= {"JAVA_HOME": str(spark_java_home())}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import os
 import subprocess
 import sys
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stateflow.errors import ConfigError
-from stateflow.spark.jvm import spark_java_home
+from stateflow.spark.programs import spark_home, spark_java_home, spark_python
 from stateflow.spark.session import require_pyspark
 
 JOBS = ("pipeline", "repartition", "recover", "snapshot", "change-feed", "bootstrap")
@@ -81,7 +80,7 @@ class Submission:
         theirs = {"PYSPARK_PYTHON": sys.executable, **os.environ}
         wanted = {**theirs, "PYSPARK_DRIVER_PYTHON": sys.executable}
         if self.master.startswith("local"):
-            wanted["PYSPARK_PYTHON"] = sys.executable
+            wanted |= dict.fromkeys(("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"), spark_python())
             wanted |= {"JAVA_HOME": str(spark_java_home()), "SPARK_LOCAL_IP": "127.0.0.1"}
         return wanted
 
@@ -92,9 +91,4 @@ class Submission:
 
 def spark_submit() -> Path:
     """The spark-submit of the installed pyspark, or of SPARK_HOME."""
-    if home := os.environ.get("SPARK_HOME"):
-        return Path(home) / "bin" / "spark-submit"
-    spec = importlib.util.find_spec("pyspark")
-    assert spec is not None, "require_pyspark has been called"
-    assert spec.origin is not None, "pyspark is a package on disk"
-    return Path(spec.origin).parent / "bin" / "spark-submit"
+    return spark_home() / "bin" / "spark-submit"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import random
@@ -44,6 +45,7 @@ from stateflow.scale.state_move import RangeJob, SliceDone, SliceJob, send_state
 from stateflow.spark.connection import Connection
 from stateflow.spark.engine import SparkEngine
 from stateflow.spark.jobs.snapshot import write_snapshot
+from stateflow.spark.programs import spark_home
 from stateflow.spark.session import spark_session
 from stateflow.spark.submit import Submission, template
 from stateflow.spark.table import snapshot_frame
@@ -107,6 +109,12 @@ def assert_everything_kept(app: WrittenApp, generation: int, routing: RoutingTab
 
 
 # --- repartition ----------------------------------------------------------------------------------------
+
+
+def test_python_processes_import_the_pyspark_that_is_installed(session: SparkSession) -> None:
+    """And not the archive of its sources, which each would compile."""
+    found = session.sparkContext.parallelize([0]).map(lambda _: importlib.import_module("pyspark").__file__)
+    assert found.collect() == [str(spark_home() / "__init__.py")]
 
 
 def test_repartition_keeps_everything(

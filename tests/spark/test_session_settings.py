@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import shlex
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from click.testing import CliRunner
 from stateflow.cli.jobs import command
 from stateflow.errors import ConfigError, JobFailed, OffsetOutOfRange
 from stateflow.spark.failure import Failure, last_line
-from stateflow.spark.jvm import VECTOR_MODULE, spark_java_home
+from stateflow.spark.programs import VECTOR_MODULE, spark_home, spark_java_home, spark_python
 from stateflow.spark.session import SparkSettings, spark_conf
 from stateflow.spark.submit import JOBS, Submission, template, templates, write_copy
 
@@ -42,6 +43,46 @@ def test_a_trimmed_java_is_wrapped(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ran = subprocess.run(java, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     assert "version" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "left"),
+    [
+        ("SOURCES:py4j.zip:mine", "py4j.zip:mine"),
+        ("code.zip:SOURCES:py4j.zip", "code.zip:py4j.zip"),
+        ("code.zip:SOURCES", "code.zip"),
+        ("SOURCES", ""),
+        ("code.zip:SOURCES.d", "code.zip:SOURCES.d"),
+        ("", ""),
+        (None, None),
+    ],
+)
+def test_python_is_started_without_the_archive_of_what_is_installed(
+    given: str | None, left: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STATEFLOW_CACHE", str(tmp_path / "a b"))
+    sources = str(spark_home() / "python" / "lib" / "pyspark.zip")
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    if given is not None:
+        monkeypatch.setenv("PYTHONPATH", given.replace("SOURCES", sources))
+    show = "import os, sys; print([os.environ.get('PYTHONPATH'), sys.executable, sys.argv[1:]])"
+    ran = subprocess.run([spark_python(), "-c", show, "a b"], capture_output=True, text=True, check=True)
+    expected = None if left is None else left.replace("SOURCES", sources)
+    assert ast.literal_eval(ran.stdout) == [expected, sys.executable, ["a b"]]
+
+
+def test_another_sparks_python_is_left_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    assert spark_python() == sys.executable
+    assert spark_home() == tmp_path
+
+
+def test_a_cache_that_cannot_be_written_only_costs_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("STATEFLOW_CACHE", str(tmp_path / "file"))
+    assert spark_python() == sys.executable
 
 
 def test_every_template_says_what_it_does_and_how_to_run_it() -> None:
@@ -91,13 +132,15 @@ def test_a_cluster_keeps_the_python_that_it_was_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYSPARK_PYTHON", "./environment/bin/python")
-    for master, expected in (
-        ("spark://there:7077", "./environment/bin/python"),
-        ("local[2]", sys.executable),
+    for master, expected, of_driver in (
+        ("spark://there:7077", "./environment/bin/python", sys.executable),
+        ("local[2]", spark_python(), spark_python()),
     ):
-        submission = Submission(program=tmp_path / "x.py", arguments=[], conf={}, master=master)
-        assert submission.environment()["PYSPARK_PYTHON"] == expected
-        assert submission.environment()["PYSPARK_DRIVER_PYTHON"] == sys.executable
+        environment = Submission(
+            program=tmp_path / "x.py", arguments=[], conf={}, master=master
+        ).environment()
+        assert environment["PYSPARK_PYTHON"] == expected
+        assert environment["PYSPARK_DRIVER_PYTHON"] == of_driver
 
 
 def test_an_error_comes_back_from_an_executor_as_itself() -> None:
