@@ -17,7 +17,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from stateflow.compaction.cluster.logdirs import ReplicaSize, broker_version, describe_log_dirs
 from stateflow.compaction.settings.topic_settings import CleanerSettings
-from stateflow.errors import BrokerRefused, BrokerUnreachable, TopicMissing
+from stateflow.errors import BrokerRefused, BrokerUnreachable, StateflowError, TopicMissing
+from stateflow.log.kafka.failures import is_passing
 from stateflow.log.kafka.in_force import BROKER_SOURCE, TOPIC_SOURCE, are_in_force
 from stateflow.log.kafka.wire import WireConnection
 
@@ -106,14 +107,13 @@ class ClusterAdmin:
         resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
         found: dict[str, dict[str, str]] = {}
         for at in range(0, len(resources), _CONFIGS_AT_ONCE):
-            asked = self._admin.describe_configs(resources[at : at + _CONFIGS_AT_ONCE])
-            for resource, answer in asked.items():
+            for resource, answer in self._described(resources[at : at + _CONFIGS_AT_ONCE]).items():
                 try:
-                    entries = answer.result(self._timeout_seconds)
+                    entries = answer.result()
                 except KafkaException as error:
                     if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                         continue
-                    raise _refused(f"Settings of {resource.name} cannot be read", error) from error
+                    raise self._failed(f"Settings of {resource.name} cannot be read", error) from error
                 found[resource.name] = _texts(entries)
         return found
 
@@ -165,12 +165,13 @@ class ClusterAdmin:
     def _entries(self, kind: ResourceType, name: str) -> dict[str, Any]:
         resource = ConfigResource(kind, name)
         try:
-            entries: dict[str, Any] = self._admin.describe_configs([resource])[resource].result(
-                TIMEOUT_SECONDS
-            )
+            entries: dict[str, Any] = self._described([resource])[resource].result()
         except KafkaException as error:
-            raise _refused(f"Settings of {name} cannot be read", error) from error
+            raise self._failed(f"Settings of {name} cannot be read", error) from error
         return entries
+
+    def _described(self, resources: list[ConfigResource]) -> Any:
+        return self._admin.describe_configs(resources, request_timeout=self._timeout_seconds)
 
     def _values(self, kind: ResourceType, name: str) -> dict[str, str]:
         return _texts(self._entries(kind, name))
@@ -180,10 +181,12 @@ class ClusterAdmin:
     ) -> None:
         resource = ConfigResource(kind, name, incremental_configs=[_entry(*item) for item in changes.items()])
         try:
-            answers = self._admin.incremental_alter_configs([resource], validate_only=validate_only)
-            answers[resource].result(self._timeout_seconds)
+            answers = self._admin.incremental_alter_configs(
+                [resource], validate_only=validate_only, request_timeout=self._timeout_seconds
+            )
+            answers[resource].result()
         except KafkaException as error:
-            raise _refused(f"The broker refused to change {name}", error) from error
+            raise self._failed(f"The broker refused to change {name}", error) from error
         if not validate_only:
             self._await_in_force(kind, name, changes)
 
@@ -197,6 +200,17 @@ class ClusterAdmin:
                     action="Look at the broker's log and read the settings again; the change may still arrive.",
                 )
             time.sleep(_LOOK_SECONDS)
+
+    def _failed(self, refusal: str, error: KafkaException) -> StateflowError:
+        """Our error for a request that failed: a ``refusal``, unless nobody answered."""
+        reason = error.args[0]
+        if is_passing(reason):
+            return _unreachable(self._brokers, error)
+        return BrokerRefused(
+            f"{refusal}: {reason.str()} ({reason.name()}).",
+            action="Choose a value that this broker allows, or ask its operator for the permission.",
+            kafka_error=reason.code(),
+        )
 
 
 def _texts(entries: Mapping[str, Any]) -> dict[str, str]:
@@ -213,13 +227,4 @@ def _unreachable(brokers: str, error: KafkaException) -> BrokerUnreachable:
         f"No broker answered at {brokers}: {error.args[0].str()}.",
         action="Start a broker (`stateflow up`) or give the right --brokers.",
         brokers=brokers,
-    )
-
-
-def _refused(what: str, error: KafkaException) -> BrokerRefused:
-    reason = error.args[0]
-    return BrokerRefused(
-        f"{what}: {reason.str()} ({reason.name()}).",
-        action="Choose a value that this broker allows, or ask its operator for the permission.",
-        kafka_error=reason.code(),
     )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -119,12 +120,27 @@ def test_the_version_and_the_cleaner_are_read_back_from_the_broker(admin: Cluste
     assert admin.cleaner_settings(broker_id).threads >= 1
 
 
-def test_a_missing_topic_and_a_wrong_address_are_typed(admin: ClusterAdmin) -> None:
+def test_a_missing_topic_is_typed(admin: ClusterAdmin) -> None:
     with pytest.raises(TopicMissing):
         changelog_bytes(admin, "no-such-topic")
-    nowhere = ClusterAdmin("127.0.0.1:1", timeout_seconds=1.0)
-    with pytest.raises(BrokerUnreachable):
-        nowhere.broker_addresses()
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        ClusterAdmin.broker_addresses,
+        lambda nowhere: nowhere.topic_config("orders"),
+        lambda nowhere: nowhere.topic_configs(["orders"]),
+        lambda nowhere: nowhere.cleaner_settings(1),
+        lambda nowhere: nowhere.alter_topic("orders", {"segment.ms": "1000"}, validate_only=True),
+    ],
+)
+def test_nobody_that_answers_is_not_taken_for_a_refusal(ask: Callable[[ClusterAdmin], object]) -> None:
+    with (
+        closing(ClusterAdmin("127.0.0.1:1", timeout_seconds=0.5)) as nowhere,
+        pytest.raises(BrokerUnreachable),
+    ):
+        ask(nowhere)
 
 
 def test_measuring_counts_keys_tombstones_and_records_exactly(

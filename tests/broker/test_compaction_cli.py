@@ -262,12 +262,12 @@ def test_brokers_are_given_a_fitting_cleaner_and_get_their_own_back(
         where = ["--brokers", broker.bootstrap, "--app", app, "--broker-settings", "--json"]
         goal = ["--seconds", "200ms", "--rate", "20000", "--restore-rate", "100000", "--restore-within", "1s"]
         code, told, _ = invoke(capsys, "apply", *where, *goal, "--dry-run")
-        assert code == 0
+        assert code == 0, told
         assert admin.cleaner_settings(number) == before
         assert told[0]["plan"]["cleaner"]["backoff_ms"] < before.backoff_ms
 
         code, told, _ = invoke(capsys, "apply", *where, *goal)
-        assert code == 0
+        assert code == 0, told
         now = admin.cleaner_settings(number)
         # Planned anew, by how fast the machine is at the moment: one between two steps may be given another plan.
         planned = told[0]["plan"]
@@ -286,7 +286,7 @@ def test_brokers_are_given_a_fitting_cleaner_and_get_their_own_back(
         admin.alter_broker(number, {"log.cleaner.backoff.ms": str(now.backoff_ms)})
 
         code, told, _ = invoke(capsys, "rollback", *where)
-        assert code == 0
+        assert code == 0, told
         assert admin.cleaner_settings(number) == before
         assert admin.broker_overrides(number) == own
         code, told, _ = invoke(
