@@ -66,6 +66,7 @@ class KafkaCluster:
         self._topics = Topics(self._admin)
         self._offsets = Offsets(self._admin)
         self._housekeeping = Housekeeping()
+        self._outsiders: dict[str, object] = {}
         self.transactions = KafkaTransactions(self._admin, self._settings)
 
     def __repr__(self) -> str:
@@ -216,11 +217,13 @@ class KafkaCluster:
 
     def _outsider_metadata(self, group: str) -> object:
         """What ``send_offsets_to_transaction`` takes from one who is not a member: the group's name alone."""
-        outsider = Consumer(member_settings(self.bootstrap, self._settings, self._options, group, None))
-        try:
-            return outsider.consumer_group_metadata()
-        finally:
-            outsider.close()
+        if group not in self._outsiders:
+            outsider = Consumer(member_settings(self.bootstrap, self._settings, self._options, group, None))
+            try:
+                self._outsiders[group] = outsider.consumer_group_metadata()
+            finally:
+                outsider.close()
+        return self._outsiders[group]
 
 
 def connect(
