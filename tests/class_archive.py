@@ -5,7 +5,7 @@ small Spark session 8.7. The JVM itself checks that an archive belongs to its bu
 checksums; where it does not like what it finds, or finds nothing, it starts without. So nobody waits for an archive:
 it is made once per machine (`tests/kept_jars.py`), by the first process that wants one, while others go without.
 
-`python -m tests.class_archive` makes them all, as `dev.py test` does before the first test. Amid the tests Spark's
+`python -m tests.class_archive NAME…` makes them, as `dev.py test` does before the first test. Amid the tests Spark's
 has to share the cores with five processes of them: it comes too late for most, or takes longer than
 WRITING_SECONDS_MAX, and then there is none in the whole run.
 """
@@ -20,7 +20,7 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -68,14 +68,14 @@ class JavaProgram:
         return folder / f"{self.name}-{hashlib.sha256(made_from.encode()).hexdigest()[:16]}.jsa"
 
 
-def main() -> None:
+def main(names: Sequence[str]) -> None:
     """Make the archives that are not there yet; says what is missing for one, and is content without."""
     home, kept = spark_home(), kept_home()
-    if home is not None and kept is not None:
+    if "spark" in names and home is not None and kept is not None:
         share_jars(home, kept)
-    for program in (broker_program, spark_program):
+    for name in names:
         try:
-            make_archive(program())
+            make_archive(PROGRAMS[name]())
         except SetupError as error:
             print(f"class archives: {error}", file=sys.stderr)
 
@@ -172,5 +172,8 @@ def _run_spark(argument: str) -> None:
         process.communicate()
 
 
+PROGRAMS = {"broker": broker_program, "spark": spark_program}
+
+
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -29,11 +29,17 @@ TEST_JARS = (
     ROOT / "tests" / "spark" / "jdbc-databases.json",
 )
 FETCH_JARS = [sys.executable, "-m", "stateflow.connectors.broker", *map(str, TEST_JARS)]
-MAKE_CLASS_ARCHIVES = [sys.executable, "-m", "tests.class_archive"]
+MAKE_ARCHIVE = [sys.executable, "-m", "tests.class_archive"]
+PREPARATION = (
+    (FETCH_JARS, [*MAKE_ARCHIVE, "broker"]),
+    ([*MAKE_ARCHIVE, "spark"],),
+)
+"""What the tests need: rows of programs, which run side by side. Spark's archive takes longest, and one core."""
 START_AFTER = "STATEFLOW_TESTS_START_AFTER"
 """The file descriptor that tests/prepared.py waits for."""
 READY = b"\n"
 INTERRUPTED = 130
+Command = Sequence[str]
 CLOSING_LINE = re.compile(r"\b(passed|failed|errors?|skipped|deselected|no tests ran)\b.* in [0-9.]+s")
 
 LANES = ("-n", "auto", "--dist", "loadfile")
@@ -62,7 +68,7 @@ def test(arguments: Sequence[str]) -> int:
     """Run every check and the tests; pytest's closing line is the last one printed."""
     fast = "--fast" in arguments
     chosen = [argument for argument in arguments if argument != "--fast"]
-    first = () if fast else (FETCH_JARS, MAKE_CLASS_ARCHIVES)
+    first = () if fast else PREPARATION
     return run_tests([*LANES, *(FAST if fast else ()), *chosen], [LEFT_OUT] if fast else [], first)
 
 
@@ -78,11 +84,11 @@ def fetch(_arguments: Sequence[str]) -> int:
     return subprocess.run(FETCH_JARS, cwd=ROOT, check=False).returncode
 
 
-def run_tests(arguments: Sequence[str], notes: Sequence[str], first: Sequence[Sequence[str]]) -> int:
+def run_tests(arguments: Sequence[str], notes: Sequence[str], first: Sequence[Sequence[Command]]) -> int:
     """Run pytest beside the checks, and print its closing line again should anything have come after.
 
-    It begins with the tests when the programs `first` have run; where one of them fails it ends, with that one's
-    exit code. Returns pytest's, and 1 when only the checks failed.
+    It begins with the tests when the programs `first` have run, rows of them side by side; where one fails it ends,
+    with that one's exit code. Returns pytest's, and 1 when only the checks failed.
     """
     colour = ["--color=yes"] if sys.stdout.isatty() else []
     preparation = Preparation(first)
@@ -146,6 +152,8 @@ def join(other: Programs) -> bool:
 class Programs(threading.Thread):
     """Runs programs, one after the other, until it is stopped."""
 
+    niceness = 0
+
     def __init__(self) -> None:
         super().__init__(daemon=True)
         self.running: subprocess.Popen[str] | None = None
@@ -167,38 +175,72 @@ class Programs(threading.Thread):
             stderr=output and subprocess.STDOUT,
             text=True,
         )
+        if self.niceness:
+            with suppress(ProcessLookupError):  # it has ended
+                priority = os.getpriority(os.PRIO_PROCESS, self.running.pid)
+                os.setpriority(os.PRIO_PROCESS, self.running.pid, priority + self.niceness)
         if self.stopped.is_set():  # since the last look, when there was no process to end yet
             self.running.terminate()
         printed, _ = self.running.communicate()
         return self.running.returncode, printed
 
 
+class Row(Programs):
+    """Programs of which each needs those before it. Where one fails, the others of the preparation are stopped."""
+
+    def __init__(self, commands: Sequence[Command], stop_all: Callable[[], None]) -> None:
+        super().__init__()
+        self.code = 0
+        """The exit code of the program that failed."""
+        self._commands = commands
+        self._stop_all = stop_all
+
+    def run(self) -> None:
+        """Run them."""
+        for command in self._commands:
+            code, _ = self._run(command)
+            if self.stopped.is_set():
+                return
+            if code:
+                self.code = abs(code)
+                self._stop_all()
+                return
+
+
 class Preparation(Programs):
     """Runs what must be done before the tests, and tells pytest, which reads from `told`, when it is."""
 
-    def __init__(self, commands: Sequence[Sequence[str]]) -> None:
+    def __init__(self, rows: Sequence[Sequence[Command]]) -> None:
         super().__init__()
         self.told, self._telling = os.pipe()
         self.code = 0
         """The exit code of the program that failed."""
-        self._commands = commands
+        self._rows = [Row(commands, self.stop) for commands in rows]
+
+    def stop(self) -> None:
+        """Begin no further program, and end those that run."""
+        super().stop()
+        for row in self._rows:
+            row.stop()
 
     def run(self) -> None:
-        """Run them; where one fails, or they are stopped, the end of the pipe says that no test can begin."""
+        """Run all rows; where one fails, or they are stopped, the end of the pipe says that no test can begin."""
         with open(self._telling, "wb", buffering=0) as telling:
-            for command in self._commands:
-                code, _ = self._run(command)
-                if self.stopped.is_set():
-                    return
-                if code:
-                    self.code = abs(code)
-                    return
-            with suppress(BrokenPipeError):  # pytest has ended
-                telling.write(READY)
+            for row in self._rows:
+                row.start()
+            for row in self._rows:
+                row.join()
+            self.code = next((row.code for row in self._rows if row.code), 0)
+            if not self.stopped.is_set():
+                with suppress(BrokenPipeError):  # pytest has ended
+                    telling.write(READY)
 
 
 class Checks(Programs):
     """Runs the checks, and says how each ended; the output of those that fail is shown."""
+
+    niceness = 5
+    """Nothing waits for them, and the tests wait for what is prepared beside them."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         super().__init__()

@@ -140,9 +140,11 @@ def test_processes_that_share_the_tests_tell_one_sum(
 
 
 def test_fast_leaves_out_what_it_says(here: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[tuple[Sequence[str], Sequence[str], Sequence[Sequence[str]]]] = []
+    calls: list[tuple[Sequence[str], Sequence[str], Sequence[Sequence[Sequence[str]]]]] = []
 
-    def noted(arguments: Sequence[str], notes: Sequence[str], first: Sequence[Sequence[str]]) -> int:
+    def noted(
+        arguments: Sequence[str], notes: Sequence[str], first: Sequence[Sequence[Sequence[str]]]
+    ) -> int:
         calls.append((arguments, notes, first))
         return 0
 
@@ -155,7 +157,7 @@ def test_fast_leaves_out_what_it_says(here: ModuleType, monkeypatch: pytest.Monk
         assert f"not {mark}" in arguments[arguments.index("-m") + 1]
         assert mark in notes[0]
     assert first == ()
-    assert first_of_all == (here.FETCH_JARS, here.MAKE_CLASS_ARCHIVES)
+    assert first_of_all == here.PREPARATION
 
 
 def suite_that_tells(folder: Path, told: Path) -> None:
@@ -178,8 +180,18 @@ def test_tests_are_collected_meanwhile_and_begin_when_all_is_ready(here: ModuleT
         "while not (told.seek(0), told.read())[1]: time.sleep(0.01)\n"
         "print('ready', file=told)"
     )
-    assert here.run_tests(["-q", *NO_CACHE, str(tmp_path)], [], (prepare,)) == 0
+    assert here.run_tests(["-q", *NO_CACHE, str(tmp_path)], [], ((prepare,),)) == 0
     assert told.read_text().split() == ["collected", "ready", "tested"]
+
+
+def test_rows_are_made_ready_side_by_side(here: ModuleType, tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    made, awaited = (
+        program(f"open({str(there)!r}, 'x').close()"),
+        program(f"import os, time\nwhile not os.path.exists({str(there)!r}): time.sleep(0.01)"),
+    )
+    suite_that_tells(tmp_path, tmp_path / "told")
+    assert here.run_tests(["-q", *NO_CACHE, str(tmp_path)], [], ((awaited,), (made,))) == 0
 
 
 def test_what_cannot_be_made_ready_ends_the_run(
@@ -189,7 +201,9 @@ def test_what_cannot_be_made_ready_ends_the_run(
     suite_that_tells(tmp_path, told)
     monkeypatch.setattr(here, "CHECKS", (("long", ("python", "-c", "import signal; signal.pause()")),))
     never = program("raise SystemExit('it was to be made after another')")
-    assert here.run_tests([*NO_CACHE, str(tmp_path)], [], (program("raise SystemExit(7)"), never)) == 7
+    long = program("import signal; signal.pause()")
+    rows = ((long,), (program("raise SystemExit(7)"), never))
+    assert here.run_tests([*NO_CACHE, str(tmp_path)], [], rows) == 7
     assert told.read_text().split() == ["collected"]
     shown = capfd.readouterr()
     assert "could not be made ready" in shown.out
@@ -200,7 +214,7 @@ def test_what_cannot_be_made_ready_ends_the_run(
 def test_preparing_ends_with_pytest(here: ModuleType, tmp_path: Path) -> None:
     waiting = program("import signal; signal.pause()")
     assert (
-        here.run_tests(["--no-such-option", *NO_CACHE, str(tmp_path)], [], (waiting,))
+        here.run_tests(["--no-such-option", *NO_CACHE, str(tmp_path)], [], ((waiting,),))
         == pytest.ExitCode.USAGE_ERROR
     )
 
