@@ -18,6 +18,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from stateflow.compaction.cluster.logdirs import ReplicaSize, broker_version, describe_log_dirs
 from stateflow.compaction.settings.topic_settings import CleanerSettings
 from stateflow.errors import BrokerRefused, BrokerUnreachable, StateflowError, TopicMissing
+from stateflow.log.kafka.client_log import client_log
 from stateflow.log.kafka.failures import is_passing
 from stateflow.log.kafka.in_force import BROKER_SOURCE, TOPIC_SOURCE, are_in_force
 from stateflow.log.kafka.wire import WireConnection
@@ -42,7 +43,7 @@ class ClusterAdmin:
     ) -> None:
         self._settings: dict[str, Any] = dict(settings or {})
         self._timeout_seconds = timeout_seconds
-        self._admin = AdminClient({**self._settings, "bootstrap.servers": brokers})
+        self._admin = AdminClient({**self._settings, "bootstrap.servers": brokers}, logger=client_log)
         self._brokers = brokers
         self._connections: dict[int, WireConnection] = {}
 
@@ -150,6 +151,10 @@ class ClusterAdmin:
 
     # --- inside -------------------------------------------------------------------------------------
 
+    def _client(self) -> AdminClient:
+        self._admin.poll(0)  # what the client has to tell must not pile up
+        return self._admin
+
     def _wire(self) -> dict[int, WireConnection]:
         for broker_id, (host, port) in self.broker_addresses().items():
             if broker_id not in self._connections:
@@ -158,7 +163,7 @@ class ClusterAdmin:
 
     def _list_topics(self) -> Any:
         try:
-            return self._admin.list_topics(timeout=self._timeout_seconds)
+            return self._client().list_topics(timeout=self._timeout_seconds)
         except KafkaException as error:
             raise _unreachable(self._brokers, error) from error
 
@@ -171,7 +176,7 @@ class ClusterAdmin:
         return entries
 
     def _described(self, resources: list[ConfigResource]) -> Any:
-        return self._admin.describe_configs(resources, request_timeout=self._timeout_seconds)
+        return self._client().describe_configs(resources, request_timeout=self._timeout_seconds)
 
     def _values(self, kind: ResourceType, name: str) -> dict[str, str]:
         return _texts(self._entries(kind, name))
@@ -181,7 +186,7 @@ class ClusterAdmin:
     ) -> None:
         resource = ConfigResource(kind, name, incremental_configs=[_entry(*item) for item in changes.items()])
         try:
-            answers = self._admin.incremental_alter_configs(
+            answers = self._client().incremental_alter_configs(
                 [resource], validate_only=validate_only, request_timeout=self._timeout_seconds
             )
             answers[resource].result()
