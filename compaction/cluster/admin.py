@@ -19,7 +19,7 @@ from stateflow.compaction.cluster.logdirs import ReplicaSize, broker_version, de
 from stateflow.compaction.settings.topic_settings import CleanerSettings
 from stateflow.errors import BrokerRefused, BrokerUnreachable, StateflowError, TopicMissing
 from stateflow.log.kafka.client_log import client_log
-from stateflow.log.kafka.failures import is_passing
+from stateflow.log.kafka.failures import error_of, is_passing
 from stateflow.log.kafka.in_force import BROKER_SOURCE, TOPIC_SOURCE, are_in_force
 from stateflow.log.kafka.wire import WireConnection
 
@@ -112,7 +112,7 @@ class ClusterAdmin:
                 try:
                     entries = answer.result()
                 except KafkaException as error:
-                    if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    if error_of(error).code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                         continue
                     raise self._failed(f"Settings of {resource.name} cannot be read", error) from error
                 found[resource.name] = _texts(entries)
@@ -208,7 +208,7 @@ class ClusterAdmin:
 
     def _failed(self, refusal: str, error: KafkaException) -> StateflowError:
         """Our error for a request that failed: a ``refusal``, unless nobody answered."""
-        reason = error.args[0]
+        reason = error_of(error)
         if is_passing(reason):
             return _unreachable(self._brokers, error)
         return BrokerRefused(
@@ -229,7 +229,7 @@ def _entry(name: str, value: str | None) -> ConfigEntry:
 
 def _unreachable(brokers: str, error: KafkaException) -> BrokerUnreachable:
     return BrokerUnreachable(
-        f"No broker answered at {brokers}: {error.args[0].str()}.",
+        f"No broker answered at {brokers}: {error_of(error).str()}.",
         action="Start a broker (`stateflow up`) or give the right --brokers.",
         brokers=brokers,
     )

@@ -29,8 +29,8 @@ exec {java} "$@"
 """
 
 _PYTHON_SCRIPT = """#!/bin/sh
-# Spark puts an archive with the sources of pyspark first, which every process would compile for itself. This Python
-# has the same pyspark installed, and compiled.
+# Spark puts its pyspark.zip first on PYTHONPATH, and each process compiles the sources in it. This Python has the same
+# pyspark installed, and compiled.
 sources={sources}
 case ":$PYTHONPATH:" in *:"$sources":*)
   PYTHONPATH=":$PYTHONPATH:"
@@ -71,8 +71,8 @@ def spark_java_home() -> Path:
 def spark_python() -> str:
     """What to give Spark as PYSPARK_PYTHON where its processes run on this machine: this Python.
 
-    Where Spark is that of the installed pyspark, a script that starts it without Spark's archive of sources: to
-    compile them takes each process 0.7 s, and a streaming query begins with five of them, one after the other.
+    Where Spark is that of the installed pyspark, a script that starts it without ``pyspark.zip`` on PYTHONPATH: to
+    compile the sources in it takes each process 0.7 s, and a streaming query starts five, one after the other.
     """
     if "SPARK_HOME" in os.environ:
         return sys.executable

@@ -108,13 +108,13 @@ def assert_everything_kept(app: WrittenApp, generation: int, routing: RoutingTab
     assert sorted(int(record.value) for record in unread) == list(range(40))
 
 
-# --- repartition ----------------------------------------------------------------------------------------
-
-
 def test_python_processes_import_the_pyspark_that_is_installed(session: SparkSession) -> None:
-    """And not the archive of its sources, which each would compile."""
+    """And not the sources in Spark's pyspark.zip, which each would compile."""
     found = session.sparkContext.parallelize([0]).map(lambda _: importlib.import_module("pyspark").__file__)
     assert found.collect() == [str(spark_home() / "__init__.py")]
+
+
+# --- repartition ----------------------------------------------------------------------------------------
 
 
 def test_repartition_keeps_everything(
