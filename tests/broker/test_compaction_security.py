@@ -88,6 +88,28 @@ def test_a_wrong_password_a_strange_authority_and_a_missing_certificate_are_type
         WireConnection(HOST, guarded.ports["SASL_SSL"], guarded.settings("SASL_SSL", "OAUTHBEARER"))
 
 
+REFUSALS = [
+    ("SASL_PLAINTEXT", {"mechanism": "SCRAM-SHA-256"}, {"sasl.password": "canary-wrong"}, "sasl.password"),
+    ("SASL_PLAINTEXT", {"mechanism": "PLAIN"}, {"sasl.username": "nobody"}, "sasl.username"),
+    ("SSL", {}, {"ssl.ca.location": ""}, "ssl.ca.location"),
+    ("SSL", {}, {"security.protocol": "PLAINTEXT"}, "security settings"),
+]
+
+
+@pytest.mark.parametrize(("listener", "given", "wrong", "advised"), REFUSALS)
+def test_a_first_contact_that_fails_tells_why(
+    guarded: Guarded, listener: str, given: dict[str, str], wrong: dict[str, str], advised: str
+) -> None:
+    wrong = {**wrong, "ssl.ca.location": str(guarded.stranger)} if "ssl.ca.location" in wrong else wrong
+    with pytest.raises(BrokerUnreachable) as raised:
+        connect(
+            guarded.address(listener), {**guarded.settings(listener, **given), **wrong}, timeout_seconds=1.0
+        )
+    assert guarded.address(listener) in raised.value.message
+    assert advised in raised.value.action
+    assert "canary" not in str(raised.value)
+
+
 def test_a_name_that_the_certificate_does_not_carry_is_refused_unless_told_otherwise(
     guarded: Guarded,
 ) -> None:

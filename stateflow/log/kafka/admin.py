@@ -15,6 +15,7 @@ from stateflow.clock import Clock
 from stateflow.errors import BrokerUnreachable, StateflowError
 from stateflow.log.kafka.call_threads import CallThreads
 from stateflow.log.kafka.client_log import client_log
+from stateflow.log.kafka.connection_errors import ConnectionErrors
 from stateflow.log.kafka.coordinator import Coordinators
 from stateflow.log.kafka.failures import error_of, is_passing, refused_settings, typed
 from stateflow.log.kafka.settings import Settings
@@ -43,12 +44,14 @@ class Admin:
         self.coordinators = Coordinators(settings)
         """To be asked before any request about a group."""
         self._replaced: deque[tuple[float, AdminClient]] = deque()
+        self._connection_errors = ConnectionErrors()
         self.client = self._made()
         self._made_seconds = clock.monotonic_seconds()
 
     def _made(self) -> AdminClient:
         try:
-            return AdminClient(self._settings, logger=client_log)
+            settings: Settings = {**self._settings, "error_cb": self._connection_errors.heard}
+            return AdminClient(settings, logger=client_log)
         except KafkaException as raised:
             raise refused_settings(error_of(raised), self._settings) from raised
 
@@ -77,17 +80,20 @@ class Admin:
         """The result of a request, which is given the seconds left. Failures come out typed."""
         limit_seconds = self.timeout_seconds if timeout_seconds is None else timeout_seconds
         deadline = self.clock.monotonic_seconds() + limit_seconds
+        self.client.poll(0)
+        self._connection_errors.forget()
         while True:
             left_seconds = max(0.1, deadline - self.clock.monotonic_seconds())
             try:
                 return request(left_seconds)
             except KafkaException as raised:
                 error = error_of(raised)
+                self.client.poll(0)
                 is_late = self.clock.monotonic_seconds() >= deadline
                 if error.code() in _STALE or (is_late and is_passing(error)):
                     self._replace()
                 if is_late or not is_passing(error):
-                    raise typed(error, doing, self.bootstrap) from raised
+                    raise typed(error, doing, self.bootstrap, self._connection_errors.known) from raised
             time.sleep(_PAUSE_SECONDS)
 
     def ask_leaders(

@@ -16,6 +16,7 @@ from stateflow.errors import (
     TopicMissing,
     TransactionAborted,
 )
+from stateflow.log.kafka.connection_errors import CHECK_ALL, FailedConnection
 from stateflow.log.kafka.settings import redacted
 
 _FENCED = {
@@ -169,8 +170,13 @@ def aborted(error: KafkaError, doing: str, transactional_id: str | None) -> Stat
     )
 
 
-def typed(error: KafkaError, doing: str, bootstrap: str, **fields: object) -> StateflowError:
-    """Our error for a failure while ``doing`` something (“committing offsets of group 'x'”)."""
+def typed(
+    error: KafkaError, doing: str, bootstrap: str, failed: FailedConnection | None = None, **fields: object
+) -> StateflowError:
+    """Our error for a failure while ``doing`` something (“committing offsets of group 'x'”).
+
+    ``failed`` is the connection for want of which there was no answer, if that is known.
+    """
     said = f"{error.name()}: {error.str()}"
     if is_fenced(error):
         return ProducerFenced(
@@ -193,8 +199,8 @@ def typed(error: KafkaError, doing: str, bootstrap: str, **fields: object) -> St
         )
     if is_passing(error):
         return BrokerUnreachable(
-            f"No answer from Kafka at {bootstrap} while {doing} ({said}).",
-            action="check the address, that the broker is running, and the security settings.",
+            f"No answer from Kafka at {bootstrap} while {doing} ({failed.text if failed else said}).",
+            action=failed.action if failed else CHECK_ALL,
             bootstrap=bootstrap,
             **fields,
         )

@@ -97,6 +97,8 @@ _GROUP: Mapping[str, object] = {
     "partition.assignment.strategy": "cooperative-sticky",
     "group.protocol": "classic",
 }
+_CRITICAL = 2
+"""Of syslog's levels."""
 _PRODUCER_ONLY = ("transaction.timeout.ms",)  # of the user's settings: other clients would warn about it
 _OWN = ("bootstrap.servers", "group.id", "group.instance.id", "transactional.id", "on_delivery", "error_cb")
 
@@ -122,8 +124,9 @@ def _without(settings: Mapping[str, object], names: tuple[str, ...]) -> Settings
 
 
 def admin_settings(bootstrap: str, settings: Mapping[str, object]) -> Settings:
-    """For the administrative client."""
-    return {**_RECOVERY, **_without(settings, _PRODUCER_ONLY), "bootstrap.servers": bootstrap}
+    """For the administrative client. Its requests tell what they failed of, so its own lines would say it twice."""
+    quiet = {} if "debug" in settings else {"log_level": _CRITICAL}
+    return {**_RECOVERY, **quiet, **_without(settings, _PRODUCER_ONLY), "bootstrap.servers": bootstrap}
 
 
 def reader_settings(bootstrap: str, settings: Mapping[str, object], options: KafkaOptions) -> Settings:
