@@ -11,11 +11,12 @@ from stateflow.catalog.names import control_topic
 from stateflow.catalog.records import Found
 from stateflow.catalog.repair import Choices, Finding, findings, records
 from stateflow.cli.application import brokers_override, connected
+from stateflow.cli.confirm import confirm
 from stateflow.cli.options import app_id_option, dry_run_option, json_option, yes_option
 from stateflow.cli.output import emit_json, emit_table
 from stateflow.cli.target import chosen
 from stateflow.clock import SystemClock
-from stateflow.errors import CatalogMissing, Interrupted
+from stateflow.errors import CatalogMissing
 
 
 @click.command()
@@ -81,10 +82,7 @@ def command(
         if not as_json:
             _print(application.app, listed, dry_run=dry_run)
         if wanted and not dry_run:
-            if not yes and (
-                as_json or not click.confirm(f"Write {len(wanted)} record(s) to {control.topic}?")
-            ):
-                raise Interrupted("Nothing was done.", action="give --yes to go ahead without being asked.")
+            confirm(f"Write {len(wanted)} record(s) to {control.topic}?", yes=yes, as_json=as_json)
             control.put(decide)
         done = bool(wanted) and not dry_run
     if as_json:

@@ -20,6 +20,7 @@ from stateflow.cli.application import (
     state_dir_override,
     target_argument,
 )
+from stateflow.cli.confirm import confirm
 from stateflow.cli.options import dry_run_option, json_option, yes_option
 from stateflow.cli.output import emit_json, emit_pairs
 from stateflow.clock import SystemClock
@@ -63,13 +64,13 @@ def command(
         if to_earliest:
             catalog = control.load()
             await_stopped(cluster, app.id)
-            facts = _accept_gaps(cluster, catalog, yes=yes, dry_run=dry_run)
+            facts = _accept_gaps(cluster, catalog, yes=yes, dry_run=dry_run, as_json=as_json)
         else:
             catalog = control.load_topics()
             sources = all_sources(cluster, catalog, app.topology())
             await_stopped(cluster, app.id)
             local = app.options.state_dir / app.id
-            facts = _forget(cluster, catalog, sources, local, yes=yes, dry_run=dry_run)
+            facts = _forget(cluster, catalog, sources, local, yes=yes, dry_run=dry_run, as_json=as_json)
     if as_json:
         emit_json(facts)
     else:
@@ -97,6 +98,7 @@ def _forget(
     *,
     yes: bool,
     dry_run: bool,
+    as_json: bool,
 ) -> dict[str, Any]:
     app, topics = catalog.app.app, _own_topics(cluster, catalog)
     facts = {
@@ -107,8 +109,8 @@ def _forget(
         "dry_run": dry_run,
     }
     if not dry_run:
-        if not yes:
-            click.confirm(f"Forget {len(topics)} topics and {len(sources)} positions of {app!r}?", abort=True)
+        question = f"Forget {len(topics)} topics and {len(sources)} positions of {app!r}?"
+        confirm(question, yes=yes, as_json=as_json)
         fence_all_claims(cluster, app, SystemClock())  # nobody knows of them once their log is gone
         _move_to_start(cluster, app, sources)
         cluster.delete(topics)
@@ -116,11 +118,13 @@ def _forget(
     return facts
 
 
-def _accept_gaps(cluster: Cluster, catalog: Catalog, *, yes: bool, dry_run: bool) -> dict[str, Any]:
+def _accept_gaps(
+    cluster: Cluster, catalog: Catalog, *, yes: bool, dry_run: bool, as_json: bool
+) -> dict[str, Any]:
     app, found = catalog.app.app, gaps(cluster, catalog)
     if not dry_run:
-        if found and not yes:
-            click.confirm(f"Move {len(found)} positions of {app!r}, and accept what is missing?", abort=True)
+        question = f"Move {len(found)} positions of {app!r}, and accept what is missing?"
+        confirm(question, yes=yes or not found, as_json=as_json)
         accept(cluster, catalog, found)
     return {
         "app": app,

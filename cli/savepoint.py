@@ -15,6 +15,7 @@ from stateflow.catalog.model import Catalog
 from stateflow.checkpoint.locations import AllowedLocations, written_down
 from stateflow.checkpoint.savepoints import Savepoint, SavepointObjects
 from stateflow.cli.application import brokers_override, configured, connected, state_dir_override
+from stateflow.cli.confirm import confirm
 from stateflow.cli.options import Duration, app_id_option, dry_run_option, json_option, yes_option
 from stateflow.cli.output import emit_json
 from stateflow.cli.savepoint_text import (
@@ -28,7 +29,7 @@ from stateflow.cli.savepoint_text import (
 )
 from stateflow.cli.target import Chosen, chosen
 from stateflow.clock import SystemClock
-from stateflow.errors import ConfigError, ImagesUnreachable, Interrupted, StateCorrupt
+from stateflow.errors import ConfigError, ImagesUnreachable, StateCorrupt
 from stateflow.log.base import Cluster
 from stateflow.redaction import redacted_text, shown
 from stateflow.runtime.worker.prepare import expected_catalog
@@ -265,7 +266,7 @@ def delete(
     with connected(application.options) as cluster, _place_errors(name):
         entry = kept.find_listed(load_catalog(cluster, application.app), name)
         if not dry_run:
-            _confirm(f"Delete the savepoint {name} at {shown(entry.location)}?", yes=yes, as_json=as_json)
+            confirm(f"Delete the savepoint {name} at {shown(entry.location)}?", yes=yes, as_json=as_json)
             allowed = _allowed(application)
             kept.delete(cluster, application.app, name, _CLOCK, allowed, grace_ms=int(grace_seconds * 1000))
     if as_json:
@@ -360,7 +361,7 @@ def abort(
     with connected(application.options) as cluster:
         entry = unfinished_restore(load_catalog(cluster, application.app))
         if not dry_run:
-            _confirm(
+            confirm(
                 f"Drop generation {entry.generation} with its {len(entry.topic_ids)} topic(s)?",
                 yes=yes,
                 as_json=as_json,
@@ -372,8 +373,3 @@ def abort(
         click.echo(
             f"The restore into generation {entry.generation} {'would be' if dry_run else 'is'} aborted."
         )
-
-
-def _confirm(question: str, *, yes: bool, as_json: bool) -> None:
-    if not yes and (as_json or not click.confirm(question)):
-        raise Interrupted("Nothing was done.", action="give --yes to go ahead without being asked.")

@@ -16,6 +16,7 @@ import msgspec
 
 from stateflow.catalog.model import Catalog, RoutingEntry
 from stateflow.cli.application import brokers_override, connected
+from stateflow.cli.confirm import confirm
 from stateflow.cli.image_generations import ImageGenerations, image_generations
 from stateflow.cli.options import app_id_option, dry_run_option, json_option, yes_option
 from stateflow.cli.output import emit_json
@@ -31,7 +32,6 @@ from stateflow.cli.scale_text import (
 from stateflow.cli.target import chosen
 from stateflow.clock import SystemClock
 from stateflow.config import AppOptions
-from stateflow.errors import Interrupted
 from stateflow.log.base import Cluster
 from stateflow.log.kafka import connect
 from stateflow.scale import generation as generations
@@ -205,7 +205,7 @@ def finalize(
     with connected(options) as cluster:
         topics = generations.finalizable(generations.load_catalog(cluster, app))
         if topics and not dry_run:
-            _confirm(f"Delete {len(topics)} topic(s): {', '.join(topics)}?", yes=yes, as_json=as_json)
+            confirm(f"Delete {len(topics)} topic(s): {', '.join(topics)}?", yes=yes, as_json=as_json)
             topics = generations.finalize(cluster, app)
     if as_json:
         emit_json(
@@ -228,7 +228,7 @@ def abort(
     with connected(options) as cluster:
         entry = generations.unfinished(generations.load_catalog(cluster, app))
         if not dry_run:
-            _confirm(
+            confirm(
                 f"Drop generation {entry.generation} with its {len(entry.topic_ids)} topic(s)?",
                 yes=yes,
                 as_json=as_json,
@@ -286,11 +286,6 @@ def _plan(cluster: Cluster, app: str, change: Change, engine: str, *, count_keys
         past=PastRuns().read(),
         count_keys=count_keys,
     )
-
-
-def _confirm(question: str, *, yes: bool, as_json: bool) -> None:
-    if not yes and (as_json or not click.confirm(question)):
-        raise Interrupted("Nothing was done.", action="give --yes to go ahead without being asked.")
 
 
 def _images(cluster: Cluster, app: str, options: AppOptions) -> ImageGenerations | None:
