@@ -85,9 +85,8 @@ def spark_python() -> str:
     except OSError as error:
         _LOG.info("Spark's Python processes start without %s, and take longer: %s", script, error)
         return sys.executable
-    return (
-        str(script) if os.access(script, os.X_OK) else sys.executable
-    )  # not so where the cache may run nothing
+    may_run = os.access(script, os.X_OK)  # not so where programs may not be run from the cache
+    return str(script) if may_run else sys.executable
 
 
 def _has_vector_module(java: Java) -> bool:
