@@ -87,11 +87,11 @@ class Guarded:
         """Where a listener is."""
         return f"{HOST}:{self.ports[listener]}"
 
-    def add_scram_users(self) -> None:
-        """Make the user known to the SCRAM listeners; once, while the broker runs."""
+    def set_scram_password(self, password: str = PASSWORD) -> None:
+        """Make the user known to the SCRAM listeners by this password, while the broker runs."""
         admin = AdminClient({"bootstrap.servers": self.kafka.bootstrap})
         for kind in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
-            change = UserScramCredentialUpsertion(USER, ScramCredentialInfo(kind, 4096), PASSWORD.encode())
+            change = UserScramCredentialUpsertion(USER, ScramCredentialInfo(kind, 4096), password.encode())
             for answer in admin.alter_user_scram_credentials([change]).values():
                 answer.result(10)
 

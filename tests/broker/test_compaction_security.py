@@ -35,7 +35,7 @@ TOPIC = "guarded-changelog"
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     made = Guarded(tmp_path_factory.mktemp("tls"))
     with made.kafka:
-        made.add_scram_users()
+        made.set_scram_password()
         cluster = connect(made.kafka.bootstrap)
         cluster.create([TopicSpec(TOPIC, 2, 1, {"cleanup.policy": "compact"})])
         writer = cluster.writer()

@@ -25,6 +25,19 @@ class FailedConnection(NamedTuple):
     action: str
 
 
+def is_of_connection(error: KafkaError) -> bool:
+    """Whether a client that tells this of itself tells of the connection to one of its brokers.
+
+    The others may be in order, and this one soon: its password is new, or a proxy answered in its place.
+    """
+    return error.code() in _ACTIONS or error.code() in (KafkaError._TRANSPORT, KafkaError._BAD_MSG)
+
+
+def advice(error: KafkaError) -> str:
+    """What to do when nobody answers, and this is what was said of it."""
+    return _ACTIONS.get(error.code(), CHECK_ALL)
+
+
 class ConnectionErrors:
     """What a client tells of its connections: its ``error_cb`` is ``heard``, called while it is polled."""
 
@@ -36,7 +49,7 @@ class ConnectionErrors:
 
         It may tell of one failure twice, as what TLS and what the connection ended with: what can be acted on stays.
         """
-        action = _ACTIONS.get(error.code(), CHECK_ALL)
+        action = advice(error)
         is_vaguer = self.known is not None and action == CHECK_ALL != self.known.action
         if error.code() != KafkaError._ALL_BROKERS_DOWN and not is_vaguer:
             self.known = FailedConnection(_FIRST_CONTACT.sub(r"\1: ", _STATE.sub("", error.str())), action)

@@ -16,7 +16,7 @@ from stateflow.errors import (
     TopicMissing,
     TransactionAborted,
 )
-from stateflow.log.kafka.connection_errors import CHECK_ALL, FailedConnection
+from stateflow.log.kafka.connection_errors import FailedConnection, advice
 from stateflow.log.kafka.settings import redacted
 
 _FENCED = {
@@ -46,6 +46,8 @@ _UNREACHABLE = {
     KafkaError._DESTROY,  # the client has let go of a broker that metadata no longer names, and of what waited for it
     KafkaError._ALL_BROKERS_DOWN,
     KafkaError._RESOLVE,
+    KafkaError._SSL,
+    KafkaError._AUTHENTICATION,
     KafkaError._WAIT_COORD,
     KafkaError.REQUEST_TIMED_OUT,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
@@ -198,9 +200,10 @@ def typed(
             **fields,
         )
     if is_passing(error):
+        why, action = failed or (said, advice(error))
         return BrokerUnreachable(
-            f"No answer from Kafka at {bootstrap} while {doing} ({failed.text if failed else said}).",
-            action=failed.action if failed else CHECK_ALL,
+            f"No answer from Kafka at {bootstrap} while {doing} ({why}).",
+            action=action,
             bootstrap=bootstrap,
             **fields,
         )

@@ -14,6 +14,7 @@ from stateflow.clock import Clock
 from stateflow.errors import BrokerUnreachable, StateflowError
 from stateflow.log.kafka.admin import answers
 from stateflow.log.kafka.client_log import client_log
+from stateflow.log.kafka.connection_errors import CHECK_ALL, ConnectionErrors, is_of_connection
 from stateflow.log.kafka.failures import error_of, is_passing
 from stateflow.log.kafka.streams import Arrived, Stream
 from stateflow.record import RecordBatch, TopicPartition
@@ -54,6 +55,7 @@ class Fetching:
         self._unreachable_seconds = unreachable_seconds
         self._failed = failed
         self._others_answer = others_answer
+        self._connection_errors = ConnectionErrors()
         self._down_since: float | None = None
         self._look_next = 0.0
         self._failures: list[StateflowError] = []
@@ -190,6 +192,8 @@ class Fetching:
         if error.code() == KafkaError._ALL_BROKERS_DOWN and self._down_since is None:
             self._down_since = self._clock.monotonic_seconds()
             self._look_next = self._down_since + min(_LOOK_SECONDS, self._unreachable_seconds)
+        elif is_of_connection(error):
+            self._connection_errors.heard(error)
         elif not is_passing(error):
             self._note(error, None, -1)
 
@@ -264,11 +268,17 @@ class Fetching:
             raise ClientStuck
         if now_seconds - self._down_since >= self._unreachable_seconds:
             self._down_since = now_seconds
-            raise BrokerUnreachable(
-                f"No broker at {self._bootstrap} answered for {self._unreachable_seconds:g} s.",
-                action="check that the brokers are running and can be reached from here.",
-                bootstrap=self._bootstrap,
-            )
+            raise self._unreachable()
+
+    def _unreachable(self) -> BrokerUnreachable:
+        failed = self._connection_errors.known
+        self._connection_errors.forget()
+        return BrokerUnreachable(
+            f"No broker at {self._bootstrap} answered for {self._unreachable_seconds:g} s"
+            f"{f' ({failed.text})' if failed else ''}.",
+            action=failed.action if failed else CHECK_ALL,
+            bootstrap=self._bootstrap,
+        )
 
 
 def batch_of(source: TopicPartition, messages: list[Any]) -> RecordBatch:

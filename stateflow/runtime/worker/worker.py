@@ -174,7 +174,7 @@ class Worker:
                 self._group.verify_membership()
             self._intake.poll(timeout_seconds)
         except BrokerUnreachable as error:
-            _LOG.warning("Waiting for the brokers: %s", error.message)
+            _LOG.warning("Waiting for the brokers: %s", error)
 
     def close(self) -> None:
         """Abandon what is not committed and leave the group; what is still held goes even if a part fails."""

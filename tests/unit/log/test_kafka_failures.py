@@ -32,6 +32,16 @@ def test_what_waited_for_a_broker_that_is_gone_may_be_sent_again() -> None:
     assert isinstance(typed(error, "producing", "here:9092"), BrokerUnreachable)
 
 
+@pytest.mark.parametrize("code", [KafkaError._AUTHENTICATION, KafkaError._SSL])
+def test_a_broker_that_refuses_the_connection_is_waited_for_and_named(code: int) -> None:
+    error = KafkaError(code, "b:1/1: refused")
+    assert is_passing(error)
+    failure = typed(error, "asking for offsets", "here:9092")
+    assert isinstance(failure, BrokerUnreachable)
+    assert "refused" in failure.message
+    assert "sasl.password" in failure.action or "ssl.ca.location" in failure.action
+
+
 def test_no_answer_is_never_an_empty_log() -> None:
     known, silent = TopicPartition("t", 0), TopicPartition("t", 1)
     assert answered({known: 0, silent: 7}) == {known: 0, silent: 7}

@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from stateflow.clock import ManualClock
 from stateflow.errors import BrokerUnreachable
+from stateflow.log.kafka.failures import typed
 from stateflow.log.kafka.fetching import ClientStuck, Fetching
 from stateflow.log.kafka.offsets import Offsets
 from stateflow.record import TopicPartition
@@ -60,6 +61,34 @@ def test_an_outage_is_told_once_in_a_while_and_costs_no_position() -> None:
     assert raised_seconds(fetching, clock, client, 200) == [60, 120, 180]
     assert client.asked == 13, "asking takes seconds, and holds up whoever reads"
     assert fetching.positions == {PLACE: 7}
+
+
+@pytest.mark.parametrize(
+    ("code", "advised"),
+    [
+        (KafkaError._AUTHENTICATION, "sasl.password"),
+        (KafkaError._SSL, "ssl.ca.location"),
+        (KafkaError._BAD_MSG, "security settings"),
+    ],
+)
+def test_a_connection_that_is_refused_is_an_outage_and_its_reason_is_told(code: int, advised: str) -> None:
+    """One event of it ended the application, were the other brokers there or not."""
+    fetching, clock, client = away()
+    fetching.broker_event(KafkaError(code, "b:1/1: refused (after 3ms in state AUTH_REQ)"))
+    assert raised_seconds(fetching, clock, client, 60) == []
+    with pytest.raises(BrokerUnreachable, match=r"60 s \(b:1/1: refused\)") as raised:
+        fetching.consume(client, 10, 0)
+    assert advised in raised.value.action
+    assert fetching.positions == {PLACE: 7}
+
+
+def test_one_broker_of_several_that_refuses_is_borne() -> None:
+    clock = ManualClock()
+    fetching = Fetching(
+        clock, "b:1", UNREACHABLE_SECONDS, lambda error, *_: typed(error, "", ""), lambda: False
+    )
+    fetching.broker_event(KafkaError(KafkaError._AUTHENTICATION, "b:1/1: refused"))
+    assert raised_seconds(fetching, clock, Silent(), 200) == []
 
 
 def test_brokers_that_answer_again_are_no_outage() -> None:
