@@ -22,7 +22,7 @@ class BarrierWatch:
         self.newest: BarrierEntry | None = None
         self._app = app
         control = TopicPartition(control_topic(app), 0)
-        self._reader = cluster.reader()
+        self._reader = cluster.reader(follows=True)
         self._reader.assign({control: cluster.ranges([control])[control].offset_first})
 
     @property

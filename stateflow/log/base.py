@@ -320,8 +320,8 @@ class Cluster(Protocol):
         """Ids of the members of a group right now; empty when it is not running."""
         ...
 
-    def reader(self) -> Reader:
-        """A new reader."""
+    def reader(self, *, follows: bool = False) -> Reader:
+        """A new reader. One that ``follows`` waits for what comes: brokers are asked less often, ends told later."""
         ...
 
     def writer(self, transactional_id: str | None = None) -> Writer:

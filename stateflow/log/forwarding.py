@@ -141,9 +141,9 @@ class ForwardingCluster:
         """Ids of the members of a group."""
         return self.inner.group_members(group)
 
-    def reader(self) -> Reader:
+    def reader(self, *, follows: bool = False) -> Reader:
         """A new reader."""
-        return self.inner.reader()
+        return self.inner.reader(follows=follows)
 
     def writer(self, transactional_id: str | None = None) -> Writer:
         """A new writer."""

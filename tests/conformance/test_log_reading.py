@@ -70,11 +70,12 @@ def test_an_emptied_partition_is_at_its_end(world: World) -> None:
     reader.close()
 
 
-def test_a_start_at_the_end_waits_for_what_comes(world: World) -> None:
+@pytest.mark.parametrize("follows", [False, True])
+def test_a_start_at_the_end_waits_for_what_comes(world: World, follows: bool) -> None:
     topic = world.topic()
     place = TopicPartition(topic, 0)
     world.produce(topic, (b"k", b"old"))
-    reader = world.cluster.reader()
+    reader = world.cluster.reader(follows=follows)
     reader.assign({place: 1})
     assert reader.read(10, STEP_SECONDS) == []
     assert reader.position(place) == 1

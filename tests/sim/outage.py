@@ -39,8 +39,9 @@ class AwayCluster(Watched):
     def __init__(self, real: Any, outage: Outage) -> None:
         super().__init__(real, outage, CLUSTER_CALLS)  # type: ignore[arg-type]
 
-    def reader(self) -> Any:
-        return Watched(self._plan.run("reader", self._real.reader), self._plan, READER_CALLS)
+    def reader(self, *, follows: bool = False) -> Any:
+        made = self._plan.run("reader", lambda: self._real.reader(follows=follows))
+        return Watched(made, self._plan, READER_CALLS)
 
     def writer(self, transactional_id: str | None = None) -> Any:
         made = self._plan.run("writer", lambda: self._real.writer(transactional_id))

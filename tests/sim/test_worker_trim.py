@@ -187,11 +187,11 @@ class TrimmedMeanwhile:
     def __getattr__(self, name: str) -> object:
         return getattr(self._real, name)
 
-    def reader(self) -> object:
+    def reader(self, *, follows: bool = False) -> object:
         if self._trim_to:
             self._real.trim(self._trim_to)
             self._trim_to, self.happened = {}, self.happened + 1
-        return self._real.reader()
+        return self._real.reader(follows=follows)
 
 
 def test_a_restore_whose_log_is_trimmed_meanwhile_begins_anew_with_an_image(tmp_path: Path) -> None:

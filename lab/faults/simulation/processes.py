@@ -289,9 +289,9 @@ class WatchedCluster(Watched):
         self._real.fence(transactional_id)
         self._process.at("after cluster.fence")
 
-    def reader(self) -> Any:
+    def reader(self, *, follows: bool = False) -> Any:
         """A reader of this process."""
-        return Watched(self._real.reader(), self._process, "reader", READER_ERRORS)
+        return Watched(self._real.reader(follows=follows), self._process, "reader", READER_ERRORS)
 
     def group_consumer(self, *args: Any, **kwargs: Any) -> Any:
         """A group member of this process."""

@@ -150,10 +150,10 @@ class KafkaCluster:
         """Ids of the members of a group right now."""
         return self._offsets.group_members(group)
 
-    def reader(self) -> KafkaReader:
+    def reader(self, *, follows: bool = False) -> KafkaReader:
         """A new reader."""
         return KafkaReader(
-            reader_settings(self.bootstrap, self._settings, self._options),
+            reader_settings(self.bootstrap, self._settings, self._options, follows=follows),
             self._admin,
             self._offsets,
             self._options.unreachable_seconds,

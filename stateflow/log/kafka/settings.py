@@ -129,14 +129,17 @@ def admin_settings(bootstrap: str, settings: Mapping[str, object]) -> Settings:
     return {**_RECOVERY, **quiet, **_without(settings, _PRODUCER_ONLY), "bootstrap.servers": bootstrap}
 
 
-def reader_settings(bootstrap: str, settings: Mapping[str, object], options: KafkaOptions) -> Settings:
+def reader_settings(
+    bootstrap: str, settings: Mapping[str, object], options: KafkaOptions, *, follows: bool = False
+) -> Settings:
     """For a reader by assignment. The group id is required by the library and never used."""
     return {
         **_RECOVERY,
         # A full local queue is looked at again after this pause; the default of 1 s costs a bulk reader 85 %.
         "fetch.queue.backoff.ms": 5,
         # The end of a partition is told with the first empty answer: the default lets every short read last 0.5 s.
-        "fetch.wait.max.ms": 50,
+        # Records are answered with at once, however long a fetch may wait for them.
+        "fetch.wait.max.ms": 500 if follows else 50,
         **_queue(options.reader_queue_bytes),
         "topic.metadata.propagation.max.ms": options.missing_topic_after_ms,
         **_without(settings, _PRODUCER_ONLY),

@@ -223,7 +223,7 @@ class MemoryCluster:
         with self._broker.lock:
             self._broker.transactions.leaderless = set(of)
 
-    def reader(self) -> MemoryReader:
+    def reader(self, *, follows: bool = False) -> MemoryReader:  # noqa: ARG002 - nobody waits here
         """A new reader."""
         return MemoryReader(self._broker)
 

@@ -264,7 +264,7 @@ class DeafReader(MemoryReader):
 
 
 class DeafCluster(MemoryCluster):
-    def reader(self) -> MemoryReader:
+    def reader(self, *, follows: bool = False) -> MemoryReader:
         return DeafReader(self._broker)
 
 

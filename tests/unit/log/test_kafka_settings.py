@@ -148,6 +148,11 @@ def test_whoever_commits_seldom_needs_statistics_less_often(
     assert writer_settings("b", {}, options, "t")["statistics.interval.ms"] == statistics_ms
 
 
+def test_who_waits_for_what_comes_asks_less_often_than_who_reads_to_an_end() -> None:
+    reads, follows = (reader_settings("b", {}, KafkaOptions(), follows=follows) for follows in (False, True))
+    assert reads["fetch.wait.max.ms"] * 10 == follows["fetch.wait.max.ms"]
+
+
 def test_a_member_is_told_of_a_rebalance_within_a_second() -> None:
     """Members rebalance twice: partitions that move are nobody's until all have heard of the second time."""
     assert member_settings("b", {}, KafkaOptions(), "g", None)["heartbeat.interval.ms"] <= 1_000
