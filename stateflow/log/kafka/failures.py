@@ -177,7 +177,7 @@ def typed(
 ) -> StateflowError:
     """Our error for a failure while ``doing`` something (“committing offsets of group 'x'”).
 
-    ``failed`` is the connection for want of which there was no answer, if that is known.
+    ``failed`` is a connection that failed meanwhile: the reason, unless a broker gave another one.
     """
     said = f"{error.name()}: {error.str()}"
     if is_fenced(error):
@@ -200,7 +200,8 @@ def typed(
             **fields,
         )
     if is_passing(error):
-        why, action = failed or (said, advice(error))
+        is_brokers_word = error.code() > 0
+        why, action = (said, advice(error)) if failed is None or is_brokers_word else failed
         return BrokerUnreachable(
             f"No answer from Kafka at {bootstrap} while {doing} ({why}).",
             action=action,

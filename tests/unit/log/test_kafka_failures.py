@@ -6,6 +6,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from stateflow.errors import BrokerRefused, BrokerUnreachable
+from stateflow.log.kafka.connection_errors import FailedConnection
 from stateflow.log.kafka.failures import is_passing, typed
 from stateflow.log.kafka.offsets import answered
 from stateflow.record import TopicPartition
@@ -40,6 +41,18 @@ def test_a_broker_that_refuses_the_connection_is_waited_for_and_named(code: int)
     assert isinstance(failure, BrokerUnreachable)
     assert "refused" in failure.message
     assert "sasl.password" in failure.action or "ssl.ca.location" in failure.action
+
+
+def test_a_connection_that_failed_is_the_reason_unless_a_broker_gave_another() -> None:
+    failed = FailedConnection("b:1/1: Connection refused", "look.")
+    silence = typed(KafkaError(KafkaError._TIMED_OUT), "asking", "here:9092", failed)
+    assert (silence.message, silence.action) == (
+        "No answer from Kafka at here:9092 while asking (b:1/1: Connection refused).",
+        "look.",
+    )
+    told = typed(KafkaError(KafkaError.LEADER_NOT_AVAILABLE), "asking", "here:9092", failed)
+    assert "LEADER_NOT_AVAILABLE" in told.message
+    assert "refused" not in told.message
 
 
 def test_no_answer_is_never_an_empty_log() -> None:
