@@ -191,6 +191,7 @@ class Fetching:
         client_log.warning("The Kafka client reports %s: %s.", error.name(), error.str())
         if error.code() == KafkaError._ALL_BROKERS_DOWN and self._down_since is None:
             self._down_since = self._clock.monotonic_seconds()
+            self._connection_errors.forget()  # the client tries on, and tells again why it fails
             self._look_next = self._down_since + min(_LOOK_SECONDS, self._unreachable_seconds)
         elif is_of_connection(error):
             self._connection_errors.heard(error)

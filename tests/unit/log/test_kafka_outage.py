@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -80,6 +80,18 @@ def test_a_connection_that_is_refused_is_an_outage_and_its_reason_is_told(code: 
         fetching.consume(client, 10, 0)
     assert advised in raised.value.action
     assert fetching.positions == {PLACE: 7}
+
+
+def test_what_a_connection_failed_of_before_an_outage_is_not_its_reason() -> None:
+    clock, client = ManualClock(), cast(Any, Silent())
+    fetching = Fetching(clock, "b:1", UNREACHABLE_SECONDS, lambda *_: None, lambda: False)
+    fetching.broker_event(KafkaError(KafkaError._AUTHENTICATION, "b:1/1: refused"))
+    clock.advance(seconds=3_600)
+    fetching.broker_event(KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down"))
+    fetching.broker_event(KafkaError(KafkaError._TRANSPORT, "b:1/1: Connection refused"))
+    clock.advance(seconds=60)
+    with pytest.raises(BrokerUnreachable, match=r"60 s \(b:1/1: Connection refused\)"):
+        fetching.consume(client, 10, 0)
 
 
 def test_one_broker_of_several_that_refuses_is_borne() -> None:
