@@ -7,7 +7,7 @@ import click
 from stateflow.errors import Interrupted
 
 
-def confirm(question: str, *, yes: bool, as_json: bool = False) -> None:
+def confirm(question: str, *, yes: bool, as_json: bool) -> None:
     """Go on if it was agreed to, by ``--yes`` or by the answer; where nobody can answer, it was not.
 
     Raises ``Interrupted``.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -88,23 +88,25 @@ def test_a_wrong_password_a_strange_authority_and_a_missing_certificate_are_type
         WireConnection(HOST, guarded.ports["SASL_SSL"], guarded.settings("SASL_SSL", "OAUTHBEARER"))
 
 
-REFUSALS = [
-    ("SASL_PLAINTEXT", {"mechanism": "SCRAM-SHA-256"}, {"sasl.password": "canary-wrong"}, "sasl.password"),
-    ("SASL_PLAINTEXT", {"mechanism": "PLAIN"}, {"sasl.username": "nobody"}, "sasl.username"),
-    ("SSL", {}, {"ssl.ca.location": ""}, "ssl.ca.location"),
-    ("SSL", {}, {"security.protocol": "PLAINTEXT"}, "security settings"),
+REFUSALS: list[tuple[str, str | None, Callable[[Guarded], dict[str, object]], str]] = [
+    ("SASL_PLAINTEXT", "SCRAM-SHA-256", lambda _: {"sasl.password": "canary-wrong"}, "sasl.password"),
+    ("SASL_PLAINTEXT", "PLAIN", lambda _: {"sasl.username": "nobody"}, "sasl.username"),
+    ("SSL", None, lambda guarded: {"ssl.ca.location": str(guarded.stranger)}, "ssl.ca.location"),
+    ("SSL", None, lambda _: {"security.protocol": "PLAINTEXT"}, "security settings"),
 ]
 
 
-@pytest.mark.parametrize(("listener", "given", "wrong", "advised"), REFUSALS)
+@pytest.mark.parametrize(("listener", "mechanism", "wrong", "advised"), REFUSALS)
 def test_a_first_contact_that_fails_tells_why(
-    guarded: Guarded, listener: str, given: dict[str, str], wrong: dict[str, str], advised: str
+    guarded: Guarded,
+    listener: str,
+    mechanism: str | None,
+    wrong: Callable[[Guarded], dict[str, object]],
+    advised: str,
 ) -> None:
-    wrong = {**wrong, "ssl.ca.location": str(guarded.stranger)} if "ssl.ca.location" in wrong else wrong
+    settings = {**guarded.settings(listener, mechanism), **wrong(guarded)}
     with pytest.raises(BrokerUnreachable) as raised:
-        connect(
-            guarded.address(listener), {**guarded.settings(listener, **given), **wrong}, timeout_seconds=1.0
-        )
+        connect(guarded.address(listener), settings, timeout_seconds=1.0)
     assert guarded.address(listener) in raised.value.message
     assert advised in raised.value.action
     assert "canary" not in str(raised.value)

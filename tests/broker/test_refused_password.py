@@ -36,7 +36,9 @@ def test_a_password_that_is_refused_for_a_while_ends_nobody(
     settings = guarded.settings(LISTENER, "SCRAM-SHA-256")
     client = {f"STATEFLOW_CLIENT__{name.upper().replace('.', '_')}": str(settings[name]) for name in settings}
     site.set(STATEFLOW_BROKERS=guarded.address(LISTENER), DIGITS_SECONDS="0.02", **client)
-    run = site.begin("run", site.digits, "--until-drained")
+    run = site.begin(
+        "run", site.digits, "--workers", "2", "--until-drained"
+    )  # one of them has nothing to read
     try:
         wait_until(lambda: len(site.records("out")) > 0, lambda: f"the first count in:\n{run.said}")
         guarded.set_scram_password("another")

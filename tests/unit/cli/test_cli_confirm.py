@@ -46,6 +46,6 @@ def test_ctrl_c_is_told_as_such(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
             raise KeyboardInterrupt
 
     monkeypatch.setattr("sys.stdin", Interrupting())
-    command = click.Command("delete", callback=lambda: confirm("Delete it?", yes=False))
+    command = click.Command("delete", callback=lambda: confirm("Delete it?", yes=False, as_json=False))
     assert run([], command) == 130
     assert "Stopped by the user" in capsys.readouterr().err
