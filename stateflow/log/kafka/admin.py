@@ -80,7 +80,7 @@ class Admin:
         """The result of a request, which is given the seconds left. Failures come out typed."""
         limit_seconds = self.timeout_seconds if timeout_seconds is None else timeout_seconds
         deadline = self.clock.monotonic_seconds() + limit_seconds
-        self.client.poll(0)
+        self.client.poll(0)  # which hands over what its connections failed of so far
         self._connection_errors.forget()
         while True:
             left_seconds = max(0.1, deadline - self.clock.monotonic_seconds())

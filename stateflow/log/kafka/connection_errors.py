@@ -10,11 +10,11 @@ from confluent_kafka import KafkaError
 CHECK_ALL = "check the address, that the broker is running, and the security settings."
 _ACTIONS = {
     KafkaError._AUTHENTICATION: "correct sasl.username, sasl.password and sasl.mechanism in the client settings.",
-    KafkaError._SSL: "check security.protocol, and that ssl.ca.location has who signed the broker's certificate.",
+    KafkaError._SSL: "check security.protocol, and that ssl.ca.location names the CA of the broker's certificate.",
     KafkaError._RESOLVE: "check the address; this machine knows no host of that name.",
 }
 _STATE = re.compile(r" \(after \d+ms in state .*\)$")
-"""How long the connection had been in which state, which librdkafka adds, and then perhaps how often it failed."""
+"""What librdkafka adds: how long the connection had been in which state, and how often it failed the same way."""
 _FIRST_CONTACT = re.compile(r"^(\S+)/bootstrap: ")
 
 
@@ -26,15 +26,15 @@ class FailedConnection(NamedTuple):
 
 
 def is_of_connection(error: KafkaError) -> bool:
-    """Whether a client that tells this of itself tells of the connection to one of its brokers.
+    """Whether an event of a client is about the connection to one broker.
 
-    The others may be in order, and this one soon: its password is new, or a proxy answered in its place.
+    Connections to others may work, and this one may soon: a password was changed, or a proxy answered for the broker.
     """
     return error.code() in _ACTIONS or error.code() in (KafkaError._TRANSPORT, KafkaError._BAD_MSG)
 
 
 def advice(error: KafkaError) -> str:
-    """What to do when nobody answers, and this is what was said of it."""
+    """What to do about an error for which requests got no answer."""
     return _ACTIONS.get(error.code(), CHECK_ALL)
 
 
@@ -45,9 +45,9 @@ class ConnectionErrors:
         self.known: FailedConnection | None = None
 
     def heard(self, error: KafkaError) -> None:
-        """Take what the client tells; that all of its brokers are down is no reason for it.
+        """Take an event of the client. That all of its brokers are down does not say why.
 
-        It may tell of one failure twice, as what TLS and what the connection ended with: what can be acted on stays.
+        One failure may be told twice, by TLS and by the connection: the one that says what to do is kept.
         """
         action = advice(error)
         is_vaguer = self.known is not None and action == CHECK_ALL != self.known.action
