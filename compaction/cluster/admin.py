@@ -8,19 +8,20 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
-    AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
     ResourceType,
 )
 
+from stateflow.clock import SystemClock
 from stateflow.compaction.cluster.logdirs import ReplicaSize, broker_version, describe_log_dirs
 from stateflow.compaction.settings.topic_settings import CleanerSettings
-from stateflow.errors import BrokerRefused, BrokerUnreachable, StateflowError, TopicMissing
-from stateflow.log.kafka.client_log import client_log
-from stateflow.log.kafka.failures import error_of, is_passing
+from stateflow.errors import BrokerRefused, BrokerUnreachable, TopicMissing
+from stateflow.log.kafka.admin import Admin
+from stateflow.log.kafka.failures import error_of
 from stateflow.log.kafka.in_force import BROKER_SOURCE, TOPIC_SOURCE, are_in_force
+from stateflow.log.kafka.settings import admin_settings
 from stateflow.log.kafka.wire import WireConnection
 
 TIMEOUT_SECONDS = 20.0
@@ -31,8 +32,8 @@ _CONFIGS_AT_ONCE = 500
 class ClusterAdmin:
     """The administrative side of one cluster. ``settings`` are librdkafka's, security included.
 
-    Every method raises ``BrokerUnreachable`` when nobody answers and ``BrokerRefused`` when the broker says no. Not
-    thread-safe. Close it after use.
+    Every method raises ``BrokerUnreachable`` when nobody answers, with the reason, ``TopicMissing`` for a topic that is
+    not there, and ``BrokerRefused`` when the broker says no. Not thread-safe. Close it after use.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class ClusterAdmin:
     ) -> None:
         self._settings: dict[str, Any] = dict(settings or {})
         self._timeout_seconds = timeout_seconds
-        self._admin = AdminClient({**self._settings, "bootstrap.servers": brokers}, logger=client_log)
+        self._admin = Admin(brokers, admin_settings(brokers, self._settings), SystemClock(), timeout_seconds)
         self._brokers = brokers
         self._connections: dict[int, WireConnection] = {}
 
@@ -108,14 +109,7 @@ class ClusterAdmin:
         resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
         found: dict[str, dict[str, str]] = {}
         for at in range(0, len(resources), _CONFIGS_AT_ONCE):
-            for resource, answer in self._described(resources[at : at + _CONFIGS_AT_ONCE]).items():
-                try:
-                    entries = answer.result()
-                except KafkaException as error:
-                    if error_of(error).code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                        continue
-                    raise self._failed(f"Settings of {resource.name} cannot be read", error) from error
-                found[resource.name] = _texts(entries)
+            found |= self._topic_configs(resources[at : at + _CONFIGS_AT_ONCE])
         return found
 
     def topic_overrides(self, topic: str) -> dict[str, str]:
@@ -151,10 +145,6 @@ class ClusterAdmin:
 
     # --- inside -------------------------------------------------------------------------------------
 
-    def _client(self) -> AdminClient:
-        self._admin.poll(0)  # what the client has to tell must not pile up
-        return self._admin
-
     def _wire(self) -> dict[int, WireConnection]:
         for broker_id, (host, port) in self.broker_addresses().items():
             if broker_id not in self._connections:
@@ -162,21 +152,34 @@ class ClusterAdmin:
         return self._connections
 
     def _list_topics(self) -> Any:
-        try:
-            return self._client().list_topics(timeout=self._timeout_seconds)
-        except KafkaException as error:
-            raise _unreachable(self._brokers, error) from error
+        return self._admin.call(
+            "asking for the cluster's topics", lambda left: self._admin.client.list_topics(timeout=left)
+        )
 
     def _entries(self, kind: ResourceType, name: str) -> dict[str, Any]:
         resource = ConfigResource(kind, name)
-        try:
-            entries: dict[str, Any] = self._described([resource])[resource].result()
-        except KafkaException as error:
-            raise self._failed(f"Settings of {name} cannot be read", error) from error
-        return entries
 
-    def _described(self, resources: list[ConfigResource]) -> Any:
-        return self._client().describe_configs(resources, request_timeout=self._timeout_seconds)
+        def ask(left_seconds: float) -> dict[str, Any]:
+            entries: dict[str, Any] = self._described([resource], left_seconds)[resource].result()
+            return entries
+
+        return self._admin.call(f"reading the settings of {_shown(kind, name)}", ask)
+
+    def _topic_configs(self, resources: list[ConfigResource]) -> dict[str, dict[str, str]]:
+        def ask(left_seconds: float) -> dict[str, dict[str, str]]:
+            found: dict[str, dict[str, str]] = {}
+            for resource, answer in self._described(resources, left_seconds).items():
+                try:
+                    found[resource.name] = _texts(answer.result())
+                except KafkaException as error:
+                    if error_of(error).code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                        raise
+            return found
+
+        return self._admin.call("reading the settings of topics", ask)
+
+    def _described(self, resources: list[ConfigResource], left_seconds: float) -> Any:
+        return self._admin.client.describe_configs(resources, request_timeout=left_seconds)
 
     def _values(self, kind: ResourceType, name: str) -> dict[str, str]:
         return _texts(self._entries(kind, name))
@@ -185,13 +188,14 @@ class ClusterAdmin:
         self, kind: ResourceType, name: str, changes: Mapping[str, str | None], validate_only: bool
     ) -> None:
         resource = ConfigResource(kind, name, incremental_configs=[_entry(*item) for item in changes.items()])
-        try:
-            answers = self._client().incremental_alter_configs(
-                [resource], validate_only=validate_only, request_timeout=self._timeout_seconds
+
+        def alter(left_seconds: float) -> None:
+            answers = self._admin.client.incremental_alter_configs(
+                [resource], validate_only=validate_only, request_timeout=left_seconds
             )
             answers[resource].result()
-        except KafkaException as error:
-            raise self._failed(f"The broker refused to change {name}", error) from error
+
+        self._admin.call(f"changing the settings of {_shown(kind, name)}", alter)
         if not validate_only:
             self._await_in_force(kind, name, changes)
 
@@ -206,17 +210,6 @@ class ClusterAdmin:
                 )
             time.sleep(_LOOK_SECONDS)
 
-    def _failed(self, refusal: str, error: KafkaException) -> StateflowError:
-        """Our error for a request that failed: a ``refusal``, unless nobody answered."""
-        reason = error_of(error)
-        if is_passing(reason):
-            return _unreachable(self._brokers, error)
-        return BrokerRefused(
-            f"{refusal}: {reason.str()} ({reason.name()}).",
-            action="Choose a value that this broker allows, or ask its operator for the permission.",
-            kafka_error=reason.code(),
-        )
-
 
 def _texts(entries: Mapping[str, Any]) -> dict[str, str]:
     return {name: entry.value for name, entry in entries.items() if entry.value is not None}
@@ -227,9 +220,5 @@ def _entry(name: str, value: str | None) -> ConfigEntry:
     return ConfigEntry(name, value, incremental_operation=operation)
 
 
-def _unreachable(brokers: str, error: KafkaException) -> BrokerUnreachable:
-    return BrokerUnreachable(
-        f"No broker answered at {brokers}: {error_of(error).str()}.",
-        action="Start a broker (`stateflow up`) or give the right --brokers.",
-        brokers=brokers,
-    )
+def _shown(kind: ResourceType, name: str) -> str:
+    return f"broker {name}" if kind is ResourceType.BROKER else f"topic {name!r}"
