@@ -138,7 +138,7 @@ def wait(process: subprocess.Popen[bytes], at_interrupt: Callable[[], None]) -> 
             at_interrupt()
 
 
-def join(other: Programs) -> bool:
+def join(other: Beside) -> bool:
     """Wait for what runs beside pytest; false after Ctrl-C, which ends it."""
     try:
         other.join()
@@ -149,19 +149,30 @@ def join(other: Programs) -> bool:
         return False
 
 
-class Programs(threading.Thread):
+class Beside(threading.Thread):
+    """Work beside pytest, until it is stopped."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.stopped = threading.Event()
+
+    def stop(self) -> None:
+        """Begin nothing more."""
+        self.stopped.set()
+
+
+class Programs(Beside):
     """Runs programs, one after the other, until it is stopped."""
 
     niceness = 0
 
     def __init__(self) -> None:
-        super().__init__(daemon=True)
+        super().__init__()
         self.running: subprocess.Popen[str] | None = None
-        self.stopped = threading.Event()
 
     def stop(self) -> None:
         """Begin no further program, and end the one that runs."""
-        self.stopped.set()
+        super().stop()
         if self.running is not None:
             self.running.terminate()
 
@@ -207,7 +218,7 @@ class Row(Programs):
                 return
 
 
-class Preparation(Programs):
+class Preparation(Beside):
     """Runs what must be done before the tests, and tells pytest, which reads from `told`, when it is."""
 
     def __init__(self, rows: Sequence[Sequence[Command]]) -> None:
