@@ -242,7 +242,7 @@ class StandbyCopies(Generic[S]):
         return [slot for slot in self._slots.values() if slot.copy is not None and slot.copy.follows]
 
     def _reading(self) -> Reader:
-        self._reader = reader = self._reader or self._cluster.reader()
+        self._reader = reader = self._reader or self._cluster.reader(follows=True)
         if self._is_stale:
             self._is_stale = False
             copies = [slot.copy for slot in self._following() if slot.copy is not None]

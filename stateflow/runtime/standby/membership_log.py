@@ -68,7 +68,7 @@ class MembershipLog:
             self._writer.close()
 
     def _made_reader(self) -> Reader:
-        reader = self._cluster.reader()
+        reader = self._cluster.reader(follows=True)
         try:
             self._read_from_the_start(reader)
         except BaseException:

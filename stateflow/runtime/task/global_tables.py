@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import closing
 
 from stateflow.clock import Clock
 from stateflow.errors import GlobalTableTooLarge, Interrupted, TopicMissing
@@ -124,17 +125,19 @@ class GlobalTables:
             )
         began_seconds = self._clock.monotonic_seconds()
         ranges = self._cluster.ranges(TopicPartition(topic, number) for number in range(info.partitions))
-        reader = self._cluster.reader()
+        follower = self._cluster.reader(follows=True)
         try:
-            entries = TopicEntries(topic, bytes_max, reader)
-            for batch in read_ranges(reader, ranges):
-                if cancelled():
-                    raise Interrupted(f"reading the global table of {topic} was stopped.", action="nothing.")
-                entries.take([batch])
-            # What was read beyond the targets was not handed out: go on exactly there.
-            reader.assign({source: offsets.offset_next for source, offsets in ranges.items()})
+            entries = TopicEntries(topic, bytes_max, follower)
+            with closing(self._cluster.reader()) as loader:
+                for batch in read_ranges(loader, ranges):
+                    if cancelled():
+                        raise Interrupted(
+                            f"reading the global table of {topic} was stopped.", action="nothing."
+                        )
+                    entries.take([batch])
+            follower.assign({source: offsets.offset_next for source, offsets in ranges.items()})
         except BaseException:
-            reader.close()
+            follower.close()
             raise
         _LOG.info(
             "The global table of %s: %d keys, %.1f of %.1f MB, read in %.1f s.",
