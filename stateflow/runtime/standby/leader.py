@@ -10,7 +10,7 @@ import logging
 from collections.abc import Mapping
 
 from stateflow.clock import Clock
-from stateflow.errors import ProducerFenced, TransactionAborted
+from stateflow.errors import ProducerFenced, StateflowError, TransactionAborted
 from stateflow.failpoints import reach
 from stateflow.log.base import Cluster, Writer
 from stateflow.log.stable_ranges import stable_ranges
@@ -85,7 +85,9 @@ class Leader:
         made = assign(self._shape, live, before)
         ids = {name: record.member_id for name, record in live.items()}
         if before is None or self._differs(before, made, ids, name):
-            self._publish(name, made, ids, before)
+            replicas = max(record.standby_replicas for record in live.values())
+            if (placement := self._published(name, made, ids, before)) is not None:
+                self._report(placement, before, replicas)
 
     def resign(self) -> None:
         """Another member leads, or this one closes."""
@@ -97,11 +99,19 @@ class Leader:
     # --- inside -------------------------------------------------------------------------------------
 
     def _take_the_lead(self) -> None:
-        if self._writer is None:
-            self._writer = self._cluster.writer(placing_id(self._app))
-            place = membership_partition(self._app)
+        if self._writer is not None:
+            return
+        place = membership_partition(self._app)
+        writer = self._cluster.writer(placing_id(self._app))
+        try:
             self._known_next = stable_ranges(self._cluster, [place])[place].offset_next
-            _LOG.info("This worker places the tasks of %s.", self._app)
+        except BaseException:
+            writer.close()
+            raise
+        self._writer = (
+            writer  # from here on decisions are made: never before it is known what must be read first
+        )
+        _LOG.info("This worker places the tasks of %s.", self._app)
 
     def _ask_who_is_there(self, now_seconds: float) -> None:
         ids = frozenset(self._cluster.group_members(self._app))
@@ -134,7 +144,10 @@ class Leader:
             or self._clock.now_ms() - before.decided_ms > _REPEAT_MS
         )
 
-    def _publish(self, name: str, made: Assignment, ids: dict[str, str], before: Placement | None) -> None:
+    def _published(
+        self, name: str, made: Assignment, ids: dict[str, str], before: Placement | None
+    ) -> Placement | None:
+        """The decision as it was written; None when another leads."""
         number = 0 if before is None else before.number + 1
         since, former = self._handovers(number, made, ids, before)
         placement = Placement(
@@ -156,12 +169,14 @@ class Leader:
             self._writer.begin()
             self._writer.send(place.topic, *encode_placement(placement), partition=place.partition)
             self._known_next = self._writer.commit()[place].offset + 1
-        except (ProducerFenced, TransactionAborted) as error:
-            _LOG.warning("This worker does not place tasks any more: %s", error)
-            self.resign()
-            return
+        except StateflowError as error:
+            _LOG.warning("Placement %d of %s may not be written: %s", number, self._app, error)
+            self.resign()  # whoever leads next, this worker or another, reads what became of it
+            if not isinstance(error, ProducerFenced | TransactionAborted):
+                raise
+            return None
         reach("placing.after_decision")
-        self._tell(placement, before)
+        return placement
 
     def _handovers(
         self, number: int, made: Assignment, ids: Mapping[str, str], before: Placement | None
@@ -179,7 +194,7 @@ class Leader:
                 former[task] = tuple(sorted(unheard))
         return since, former
 
-    def _tell(self, placement: Placement, before: Placement | None) -> None:
+    def _report(self, placement: Placement, before: Placement | None, replicas: int) -> None:
         moved = {
             task: name
             for task, name in placement.active.items()
@@ -195,11 +210,10 @@ class Leader:
             len(placement.warmup),
             sum(map(len, placement.standby.values())),
         )
-        wished = max(record.standby_replicas for record in self._membership_log.membership.members.values())
-        short = sum(len(placement.standby.get(task, ())) < wished for task in self._shape.stateful)
+        short = sum(len(placement.standby.get(task, ())) < replicas for task in self._shape.stateful)
         if short:
             _LOG.warning(
                 "%d tasks have fewer than %d standby copies: copies need workers with state directories of their own.",
                 short,
-                wished,
+                replicas,
             )

@@ -16,11 +16,15 @@ _READ_SECONDS = 0.2
 
 
 class MembershipLog:
-    """The members' topic of one application. Used by one thread; the topic must exist."""
+    """The members' topic of one application. Used by one thread; the topic must exist.
 
-    def __init__(self, cluster: Cluster, app: str) -> None:
+    One that ``follows`` it for long asks brokers less often, and learns up to half a second later that it has read all.
+    """
+
+    def __init__(self, cluster: Cluster, app: str, *, follows: bool = False) -> None:
         self.membership = MembershipTopic()
         self._cluster = cluster
+        self._follows = follows
         self._partition = membership_partition(app)
         self._reader: Reader | None = None
         self._writer: Writer | None = None
@@ -68,7 +72,7 @@ class MembershipLog:
             self._writer.close()
 
     def _made_reader(self) -> Reader:
-        reader = self._cluster.reader(follows=True)
+        reader = self._cluster.reader(follows=self._follows)
         try:
             self._read_from_the_start(reader)
         except BaseException:

@@ -108,7 +108,7 @@ class Placing:
         self._app = wiring.topology.app
         self._generation = wiring.generation
         self._tasks: Mapping[str, TaskWiring] = {task.id: task for task in wiring.tasks()}
-        self._membership_log = MembershipLog(cluster, self._app)
+        self._membership_log = MembershipLog(cluster, self._app, follows=True)
         self._leader = Leader(
             cluster,
             self._app,
