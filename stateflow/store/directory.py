@@ -162,8 +162,15 @@ def read_identity(path: Path) -> Identity:
 def find_task_directories(state_dir: Path, app: str | None = None) -> Iterator[TaskDirectory]:
     """Task directories below ``state_dir``, of one application or all, sorted, without what was set aside."""
     for file in sorted(state_dir.glob(f"{app or '*'}/g*/*/{IDENTITY_FILE}")):
-        if not file.parent.name.endswith(_ASIDE_SUFFIX):
-            yield TaskDirectory(file.parent, read_identity(file.parent))
+        if file.parent.name.endswith(_ASIDE_SUFFIX):
+            continue
+        try:
+            identity = read_identity(file.parent)
+        except StateForeign:
+            if file.exists():
+                raise
+            continue  # another worker has deleted it since
+        yield TaskDirectory(file.parent, identity)
 
 
 def disk_id(state_dir: Path, app: str) -> str:

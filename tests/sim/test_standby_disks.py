@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,11 +12,12 @@ import pytest
 from stateflow.catalog.control import ControlTopic
 from stateflow.catalog.model import RoutingEntry
 from stateflow.clock import ManualClock
-from stateflow.errors import StillRunning
+from stateflow.errors import BrokerUnreachable, StateForeign, StillRunning
 from stateflow.log.base import TopicSpec
 from stateflow.log.memory import MemoryCluster
 from stateflow.record import TopicPartition
 from stateflow.runtime.settings import WorkerSettings
+from stateflow.runtime.standby import unassigned_stores
 from stateflow.runtime.standby.placement_mode import refuse_mixed
 from stateflow.runtime.standby.records import (
     MemberRecord,
@@ -27,10 +29,12 @@ from stateflow.runtime.standby.unassigned_stores import DiskCleaner, KeptState, 
 from stateflow.runtime.task.wiring import TaskWiring, Wiring
 from stateflow.runtime.worker.launch import rocks_opener
 from stateflow.runtime.worker.prepare import prepare
+from stateflow.store import directory
 from stateflow.store.base import StorePosition
-from stateflow.store.directory import disk_id
+from stateflow.store.directory import Identity, disk_id, find_task_directories
 from stateflow.store.rocks import RocksResources, RocksTaskStores
 from tests.sim.counting import APP, OUTPUT, SOURCE, STORE, topology
+from tests.sim.outage import AwayCluster, Outage
 
 
 class Machine:
@@ -155,6 +159,61 @@ def test_a_retired_generation_goes_at_the_next_start(machine: Machine) -> None:
     )
     assert sorted(machine.cleaner().clean_generations()) == sorted(machine.tasks)
     assert machine.there() == []
+
+
+def test_two_workers_that_clean_one_disk_do_not_mind_each_other(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.kept("number-0", 1)
+    machine.kept("number-1", 1)
+    first, second = machine.cleaner(), machine.cleaner()
+    first.clean(set())
+    second.clean(set())
+    machine.clock.advance(seconds=600)
+    left = ["g0/number-0", "g0/number-1"]
+
+    def is_free(lock: Path) -> None:
+        nonlocal left
+        if left:  # the other worker cleans between this one's look and what it does
+            left = []
+            assert second.clean(set()) == ["number-0", "number-1"]
+
+    monkeypatch.setattr(unassigned_stores, "lock_holder", is_free)
+    assert first.clean(set()) == []
+    assert machine.there() == left == []
+
+
+def test_a_directory_that_is_deleted_while_it_is_looked_at_is_none(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for task in machine.tasks:
+        machine.kept(task, 1)
+    read = directory.read_identity
+
+    def read_later(path: Path) -> Identity:
+        if path.name == "number-0":
+            shutil.rmtree(path)
+        return read(path)
+
+    monkeypatch.setattr(directory, "read_identity", read_later)
+    found = [one.identity.task for one in find_task_directories(machine.state)]
+    assert found == ["number-1", "number-2"]
+    (machine.state / APP / "g0" / "number-1" / "identity.json").write_text("{")
+    with pytest.raises(StateForeign, match="cannot be read"):
+        list(find_task_directories(machine.state))
+
+
+def test_an_outage_does_not_hide_what_is_on_the_disk(machine: Machine) -> None:
+    machine.log("number-0", 10)
+    machine.kept("number-0", 7)
+    outage = Outage()
+    away = AwayCluster(machine.cluster, outage)
+    kept = KeptState(away, machine.tasks, disk_looker(away, machine.state, machine.clock))
+    outage.is_on = True
+    with pytest.raises(BrokerUnreachable):
+        kept.reports(set())
+    outage.is_on = False
+    assert [(report.task, report.lag_slots) for report in kept.reports(set())] == [("number-0", 3)]
 
 
 def test_a_disk_has_one_name_for_all_its_workers(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from stateflow.catalog.model import Catalog
 from stateflow.checkpoint.jobs import RestoreJob, has_database, plan_job
 from stateflow.checkpoint.planner import TaskPlan
 from stateflow.clock import Clock
-from stateflow.errors import StateflowError
+from stateflow.errors import BrokerUnreachable, StateflowError
 from stateflow.log.base import Cluster
 from stateflow.runtime.standby.records import CopyReport
 from stateflow.runtime.task.wiring import TaskWiring
@@ -53,7 +53,7 @@ class KeptState:
             self._reach.pop(task, None)
 
     def reports(self, in_use: Set[str]) -> list[CopyReport]:
-        """A report of everything that is here and not in use."""
+        """A report of everything that is here and not in use. Raises ``BrokerUnreachable``."""
         for task in in_use & self._reach.keys():
             del self._reach[task]
         for task in sorted(self._unknown & self._tasks.keys() - in_use):
@@ -72,6 +72,8 @@ class KeptState:
     def _examine(self, task: str) -> None:
         try:
             plan = self._look(self._tasks[task])
+        except BrokerUnreachable:
+            raise  # says nothing about the disk: all is looked at again
         except StateflowError as error:
             _LOG.warning("Task %s: what is on this disk is of no use: %s", task, error)
             return
@@ -139,12 +141,23 @@ class DiskCleaner:
         return list(find_task_directories(self._state_dir, self._app))
 
     def _remove(self, directory: TaskDirectory) -> bool:
-        """Take it out of the way at once, then delete it; left alone while a process has it open."""
+        """Take it out of the way at once, then delete it; left alone while a process has it open.
+
+        Workers that share a state directory do so at the same time. What cannot be deleted is looked at again later.
+        """
         if lock_holder(directory.database / "LOCK") is not None:
             return False
         leaving = self._state_dir / self._app / _REMOVED_FOLDER
         leaving.mkdir(exist_ok=True)
-        directory.path.rename(leaving / f"{directory.path.parent.name}-{directory.path.name}-{os.getpid()}")
+        try:
+            directory.path.rename(
+                leaving / f"{directory.path.parent.name}-{directory.path.name}-{os.getpid()}"
+            )
+        except FileNotFoundError:
+            return False  # another worker was first
+        except OSError as error:
+            _LOG.warning("%s, which nobody wants any more, cannot be deleted: %s", directory.path, error)
+            return False
         for left in leaving.iterdir():  # also what a process left behind that was killed here
             shutil.rmtree(left, ignore_errors=True)
         _LOG.info(
