@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from stateflow.changelog.position import NO_POSITION
 from stateflow.checkpoint.planner import plan_task
 from stateflow.clock import ManualClock
 from stateflow.errors import DiskFull, StateLocked
-from stateflow.log.base import TopicSpec
+from stateflow.log.base import TopicInfo, TopicSpec
 from stateflow.log.memory import MemoryCluster
 from stateflow.record import TopicPartition
 from stateflow.runtime.settings import WorkerSettings
@@ -295,3 +296,30 @@ def test_at_least_once_the_marker_decides() -> None:
     site.turn()
     assert site.held == {"a": "1"}
     assert site.report().lag_slots == 0
+
+
+def test_the_poll_thread_does_not_wait_for_a_slice(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slice asks the cluster where changelogs end, which takes as long as brokers are away."""
+    site.write(a="1")
+    site.turn()
+    asked, answered = threading.Event(), threading.Event()
+    describe = site.cluster.describe
+
+    def describe_slowly(topics: Iterable[str]) -> dict[str, TopicInfo]:
+        asked.set()
+        assert answered.wait(60)
+        return describe(topics)
+
+    monkeypatch.setattr(site.cluster, "describe", describe_slowly)
+    site.clock.advance(seconds=5)
+    standby = threading.Thread(target=site.copies.turn)
+    standby.start()
+    assert asked.wait(60)
+    poll = threading.Thread(target=site.copies.hold, args=(["number-9"],))
+    poll.start()
+    poll.join(10)
+    waited = poll.is_alive()
+    answered.set()
+    for thread in (poll, standby):
+        thread.join()
+    assert not waited, "the poll thread waited for the brokers"

@@ -70,6 +70,7 @@ class StandbyCopies(Generic[S]):
         self._reader: Reader | None = None
         self._is_stale = True
         self._held: frozenset[str] = frozenset()
+        self._holding = threading.Lock()
         self._looked_seconds = -_LOOK_SECONDS
         self._resting_until_seconds = 0.0
         self.is_restoring = False
@@ -91,13 +92,16 @@ class StandbyCopies(Generic[S]):
 
     def hold(self, tasks: Iterable[str]) -> None:
         """The worker itself runs or opens exactly these tasks: their directories are not ours."""
-        with self._changed:
+        with (
+            self._holding
+        ):  # never for longer than this, as the poll thread calls: a slice may wait for brokers
             self._held = frozenset(tasks)
 
     def take(self, task: str) -> S | None:
         """The open stores of a copy, to run the task on; None when there is none. Waits for a slice at most."""
-        with self._changed:
+        with self._holding:
             self._held |= {task}
+        with self._changed:
             slot = self._slots.get(task)
             if slot is None:
                 return None
