@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stateflow.errors import TransactionAborted
+from stateflow.errors import BrokerUnreachable, StateflowError, TransactionAborted
 from stateflow.lab.faults.simulation.parked import ParkedExecutor
 from stateflow.runtime.worker.worker import Worker
 from tests.sim.asking_world import AskingWorld
@@ -68,9 +68,13 @@ class Held(AskingWorld):
         self.under_test.run()
 
 
-def fails_once() -> Callable[[], None]:
-    """Aborts the first transaction that is to be committed."""
-    failures = [TransactionAborted("it was aborted.", action="open it again.")]
+ABORTED = TransactionAborted("it was aborted.", action="open it again.")
+NO_ANSWER = BrokerUnreachable("no broker answered.", action="wait.")
+
+
+def fails_once(failure: StateflowError = ABORTED) -> Callable[[], None]:
+    """Fails the first transaction that is to be committed."""
+    failures = [failure]
 
     def before_commit() -> None:
         if failures:
@@ -128,6 +132,24 @@ def test_a_task_whose_commit_fails_begins_anew_and_waits_for_no_other() -> None:
     assert len(world.under_test.tasks) == TASKS
     assert sum(world.under_test.tasks[name] is not task for name, task in running.items()) == 1
     assert not second.done(), "only a test lets it go on"
+    world.end()
+    assert_exactly_once(world)
+
+
+def test_an_outage_fails_the_commits_that_it_met_and_none_that_begin_later() -> None:
+    world = Held(fails_once(NO_ANSWER))
+    world.begin_commits()
+    first, second = world.commits._open
+    assert isinstance(first.exception(), BrokerUnreachable)
+    world.turn()
+    world.clock.advance(ms=INTERVAL_MS)
+    world.turn()  # what was processed again is committed, while the second one still waits for its thread
+    later = world.commits._open[2:]
+    assert later
+    assert [commit.exception() for commit in later] == [None] * len(later), "the brokers are back"
+    assert isinstance(second.exception(), BrokerUnreachable), (
+        "it does not wait for what the first one waited for"
+    )
     world.end()
     assert_exactly_once(world)
 

@@ -71,10 +71,15 @@ class RunningTask:
 
 
 class _BrokersAway:
-    """What one commit has waited for in vain, those that begin later do not wait for again."""
+    """What one commit has waited for in vain, those that were begun by then do not wait for again."""
 
     def __init__(self) -> None:
         self._error: BrokerUnreachable | None = None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether a commit has waited in vain. Says nothing of one that begins now: brokers may be back."""
+        return self._error is not None
 
     def guard(self, part: Callable[[], T]) -> T:
         """Do it, unless brokers have not answered another."""
@@ -167,7 +172,7 @@ class Commits:
                 prepared[primary] = each
         if not prepared:
             return
-        if not self._in_flight:
+        if self._away.is_known:
             self._away = _BrokersAway()
         proof, away = self._proof(group), self._away
         for writer, primaries in _by_writer(prepared, tasks).items():
