@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from stateflow.clock import Clock
-from stateflow.errors import BrokerUnreachable
+from stateflow.errors import StateflowError
 from stateflow.log.base import Cluster
 from stateflow.record import OffsetRange, TopicPartition
 from stateflow.runtime.background import BackgroundRequest
@@ -24,8 +24,8 @@ _LOG = logging.getLogger(__name__)
 
 _ASK_SECONDS = 1.0
 """Time between two looks at the end of a partition that is silent without being at its end."""
-_ASK_UNREACHABLE_SECONDS = 30.0
-"""The same while no broker answers: each attempt is a warning, and takes as long as a request may take."""
+_ASK_FAILED_SECONDS = 30.0
+"""The same after a question that failed: each is a warning, and without an answer takes as long as a request may take."""
 
 PositionOf = Callable[[TopicPartition], int]
 """The next offset of an input to be processed."""
@@ -131,9 +131,9 @@ class IdleSources:
         asked, self._asked = self._asked, {}
         try:
             logs = self._request.take()
-        except BrokerUnreachable as error:
+        except StateflowError as error:  # what stands in the way of reading, too, is met by the reader
             _LOG.warning("Cannot see whether silent inputs are at their ends: %s", error)
-            logs, pause_seconds = {}, _ASK_UNREACHABLE_SECONDS
+            logs, pause_seconds = {}, _ASK_FAILED_SECONDS
         now_seconds = self._clock.monotonic_seconds()
         for place, source in asked.items():
             source.is_at_end = place in logs and source.asked_position >= logs[place].offset_next

@@ -44,22 +44,28 @@ class Purge:
         """What the trim that is under way drops."""
 
     def consumed(self, needed_next: Mapping[TopicPartition, int]) -> None:
-        """Note before which offsets nothing is needed any more; begins to trim when the interval has passed."""
+        """Note before which offsets nothing is needed any more."""
         self._consumed.update(needed_next)
-        is_due = self._consumed and self._clock.monotonic_seconds() >= self._next_seconds
-        if is_due and not self._request.is_under_way:
+        self.turn()
+
+    def turn(self) -> None:
+        """Take note of a trim that is over, and begin one when the interval has passed; to be called now and then."""
+        self._take_note()
+        if self._consumed and not self._request.is_under_way and self._is_due:
             reach("purge.before")
             self._trimming = dict(self._consumed)
             self._request.begin(partial(self._cluster.trim, self._trimming))
-            self.turn()
+            self._take_note()
 
-    def turn(self) -> None:
-        """Take note of a trim that is over; to be called now and then."""
-        if not self._request.is_over:
-            return
-        pause_seconds = self._trimmed()
-        reach("purge.after")
-        self._next_seconds = self._clock.monotonic_seconds() + pause_seconds
+    @property
+    def _is_due(self) -> bool:
+        return self._clock.monotonic_seconds() >= self._next_seconds
+
+    def _take_note(self) -> None:
+        if self._request.is_over:
+            pause_seconds = self._trimmed()
+            reach("purge.after")
+            self._next_seconds = self._clock.monotonic_seconds() + pause_seconds
 
     def close(self) -> None:
         """Trim no more. One under way is waited for: no request of a worker that has ended may meet other topics."""

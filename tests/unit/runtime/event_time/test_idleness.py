@@ -9,7 +9,7 @@ from threading import Event
 import pytest
 
 from stateflow.clock import ManualClock
-from stateflow.errors import BrokerUnreachable
+from stateflow.errors import BrokerRefused, BrokerUnreachable, StateflowError, TopicMissing
 from stateflow.lab.faults.simulation.parked import ParkedExecutor
 from stateflow.log.base import TopicSpec
 from stateflow.log.memory import MemoryCluster
@@ -22,12 +22,12 @@ IDLE_SECONDS = 5.0
 
 
 class CountingCluster(MemoryCluster):
-    """Counts who asks for the ends of logs, and may be unreachable."""
+    """Counts who asks for the ends of logs, and may fail to say."""
 
     def __init__(self, clock: ManualClock) -> None:
         super().__init__(clock=clock)
         self.asked: list[list[TopicPartition]] = []
-        self.is_reachable = True
+        self.failure: StateflowError | None = None
         self.answers = Event()
         self.answers.set()
 
@@ -37,8 +37,8 @@ class CountingCluster(MemoryCluster):
         wanted = sorted(partitions)
         self.asked.append(wanted)
         assert self.answers.wait(30), "a test lets it answer"
-        if not self.is_reachable:
-            raise BrokerUnreachable("no answer", action="start it")
+        if self.failure is not None:
+            raise self.failure
         return super().ranges(wanted, stable=stable)
 
 
@@ -147,12 +147,13 @@ def test_records_of_an_open_transaction_keep_their_partition_awake(reading: Read
     assert reading.fallen(after_seconds=1) == [B]
 
 
-def test_an_unreachable_broker_leaves_all_awake(reading: Reading) -> None:
-    reading.cluster.is_reachable = False
+@pytest.mark.parametrize("failure", [BrokerUnreachable, BrokerRefused, TopicMissing])
+def test_without_an_answer_all_stay_awake(reading: Reading, failure: type[StateflowError]) -> None:
+    reading.cluster.failure = failure("no", action="see to it")
     assert reading.fallen(after_seconds=5) == []
     assert reading.fallen() == []
     assert len(reading.cluster.asked) == 1, "it is not asked again at once"
-    reading.cluster.is_reachable = True
+    reading.cluster.failure = None
     assert reading.fallen(after_seconds=1) == [], "each question may take long to stay unanswered"
     assert reading.fallen(after_seconds=30) == [A, B]
 
@@ -265,13 +266,13 @@ def test_one_that_speaks_while_it_is_busy_stays_awake(asking: Asking) -> None:
 def test_that_no_broker_answers_is_said_when_it_is_known(
     asking: Asking, caplog: pytest.LogCaptureFixture
 ) -> None:
-    asking.cluster.is_reachable = False
+    asking.cluster.failure = BrokerUnreachable("no answer", action="start it")
     asking.fallen(after_seconds=5)
     asking.answer()
     assert not caplog.records
     assert asking.fallen() == []
     assert "Cannot see whether silent inputs are at their ends" in caplog.text
-    asking.cluster.is_reachable = True
+    asking.cluster.failure = None
     assert asking.fallen(after_seconds=29.9) == []
     assert asking.requests.open_total == 0
     assert asking.fallen(after_seconds=0.1) == []

@@ -63,6 +63,17 @@ def test_what_is_consumed_during_a_trim_is_dropped_by_the_next_one() -> None:
     assert purging.requests.open_total == 0, "there is nothing left to drop"
 
 
+def test_what_a_worker_consumed_before_it_fell_idle_is_dropped_too() -> None:
+    purging = Purging(TopicSpec("re-keyed", 2))
+    purging.purge = Purge(purging.cluster, 30, purging.clock, purging.requests)
+    purging.purge.consumed({A: 3})
+    assert purging.requests.open_total == 0, "the interval has just begun"
+    purging.clock.advance(seconds=30)
+    purging.purge.turn()
+    purging.trim()
+    assert purging.firsts() == (3, 0)
+
+
 def test_a_trim_that_fails_is_tried_again_with_what_was_consumed_since(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
