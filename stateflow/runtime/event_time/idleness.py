@@ -25,7 +25,7 @@ _LOG = logging.getLogger(__name__)
 _ASK_SECONDS = 1.0
 """Time between two looks at the end of a partition that is silent without being at its end."""
 _ASK_FAILED_SECONDS = 30.0
-"""The same after a question that failed: each is a warning, and without an answer takes as long as a request may take."""
+"""The same after a question that failed: each is a warning, and may take as long as a request may take."""
 
 PositionOf = Callable[[TopicPartition], int]
 """The next offset of an input to be processed."""
