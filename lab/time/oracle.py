@@ -231,7 +231,7 @@ _TAKERS: dict[str, Callable[[Computation, Sequences], _Take]] = {
 
 
 def with_ttl(rows: Sequence[Row], operator: str, ttl_ms: int) -> Sequences:
-    """An aggregate without windows that forgets a key so long after its last record."""
+    """An aggregate without windows that forgets a key so long after the latest of its records."""
     step, found = STEPS[operator], Sequences()
     totals: dict[str, tuple[int, int]] = {}
     for row, mark_ms in marked(rows):
@@ -239,7 +239,8 @@ def with_ttl(rows: Sequence[Row], operator: str, ttl_ms: int) -> Sequences:
             continue
         total, stamp_ms = totals.get(row.key, (0, -ttl_ms))
         before = total if stamp_ms + ttl_ms > mark_ms else None
-        totals[row.key] = step(before, row.value), row.timestamp_ms
+        written_ms = row.timestamp_ms if before is None else max(row.timestamp_ms, stamp_ms)
+        totals[row.key] = step(before, row.value), written_ms
         found.setdefault(Place(row.key), []).append(totals[row.key][0])
     return found
 

@@ -180,8 +180,9 @@ class ForgetfulOracle(TimedOracle):
         if value is None:
             self._last.pop(self.key, None)
             return
-        self._last[self.key] = value, at_ms
-        self._tags.setdefault(self.key, {})[value % _TAGS] = value, at_ms
+        tags = self._tags.setdefault(self.key, {})
+        self._last[self.key] = value, self._written_ms(at_ms, self._last.get(self.key))
+        tags[value % _TAGS] = value, self._written_ms(at_ms, tags.get(value % _TAGS))
         self.set_timer("look", at_ms + LOOK_MS)
 
     def on_timer(self, name: str, at_ms: int) -> None:
@@ -193,6 +194,10 @@ class ForgetfulOracle(TimedOracle):
         yield value if value is not None and self._lives(written_ms) else None
         tags = sorted(self._tags.get(self.key, {}).items())
         yield [[tag, value] for tag, (value, written_ms) in tags if self._lives(written_ms)]
+
+    def _written_ms(self, at_ms: int, before: tuple[int, int] | None) -> int:
+        """A late record does not shorten the life of what it replaces."""
+        return at_ms if before is None or not self._lives(before[1]) else max(at_ms, before[1])
 
     def _lives(self, written_ms: int) -> bool:
         return written_ms + TTL_MS > self.as_of_ms

@@ -56,8 +56,9 @@ class ExpiringListOf(ListOf[T]):
         prefix, first, after = self._ends()
         index, _ = self._live()[position]
         ends = self._stored.stamped_at_least(prefix, ENDS.pack(first, after), None)
-        element = self._stored.stamped(self._codec.encode(value))
-        self._store.put_many([(prefix + index_bytes(index), element), (prefix, ends)])
+        key = prefix + index_bytes(index)
+        element = self._stored.stamped(self._codec.encode(value), before=self._store.get(key))
+        self._store.put_many([(key, element), (prefix, ends)])
 
     def __iter__(self) -> Iterator[T]:
         """The elements that live, oldest first; later changes do not show in an iteration that has begun."""

@@ -67,6 +67,15 @@ class Expiry:
         self._unseen_ms = min(self._unseen_ms, expires_ms)
         return stamp_both(data, timestamp_ms, expires_ms) if self.per_write else stamp(data, timestamp_ms)
 
+    def written_ms(self, before: bytes | None, timestamp_ms: int, as_of_ms: int) -> int:
+        """When a write counts as made: at its record's time, or that of what it replaces, if that is later and lives.
+
+        So a record that comes late does not shorten the life of what newer ones wrote.
+        """
+        if before is None or self.expires_ms(before) <= as_of_ms:
+            return timestamp_ms
+        return max(timestamp_ms, time_of(before))
+
     def live(self, stored: bytes | None, as_of_ms: int) -> bytes | None:
         """The value inside stored bytes; None when it is absent or expired by then."""
         if stored is None or self.expires_ms(stored) <= as_of_ms:

@@ -37,11 +37,12 @@ class Stored:
         return [live(stored, as_of_ms) for stored in found]
 
     def put(self, key: bytes, data: bytes, ttl: timedelta | None = None) -> None:
-        """Set an entry, as of the current record's time; ``ttl`` is its own time to live."""
-        self.store.put(key, self.stamped(data, ttl))
+        """Set an entry; ``ttl`` is its own time to live."""
+        before = None if self._expiry is None else self.store.get(key)
+        self.store.put(key, self.stamped(data, ttl, before))
 
-    def stamped(self, data: bytes, ttl: timedelta | None = None) -> bytes:
-        """The bytes to store for a value written by the current record.
+    def stamped(self, data: bytes, ttl: timedelta | None = None, before: bytes | None = None) -> bytes:
+        """The bytes to store for a value written by the current record in place of what was stored ``before``.
 
         Raises ``GraphError`` for a time to live of its own where none was declared, ``ValueError`` for less than
         1 ms or a fraction of one.
@@ -49,7 +50,8 @@ class Stored:
         ttl_ms = None if ttl is None else self._own_ttl_ms(ttl)
         if self._expiry is None:
             return data
-        return self._expiry.stamped(data, self.scope.timestamp_ms, ttl_ms)
+        written_ms = self._expiry.written_ms(before, self.scope.timestamp_ms, self.scope.as_of_ms)
+        return self._expiry.stamped(data, written_ms, ttl_ms)
 
     def stamped_at_least(self, key: bytes, data: bytes, ttl: timedelta | None) -> bytes:
         """``stamped``, but expiring no sooner than what stands under ``key``."""

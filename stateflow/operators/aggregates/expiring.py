@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from stateflow.codec.base import Codec
-from stateflow.codec.timed import NEVER_MS
+from stateflow.codec.timed import time_of
 from stateflow.operators.aggregates.aggregates import Aggregate
 from stateflow.operators.aggregates.aggregation import Accumulators, Updated
 from stateflow.operators.steps.guard import Guard
@@ -25,7 +25,7 @@ _Entry = tuple[int, bytes, bytes | None, Any, bool]
 
 
 class ExpiringAccumulators(Accumulators):
-    """``Accumulators`` that stand behind the event time of their newest record, and expire."""
+    """``Accumulators`` that stand behind the latest event time of their records, and expire."""
 
     def __init__(
         self,
@@ -43,6 +43,8 @@ class ExpiringAccumulators(Accumulators):
         self._expiry = Expiry(store, ttl_ms)
         self._life: tuple[Sequence[bytes], RecordBatch]
         """What is being folded."""
+        self._written_ms: dict[bytes, int] = {}
+        """When what it is folded into was written, by key; what has expired is not among it."""
 
     def advance(self, watermark_ms: int) -> None:
         """Delete what has expired."""
@@ -82,10 +84,10 @@ class ExpiringAccumulators(Accumulators):
         lives: list[list[int]] = []
         newest: dict[bytes, tuple[int, int]] = {}
         for row, (key, when_ms, mark_ms) in enumerate(zip(store_keys, times_ms, marks_ms, strict=True)):
-            life, gone_ms = newest.get(key, (0, NEVER_MS))
-            if gone_ms <= max(mark_ms, self._reached_ms):
-                life += 1
-            newest[key] = (life, when_ms + self._ttl_ms)
+            life, gone_ms = newest.get(key, (0, when_ms + self._ttl_ms))
+            if key in newest and gone_ms <= max(mark_ms, self._reached_ms):
+                life, gone_ms = life + 1, when_ms + self._ttl_ms
+            newest[key] = (life, max(gone_ms, when_ms + self._ttl_ms))
             if life == len(lives):
                 lives.append([])
             lives[life].append(row)
@@ -96,11 +98,14 @@ class ExpiringAccumulators(Accumulators):
         marks_ms, reached_ms, live = marks_of(batch), self._reached_ms, self._expiry.live
         stored, furthest_ms = super()._read(ordered), max([reached_ms, *marks_ms])
         found = [live(data, furthest_ms) for data in stored]
-        if found.count(None) == stored.count(None):
-            return found  # the usual case: none has expired even by the end
-        first_ms = dict(zip(reversed(store_keys), reversed(marks_ms), strict=True))
-        pairs = zip(ordered, stored, strict=True)
-        return [live(data, max(reached_ms, first_ms[key])) for key, data in pairs]
+        if found.count(None) != stored.count(None):  # mostly none has expired even by the end
+            first_ms = dict(zip(reversed(store_keys), reversed(marks_ms), strict=True))
+            pairs = zip(ordered, stored, strict=True)
+            found = [live(data, max(reached_ms, first_ms[key])) for key, data in pairs]
+        self._written_ms = _times(
+            ordered, [None if each is None else s for each, s in zip(found, stored, strict=True)]
+        )
+        return found
 
     def _folded_one_by_one(
         self,
@@ -112,16 +117,27 @@ class ExpiringAccumulators(Accumulators):
         """Each row on its own: one that is let go does not keep its key alive for the next."""
         if len(batch) == 1:
             return super()._folded_one_by_one(ordered, store_keys, before, batch)
-        return self._fold_lives([[row] for row in range(len(batch))], store_keys, batch)
+        updated = self._fold_lives([[row] for row in range(len(batch))], store_keys, batch)
+        # All of it is written by now. What is written once more is stamped as it stands, and not by rows let go.
+        self._life = ([], batch)
+        self._written_ms = _times(updated.store_keys, self.store.get_many(updated.store_keys))
+        return updated
 
-    def _write(self, updated: Updated, batch: RecordBatch) -> None:
-        stamped = self._expiry.stamped
-        times_ms = [batch.timestamps_ms[row] for row in updated.rows]
+    def _write(self, updated: Updated, batch: RecordBatch) -> None:  # noqa: ARG002 - all that was folded stamps it
+        stamped, (store_keys, folded), written_ms = self._expiry.stamped, self._life, self._written_ms
+        if store_keys:
+            for key, when_ms in zip(store_keys, folded.timestamps_ms, strict=True):
+                if written_ms.get(key, when_ms) <= when_ms:
+                    written_ms[key] = when_ms
         data = [
-            None if each is None else stamped(each, when)
-            for each, when in zip(updated.data, times_ms, strict=True)
+            None if each is None else stamped(each, written_ms[key])
+            for key, each in zip(updated.store_keys, updated.data, strict=True)
         ]
         self.store.put_many(list(zip(updated.store_keys, data, strict=True)))
+
+
+def _times(store_keys: Sequence[bytes], stored: Sequence[bytes | None]) -> dict[bytes, int]:
+    return {key: time_of(data) for key, data in zip(store_keys, stored, strict=True) if data is not None}
 
 
 def _entries(updated: Updated, rows: Sequence[int]) -> dict[bytes, _Entry]:
