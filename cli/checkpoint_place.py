@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-
-import click
 
 from stateflow.catalog.control import ControlTopic
 from stateflow.catalog.model import Catalog
@@ -20,7 +18,15 @@ from stateflow.checkpoint.manifest import UploadMode
 from stateflow.checkpoint.objects import ObjectStore
 from stateflow.checkpoint.outdated_images import GenerationImages, outdated_images
 from stateflow.checkpoint.trimming import Trimmable
-from stateflow.cli.options import app_id_option, images_option, json_option
+from stateflow.cli.application import connected
+from stateflow.cli.options import (
+    app_id_option,
+    brokers_override,
+    images_option,
+    json_option,
+    optional_target_argument,
+    stacked,
+)
 from stateflow.cli.target import chosen
 from stateflow.clock import SystemClock
 from stateflow.config import AppOptions
@@ -32,17 +38,8 @@ from stateflow.runtime.worker.lag import stage_inputs
 CLOCK = SystemClock()
 
 
-def place_options(function: Callable[..., None]) -> Callable[..., None]:
-    """What every subcommand takes."""
-    for option in (
-        json_option,
-        images_option,
-        click.option("--brokers", metavar="HOST:PORT", help="Bootstrap servers; overrides every setting."),
-        app_id_option,
-        click.argument("target", metavar="[APP]", required=False),
-    ):
-        function = option(function)
-    return function
+place_options = stacked(optional_target_argument, app_id_option, brokers_override, images_option, json_option)
+"""What every subcommand takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,20 +104,15 @@ def opened_place(
 
     ``writes`` says that objects will be written or deleted there: see ``image_location``.
     """
-    from stateflow.log.kafka import connect
-
     application = chosen(target, app_id, brokers)
     options = application.options
-    cluster = connect(options.brokers, options.client)
-    try:
+    with connected(options) as cluster:
         catalog = ControlTopic(cluster, application.app).load()
         location = image_location(catalog, images or options.images, writes=writes)
         where = state_dir or options.state_dir
         jobs = jobs_of(catalog, cluster.cluster_id, where, images=location)
         with _reachable(location):
             yield Place(cluster, catalog, jobs, where, location, options)
-    finally:
-        cluster.close()
 
 
 def image_location(catalog: Catalog, configured: str | None, *, writes: bool) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
+from stateflow.cli.application import connected
 from stateflow.compaction.advice.objective import Objective
 from stateflow.compaction.calibration.calibrate import load
 from stateflow.compaction.cluster.admin import ClusterAdmin
@@ -19,7 +20,7 @@ from stateflow.compaction.sensing.measure import MeasureOptions, measure
 from stateflow.compaction.sensing.measurement import Measurement
 from stateflow.config import AppOptions
 from stateflow.errors import ConfigError
-from stateflow.log.kafka import KafkaOptions, connect
+from stateflow.log.kafka import KafkaOptions
 from stateflow.runtime.task.wiring import Wiring
 
 MEASURE_SECONDS = 2.0
@@ -47,8 +48,7 @@ def watch_beside(options: AppOptions, wiring: Wiring) -> WatchBesideWorker:
     @contextmanager
     def opened(learnt: RestoreRate | None) -> Iterator[SeveralWatchers]:
         with ExitStack() as stack:
-            cluster = connect(options.brokers, options.client)
-            stack.callback(cluster.close)
+            cluster = stack.enter_context(connected(options))
             admin = ClusterAdmin(options.brokers, options.client)
             stack.callback(admin.close)
             how = MeasureOptions(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -14,7 +14,15 @@ import click
 from click.core import ParameterSource
 
 from stateflow.cli.compaction_brief import Advice
-from stateflow.cli.options import Cores, Duration, Size, app_id_option, brokers_option, client_config_option
+from stateflow.cli.options import (
+    Cores,
+    Duration,
+    Size,
+    app_id_option,
+    brokers_option,
+    client_config_option,
+    stacked,
+)
 from stateflow.cli.which_broker import settings_without_code
 from stateflow.compaction.advice.objective import DEFAULT_TRANSACTION_TIMEOUT_MS, Objective
 from stateflow.compaction.advice.recommendation import Recommendation
@@ -236,17 +244,8 @@ class Release(click.ParamType[tuple[int, int]]):
         return int(match[1]), int(match[2] or 0)
 
 
-def _stack(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    def decorate(function: Any) -> Any:
-        for option in reversed(options):
-            function = option(function)
-        return function
-
-    return decorate
-
-
-cluster_options = _stack(brokers_option, client_config_option)
-topic_options = _stack(
+cluster_options = stacked(brokers_option, client_config_option)
+topic_options = stacked(
     click.option("--topic", "topics", multiple=True, help="A compacted topic, ours or not; may be repeated."),
     app_id_option,
     cluster_options,
@@ -260,7 +259,7 @@ saved_option = click.option(
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Use a saved `measure --json` of the topics instead of measuring now.",
 )
-measure_options = _stack(
+measure_options = stacked(
     click.option(
         "--seconds", type=Duration(), default=5.0, show_default=True, help="How long to watch the topic."
     ),
@@ -283,7 +282,7 @@ measure_options = _stack(
         help="A broker's exporter (http://…/metrics), to see a remote cleaner; one for each broker.",
     ),
 )
-objective_options = _stack(
+objective_options = stacked(
     click.option(
         "--restore-within", type=Duration(), required=True, help="The longest restore you accept, e.g. 20s."
     ),

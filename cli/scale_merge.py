@@ -8,7 +8,7 @@ from dataclasses import asdict
 import click
 
 from stateflow.cli.application import connected, topology_of
-from stateflow.cli.options import dry_run_option, json_option
+from stateflow.cli.options import brokers_override, dry_run_option, json_option
 from stateflow.cli.output import emit_json, emit_table
 from stateflow.cli.scale_text import ProgressBar, outcome_data, print_outcome
 from stateflow.cli.target import chosen
@@ -28,7 +28,7 @@ LANES = 2
     "--app", "app_id", metavar="ID", help="The application's id, where no merge function is needed."
 )
 @click.option("--from", "other", metavar="ID", required=True, help="The application whose state is taken in.")
-@click.option("--brokers", metavar="HOST:PORT", help="Bootstrap servers.")
+@brokers_override
 @dry_run_option
 @json_option
 def merge(
