@@ -12,7 +12,8 @@ from stateflow.compaction.calibration.calibrate import load
 from stateflow.compaction.cluster.admin import ClusterAdmin
 from stateflow.compaction.control.beside_worker import WatchBesideWorker, elected_task
 from stateflow.compaction.control.decision_log import DecisionLog
-from stateflow.compaction.control.journal import Journal, default_folder
+from stateflow.compaction.control.journal import Journal
+from stateflow.compaction.control.kept_files import costs_path, found_at
 from stateflow.compaction.control.several import SeveralWatchers
 from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.model.workload import RestoreRate
@@ -54,10 +55,10 @@ def watch_beside(options: AppOptions, wiring: Wiring) -> WatchBesideWorker:
             how = MeasureOptions(
                 seconds=MEASURE_SECONDS, records_max=RECORDS_MAX, restore=learnt, probe_records_max=0
             )
-            costs_path = default_folder() / f"costs-{cluster.cluster_id}.json"
+            calibrated = found_at(costs_path(cluster.cluster_id))
 
             def costs(found: Measurement) -> Costs:
-                return load(costs_path, found.cleaner)
+                return load(calibrated, found.cleaner)
 
             def look(topic: str) -> Measurement:
                 found = measure(cluster, topic, admin=admin, options=how)

@@ -32,7 +32,8 @@ from stateflow.compaction.calibration.calibrate import load
 from stateflow.compaction.cluster.admin import ClusterAdmin
 from stateflow.compaction.cluster.neighbours import neighbours_of
 from stateflow.compaction.cluster.which_topics import changelogs_of, role_of
-from stateflow.compaction.control.journal import Journal, default_folder
+from stateflow.compaction.control.journal import Journal
+from stateflow.compaction.control.kept_files import costs_path, found_at
 from stateflow.compaction.control.negotiate import recommend_allowed
 from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.model.workload import RestoreRate
@@ -70,11 +71,11 @@ class Session:
     @property
     def calibration_path(self) -> Path:
         """Where the costs of this cluster's brokers are kept once they were calibrated."""
-        return default_folder() / f"costs-{self.cluster.cluster_id}.json"
+        return costs_path(self.cluster.cluster_id)
 
     def costs(self, found: Measurement) -> Costs:
         """Calibrated for the cleaner settings that the topic was measured under, else the defaults."""
-        return load(self.calibration_path, found.cleaner, local_broker(self.admin))
+        return load(found_at(self.calibration_path), found.cleaner, local_broker(self.admin))
 
     def topics(self, topics: tuple[str, ...], app_id: str | None) -> list[str]:
         """The topics named, and the changelogs of the application named. Raises ``TopicMissing``."""
@@ -122,7 +123,7 @@ class Session:
             metrics_urls=options["metrics_urls"],
             records_max=options["records_max"],
             probe_records_max=_PROBE_RECORDS_MAX,
-            costs=load(self.calibration_path, cleaner, local_broker(self.admin)),
+            costs=load(found_at(self.calibration_path), cleaner, local_broker(self.admin)),
         )
         found = measure(
             self.cluster,
