@@ -29,7 +29,7 @@ from stateflow.cli.options import (
 from stateflow.cli.output import emit_json
 from stateflow.cli.scale_merge import merge
 from stateflow.cli.scale_text import (
-    ProgressBar,
+    RepartitionProgress,
     outcome_data,
     plan_data,
     print_generations,
@@ -161,7 +161,7 @@ def start_command(
                 routing,
                 runner,
                 SystemClock(),
-                on_progress=ProgressBar(),
+                on_progress=RepartitionProgress(),
                 past=past.read(),
                 seconds_starting=time.monotonic() - started_at,
             )
