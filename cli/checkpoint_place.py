@@ -33,7 +33,7 @@ from stateflow.config import AppOptions
 from stateflow.errors import ConfigError, ImagesUnreachable
 from stateflow.log.base import Cluster
 from stateflow.redaction import redacted_text, shown
-from stateflow.runtime.worker.lag import stage_inputs
+from stateflow.runtime.worker.lag import committed_inputs
 
 CLOCK = SystemClock()
 
@@ -82,12 +82,7 @@ class Place:
 
     def inputs(self, job: RestoreJob) -> dict[str, int]:
         """What is committed of a task's inputs."""
-        stage, _, partition = job.task.rpartition("-")
-        sources = [
-            source for source in stage_inputs(self.catalog, stage) if source.partition == int(partition)
-        ]
-        committed = self.cluster.committed(self.catalog.app.app, sources, stable=False)
-        return {str(source): found.offset_next for source, found in committed.items()}
+        return committed_inputs(self.cluster, self.catalog, job.task)
 
 
 @contextmanager
