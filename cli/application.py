@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import click
 
 from stateflow.app import App, load
 from stateflow.cli.which_broker import with_running_broker
@@ -16,16 +14,6 @@ from stateflow.operators.topology.topology import Topology
 
 if TYPE_CHECKING:
     from stateflow.log.kafka import KafkaCluster
-
-target_argument = click.argument("target", metavar="APP")
-brokers_override = click.option(
-    "--brokers",
-    metavar="HOST:PORT",
-    help="Bootstrap servers; overrides what the application and its settings say.",
-)
-state_dir_override = click.option(
-    "--state-dir", type=click.Path(path_type=Path, file_okay=False), help="Where local state is kept."
-)
 
 
 def configured(target: str, *, brokers: str | None = None, **settings: Any) -> App:
@@ -36,13 +24,18 @@ def configured(target: str, *, brokers: str | None = None, **settings: Any) -> A
     return app
 
 
-@contextmanager
-def connected(options: AppOptions) -> Iterator[KafkaCluster]:
-    """The application's cluster; raises ``BrokerUnreachable`` naming the address."""
+def connector(options: AppOptions) -> Callable[[], KafkaCluster]:
+    """Connects to the application's cluster, with clients within ``memory_bytes``; other processes can take it, too."""
     from stateflow.log.kafka import KafkaOptions, connect
 
     clients = KafkaOptions.within(options.memory, options.restore_threads, options.commit_interval_seconds)
-    cluster = connect(options.brokers, options.client, clients)
+    return functools.partial(connect, options.brokers, options.client, clients)
+
+
+@contextmanager
+def connected(options: AppOptions) -> Iterator[KafkaCluster]:
+    """The application's cluster; raises ``BrokerUnreachable`` naming the address."""
+    cluster = connector(options)()
     try:
         yield cluster
     finally:

@@ -23,7 +23,7 @@ from stateflow.checkpoint.trimming import (
 )
 from stateflow.cli.checkpoint_place import CLOCK, Place, opened_place, place_options
 from stateflow.cli.image_generations import outdated_data, outdated_sentence
-from stateflow.cli.options import Duration, dry_run_option
+from stateflow.cli.options import Duration, dry_run_option, state_dir_override
 from stateflow.cli.output import emit_json, emit_table, human_bytes
 from stateflow.errors import ConfigError, GenerationUnfinished, StateCorrupt
 from stateflow.scale.generation import preparing
@@ -37,9 +37,7 @@ def command() -> None:
 
 @command.command()
 @place_options
-@click.option(
-    "--state-dir", type=click.Path(path_type=Path, file_okay=False), help="Where local state is kept."
-)
+@state_dir_override
 @dry_run_option
 def create(
     target: str | None,

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-
-import click
 
 from stateflow.catalog.control import ControlTopic
 from stateflow.catalog.model import Catalog
@@ -20,29 +18,28 @@ from stateflow.checkpoint.manifest import UploadMode
 from stateflow.checkpoint.objects import ObjectStore
 from stateflow.checkpoint.outdated_images import GenerationImages, outdated_images
 from stateflow.checkpoint.trimming import Trimmable
-from stateflow.cli.options import app_id_option, images_option, json_option
+from stateflow.cli.application import connected
+from stateflow.cli.options import (
+    app_id_option,
+    brokers_override,
+    images_option,
+    json_option,
+    optional_target_argument,
+    stacked,
+)
 from stateflow.cli.target import chosen
 from stateflow.clock import SystemClock
 from stateflow.config import AppOptions
 from stateflow.errors import ConfigError, ImagesUnreachable
 from stateflow.log.base import Cluster
 from stateflow.redaction import redacted_text, shown
-from stateflow.runtime.worker.lag import stage_inputs
+from stateflow.runtime.worker.lag import committed_inputs
 
 CLOCK = SystemClock()
 
 
-def place_options(function: Callable[..., None]) -> Callable[..., None]:
-    """What every subcommand takes."""
-    for option in (
-        json_option,
-        images_option,
-        click.option("--brokers", metavar="HOST:PORT", help="Bootstrap servers; overrides every setting."),
-        app_id_option,
-        click.argument("target", metavar="[APP]", required=False),
-    ):
-        function = option(function)
-    return function
+place_options = stacked(optional_target_argument, app_id_option, brokers_override, images_option, json_option)
+"""What every subcommand takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +82,7 @@ class Place:
 
     def inputs(self, job: RestoreJob) -> dict[str, int]:
         """What is committed of a task's inputs."""
-        stage, _, partition = job.task.rpartition("-")
-        sources = [
-            source for source in stage_inputs(self.catalog, stage) if source.partition == int(partition)
-        ]
-        committed = self.cluster.committed(self.catalog.app.app, sources, stable=False)
-        return {str(source): found.offset_next for source, found in committed.items()}
+        return committed_inputs(self.cluster, self.catalog, job.task)
 
 
 @contextmanager
@@ -107,20 +99,15 @@ def opened_place(
 
     ``writes`` says that objects will be written or deleted there: see ``image_location``.
     """
-    from stateflow.log.kafka import connect
-
     application = chosen(target, app_id, brokers)
     options = application.options
-    cluster = connect(options.brokers, options.client)
-    try:
+    with connected(options) as cluster:
         catalog = ControlTopic(cluster, application.app).load()
         location = image_location(catalog, images or options.images, writes=writes)
         where = state_dir or options.state_dir
         jobs = jobs_of(catalog, cluster.cluster_id, where, images=location)
         with _reachable(location):
             yield Place(cluster, catalog, jobs, where, location, options)
-    finally:
-        cluster.close()
 
 
 def image_location(catalog: Catalog, configured: str | None, *, writes: bool) -> str:

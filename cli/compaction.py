@@ -12,6 +12,7 @@ import click
 
 from stateflow.cli.compaction_change import apply_command, rollback_command, watch_command
 from stateflow.cli.compaction_session import (
+    Session,
     advice_data,
     advise,
     cluster_options,
@@ -29,9 +30,15 @@ from stateflow.cli.compaction_text import (
     print_measurement,
     print_prediction,
 )
-from stateflow.cli.options import Duration, json_option
-from stateflow.cli.output import emit_json
-from stateflow.compaction.calibration.calibrate import calibrate, save
+from stateflow.cli.options import Duration, dry_run_option, json_option
+from stateflow.cli.output import emit_json, emit_pairs
+from stateflow.compaction.calibration.calibrate import (
+    VALUE_BYTES,
+    calibrate,
+    calibration_cells,
+    checked_cleaner,
+    save,
+)
 from stateflow.compaction.cluster.admin import ClusterAdmin
 from stateflow.compaction.control.change import require_reachable
 from stateflow.compaction.model.closed_form import predict
@@ -84,6 +91,7 @@ def measure_command(
     "--keep", is_flag=True, help="Keep it, and predict with it, also where something speaks against it."
 )
 @click.option("-v", "--verbose", is_flag=True, help="Every cost, and how far each run is off.")
+@dry_run_option
 @json_option
 def calibrate_command(
     brokers: str,
@@ -92,10 +100,14 @@ def calibrate_command(
     vary_buffer: bool,
     keep: bool,
     verbose: bool,
+    dry_run: bool,
     as_json: bool,
 ) -> None:
     """Learn what compaction costs on a local broker, on scratch topics, and keep it for later predictions."""
     with session(brokers, client_config) as opened:
+        if dry_run:
+            _show_runs(opened, seconds, vary_buffer=vary_buffer, as_json=as_json)
+            return
         second = ClusterAdmin(opened.brokers, opened.settings)
         try:
             found = calibrate(
@@ -120,6 +132,31 @@ def calibrate_command(
                 "These costs are not kept: predictions go on as before.",
                 action="Calibrate again on a quieter machine, when the broker has run for some minutes; or add --keep.",
             )
+
+
+def _show_runs(opened: Session, seconds: float, *, vary_buffer: bool, as_json: bool) -> None:
+    """What a calibration would do; what would be refused is refused."""
+    checked_cleaner(opened.admin, seconds, vary_buffer=vary_buffer)
+    runs = [cell.name for cell in calibration_cells(seconds, VALUE_BYTES)]
+    if as_json:
+        path = str(opened.calibration_path)
+        emit_json(
+            {"dry_run": True, "runs": runs, "seconds": seconds, "vary_buffer": vary_buffer, "path": path}
+        )
+        return
+    emit_pairs(
+        [
+            (
+                "would run",
+                f"{', '.join(runs)}; each {seconds:g} s or more, on a scratch topic that is deleted",
+            ),
+            (
+                "would set",
+                "the dedupe buffer and backoff of the broker, and put them back" if vary_buffer else None,
+            ),
+            ("would keep", f"the costs in {opened.calibration_path}, unless they are doubtful"),
+        ]
+    )
 
 
 @command.command("model")
@@ -201,12 +238,14 @@ def recommend_command(
     show_default=True,
     help="The file to write.",
 )
+@json_option
 def report_command(
     topics: tuple[str, ...],
     app_id: str | None,
     brokers: str,
     client_config: Path | None,
     out: Path,
+    as_json: bool,
     **options: Any,
 ) -> None:
     """Write one HTML page about topics: size over time, the trade-off, the recommendation and its reasons."""
@@ -214,7 +253,11 @@ def report_command(
         measured = opened.measured(opened.topics(topics, app_id), options)
         found = list(recommendations(opened, measured, options, together=app_id is not None))
     out.write_text(topic_page(found), encoding="utf-8")
-    click.echo(f"{out}: {len(found)} topic(s)")
+    if as_json:
+        told = [{"topic": seen.topic, "reachable": one.reachable} for seen, one in found]
+        emit_json({"out": out, "topics": told})
+    else:
+        click.echo(f"{out}: {len(found)} topic(s)")
 
 
 for _one in (apply_command, rollback_command, watch_command):

@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
+from stateflow.cli.application import connected
 from stateflow.compaction.advice.objective import Objective
 from stateflow.compaction.calibration.calibrate import load
 from stateflow.compaction.cluster.admin import ClusterAdmin
 from stateflow.compaction.control.beside_worker import WatchBesideWorker, elected_task
 from stateflow.compaction.control.decision_log import DecisionLog
-from stateflow.compaction.control.journal import Journal, default_folder
+from stateflow.compaction.control.journal import Journal
+from stateflow.compaction.control.kept_files import costs_path, found_at
 from stateflow.compaction.control.several import SeveralWatchers
 from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.model.workload import RestoreRate
@@ -19,7 +21,7 @@ from stateflow.compaction.sensing.measure import MeasureOptions, measure
 from stateflow.compaction.sensing.measurement import Measurement
 from stateflow.config import AppOptions
 from stateflow.errors import ConfigError
-from stateflow.log.kafka import KafkaOptions, connect
+from stateflow.log.kafka import KafkaOptions
 from stateflow.runtime.task.wiring import Wiring
 
 MEASURE_SECONDS = 2.0
@@ -47,17 +49,16 @@ def watch_beside(options: AppOptions, wiring: Wiring) -> WatchBesideWorker:
     @contextmanager
     def opened(learnt: RestoreRate | None) -> Iterator[SeveralWatchers]:
         with ExitStack() as stack:
-            cluster = connect(options.brokers, options.client)
-            stack.callback(cluster.close)
+            cluster = stack.enter_context(connected(options))
             admin = ClusterAdmin(options.brokers, options.client)
             stack.callback(admin.close)
             how = MeasureOptions(
                 seconds=MEASURE_SECONDS, records_max=RECORDS_MAX, restore=learnt, probe_records_max=0
             )
-            costs_path = default_folder() / f"costs-{cluster.cluster_id}.json"
+            calibrated = found_at(costs_path(cluster.cluster_id))
 
             def costs(found: Measurement) -> Costs:
-                return load(costs_path, found.cleaner)
+                return load(calibrated, found.cleaner)
 
             def look(topic: str) -> Measurement:
                 found = measure(cluster, topic, admin=admin, options=how)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -14,7 +14,15 @@ import click
 from click.core import ParameterSource
 
 from stateflow.cli.compaction_brief import Advice
-from stateflow.cli.options import Cores, Duration, Size, app_id_option, brokers_option, client_config_option
+from stateflow.cli.options import (
+    Cores,
+    Duration,
+    Size,
+    app_id_option,
+    brokers_option,
+    client_config_option,
+    stacked,
+)
 from stateflow.cli.which_broker import settings_without_code
 from stateflow.compaction.advice.objective import DEFAULT_TRANSACTION_TIMEOUT_MS, Objective
 from stateflow.compaction.advice.recommendation import Recommendation
@@ -24,7 +32,8 @@ from stateflow.compaction.calibration.calibrate import load
 from stateflow.compaction.cluster.admin import ClusterAdmin
 from stateflow.compaction.cluster.neighbours import neighbours_of
 from stateflow.compaction.cluster.which_topics import changelogs_of, role_of
-from stateflow.compaction.control.journal import Journal, default_folder
+from stateflow.compaction.control.journal import Journal
+from stateflow.compaction.control.kept_files import costs_path, found_at
 from stateflow.compaction.control.negotiate import recommend_allowed
 from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.model.workload import RestoreRate
@@ -62,11 +71,11 @@ class Session:
     @property
     def calibration_path(self) -> Path:
         """Where the costs of this cluster's brokers are kept once they were calibrated."""
-        return default_folder() / f"costs-{self.cluster.cluster_id}.json"
+        return costs_path(self.cluster.cluster_id)
 
     def costs(self, found: Measurement) -> Costs:
         """Calibrated for the cleaner settings that the topic was measured under, else the defaults."""
-        return load(self.calibration_path, found.cleaner, local_broker(self.admin))
+        return load(found_at(self.calibration_path), found.cleaner, local_broker(self.admin))
 
     def topics(self, topics: tuple[str, ...], app_id: str | None) -> list[str]:
         """The topics named, and the changelogs of the application named. Raises ``TopicMissing``."""
@@ -114,7 +123,7 @@ class Session:
             metrics_urls=options["metrics_urls"],
             records_max=options["records_max"],
             probe_records_max=_PROBE_RECORDS_MAX,
-            costs=load(self.calibration_path, cleaner, local_broker(self.admin)),
+            costs=load(found_at(self.calibration_path), cleaner, local_broker(self.admin)),
         )
         found = measure(
             self.cluster,
@@ -236,17 +245,8 @@ class Release(click.ParamType[tuple[int, int]]):
         return int(match[1]), int(match[2] or 0)
 
 
-def _stack(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    def decorate(function: Any) -> Any:
-        for option in reversed(options):
-            function = option(function)
-        return function
-
-    return decorate
-
-
-cluster_options = _stack(brokers_option, client_config_option)
-topic_options = _stack(
+cluster_options = stacked(brokers_option, client_config_option)
+topic_options = stacked(
     click.option("--topic", "topics", multiple=True, help="A compacted topic, ours or not; may be repeated."),
     app_id_option,
     cluster_options,
@@ -260,7 +260,7 @@ saved_option = click.option(
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Use a saved `measure --json` of the topics instead of measuring now.",
 )
-measure_options = _stack(
+measure_options = stacked(
     click.option(
         "--seconds", type=Duration(), default=5.0, show_default=True, help="How long to watch the topic."
     ),
@@ -283,7 +283,7 @@ measure_options = _stack(
         help="A broker's exporter (http://…/metrics), to see a remote cleaner; one for each broker.",
     ),
 )
-objective_options = _stack(
+objective_options = stacked(
     click.option(
         "--restore-within", type=Duration(), required=True, help="The longest restore you accept, e.g. 20s."
     ),

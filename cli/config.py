@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from stateflow.cli.application import configured, target_argument
-from stateflow.cli.options import json_option
+from stateflow.cli.application import configured
+from stateflow.cli.options import json_option, target_argument
 from stateflow.cli.output import emit_json, emit_table
 
 

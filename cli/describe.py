@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from stateflow.app import load
-from stateflow.cli.application import brokers_override, configured, connected, target_argument
-from stateflow.cli.options import json_option
+from stateflow.cli.application import configured, connected
+from stateflow.cli.options import brokers_override, json_option, target_argument
 from stateflow.cli.output import emit_json, emit_table
 from stateflow.cli.workers import HELD_HEADER, held_facts, held_row
 

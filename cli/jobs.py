@@ -10,7 +10,7 @@ import click
 from stateflow.cli.options import dry_run_option, json_option, spark_setting
 from stateflow.cli.output import emit_json, emit_table
 from stateflow.errors import ConfigError
-from stateflow.spark.submit import Submission, template, templates, write_copy
+from stateflow.spark.submit import JobTemplate, Submission, check_copy, template, templates, write_copy
 
 _PASS_ON = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 
@@ -26,24 +26,44 @@ def list_command(as_json: bool) -> None:
     """List the job templates."""
     jobs = templates()
     if as_json:
-        emit_json([{"name": job.name, "summary": job.summary, "path": str(job.path)} for job in jobs])
+        emit_json([_facts(job) for job in jobs])
         return
     emit_table(["job", "what it does"], [[job.name, job.summary] for job in jobs])
 
 
+def _facts(job: JobTemplate) -> dict[str, str]:
+    return {"name": job.name, "summary": job.summary, "path": str(job.path)}
+
+
 @command.command()
 @click.argument("name")
-def show(name: str) -> None:
+@json_option
+def show(name: str, as_json: bool) -> None:
     """Print a job template."""
-    click.echo(template(name).source, nl=False)
+    job = template(name)
+    if as_json:
+        emit_json({**_facts(job), "source": job.source})
+        return
+    click.echo(job.source, nl=False)
 
 
 @command.command()
 @click.argument("name")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-def new(name: str, file: Path) -> None:
+@dry_run_option
+@json_option
+def new(name: str, file: Path, dry_run: bool, as_json: bool) -> None:
     """Copy a job template to a file, to be changed and given to spark-submit."""
-    write_copy(name, file)
+    if dry_run:
+        check_copy(name, file)
+    else:
+        write_copy(name, file)
+    if as_json:
+        emit_json({"job": name, "file": file, "dry_run": dry_run})
+        return
+    if dry_run:
+        click.echo(f"Would write {file}.")
+        return
     click.echo(f"Wrote {file}. Run it with `stateflow jobs submit {file} …` or spark-submit.")
 
 
@@ -52,6 +72,7 @@ def new(name: str, file: Path) -> None:
 @click.option("--master", default="local[2,4]", show_default=True, help="Where Spark runs.")
 @click.option("--conf", multiple=True, metavar="NAME=VALUE", help="A Spark setting; may be repeated.")
 @dry_run_option
+@json_option
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def submit(
@@ -60,15 +81,26 @@ def submit(
     master: str,
     conf: tuple[str, ...],
     dry_run: bool,
+    as_json: bool,
     arguments: tuple[str, ...],
 ) -> None:
-    """Run a job with spark-submit. Options of Spark stand before JOB, those of the job after it."""
+    """Run a job with spark-submit. Options of Spark stand before JOB, those of the job after it.
+
+    With --json before JOB the command line and, when the job has ended, its exit code are told in one object, on a line
+    behind what the job itself prints.
+    """
     program = Path(job) if job.endswith(".py") else template(job).path
     if not program.exists():
         raise ConfigError(f"There is no file {program}.", action="give a job's name or an existing file.")
     settings = dict(map(spark_setting, conf))
     submission = Submission(program=program, arguments=arguments, master=master, conf=settings)
     if dry_run:
-        click.echo(shlex.join(submission.command()))
+        if as_json:
+            emit_json({"command": submission.command(), "dry_run": True})
+        else:
+            click.echo(shlex.join(submission.command()))
         return
-    ctx.exit(submission.run())
+    exit_code = submission.run()
+    if as_json:
+        emit_json({"command": submission.command(), "dry_run": False, "exit_code": exit_code})
+    ctx.exit(exit_code)

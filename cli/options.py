@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -65,12 +66,22 @@ dry_run_option = click.option("--dry-run", is_flag=True, help="Say what would be
 yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
+target_argument = click.argument("target", metavar="APP")
+optional_target_argument = click.argument("target", metavar="[APP]", required=False)
+"""Of commands that take ``--app`` instead, too."""
+_BROKERS_HELP = "Bootstrap servers, host:port[,host:port…]; overrides every setting."
+brokers_override = click.option("--brokers", metavar="HOST:PORT", help=_BROKERS_HELP)
+"""Of commands about an application, whose settings say where it is."""
 brokers_option = click.option(
     "--brokers",
     envvar="STATEFLOW_BROKERS",
     default=default_brokers,
     show_default="as stateflow.toml says, else the broker of `stateflow up`, else localhost:9092",
-    help="Bootstrap servers, host:port[,host:port…].",
+    help=_BROKERS_HELP,
+)
+"""Of commands that concern no application, or take it by its id."""
+state_dir_override = click.option(
+    "--state-dir", type=click.Path(path_type=Path, file_okay=False), help="Where local state is kept."
 )
 client_config_option = click.option(
     "--client-config",
@@ -92,6 +103,17 @@ images_option = click.option(
     metavar="LOCATION",
     help="Where images are kept: a directory, s3://…, gs://… or hdfs://…; the setting `images` by default.",
 )
+
+
+def stacked(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Several options as one, in the order in which help shows them."""
+
+    def decorate(function: Any) -> Any:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
 
 
 def spark_setting(text: str) -> tuple[str, str]:

@@ -10,9 +10,9 @@ from stateflow.catalog.control import ControlTopic
 from stateflow.catalog.names import control_topic
 from stateflow.catalog.records import Found
 from stateflow.catalog.repair import Choices, Finding, findings, records
-from stateflow.cli.application import brokers_override, connected
+from stateflow.cli.application import connected
 from stateflow.cli.confirm import confirm
-from stateflow.cli.options import app_id_option, dry_run_option, json_option, yes_option
+from stateflow.cli.options import app_id_option, brokers_override, dry_run_option, json_option, yes_option
 from stateflow.cli.output import emit_json, emit_table
 from stateflow.cli.target import chosen
 from stateflow.clock import SystemClock

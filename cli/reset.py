@@ -13,15 +13,16 @@ import msgspec
 from stateflow.catalog.control import ControlTopic
 from stateflow.catalog.model import Catalog
 from stateflow.catalog.names import claims_topic, members_topic
-from stateflow.cli.application import (
+from stateflow.cli.application import configured, connected
+from stateflow.cli.confirm import confirm
+from stateflow.cli.options import (
     brokers_override,
-    configured,
-    connected,
+    dry_run_option,
+    json_option,
     state_dir_override,
     target_argument,
+    yes_option,
 )
-from stateflow.cli.confirm import confirm
-from stateflow.cli.options import dry_run_option, json_option, yes_option
 from stateflow.cli.output import emit_json, emit_pairs
 from stateflow.clock import SystemClock
 from stateflow.errors import ConfigError
@@ -114,7 +115,8 @@ def _forget(
         fence_all_claims(cluster, app, SystemClock())  # nobody knows of them once their log is gone
         _move_to_start(cluster, app, sources)
         cluster.delete(topics)
-        shutil.rmtree(local, ignore_errors=False) if local.exists() else None
+        if local.exists():
+            shutil.rmtree(local)
     return facts
 
 

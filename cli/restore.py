@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
 from collections.abc import Mapping
@@ -16,8 +15,16 @@ from stateflow.checkpoint.decisions import Decided, Decision, decide, decisions
 from stateflow.checkpoint.jobs import committed_ends, jobs_of
 from stateflow.checkpoint.progress import Progress, ProgressBar
 from stateflow.checkpoint.recovery import Outcome, restore_all
+from stateflow.cli.application import connected, connector
 from stateflow.cli.early import restore_early, show_answer, show_bounds, wanted_keys
-from stateflow.cli.options import app_id_option, dry_run_option, images_option, json_option
+from stateflow.cli.options import (
+    app_id_option,
+    brokers_override,
+    dry_run_option,
+    images_option,
+    json_option,
+    optional_target_argument,
+)
 from stateflow.cli.output import emit_json, emit_table
 from stateflow.cli.target import chosen
 from stateflow.clock import SystemClock
@@ -27,9 +34,9 @@ from stateflow.scale.early.asks import Answer
 
 
 @click.command()
-@click.argument("target", metavar="[APP]", required=False)
+@optional_target_argument
 @app_id_option
-@click.option("--brokers", metavar="HOST:PORT", help="Bootstrap servers; overrides every setting.")
+@brokers_override
 @click.option(
     "--to",
     "state_dir",
@@ -79,16 +86,12 @@ def command(
     With --serve-early changelogs are read from their ends backwards, and `stateflow state get` on this machine is
     answered meanwhile: at once for what was read, else what the key needs is read next. The result is the same.
     """
-    from stateflow.log.kafka import connect
-
     wanted = wanted_keys(keys)
     if wanted and not serve_early:
         raise ConfigError("--key says what is answered early.", action="add --serve-early.")
     application = chosen(target, app_id, brokers)
     options = application.options
-    reach = functools.partial(connect, options.brokers, options.client)
-    cluster = reach()
-    try:
+    with connected(options) as cluster:
         catalog = ControlTopic(cluster, application.app).load()
         where = state_dir or options.state_dir
         jobs = jobs_of(catalog, cluster.cluster_id, where, partitions, images or options.images)
@@ -100,8 +103,6 @@ def command(
             )
         jobs = [replace(job, ends=committed_ends(cluster, job)) for job in jobs]
         decided = [decide(cluster, job, SystemClock()) for job in jobs]
-    finally:
-        cluster.close()
     refused = [task.refused for task in decided if task.refused is not None]
     if dry_run:
         _show_decisions(application.app, catalog.active.generation, decided, as_json=as_json)
@@ -125,7 +126,7 @@ def command(
         if not as_json:
             show_answer(answer)
 
-    lanes = workers or os.cpu_count() or 1
+    reach, lanes = connector(options), workers or os.cpu_count() or 1
     if serve_early:
         outcomes = restore_early(reach, catalog, jobs, where, lanes, wanted, report, on_answer)
     else:

@@ -15,14 +15,16 @@ import click
 
 from stateflow.app import App
 from stateflow.checkpoint.progress import Progress, ProgressBar
-from stateflow.cli.application import (
+from stateflow.cli.application import configured, connected
+from stateflow.cli.options import (
+    Duration,
     brokers_override,
-    configured,
-    connected,
+    dry_run_option,
+    json_option,
+    spark_setting,
     state_dir_override,
     target_argument,
 )
-from stateflow.cli.options import Duration, dry_run_option, json_option, spark_setting
 from stateflow.cli.output import emit_json, emit_pairs
 from stateflow.clock import SystemClock
 from stateflow.errors import ConfigError

@@ -14,9 +14,19 @@ from stateflow.catalog.control import ControlTopic
 from stateflow.catalog.model import Catalog
 from stateflow.checkpoint.locations import AllowedLocations, written_down
 from stateflow.checkpoint.savepoints import Savepoint, SavepointObjects
-from stateflow.cli.application import brokers_override, configured, connected, state_dir_override
+from stateflow.cli.application import configured, connected
 from stateflow.cli.confirm import confirm
-from stateflow.cli.options import Duration, app_id_option, dry_run_option, json_option, yes_option
+from stateflow.cli.options import (
+    Duration,
+    app_id_option,
+    brokers_override,
+    dry_run_option,
+    json_option,
+    optional_target_argument,
+    stacked,
+    state_dir_override,
+    yes_option,
+)
 from stateflow.cli.output import emit_json
 from stateflow.cli.savepoint_text import (
     Steps,
@@ -52,17 +62,10 @@ def command() -> None:
 
 def _options(*more: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """What every subcommand takes, and ``more``."""
-
-    def decorate(function: Any) -> Any:
-        for option in (json_option, brokers_override, app_id_option, *reversed(more)):
-            function = option(function)
-        return function
-
-    return decorate
+    return stacked(*more, app_id_option, brokers_override, json_option)
 
 
 words_argument = click.argument("words", metavar="[APP] NAME", nargs=-1, required=True)
-target_argument = click.argument("target", metavar="[APP]", required=False)
 from_option = click.option(
     "--from",
     "location",
@@ -195,7 +198,7 @@ def _show_would_create(cluster: Cluster, catalog: Catalog, name: str, where: str
 
 
 @command.command(name="list")
-@_options(target_argument)
+@_options(optional_target_argument)
 def list_(target: str | None, app_id: str | None, brokers: str | None, as_json: bool) -> None:
     """List the savepoints of APP."""
     application = chosen(target, app_id, brokers)
@@ -352,7 +355,7 @@ def restore(
 
 
 @command.command()
-@_options(target_argument, dry_run_option, yes_option)
+@_options(optional_target_argument, dry_run_option, yes_option)
 def abort(
     target: str | None, app_id: str | None, brokers: str | None, dry_run: bool, yes: bool, as_json: bool
 ) -> None:

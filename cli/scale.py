@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
@@ -15,14 +14,22 @@ import click
 import msgspec
 
 from stateflow.catalog.model import Catalog, RoutingEntry
-from stateflow.cli.application import brokers_override, connected
+from stateflow.cli.application import connected, connector
 from stateflow.cli.confirm import confirm
 from stateflow.cli.image_generations import ImageGenerations, image_generations
-from stateflow.cli.options import app_id_option, dry_run_option, json_option, yes_option
+from stateflow.cli.options import (
+    app_id_option,
+    brokers_override,
+    dry_run_option,
+    json_option,
+    optional_target_argument,
+    stacked,
+    yes_option,
+)
 from stateflow.cli.output import emit_json
 from stateflow.cli.scale_merge import merge
 from stateflow.cli.scale_text import (
-    ProgressBar,
+    RepartitionProgress,
     outcome_data,
     plan_data,
     print_generations,
@@ -33,7 +40,6 @@ from stateflow.cli.target import chosen
 from stateflow.clock import SystemClock
 from stateflow.config import AppOptions
 from stateflow.log.base import Cluster
-from stateflow.log.kafka import connect
 from stateflow.scale import generation as generations
 from stateflow.scale.engine import Engine, InProcess
 from stateflow.scale.past_runs import PastRuns
@@ -63,19 +69,8 @@ class Change:
         )
 
 
-def _stack(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    def decorate(function: Any) -> Any:
-        for option in reversed(options):
-            function = option(function)
-        return function
-
-    return decorate
-
-
-target_options = _stack(
-    click.argument("target", metavar="[APP]", required=False), app_id_option, brokers_override, json_option
-)
-change_options = _stack(
+target_options = stacked(optional_target_argument, app_id_option, brokers_override, json_option)
+change_options = stacked(
     click.option(
         "--partitions", type=click.IntRange(min=1), metavar="M", help="The new number of partitions."
     ),
@@ -166,7 +161,7 @@ def start_command(
                 routing,
                 runner,
                 SystemClock(),
-                on_progress=ProgressBar(),
+                on_progress=RepartitionProgress(),
                 past=past.read(),
                 seconds_starting=time.monotonic() - started_at,
             )
@@ -251,8 +246,7 @@ def _engine(name: str, cluster: Cluster, options: AppOptions, catalog: Catalog) 
         if _local_kind(cluster, catalog) == "local":
             yield InProcess(cluster, LOCAL_LANES)
             return
-        connection = functools.partial(connect, options.brokers, options.client)
-        with Processes(connection, os.cpu_count() or LOCAL_LANES) as processes:
+        with Processes(connector(options), os.cpu_count() or LOCAL_LANES) as processes:
             yield processes
         return
     from stateflow.spark.connection import Connection

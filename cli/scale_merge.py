@@ -8,9 +8,9 @@ from dataclasses import asdict
 import click
 
 from stateflow.cli.application import connected, topology_of
-from stateflow.cli.options import dry_run_option, json_option
+from stateflow.cli.options import brokers_override, dry_run_option, json_option
 from stateflow.cli.output import emit_json, emit_table
-from stateflow.cli.scale_text import ProgressBar, outcome_data, print_outcome
+from stateflow.cli.scale_text import RepartitionProgress, outcome_data, print_outcome
 from stateflow.cli.target import chosen
 from stateflow.clock import SystemClock
 from stateflow.scale import generation as generations
@@ -28,7 +28,7 @@ LANES = 2
     "--app", "app_id", metavar="ID", help="The application's id, where no merge function is needed."
 )
 @click.option("--from", "other", metavar="ID", required=True, help="The application whose state is taken in.")
-@click.option("--brokers", metavar="HOST:PORT", help="Bootstrap servers.")
+@brokers_override
 @dry_run_option
 @json_option
 def merge(
@@ -57,7 +57,7 @@ def merge(
             catalog.active.routing,
             InProcess(cluster, LANES),
             SystemClock(),
-            on_progress=ProgressBar(),
+            on_progress=RepartitionProgress(),
             application_merge=application_merge,
         )
     if as_json:

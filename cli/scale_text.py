@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from dataclasses import asdict
 from typing import Any
 
-import click
 import msgspec
 
 from stateflow.catalog.model import Catalog, GenerationEntry
+from stateflow.checkpoint.progress import ProgressLine
 from stateflow.cli.output import emit_pairs, emit_table, human_bytes
 from stateflow.scale.plan import Plan
 from stateflow.scale.prediction import Prediction
@@ -18,7 +17,6 @@ from stateflow.scale.progress import Progress
 from stateflow.scale.start import Outcome
 
 _BAR_WIDTH = 30
-_LINE_SECONDS = 5.0
 
 
 def plan_data(plan: Plan) -> dict[str, Any]:
@@ -161,21 +159,18 @@ def _audit_text(entry: GenerationEntry) -> str:
     return f"{sum(row.equal for row in entry.audit)} of {len(entry.audit)} ranges equal"
 
 
-class ProgressBar:
-    """Progress on stderr: one moving line on a terminal, a line now and then elsewhere."""
+class RepartitionProgress:
+    """How far a repartition is, on stderr: of its steps one after the other, the end of each in a line that stays."""
 
     def __init__(self) -> None:
-        self._on_terminal = sys.stderr.isatty()
-        self._told_seconds = time.monotonic()
+        self._line = ProgressLine()
 
     def __call__(self, progress: Progress) -> None:
-        """Show it; a finished one always."""
-        finished = progress.slots_done >= progress.slots_total
-        if self._on_terminal:
-            click.echo(f"\r{_bar(progress)}", err=True, nl=finished)
-        elif finished or time.monotonic() - self._told_seconds >= _LINE_SECONDS:
-            self._told_seconds = time.monotonic()
-            click.echo(_bar(progress), err=True)
+        """Show it; a finished step always."""
+        if progress.slots_done >= progress.slots_total:
+            self._line.finish(_bar(progress))
+        else:
+            self._line.update(time.monotonic(), lambda: _bar(progress))
 
 
 def _bar(progress: Progress) -> str:

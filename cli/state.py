@@ -10,8 +10,9 @@ from typing import Any
 import click
 
 from stateflow.catalog.control import ControlTopic
+from stateflow.cli.application import connected
 from stateflow.cli.early import tell_bound
-from stateflow.cli.options import app_id_option, json_option
+from stateflow.cli.options import app_id_option, brokers_override, json_option, state_dir_override
 from stateflow.cli.output import emit_json, emit_table, human_bytes
 from stateflow.cli.state_migrate import migrate
 from stateflow.cli.target import chosen
@@ -23,10 +24,6 @@ _OF_EARLY = ("source", "task", "offset_first", "offset_next", "seconds")
 
 target_option = click.option(
     "--target", "-t", "target", metavar="APP", help="module:attribute or file.py:attribute."
-)
-brokers_option = click.option("--brokers", metavar="HOST:PORT", help="Where the catalog is.")
-state_dir_option = click.option(
-    "--state-dir", type=click.Path(path_type=Path, file_okay=False), help="The workers' state directory."
 )
 
 
@@ -42,7 +39,7 @@ command.add_command(migrate)
 
 
 @command.command("list")
-@state_dir_option
+@state_dir_override
 @app_id_option
 @json_option
 def list_(state_dir: Path | None, app_id: str | None, as_json: bool) -> None:
@@ -77,8 +74,8 @@ def list_(state_dir: Path | None, app_id: str | None, as_json: bool) -> None:
 @click.argument("key")
 @target_option
 @app_id_option
-@brokers_option
-@state_dir_option
+@brokers_override
+@state_dir_override
 @json_option
 def get(store: str, key: str, as_json: bool, **where: Any) -> None:
     """Show all that STORE holds for KEY: a value, windows, list elements or map entries.
@@ -114,8 +111,8 @@ def get(store: str, key: str, as_json: bool, **where: Any) -> None:
 )
 @target_option
 @app_id_option
-@brokers_option
-@state_dir_option
+@brokers_override
+@state_dir_override
 @json_option
 def scan(
     store: str, limit: int, partitions: tuple[int, ...], index: str | None, as_json: bool, **where: Any
@@ -149,14 +146,9 @@ def _local_state(
     target: str | None, app_id: str | None, brokers: str | None, state_dir: Path | None
 ) -> tuple[LocalState, str]:
     """The state on this disk, and the application's id."""
-    from stateflow.log.kafka import connect
-
     application = chosen(target, app_id, brokers)
-    cluster = connect(application.options.brokers, application.options.client)
-    try:
+    with connected(application.options) as cluster:
         catalog = ControlTopic(cluster, application.app).load()
-    finally:
-        cluster.close()
     return LocalState(state_dir or application.options.state_dir, catalog), application.app
 
 

@@ -9,14 +9,14 @@ from typing import Any
 import click
 
 from stateflow.checkpoint.progress import Progress, ProgressBar
-from stateflow.cli.application import (
+from stateflow.cli.application import configured, connected
+from stateflow.cli.options import (
     brokers_override,
-    configured,
-    connected,
+    dry_run_option,
+    json_option,
     state_dir_override,
     target_argument,
 )
-from stateflow.cli.options import dry_run_option, json_option
 from stateflow.cli.output import emit_json, emit_table
 from stateflow.clock import SystemClock
 from stateflow.runtime.settings import worker_settings

@@ -8,8 +8,8 @@ import click
 
 from stateflow.app import App
 from stateflow.catalog.control import ControlTopic
-from stateflow.cli.application import brokers_override, configured, connected, target_argument
-from stateflow.cli.options import dry_run_option, json_option
+from stateflow.cli.application import configured, connected
+from stateflow.cli.options import brokers_override, dry_run_option, json_option, target_argument
 from stateflow.cli.output import emit_json, emit_table
 from stateflow.clock import SystemClock
 from stateflow.log.base import Cluster, TopicInfo, TopicSpec

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,9 +9,11 @@ import click
 import msgspec
 
 from stateflow.catalog.control import ControlTopic
-from stateflow.cli.options import app_id_option, json_option
+from stateflow.cli.application import connected
+from stateflow.cli.options import app_id_option, brokers_override, json_option, optional_target_argument
 from stateflow.cli.output import emit_json, emit_table
 from stateflow.cli.target import chosen
+from stateflow.clock import Clock, SystemClock
 from stateflow.log.base import Cluster
 from stateflow.runtime.event_time.out_of_bounds import KINDS, shown_instant, shown_span
 from stateflow.runtime.event_time.slowest_inputs import slowest_inputs
@@ -35,9 +36,9 @@ _HELD = ("task", "reached_ms", "waits_for", "mark_ms", "furthest_ms", "slots")
 
 
 @click.command()
-@click.argument("target", metavar="[APP]", required=False)
+@optional_target_argument
 @app_id_option
-@click.option("--brokers", metavar="HOST:PORT", help="Bootstrap servers; overrides every setting.")
+@brokers_override
 @json_option
 def command(target: str | None, app_id: str | None, brokers: str | None, as_json: bool) -> None:
     """Show the workers of APP (or --app ID) that run with standby copies: tasks, copies, lag, rate, ETA.
@@ -46,14 +47,9 @@ def command(target: str | None, app_id: str | None, brokers: str | None, as_json
     of workers of any kind: tasks that wait for a cause that may pass, the inputs that hold event time back, as of the
     last commits, and records that came too late for a window, or too far ahead of time, in the last hour.
     """
-    from stateflow.log.kafka import connect
-
     application = chosen(target, app_id, brokers)
-    cluster = connect(application.options.brokers, application.options.client)
-    try:
-        facts = standby_facts(cluster, application.app)
-    finally:
-        cluster.close()
+    with connected(application.options) as cluster:
+        facts = standby_facts(cluster, application.app, SystemClock())
     if as_json:
         emit_json(facts)
         return
@@ -80,7 +76,7 @@ def command(target: str | None, app_id: str | None, brokers: str | None, as_json
         emit_table(header, [_out_of_bounds_row(row) for row in facts["out_of_bounds"]])
 
 
-def standby_facts(cluster: Cluster, app: str) -> dict[str, Any]:
+def standby_facts(cluster: Cluster, app: str, clock: Clock) -> dict[str, Any]:
     """What the living workers last told: `workers`, `copies` with lag, `warming` tasks, the placement's number.
 
     `slowest_inputs` is, of each task whose event time waits for one input while others are further, which one.
@@ -92,7 +88,7 @@ def standby_facts(cluster: Cluster, app: str) -> dict[str, Any]:
     ids = set(cluster.group_members(app))
     members = [] if membership is None else [m for m in membership.members.values() if m.member_id in ids]
     placement = None if membership is None else membership.placement
-    now_ms = int(time.time() * 1000)
+    now_ms = clock.now_ms()
     return {
         "app": app,
         "placement": None if placement is None else placement.number,

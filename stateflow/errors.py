@@ -263,7 +263,7 @@ class StillRunning(StateflowError):
 
 
 class CommitTorn(StateflowError):
-    """The last commit of a task is only half visible; the task must set it right before its log is copied."""
+    """The last commit of a task is only half visible; the task must repair it before its log is copied."""
 
     exit_code = 45
 

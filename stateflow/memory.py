@@ -1,8 +1,8 @@
 """How the memory of one worker process is divided: one limit, and a share of it for everything that may grow.
 
-Whatever grows with the load has a bound of its own, and all bounds come from here, so that one number says what a
-process takes. Shares count what things really cost: a small record in a queue of the Kafka client takes some 400 bytes
-beside its key and value, an entry of a map in Python some 200.
+Whatever grows with the load has a bound of its own or is set aside for, and all comes from here, so that one number
+says what a process takes. Shares count what things really cost: a small record in a queue of the Kafka client takes
+some 400 bytes beside its key and value, an entry of a map in Python some 200.
 
 What grows with the number of tasks instead (a producer and a RocksDB each) has no bound here: ``docs/operating.md`` has
 it measured.
@@ -45,7 +45,8 @@ class MemoryShares:
     dirty_bytes: int
     """State changed since the last commit, of all running tasks together: the largest task commits early."""
     commit_bytes: int
-    """What one commit copies of its task's changes: sorted, on their way to the changelog, and to RocksDB."""
+    """Set aside for what commits copy of their tasks' changes: sorted, on their way to the changelog, and to RocksDB.
+    Nothing enforces it: as large as ``dirty_bytes``, which bounds the changes, those being committed included."""
     input_bytes: int
     """Records fetched ahead by the member of the group."""
     output_bytes: int

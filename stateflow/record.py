@@ -113,6 +113,12 @@ class RecordBatch:
     def __len__(self) -> int:
         return len(self.offsets)
 
+    def content_bytes(self) -> int:
+        """Bytes of keys and values; counted now, unless whoever has read them has."""
+        if self.size_bytes is not None:
+            return self.size_bytes
+        return sum(map(len, filter(None, self.keys))) + sum(map(len, filter(None, self.values)))
+
     def first(self, rows: int) -> RecordBatch:
         """The first ``rows`` rows."""
         return self.rows(0, rows)

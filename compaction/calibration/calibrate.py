@@ -14,8 +14,9 @@ from pathlib import Path
 
 import msgspec
 
+from stateflow.clock import SystemClock
 from stateflow.compaction.calibration.broker_settings import cleaner_settings
-from stateflow.compaction.calibration.cell import Cell, run_cell
+from stateflow.compaction.calibration.cell import Cell, broker_process, run_cell
 from stateflow.compaction.calibration.default_costs import default_costs, has_client_compiler_only, heap_bytes
 from stateflow.compaction.calibration.fit import BUSY, Calibration, CalibrationRun, fit
 from stateflow.compaction.cluster.admin import ClusterAdmin
@@ -91,16 +92,8 @@ def calibrate(
     the runs would see hardly a pass (as Kafka comes: every 15 s), it looks more often while they last. Raises
     ``ConfigError`` when the broker's CPU cannot be seen from here, and for such a broker without ``vary_buffer``.
     """
-    cleaner = admin.cleaner_settings(next(iter(admin.broker_addresses())))
+    cleaner = checked_cleaner(admin, seconds, vary_buffer=vary_buffer)
     rare = seldom(cleaner, seconds)
-    if rare and not vary_buffer:
-        raise ConfigError(
-            f"The cleaner of this broker looks every {cleaner.backoff_ms / 1000:g} s: runs of {seconds:g} s would see "
-            "hardly a pass.",
-            action="Add --vary-buffer, which sets its backoff and its buffer while the runs last, and puts them back.",
-        )
-    if rare:
-        _check_heap(admin, cleaner)
     pid = only_local(admin.broker_addresses())
     in_memory = pid is None or not has_client_compiler_only(pid)
     runs = []
@@ -142,6 +135,22 @@ def calibrate(
             run(replace(cells[name], name=f"{name}, small buffer"), small)
     found = fit(runs, replace(cleaner, backoff_ms=small.backoff_ms), fill_awaits_memory=in_memory)
     return replace(found, cleaner=cleaner)
+
+
+def checked_cleaner(admin: ClusterAdmin, seconds: float, *, vary_buffer: bool) -> CleanerSettings:
+    """The cleaner settings of a broker that can be calibrated so. Raises ``ConfigError`` for one that cannot."""
+    broker_process(admin, SystemClock())  # no other's CPU can be seen
+    cleaner = admin.cleaner_settings(next(iter(admin.broker_addresses())))
+    rare = seldom(cleaner, seconds)
+    if rare and not vary_buffer:
+        raise ConfigError(
+            f"The cleaner of this broker looks every {cleaner.backoff_ms / 1000:g} s: runs of {seconds:g} s would see "
+            "hardly a pass.",
+            action="Add --vary-buffer, which sets its backoff and its buffer while the runs last, and puts them back.",
+        )
+    if rare:
+        _check_heap(admin, cleaner)
+    return cleaner
 
 
 def _check_heap(admin: ClusterAdmin, cleaner: CleanerSettings) -> None:

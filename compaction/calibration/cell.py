@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import statistics
 import threading
 import time
 import uuid
@@ -70,11 +69,6 @@ class CellResult:
     sizes: tuple[SizeSample, ...]
     pace: Pace
     """How fast the machine was throughout the run, in the median."""
-
-    @property
-    def restore_median_seconds(self) -> float:
-        """Median of the restores; infinite when none was asked for."""
-        return statistics.median(self.restore_seconds) if self.restore_seconds else float("inf")
 
 
 class _Sampler:

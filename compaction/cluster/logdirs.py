@@ -26,7 +26,6 @@ _METADATA_LEVELS: tuple[tuple[int, tuple[int, int]], ...] = (
     (4, (3, 3)),
 )
 """Lowest ``metadata.version`` feature level of each Kafka release (``MetadataVersion`` in Kafka's sources)."""
-NEWEST_KNOWN = _METADATA_LEVELS[0][1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,17 +67,15 @@ def apply(
     journal: Journal,
     *,
     dry_run: bool = False,
-    even_if_unreachable: bool = False,
     clock: Clock | None = None,
 ) -> Applied:
     """Set the recommended topic settings, all in one request.
 
     The values before are in the journal, durably, before anything changes, so a crash in between can be rolled back
-    too. Raises ``ObjectiveUnreachable`` unless told otherwise, and ``BrokerRefused`` with nothing changed.
+    too. Raises ``ObjectiveUnreachable``, and ``BrokerRefused`` with nothing changed.
     ``dry_run`` asks the broker to validate and reports refusals instead of raising.
     """
-    if not even_if_unreachable:
-        require_reachable([recommendation])
+    require_reachable([recommendation])
     return change(
         admin, recommendation.topic, dict(recommendation.changes), journal, dry_run=dry_run, clock=clock
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from stateflow.compaction.control.kept_files import default_folder, found_at
 from stateflow.errors import StateCorrupt
 
 ENTRIES_MAX = 50
@@ -40,12 +41,6 @@ class JournalEntry:
         )
 
 
-def default_folder() -> Path:
-    """``$XDG_STATE_HOME/stateflow/compaction``, by default under ``~/.local/state``."""
-    home = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    return Path(home) / "stateflow" / "compaction"
-
-
 class Journal:
     """The changes made to topics of one cluster from this machine, a small JSON file per topic."""
 
@@ -58,7 +53,7 @@ class Journal:
 
     def entries(self, topic: str) -> list[JournalEntry]:
         """All changes known, oldest first. Raises ``StateCorrupt`` for a file that is not a journal."""
-        path = self.path(topic)
+        path = found_at(self.path(topic))
         if not path.exists():
             return []
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 BATCH_OVERHEAD_BYTES = 61
@@ -122,8 +121,3 @@ def zipf_weights(keys: int, exponent: float) -> list[float]:
     weights = [1.0 / (rank + 1) ** exponent for rank in range(keys)]
     total = math.fsum(weights)
     return [weight / total for weight in weights]
-
-
-def expected_distinct(probabilities: Sequence[float], draws: float) -> float:
-    """Expected number of different keys among so many independent draws."""
-    return math.fsum(-math.expm1(-draws * probability) for probability in probabilities)

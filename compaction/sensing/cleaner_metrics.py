@@ -109,7 +109,7 @@ def warnings(metrics: CleanerMetrics) -> tuple[str, ...]:
     if metrics.uncleanable_partitions:
         told.append(
             f"{metrics.uncleanable_partitions:g} partition(s) are marked uncleanable: they grow whatever is set, "
-            "until the broker's log says why and it is mended."
+            "until the broker's log says why and it is fixed."
         )
     return tuple(told)
 

@@ -34,6 +34,17 @@ def task_id(stage: str, partition: int) -> str:
     return f"{stage}-{partition}"
 
 
+def stage_of(task: str) -> str:
+    """The stage of a task, by its id."""
+    return stage_and_partition(task)[0]
+
+
+def stage_and_partition(task: str) -> tuple[str, int]:
+    """What ``task_id`` was made of."""
+    stage, _, partition = task.rpartition("-")
+    return stage, int(partition)
+
+
 def transactional_id(app: str, generation: int, task: str) -> str:
     """``<app>-<generation>-<task>``: starting a task under it fences its predecessor."""
     return f"{app}-{generation}-{task}"

@@ -116,12 +116,6 @@ def shown_key(key: bytes) -> str:
     return key[:200].decode(errors="backslashreplace")
 
 
-def decode_catalog(app: str, values: Mapping[bytes, bytes | None]) -> Catalog | None:
-    """The catalog out of the newest value of every key; see ``Found.whole``."""
-    history = {key: [Stored(offset, value)] for offset, (key, value) in enumerate(values.items())}
-    return sort_records(app, history).whole()
-
-
 def sort_records(app: str, history: History) -> Found:
     """Tell the records of ``app``'s control topic apart. Raises ``CatalogIncompatible`` for a newer format."""
     entries: dict[bytes, CatalogEntry] = {}

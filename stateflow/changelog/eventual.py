@@ -48,7 +48,6 @@ class Extents:
 
     replay_records: int
     log_records: int
-    unlogged_windows: int
     logged_windows: int
 
 
@@ -136,7 +135,6 @@ class EventualChangelog:
         return Extents(
             replay_records=0 if replay is None else max(0, self._input_next - replay.offset_next),
             log_records=self._position - oldest,
-            unlogged_windows=len(self._unlogged),
             logged_windows=len(self._logged),
         )
 

@@ -76,7 +76,7 @@ def image_candidates(
         except FileNotFoundError:  # collected since it was listed
             continue
         else:
-            yield _judged(cluster, job, name, manifest, clock, ends)
+            yield _candidate(cluster, job, name, manifest, clock, ends)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +205,7 @@ def install(directory: TaskDirectory, images: TaskImages, manifest: Manifest, ca
         shutil.rmtree(leaving, ignore_errors=True)
 
 
-def _judged(
+def _candidate(
     cluster: Cluster,
     job: RestoreJob,
     name: str,

@@ -37,7 +37,6 @@ class RestoreJob:
     """Location of images that may shorten the restore."""
     log_policy: ChangelogPolicy = WHOLE_LOGS
     """What the catalog says about the changelogs."""
-    """Whether commit records decide up to where the changelogs count, and not Kafka's marker alone."""
     ends: Mapping[str, int] | None = None
     """What ``committed_ends`` said when it was asked before: a log without any commit record is read whole for it."""
 

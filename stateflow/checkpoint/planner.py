@@ -20,7 +20,8 @@ from stateflow.store.base import StorePosition, TaskStores
 
 Action = Literal["empty", "reuse", "tail", "replay"]
 
-_DELETE_RETENTION_MS_DEFAULT = 86_400_000
+DELETE_RETENTION_MS_DEFAULT = 86_400_000
+"""Kafka's own, of topics for which nothing else was set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +38,14 @@ class StoreFacts:
     """Log start and last stable offset."""
     position: StorePosition | None
     """How far the local store reaches."""
-    tombstones_kept_ms: int = _DELETE_RETENTION_MS_DEFAULT
+    tombstones_kept_ms: int = DELETE_RETENTION_MS_DEFAULT
     """The topic's ``delete.retention.ms``: how long at least a deletion stays in the log."""
     now_ms: int = 0
     held: str = "the local state"
     """What ``position`` is of, as reasons call it."""
     tombstones_since_ms: int = 0
     """From when on deletions are kept for ``tombstones_kept_ms``; before, it was ``tombstones_before_ms``."""
-    tombstones_before_ms: int = _DELETE_RETENTION_MS_DEFAULT
+    tombstones_before_ms: int = DELETE_RETENTION_MS_DEFAULT
     accept_trimmed: bool = False
     """See ``ChangelogPolicy``."""
     is_undone: bool = False
@@ -136,11 +137,11 @@ def plan_task(
                 topic_id=None if info is None else info.topic_id,
                 log=log,
                 position=position,
-                tombstones_kept_ms=int(config.get("delete.retention.ms", _DELETE_RETENTION_MS_DEFAULT)),
+                tombstones_kept_ms=int(config.get("delete.retention.ms", DELETE_RETENTION_MS_DEFAULT)),
                 now_ms=now_ms,
                 held=held,
                 tombstones_since_ms=0 if trim is None else trim.since_ms or now_ms,
-                tombstones_before_ms=_DELETE_RETENTION_MS_DEFAULT
+                tombstones_before_ms=DELETE_RETENTION_MS_DEFAULT
                 if trim is None
                 else trim.tombstones_before_ms,
                 accept_trimmed=log_policy.accept_trimmed,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -105,49 +106,70 @@ def render(progress: Progress, eta_seconds: float | None = None) -> str:
     )
 
 
-class ProgressBar:
-    """Draws progress on one line of a terminal; elsewhere writes a plain line every few seconds.
-
-    The caller's own rhythm is the clock: ``update`` looks at ``Progress.seconds`` and draws when it is time. What is
-    done within a second is not shown at all.
-    """
+class ProgressLine:
+    """One line of a terminal that is drawn anew; elsewhere a plain line every few seconds."""
 
     def __init__(self, out: TextIO | None = None) -> None:
         self._out = out or sys.stderr
         self._is_terminal = self._out.isatty()
         self._drawn_seconds: float | None = None
-        self._pace = Pace()
         self._width = 0
 
-    def update(self, progress: Progress) -> None:
-        """Show progress, unless that was done a moment ago."""
-        self._pace.observe(progress.seconds, progress.slots_done)
-        if progress.seconds < WORTH_SHOWING_SECONDS or not progress.slots_total:
-            return
-        interval = _DRAW_INTERVAL_SECONDS if self._is_terminal else _LINE_INTERVAL_SECONDS
-        if self._drawn_seconds is None or progress.seconds - self._drawn_seconds >= interval:
-            self._drawn_seconds = progress.seconds
-            self._draw(progress)
+    @property
+    def is_drawn(self) -> bool:
+        """Whether there was a line yet."""
+        return self._drawn_seconds is not None
 
-    def finish(self, progress: Progress) -> None:
-        """Show where it ended, where the way there was shown or took its time, and leave the line."""
-        if self._drawn_seconds is None and (
-            progress.seconds < WORTH_SHOWING_SECONDS or not progress.slots_total
-        ):
-            return
-        self._draw(progress)
+    def update(self, seconds: float, line: Callable[[], str]) -> None:
+        """Draw the line, unless that was done a moment ago; ``seconds`` of any clock that only goes on."""
+        interval = _DRAW_INTERVAL_SECONDS if self._is_terminal else _LINE_INTERVAL_SECONDS
+        if self._drawn_seconds is None or seconds - self._drawn_seconds >= interval:
+            self._drawn_seconds = seconds
+            self._draw(line())
+
+    def finish(self, line: str) -> None:
+        """Draw the last line, and leave it."""
+        self._draw(line)
         if self._is_terminal:
             self._out.write("\n")
             self._out.flush()
+        self._drawn_seconds, self._width = None, 0
 
-    def _draw(self, progress: Progress) -> None:
-        line = render(progress, self._pace.eta_seconds(progress.slots_remaining))
+    def _draw(self, line: str) -> None:
         if self._is_terminal:
             self._out.write("\r" + line.ljust(self._width))
             self._width = len(line)
         else:
             self._out.write(line + "\n")
         self._out.flush()
+
+
+class ProgressBar:
+    """How far a restore is, in a ``ProgressLine``.
+
+    The caller's own rhythm is the clock: ``update`` looks at ``Progress.seconds`` and draws when it is time. What is
+    done within a second is not shown at all.
+    """
+
+    def __init__(self, out: TextIO | None = None) -> None:
+        self._line = ProgressLine(out)
+        self._pace = Pace()
+
+    def update(self, progress: Progress) -> None:
+        """Show progress, unless that was done a moment ago."""
+        self._pace.observe(progress.seconds, progress.slots_done)
+        if progress.seconds < WORTH_SHOWING_SECONDS or not progress.slots_total:
+            return
+        self._line.update(progress.seconds, lambda: self._rendered(progress))
+
+    def finish(self, progress: Progress) -> None:
+        """Show where it ended, where the way there was shown or took its time, and leave the line."""
+        is_worth_showing = progress.seconds >= WORTH_SHOWING_SECONDS and progress.slots_total
+        if self._line.is_drawn or is_worth_showing:
+            self._line.finish(self._rendered(progress))
+
+    def _rendered(self, progress: Progress) -> str:
+        return render(progress, self._pace.eta_seconds(progress.slots_remaining))
 
 
 def _duration(seconds: float) -> str:

@@ -15,8 +15,6 @@ is not repeated for ever.)
 from __future__ import annotations
 
 import logging
-from bisect import bisect_left
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from stateflow.changelog.format import RESERVED_KEY_PREFIX
@@ -30,12 +28,11 @@ from stateflow.log.newest import NewestSink, read_newest
 from stateflow.memory import memory_shares
 from stateflow.native.newest import newest_values
 from stateflow.record import OffsetRange, TopicPartition
-from stateflow.store.base import Change, StorePosition, TaskStores
+from stateflow.store.base import StorePosition, TaskStores
 
 _LOG = logging.getLogger(__name__)
 
 _SHARES = memory_shares()
-_RESERVED_AFTER = RESERVED_KEY_PREFIX[:-1] + bytes([RESERVED_KEY_PREFIX[-1] + 1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,16 +296,3 @@ class _StoreRestore:
     def _forget_pending(self) -> None:
         self.pending.clear()
         self._written_records = self.sink.records_total
-
-
-def sorted_changes(newest: dict[bytes | None, bytes | None]) -> list[Change]:
-    """Newest value per key as sorted changes without the log's own bookkeeping; takes the map apart."""
-    newest.pop(None, None)
-    keys: list[bytes] = sorted(_all_bytes(newest))
-    reserved = slice(bisect_left(keys, RESERVED_KEY_PREFIX), bisect_left(keys, _RESERVED_AFTER))
-    del keys[reserved]
-    return [(key, newest[key]) for key in keys]
-
-
-def _all_bytes(keys: Iterable[bytes | None]) -> Iterable[bytes]:
-    return keys  # type: ignore[return-value]  # the key None was taken out

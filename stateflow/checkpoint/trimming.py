@@ -7,7 +7,7 @@ What may be deleted is decided here, by three rules:
    whose tails are still in the log.
 2. The newest commit record before that point stays, and everything after it: whoever takes the task over finds the
    last commit, its number and its input offsets in the log, also when nothing was committed since.
-3. Nothing is deleted of a log that has no such commit record yet, under exactly-once.
+3. Nothing is deleted of a log that has no such commit record yet.
 
 ``DeleteRecords`` moves the beginning of a log and nothing else; to repeat it, or to come late with an older point, does
 nothing. Log and images are read again for each decision, so nothing rests on what an earlier owner of the task thought.
@@ -93,7 +93,7 @@ def trim_points(
             points.append(TrimPoint(store, changelog, log, log.offset_first, why))
             continue
         oldest = min(manifest.stores[store].offset_next for manifest in usable.values())
-        kept = _kept_from(cluster, changelog, log.until(oldest), clock)
+        kept = commit_record_before(cluster, changelog, log.until(oldest), clock)
         if kept is None:
             why = "it has no commit record before the images yet"
             points.append(TrimPoint(store, changelog, log, log.offset_first, why))
@@ -139,8 +139,3 @@ def _reaches(
         and (held.changelog, held.topic_id) == (changelog.topic, topic_id)
         and log.offset_first <= held.offset_next <= log.offset_next
     )
-
-
-def _kept_from(cluster: Cluster, changelog: TopicPartition, before: OffsetRange, clock: Clock) -> int | None:
-    """First offset to keep, given what all retained images hold; None when nothing can be deleted yet."""
-    return commit_record_before(cluster, changelog, before, clock)

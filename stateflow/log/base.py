@@ -178,14 +178,6 @@ class GroupConsumer(Protocol):
         """True when a started partition was read to its end, and nothing has come since."""
         ...
 
-    def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Hold back a started partition without losing its place."""
-        ...
-
-    def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Undo ``pause``."""
-        ...
-
     def position(self, partition: TopicPartition) -> int:
         """Next offset to be read of a started partition; see ``Reader.position``."""
         ...

@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from stateflow.catalog.model import Catalog, StoreEntry
+from stateflow.catalog.names import stage_and_partition, stage_of
 from stateflow.errors import ConfigError, StateCorrupt
 from stateflow.state.decoding import Row, StoreDecoder
 from stateflow.state.index import found_keys, marked_names
@@ -150,8 +151,7 @@ class LocalState:
         found = [
             directory
             for directory in _filled(self.state_dir, self._catalog.app.app)
-            if directory.identity.generation == generation
-            and directory.identity.task.rpartition("-")[0] == stage
+            if directory.identity.generation == generation and stage_of(directory.identity.task) == stage
         ]
         if not found:
             raise ConfigError(
@@ -163,7 +163,7 @@ class LocalState:
 
 
 def _partition(directory: TaskDirectory) -> int:
-    return int(directory.identity.task.rpartition("-")[2])
+    return stage_and_partition(directory.identity.task)[1]
 
 
 def _filled(state_dir: Path, app: str | None) -> Iterator[TaskDirectory]:

@@ -18,7 +18,7 @@ from stateflow.catalog.encoding import CatalogItem
 from stateflow.catalog.model import Catalog, GenerationEntry, RangeAudit, RoutingEntry
 from stateflow.catalog.names import task_id, transactional_id
 from stateflow.clock import Clock, SystemClock
-from stateflow.errors import CatalogMissing, ConfigError, GenerationUnfinished, StillRunning
+from stateflow.errors import ConfigError, GenerationUnfinished, StillRunning
 from stateflow.log.base import Cluster, TopicSpec
 from stateflow.routing import RoutingTable
 from stateflow.runtime.opening.claims import fence_all_claims
@@ -35,15 +35,7 @@ _PAUSE_SECONDS = 0.2
 
 def load_catalog(cluster: Cluster, app: str) -> Catalog:
     """The application's catalog; raises ``CatalogMissing`` when it never ran on this cluster."""
-    catalog = ControlTopic(cluster, app).read()
-    if catalog is None:
-        raise CatalogMissing(
-            f"there is no catalog of an application {app!r} on this cluster.",
-            action="check the application's id and the brokers; the catalog is written when a worker first"
-            " starts.",
-            app=app,
-        )
-    return catalog
+    return ControlTopic(cluster, app).load()
 
 
 def presence_group(app: str) -> str:

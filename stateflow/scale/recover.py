@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stateflow.catalog.model import Catalog
-from stateflow.checkpoint.jobs import RestoreJob, jobs_of, plan_of
+from stateflow.checkpoint.jobs import jobs_of, plan_of
 from stateflow.checkpoint.locations import open_objects
 from stateflow.checkpoint.planner import TaskPlan
 from stateflow.checkpoint.runs import MergeJob, RangeJob, RangeRuns, Run, Scratch, merge_runs, write_runs
@@ -30,7 +30,7 @@ from stateflow.clock import Clock
 from stateflow.errors import ConfigError
 from stateflow.log.base import Cluster
 from stateflow.memory import memory_shares
-from stateflow.runtime.worker.lag import stage_inputs
+from stateflow.runtime.worker.lag import committed_inputs
 from stateflow.scale.engine import Engine
 from stateflow.scale.progress import Progress, ProgressWatch
 from stateflow.scale.ranges import RangeRead
@@ -114,7 +114,7 @@ def recover(
                 plans=plans[job.task].stores,
                 runs={store: tuple(runs[source]) for store, source in job.changelogs.items()},
                 scratch=place,
-                inputs=_inputs(cluster, catalog, job),
+                inputs=committed_inputs(cluster, catalog, job.task),
                 images=images,
             )
             for job in jobs
@@ -184,14 +184,6 @@ def _read(
             ranges,
             lambda done: watch.note(RangeRead(2 * done.slots, done.records_total)),
         )
-
-
-def _inputs(cluster: Cluster, catalog: Catalog, job: RestoreJob) -> dict[str, int]:
-    """What is committed of a task's inputs, as an image says it for people."""
-    stage, _, partition = job.task.rpartition("-")
-    sources = [source for source in stage_inputs(catalog, stage) if source.partition == int(partition)]
-    found = cluster.committed(catalog.app.app, sources, stable=False)
-    return {str(source): committed.offset_next for source, committed in found.items()}
 
 
 def _warn_of_deletions(plans: Iterable[TaskPlan], clock: Clock) -> None:

@@ -130,7 +130,7 @@ def _queue_chunks(cluster: Cluster, job: UnreadMove, rest: OffsetRange) -> Itera
         _append_rows(chunk, batch, keep)
         chunk.offset_next = batch.offsets[-1] + 1
         chunk.records_read += len(batch)
-        size_bytes += _size_bytes(batch)
+        size_bytes += batch.content_bytes()
         if len(chunk.keys) >= job.chunk_records_max or size_bytes >= job.chunk_bytes_max:
             yield chunk
             chunk, size_bytes = _Chunk(chunk.offset_next), 0
@@ -146,7 +146,3 @@ def _append_rows(chunk: _Chunk, batch: RecordBatch, keep: list[int]) -> None:
     chunk.keys += [batch.keys[index] for index in keep]
     chunk.values += [batch.values[index] for index in keep]
     chunk.timestamps_ms += [batch.timestamps_ms[index] for index in keep]
-
-
-def _size_bytes(batch: RecordBatch) -> int:
-    return sum(map(len, filter(None, batch.keys))) + sum(map(len, filter(None, batch.values)))

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from stateflow.catalog.model import Catalog
+from stateflow.catalog.names import stage_of
 from stateflow.clock import Clock
 from stateflow.errors import ConfigError, StateflowError
 from stateflow.log.base import Cluster
@@ -68,7 +69,7 @@ class ProgressFile:
     def note(self, results: Iterable[EpochResult]) -> None:
         """What tasks have committed in a micro-batch; those that found an earlier attempt's work done count nothing."""
         for result in results:
-            stage = result.task.rpartition("-")[0]
+            stage = stage_of(result.task)
             self._records[stage] += result.records_total
             self._epochs[stage] += result.is_opened
 
@@ -118,7 +119,7 @@ class ProgressFile:
     def _stages(self) -> dict[str, dict[str, Any]]:
         lags: defaultdict[str, list[InputLag]] = defaultdict(list)
         for lag in self._lags:
-            lags[lag.task.rpartition("-")[0]].append(lag)
+            lags[stage_of(lag.task)].append(lag)
         return {
             stage: {
                 "records_total": self._records[stage],
@@ -152,7 +153,7 @@ class ProgressFile:
             counted.clear()
         for report in self._told:
             for task, done in report.tasks.items():
-                stage = task.rpartition("-")[0]
+                stage = stage_of(task)
                 self._records[stage] += done.records_total
                 self._sent[stage] += done.sent_total
                 self._epochs[stage] += done.commits_total

@@ -48,13 +48,25 @@ def template(name: str) -> JobTemplate:
     return JobTemplate(name, _FOLDER / f"{name.replace('-', '_')}.py")
 
 
+def check_copy(name: str, target: Path) -> None:
+    """Raise what ``write_copy`` would raise."""
+    template(name)
+    if target.exists():
+        raise _exists(target)
+
+
 def write_copy(name: str, target: Path) -> None:
     """Copy a template to a file of the user's own. Raises ``ConfigError`` when the file exists."""
+    source = template(name).source
     try:
         with target.open("x") as out:
-            out.write(template(name).source)
+            out.write(source)
     except FileExistsError as error:
-        raise ConfigError(f"{target} exists already.", action="name another file.") from error
+        raise _exists(target) from error
+
+
+def _exists(target: Path) -> ConfigError:
+    return ConfigError(f"{target} exists already.", action="name another file.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

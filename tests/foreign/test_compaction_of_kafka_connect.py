@@ -47,7 +47,7 @@ def test_a_connect_cluster_goes_on_from_the_offsets_topic_that_was_tuned(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setenv("STATEFLOW_HOME", str(tmp_path))
     name = f"connect-{uuid.uuid4().hex[:8]}"
     numbers = f"{name}-numbers"
     cluster.create([TopicSpec(numbers, 1)])

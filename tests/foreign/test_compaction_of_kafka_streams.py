@@ -86,7 +86,7 @@ def test_a_kafka_streams_application_restores_from_the_changelog_that_was_tuned(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setenv("STATEFLOW_HOME", str(tmp_path))
     name = f"streams-{uuid.uuid4().hex[:8]}"
     source = f"{name}-words"
     cluster.create([TopicSpec(source, 1)])

@@ -49,6 +49,7 @@ def test_stop_lets_every_worker_close_cleanly(tmp_path: Path) -> None:
     wait_until(lambda: all(says(tmp_path / name, "started") for name in ("w0", "w1")), "both workers")
     supervisor.stop()
     thread.join(20)
+    assert not thread.is_alive()
     assert [(tmp_path / name).read_text() for name in ("w0", "w1")] == ["stopped cleanly"] * 2
 
 
@@ -63,6 +64,7 @@ def test_a_killed_worker_is_started_again(tmp_path: Path) -> None:
     assert supervisor.pids["w0"] != first
     supervisor.stop()
     thread.join(20)
+    assert not thread.is_alive()
 
 
 def test_a_worker_that_was_taken_over_is_started_again(tmp_path: Path) -> None:
@@ -78,6 +80,7 @@ if not Path(sys.argv[1] + ".fenced").exists():
     wait_until(lambda: says(tmp_path / "w0", "started"), "the second start")
     supervisor.stop()
     thread.join(20)
+    assert not thread.is_alive()
     assert (tmp_path / "w0").read_text() == "stopped cleanly"
 
 
@@ -115,6 +118,7 @@ def test_a_worker_that_meets_no_broker_is_started_again_until_it_does(tmp_path: 
     assert supervisor.pids["w0"] == undisturbed
     supervisor.stop()
     thread.join(20)
+    assert not thread.is_alive()
     assert [(tmp_path / name).read_text() for name in ("w0", "w1")] == ["stopped cleanly"] * 2
 
 
@@ -127,6 +131,7 @@ def test_an_unforeseen_end_is_borne_a_few_times(tmp_path: Path, how: str) -> Non
     wait_until(lambda: says(tmp_path / "w0", "started"), "the fourth start")
     supervisor.stop()
     thread.join(20)
+    assert not thread.is_alive()
 
 
 def test_a_worker_that_meets_a_bug_at_each_start_is_given_up(tmp_path: Path) -> None:
@@ -140,6 +145,7 @@ def test_a_worker_that_waits_to_be_started_is_not_waited_for_at_the_end(tmp_path
     wait_until(lambda: supervisor.quiet() == [], "its end")
     supervisor.stop()
     thread.join(20)
+    assert not thread.is_alive()
     assert not thread.is_alive()
 
 

@@ -180,7 +180,7 @@ def test_workers_tell_whether_the_native_core_does_their_work() -> None:
     fleet.join("a")
     fleet.join("plain")
     fleet.settle()
-    workers = standby_facts(fleet.cluster, APP)["workers"]
+    workers = standby_facts(fleet.cluster, APP, fleet.clock)["workers"]
     assert {worker["host"]: worker["native"] for worker in workers} == {"a": True, "plain": False}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from datetime import timedelta
 from typing import Any
 
@@ -48,7 +47,7 @@ def test_late_records_are_shown_by_workers_of_any_kind() -> None:
     driver.send(orders, 3, 4, key="a", timestamp_ms=T0 + 1)
     driver.advance(seconds=6)
     news.turn(met(driver))
-    (shown,) = standby_facts(driver.cluster, "shop")["out_of_bounds"]
+    (shown,) = standby_facts(driver.cluster, "shop", driver.clock)["out_of_bounds"]
     assert (shown["task"], shown["step"], shown["kind"]) == ("orders-0", "per-minute", "late")
     assert (shown["records_total"], shown["place"], shown["off_ms"]) == (2, "orders[0]@3", 299_999)
     assert (shown["timestamp_ms"], shown["worker"]) == (T0 + 1, "w1")
@@ -130,9 +129,6 @@ def test_a_cluster_that_takes_no_news_does_not_stop_a_worker(caplog: pytest.LogC
 def test_tasks_that_wait_are_shown_until_they_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody sees a task that is not there; that it waits is in one worker's log only."""
     driver, _ = counting()
-    driver.clock.advance(
-        ms=int(time.time() * 1000) - driver.clock.now_ms()
-    )  # the command goes by the real one
     primary = TopicPartition("orders", 0)
     retries = Retries(driver.clock)
     news = StatusReports(driver.cluster, "shop", "w1", driver.clock, InlineExecutor())
@@ -140,7 +136,7 @@ def test_tasks_that_wait_are_shown_until_they_run(monkeypatch: pytest.MonkeyPatc
     def shown() -> list[dict[str, Any]]:
         task = retries.waiting(primary)
         news.turn((), [] if task is None else [task])
-        found = standby_facts(driver.cluster, "shop")["waiting"]
+        found = standby_facts(driver.cluster, "shop", driver.clock)["waiting"]
         assert isinstance(found, list)
         return found
 
@@ -152,6 +148,7 @@ def test_tasks_that_wait_are_shown_until_they_run(monkeypatch: pytest.MonkeyPatc
     assert (row["task"], row["worker"], row["attempts"], row["error"]) == ("orders-0", "w1", 2, "StateLocked")
     assert (row["message"], row["action"]) == ("its directory is in use.", "wait for it.")
     monkeypatch.setattr("stateflow.log.kafka.connect", lambda *_: driver.cluster)
+    monkeypatch.setattr("stateflow.cli.workers.SystemClock", lambda: driver.clock)
     printed = CliRunner().invoke(command, ["--app", "shop"], catch_exceptions=False).output.splitlines()
     assert printed[2].split()[:3] == ["task", "worker", "waits"]
     assert printed[3].split()[:2] == ["orders-0", "w1"]
@@ -164,7 +161,6 @@ def test_tasks_that_wait_are_shown_until_they_run(monkeypatch: pytest.MonkeyPatc
 
 def test_a_worker_that_ends_has_no_tasks_that_wait() -> None:
     driver, _ = counting()
-    driver.clock.advance(ms=int(time.time() * 1000) - driver.clock.now_ms())
     news = StatusReports(driver.cluster, "shop", "w1", driver.clock, InlineExecutor())
     retries = Retries(driver.clock)
     primary = TopicPartition("orders", 0)
@@ -172,9 +168,9 @@ def test_a_worker_that_ends_has_no_tasks_that_wait() -> None:
     task = retries.waiting(primary)
     assert task is not None
     news.turn((), [task])
-    assert len(standby_facts(driver.cluster, "shop")["waiting"]) == 1
+    assert len(standby_facts(driver.cluster, "shop", driver.clock)["waiting"]) == 1
     news.turn((), [task], is_last=True)
-    assert standby_facts(driver.cluster, "shop")["waiting"] == []
+    assert standby_facts(driver.cluster, "shop", driver.clock)["waiting"] == []
     news.close()
 
 
@@ -202,7 +198,7 @@ def late(driver: TestDriver, orders: Any) -> None:
 
 def told(driver: TestDriver) -> list[int]:
     """How many late records each report has named."""
-    found = standby_facts(driver.cluster, "shop")["out_of_bounds"]
+    found = standby_facts(driver.cluster, "shop", driver.clock)["out_of_bounds"]
     assert isinstance(found, list)
     return [row["records_total"] for row in found]
 

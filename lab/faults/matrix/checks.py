@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from stateflow.catalog.model import Catalog
+from stateflow.catalog.names import stage_and_partition
 from stateflow.changelog.format import is_reserved
 from stateflow.changelog.sequences import resolve
 from stateflow.checkpoint.jobs import RestoreJob, has_database, jobs_of
@@ -174,7 +175,7 @@ def _read_state(catalog: Catalog, jobs: Sequence[RestoreJob], disks: Sequence[Pa
     for job, disk in zip(jobs, disks, strict=True):
         assert disk is not None, "every task has a last owner"
         for store in job.changelogs:
-            partition = int(job.task.rpartition("-")[2])
+            partition = stage_and_partition(job.task)[1]
             for shown in LocalState(disk, catalog).scan(store, [partition]):
                 if shown.task == job.task:
                     found[_place(shown.row.key, shown.row.map_key)] = shown.row.value

@@ -223,14 +223,6 @@ class KafkaGroupConsumer:
         """True when a started partition was read to its end, and nothing has come since."""
         return self._fetching.is_at_end(partition)
 
-    def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Hold back started partitions without losing their place."""
-        self._consumer.pause([ClientPartition(*partition) for partition in partitions])
-
-    def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Undo ``pause``."""
-        self._consumer.resume([ClientPartition(*partition) for partition in partitions])
-
     def position(self, partition: TopicPartition) -> int:
         """The next offset to be read of a started partition."""
         return self._fetching.positions[partition]

@@ -17,7 +17,7 @@ from stateflow.errors import (
     TransactionAborted,
 )
 from stateflow.log.kafka.connection_errors import FailedConnection, advice
-from stateflow.log.kafka.settings import redacted
+from stateflow.redaction import HIDDEN, is_secret
 
 _FENCED = {
     KafkaError._FENCED,
@@ -117,9 +117,9 @@ def is_membership(error: KafkaError) -> bool:
 def refused_settings(error: KafkaError, settings: Mapping[str, object]) -> ConfigError:
     """Our error for client settings that the client library does not take; secrets are kept out of it."""
     said = str(error.str())
-    for name, shown in redacted(settings).items():
-        if shown != settings[name]:
-            said = said.replace(str(settings[name]), str(shown))
+    for name, value in settings.items():
+        if value and is_secret(name):
+            said = said.replace(str(value), HIDDEN)
     return ConfigError(
         f"The Kafka client refuses its settings: {said}.",
         action="correct the client settings ([client] in stateflow.toml, STATEFLOW_CLIENT__… in the environment, or"

@@ -232,24 +232,3 @@ def writer_settings(
         # Records must not outlive their transaction, and the default of 5 minutes is refused beside less.
         made["message.timeout.ms"] = timeout_ms
     return made
-
-
-_SECRET_WORDS = (
-    "password",
-    "secret",
-    "token",
-    "credential",
-    "jaas",
-    "private",
-    "key.pem",
-    "oauthbearer.config",
-)
-_HIDDEN = "[hidden]"
-
-
-def redacted(settings: Mapping[str, object]) -> dict[str, object]:
-    """The settings as they may be shown: whatever could be a secret, by its name, is hidden."""
-    return {
-        name: _HIDDEN if any(word in name.lower() for word in _SECRET_WORDS) else value
-        for name, value in settings.items()
-    }

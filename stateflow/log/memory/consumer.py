@@ -126,16 +126,6 @@ class MemoryGroupConsumer:
         """True when nothing is left to read of a started partition."""
         return self._reader.is_at_end(partition)
 
-    def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Hold back started partitions without losing their place."""
-        for partition in partitions:
-            self._reader.hold(partition)
-
-    def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Undo ``pause``."""
-        for partition in partitions:
-            self._reader.release(partition)
-
     def position(self, partition: TopicPartition) -> int:
         """The next offset to be read of a started partition."""
         return self._reader.position(partition)

@@ -30,7 +30,6 @@ class MemoryReader:
     def __init__(self, broker: MemoryBroker) -> None:
         self._broker = broker
         self._positions: dict[TopicPartition, int] = {}
-        self._paused: set[TopicPartition] = set()
         self._on_demand: set[TopicPartition] = set()
         self.passed: set[TopicPartition] = set()
         """Those read further without a record."""
@@ -38,7 +37,7 @@ class MemoryReader:
     def assign(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Replace the assignment."""
         self._positions = dict(offsets)
-        self._paused, self._on_demand = set(), set()
+        self._on_demand = set()
 
     def read(self, max_records: int, timeout_seconds: float) -> list[RecordBatch]:  # noqa: ARG002 - never waits
         """What is there now; the timeout is not waited for, as nothing can arrive meanwhile."""
@@ -46,8 +45,7 @@ class MemoryReader:
         left = max_records
         with self._broker.lock:
             self._broker.expire()
-            left_out = self._paused | self._on_demand
-            for partition in [tp for tp in self._positions if tp not in left_out]:
+            for partition in [tp for tp in self._positions if tp not in self._on_demand]:
                 if left <= 0:
                     break
                 left -= self._read_partition(partition, left, batches)
@@ -108,17 +106,7 @@ class MemoryReader:
     def drop(self, partition: TopicPartition) -> None:
         """Stop reading a partition, if it is read."""
         self._positions.pop(partition, None)
-        self._paused.discard(partition)
         self._on_demand.discard(partition)
-
-    def hold(self, partition: TopicPartition) -> None:
-        """Do not read a partition until released."""
-        assert partition in self._positions, f"{partition} was not started"
-        self._paused.add(partition)
-
-    def release(self, partition: TopicPartition) -> None:
-        """Undo ``hold``."""
-        self._paused.discard(partition)
 
     def close(self) -> None:
         """Forget the assignment."""

@@ -1,11 +1,11 @@
 """What a record may ask of time: setting timers through the context; and how much of what is due is done in a turn.
 
 A record may make more timers due than fire in one piece. Event time moves with each record before it is processed, and
-the timers of its key that are due by then fire first (``classes/operator_step.py``): a few of them in the midst of
-the batch. Many must not: nothing would be committed meanwhile. So whoever hands records to a stage asks for the first
-*burst*, processes what is before it, lets event time move as the record behind it would move it, and has the timers
-fire in turns, with commits between. The input position then stands exactly before that record, with event time as it
-is with the record.
+the timers of its key that are due by then fire first (``operators/classes/operator_step.py``): a few of them in the
+midst of the batch. Many must not: nothing would be committed meanwhile. So whoever hands records to a stage asks for
+the first *burst*, processes what is before it, lets event time move as the record behind it would move it, and has the
+timers fire in turns, with commits between. The input position then stands exactly before that record, with event time
+as it is with the record.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 None is dropped unseen. Each is counted by the step that it came to; a warning says so at once, and then at most once a
 minute, with how many there were since, where the newest stood and how far off its time was. The same goes to the
-members' topic, so that ``stateflow workers`` can show it (``runtime/status_reports.py``).
+members' topic, so that ``stateflow workers`` can show it (``runtime/worker/status_reports.py``).
 """
 
 from __future__ import annotations

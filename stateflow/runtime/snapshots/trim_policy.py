@@ -20,12 +20,12 @@ import msgspec
 from stateflow.catalog.control import ControlTopic
 from stateflow.catalog.model import Catalog, TrimEntry
 from stateflow.catalog.names import changelog_topic
+from stateflow.checkpoint.planner import DELETE_RETENTION_MS_DEFAULT
 from stateflow.clock import Clock
 from stateflow.log.base import Cluster
 
 _LOG = logging.getLogger(__name__)
 
-_DELETE_RETENTION_MS_DEFAULT = 86_400_000
 _DELETIONS_KEPT_MS = 100 * 365 * 24 * 3600 * 1000
 
 TRIMMED_CONFIG = {
@@ -40,7 +40,7 @@ TRIMMED_CONFIG = {
 def expected_trim(cluster: Cluster, found: Catalog | None, images: str) -> TrimEntry:
     """The policy as the catalog is to say it, with images at ``images``; a relative path is made absolute."""
     place = images if "://" in images else str(Path(images).resolve())
-    before_ms = _DELETE_RETENTION_MS_DEFAULT
+    before_ms = DELETE_RETENTION_MS_DEFAULT
     if found is not None and found.app.trim is None:
         before_ms = min([before_ms, *_tombstones_kept_ms(cluster, found)])
     return TrimEntry(enabled=True, images=place, tombstones_before_ms=before_ms)

@@ -9,8 +9,8 @@ never stands for an offset that the log has not committed, and a crash anywhere 
   application is harmless).
 
 Under at-least-once only the changes of step 2 and the commit records are a transaction, so that the broker refuses
-those of an owner that was replaced (``runtime/fenced.py``). Step 4 waits for the outputs before it, and the group's
-offsets follow after step 5: outputs may be sent again, but no input is skipped.
+those of an owner that was replaced (``runtime/opening/fenced.py``). Step 4 waits for the outputs before it, and the
+group's offsets follow after step 5: outputs may be sent again, but no input is skipped.
 
 Tasks that share a writer commit together: each adds what is its own, the writer does the rest once (``write_epochs``).
 """

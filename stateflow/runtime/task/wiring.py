@@ -129,7 +129,7 @@ class Wiring:
         return self.input_topics(stage)[0]
 
     def primary_topics(self) -> dict[str, Stage]:
-        """Lead topic → stage, for every stage.
+        """Primary topic → stage, for every stage.
 
         Two stages never share one: a source that feeds several branches of the graph feeds one stage.
         """

@@ -273,7 +273,7 @@ class _Queue:
     def append(self, batch: RecordBatch) -> None:
         """Behind what is there."""
         self._batches.append(batch)
-        self._sizes.append(_size(batch))
+        self._sizes.append(batch.content_bytes())
         self._records += len(batch)
         self.size_bytes += self._sizes[-1]
 
@@ -296,7 +296,7 @@ class _Queue:
             self._taken -= len(batch)
         else:
             self._batches.appendleft(batch)
-            self._sizes.appendleft(_size(batch))
+            self._sizes.appendleft(batch.content_bytes())
             self.size_bytes += self._sizes[0]
 
     def keep(self, records_max: int, read_next: int) -> int:
@@ -310,12 +310,6 @@ class _Queue:
             if dropped < len(batch) - first:
                 self._batches.append(batch.rows(first, len(batch) - dropped))
                 self._taken = 0 if len(self._batches) == 1 else self._taken
-        self._sizes = deque(map(_size, self._batches))
+        self._sizes = deque(map(RecordBatch.content_bytes, self._batches))
         self.size_bytes = sum(self._sizes)
         return read_next
-
-
-def _size(batch: RecordBatch) -> int:
-    if batch.size_bytes is not None:
-        return batch.size_bytes
-    return sum(map(len, filter(None, batch.keys))) + sum(map(len, filter(None, batch.values)))

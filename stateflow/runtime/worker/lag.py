@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from stateflow.catalog.model import Catalog, InputEntry
-from stateflow.catalog.names import changelog_topic, repartition_topic, task_id
+from stateflow.catalog.names import changelog_topic, repartition_topic, stage_and_partition, task_id
 from stateflow.log.base import Cluster
 from stateflow.record import OffsetRange, TopicPartition
 
@@ -30,6 +30,14 @@ def stage_inputs(catalog: Catalog, stage: str) -> list[TopicPartition]:
     """Every partition of every topic that a stage reads in the active generation."""
     topics = [input_topic(catalog, port) for port in catalog.stages[stage].inputs]
     return [TopicPartition(topic, p) for topic in topics for p in range(catalog.partitions(stage))]
+
+
+def committed_inputs(cluster: Cluster, catalog: Catalog, task: str) -> dict[str, int]:
+    """What is committed of a task's inputs, as an image says it for people."""
+    stage, partition = stage_and_partition(task)
+    sources = [source for source in stage_inputs(catalog, stage) if source.partition == partition]
+    found = cluster.committed(catalog.app.app, sources, stable=False)
+    return {str(source): committed.offset_next for source, committed in found.items()}
 
 
 def stage_changelogs(

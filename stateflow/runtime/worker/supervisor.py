@@ -47,7 +47,7 @@ class WorkerFailed(StateflowError):
         often = f", {crashes} times within {_RESTART_WINDOW_SECONDS:.0f} s" if crashes > 1 else ""
         super().__init__(
             f"worker {name} {_how(code)}{often}.",
-            action="see the worker's own lines above; state and progress are kept, so start again when it is mended.",
+            action="see the worker's own lines above; state and progress are kept, so start again when it is fixed.",
             worker=name,
             code=code,
         )

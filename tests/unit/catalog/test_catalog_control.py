@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -23,7 +24,7 @@ from stateflow.catalog.model import (
     StageEntry,
     StoreEntry,
 )
-from stateflow.catalog.records import decode_catalog
+from stateflow.catalog.records import Stored, sort_records
 from stateflow.errors import (
     CatalogIncompatible,
     CatalogMissing,
@@ -247,6 +248,12 @@ def test_a_control_topic_of_someone_else_is_refused(cluster: MemoryCluster, cont
     cluster.create([TopicSpec("wc-control", 3)])
     with pytest.raises(PartitionCountChanged, match="must have one"):
         control.ensure(catalog())
+
+
+def decode_catalog(app: str, values: Mapping[bytes, bytes | None]) -> Catalog | None:
+    """The catalog out of the newest value of every key."""
+    history = {key: [Stored(offset, value)] for offset, (key, value) in enumerate(values.items())}
+    return sort_records(app, history).whole()
 
 
 @pytest.mark.parametrize("value", [b"", b"{", b"[]", b'{"name": 5}', b"\xff"])

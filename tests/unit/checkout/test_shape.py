@@ -9,10 +9,13 @@ import gc
 import re
 import statistics
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 
 import pytest
+
+from stateflow.config import AppOptions
 
 ROOT = Path(__file__).resolve().parents[3]
 SOURCE_FOLDERS = ("stateflow", "connectors", "compaction", "cli", "lab")
@@ -267,6 +270,24 @@ def test_links_between_documents_lead_somewhere() -> None:
     for document in documents():
         for target in re.findall(r"\]\(([^)\s#:]+)(?:#[^)]*)?\)", document.read_text()):
             assert (document.parent / target).exists(), f"{document.relative_to(ROOT)}: {target}"
+
+
+def test_modules_named_in_docstrings_exist() -> None:
+    """They are named from the top of the checkout, or from `stateflow/`."""
+    missing = [
+        f"{path.relative_to(ROOT)}: {named}"
+        for path in (*sources(), *suite())
+        for named in re.findall(r"``(\w+/[\w/]+\.py)``", path.read_text())
+        if not (ROOT / named).exists() and not (ROOT / "stateflow" / named).exists()
+        if not named.startswith("pyspark/")
+    ]
+    assert not missing
+
+
+def test_every_setting_is_documented() -> None:
+    text = "".join(document.read_text() for document in documents())
+    unnamed = [option.name for option in fields(AppOptions) if not re.search(rf"`{option.name}[`=]", text)]
+    assert not unnamed
 
 
 def test_no_writer_has_a_send_of_its_own() -> None:

@@ -7,6 +7,7 @@ import json
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -140,3 +141,24 @@ def test_a_former_name_is_taken_and_not_shown(
     assert frame.run(arguments) == 0
     assert former not in capsys.readouterr().out
     assert frame.run([noun, former, "--help"]) == 0
+
+
+def commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
+    """All that can be typed, by what is typed."""
+    if not isinstance(command, click.Group):
+        yield path, command
+        return
+    context = click.Context(command)
+    for name in command.list_commands(context):
+        found = command.get_command(context, name)
+        assert found is not None, name
+        yield from commands(found, f"{path} {name}")
+
+
+def test_every_command_can_answer_in_json() -> None:
+    lacking = [
+        path
+        for path, command in commands(frame.cli, "stateflow")
+        if not any("--json" in parameter.opts for parameter in command.params)
+    ]
+    assert lacking == []

@@ -11,7 +11,7 @@ from stateflow.compaction.model.closed_form import Prediction, predict
 from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.model.simulate import Simulation, SimulationOptions
 from stateflow.compaction.model.streams import RateStep, Stream
-from stateflow.compaction.model.workload import Workload, expected_distinct, zipf_weights
+from stateflow.compaction.model.workload import Workload, zipf_weights
 from stateflow.compaction.settings.topic_settings import CleanerSettings, Policy
 
 # segment.ms, dirty ratio → largest log in MB, cleaner CPU in % of a core: one partition, 10,000 Zipf keys,
@@ -29,7 +29,9 @@ QUICK_CLEANER = CleanerSettings(backoff_ms=100)
 
 
 def study(policy: Policy, seconds: float = 40.0) -> Prediction:
-    live = expected_distinct(WEIGHTS, 4000 * seconds)
+    live = math.fsum(
+        -math.expm1(-4000 * seconds * weight) for weight in WEIGHTS
+    )  # different keys among the draws
     return predict(Workload(1, live, 4000, 571, 571), policy, QUICK_CLEANER, Costs())
 
 

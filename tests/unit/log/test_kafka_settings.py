@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stateflow.errors import ConfigError
-from stateflow.log.kafka import KafkaCluster, KafkaOptions, redacted
+from stateflow.log.kafka import KafkaCluster, KafkaOptions
 from stateflow.log.kafka.settings import (
     Settings,
     checked,
@@ -20,6 +20,7 @@ from stateflow.memory import (
     SENT_RECORD_BYTES,
     memory_shares,
 )
+from stateflow.redaction import redacted
 
 CANARY = "canary-7f3a"
 SECURE = {
@@ -47,7 +48,7 @@ def test_every_client_gets_the_users_settings_untouched() -> None:
 
 
 def test_secrets_are_hidden_and_the_rest_is_shown() -> None:
-    shown = redacted(SECURE)
+    shown = {name: redacted(name, value) for name, value in SECURE.items()}
     assert CANARY not in repr(shown)
     assert shown["sasl.username"] == "reader"
     assert shown["security.protocol"] == "SASL_SSL"
