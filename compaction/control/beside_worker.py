@@ -86,6 +86,9 @@ class WatchBesideWorker:
             rate = progress.records_per_second
             self._learnt = RestoreRate(rate, 0.0, "a restore of this worker", _RESTORE_ERROR)
 
+    def on_restore_stopped(self, task: str) -> None:
+        """It tells nothing of how long a whole one takes."""
+
     def on_running(self, task: str) -> None:
         """Begin to watch when it is the elected task."""
         if task != self._elected:

@@ -61,7 +61,9 @@ class Pace:
         self._now_seconds = 0.0
 
     def observe(self, seconds: float, done: int) -> None:
-        """Note how much is done; ``seconds`` of any clock that only goes on."""
+        """Note how much is done; ``seconds`` of any clock that only goes on. Work that has gone back begins anew."""
+        if self._seen and done < self._seen[-1][1]:
+            self._seen.clear()
         self._now_seconds = seconds
         if done > 0 and (not self._seen or done > self._seen[-1][1]):
             self._seen.append((seconds, done))
@@ -126,7 +128,6 @@ class ProgressBar:
             return
         interval = _DRAW_INTERVAL_SECONDS if self._is_terminal else _LINE_INTERVAL_SECONDS
         if self._drawn_seconds is None or progress.seconds - self._drawn_seconds >= interval:
-            self._drawn_seconds = progress.seconds
             self._draw(progress)
 
     def finish(self, progress: Progress) -> None:
@@ -136,11 +137,16 @@ class ProgressBar:
         ):
             return
         self._draw(progress)
-        if self._is_terminal:
+        self.leave()
+
+    def leave(self) -> None:
+        """Leave the line as it is, if there is one: what is written next begins another."""
+        if self._is_terminal and self._drawn_seconds is not None:
             self._out.write("\n")
             self._out.flush()
 
     def _draw(self, progress: Progress) -> None:
+        self._drawn_seconds = progress.seconds
         line = render(progress, self._pace.eta_seconds(progress.slots_remaining))
         if self._is_terminal:
             self._out.write("\r" + line.ljust(self._width))

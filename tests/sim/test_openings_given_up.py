@@ -10,8 +10,9 @@ import pytest
 import stateflow as sf
 from stateflow.errors import Interrupted
 from stateflow.log.base import TopicSpec
-from stateflow.runtime.opening.opening import Opener
+from stateflow.runtime.opening.opening import Opener, OpeningObserver
 from stateflow.runtime.task.wiring import TaskWiring
+from stateflow.runtime.worker.metrics import RestoreFigures
 from stateflow.store.memory import MemoryTaskStores
 from tests.sim.crashing import CrashPlan
 from tests.sim.one_machine import OneMachine
@@ -51,11 +52,11 @@ class Replaying(OneMachine):
         self.run_to_the_end(worker)
         worker.close()
 
-    def opener(self) -> Opener:
+    def opener(self, observer: OpeningObserver | None = None) -> Opener:
         def fresh(wiring: TaskWiring, _cancelled: object) -> MemoryTaskStores:
             return MemoryTaskStores([store.name for store in wiring.stage.stores], self.clock)
 
-        return Opener(self.cluster, fresh, self.settings, self.clock)
+        return Opener(self.cluster, fresh, self.settings, self.clock, observer)
 
 
 class CancelledAt:
@@ -83,3 +84,17 @@ def test_wherever_an_opening_is_cancelled_its_steps_leave_no_thread_and_no_table
             opener.open(wiring, CancelledAt(number))
         assert not set(threading.enumerate()) - before
         assert not opener._global_tables._held
+
+
+def test_a_restore_that_is_cancelled_is_told_no_more() -> None:
+    world = Replaying()
+    world.set(restore_records_per_step=1)
+    wiring = world.wiring.task(world.wiring.topology.stage("by-word"), 0)
+    figures = RestoreFigures()
+
+    def halfway() -> bool:
+        return bool(list(figures.samples("minutes")))
+
+    with pytest.raises(Interrupted):
+        world.opener(figures).open(wiring, halfway)
+    assert not list(figures.samples("minutes"))

@@ -34,11 +34,7 @@ from stateflow.checkpoint.recovery import ATTEMPTS_MAX
 from stateflow.checkpoint.restore import Restoration, RestoreSettings
 from stateflow.checkpoint.tails import read_tails
 from stateflow.clock import Clock
-from stateflow.errors import (
-    ChangelogTrimmed,
-    OffsetOutOfRange,
-    TransactionAborted,
-)
+from stateflow.errors import ChangelogTrimmed, OffsetOutOfRange, TransactionAborted
 from stateflow.failpoints import reach
 from stateflow.log.base import Cluster, Writer
 from stateflow.log.reading import read_range
@@ -86,6 +82,10 @@ class OpeningObserver(Protocol):
 
     def on_restore(self, task: str, progress: Progress) -> None:
         """A restore has advanced; called a few times a second at most."""
+        ...
+
+    def on_restore_stopped(self, task: str) -> None:
+        """A restore has ended before it was whole: it was cancelled, or has failed."""
         ...
 
 
@@ -366,6 +366,10 @@ class Opener:
                 progress = restoration.step(self._settings.restore_records_per_step)
                 if self._observer is not None:
                     self._observer.on_restore(wiring.id, progress)
+        except BaseException:
+            if self._observer is not None:
+                self._observer.on_restore_stopped(wiring.id)
+            raise
         finally:
             restoration.close()
         done = restoration.progress
