@@ -117,7 +117,7 @@ class WatchBesideWorker:
             try:
                 with self._open(learnt) as watchers:
                     self._look_until(stop, watchers)
-            except StateflowError as error:
+            except (StateflowError, OSError) as error:  # also of files: what is learnt of costs is in one
                 _LOG.warning("Compaction is not watched for %g s: %s", self._retry_seconds, error)
                 stop.wait(self._retry_seconds)
 
