@@ -29,6 +29,8 @@ class Visits:
         self._interval_seconds = settings.commit_interval_seconds
         self._clock = clock
         self._awake: dict[TopicPartition, None] = {}
+        self._readers: dict[TopicPartition, TopicPartition] = {}
+        """Further input → the primary input of the task that was found to read it."""
         self._round_seconds = float("-inf")
         self.is_round = True
         """Whether this turn looks at all tasks."""
@@ -59,8 +61,13 @@ class Visits:
         """The primary input of the running task that reads this one."""
         if source in self._tasks:
             return source
-        readers = (primary for primary, each in self._tasks.items() if source in each.task.wiring.inputs)
-        return next(readers, None)
+        primary = self._readers.get(source)
+        if primary is None or primary not in self._tasks:
+            found = (primary for primary, each in self._tasks.items() if source in each.task.wiring.inputs)
+            primary = next(found, None)
+            if primary is not None:
+                self._readers[source] = primary
+        return primary
 
     def rest(self, primary: TopicPartition) -> None:
         """Do not visit a task again before it is woken."""
