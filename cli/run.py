@@ -352,6 +352,13 @@ class WorkerLines:
                 bar.finish(progress)
                 del self._bars[task]
 
+    def on_restore_stopped(self, task: str) -> None:
+        """Leave its bar as it is: another restore of the task has a bar of its own."""
+        with self._lock:
+            bar = self._bars.pop(task, None)
+            if bar is not None:
+                bar.leave()
+
     def on_running(self, task: str) -> None:
         """Say that a task runs."""
         self._say(f"task {task} is running")

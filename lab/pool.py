@@ -7,7 +7,7 @@ import multiprocessing
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 
-from stateflow.scale.processes import end_with_parent
+from stateflow.checkpoint.recovery import end_with_parent
 
 _GARBAGE_THRESHOLDS = (10_000, 10, 10)
 

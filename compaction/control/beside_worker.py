@@ -86,6 +86,9 @@ class WatchBesideWorker:
             rate = progress.records_per_second
             self._learnt = RestoreRate(rate, 0.0, "a restore of this worker", _RESTORE_ERROR)
 
+    def on_restore_stopped(self, task: str) -> None:
+        """It tells nothing of how long a whole one takes."""
+
     def on_running(self, task: str) -> None:
         """Begin to watch when it is the elected task."""
         if task != self._elected:
@@ -114,7 +117,7 @@ class WatchBesideWorker:
             try:
                 with self._open(learnt) as watchers:
                     self._look_until(stop, watchers)
-            except StateflowError as error:
+            except (StateflowError, OSError) as error:  # also of files: what is learnt of costs is in one
                 _LOG.warning("Compaction is not watched for %g s: %s", self._retry_seconds, error)
                 stop.wait(self._retry_seconds)
 

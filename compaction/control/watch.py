@@ -1,8 +1,9 @@
 """The closed loop: look, predict, and change a topic's settings only when its objective or its cost asks for it.
 
 Rules it never breaks: settings stay within the legal ranges and the guards of a recommendation; a change that
-protects the objective may follow the last one soon, one that only saves CPU must wait; when a sensor fails
-nothing is changed. Every look is a decision with a reason, kept in a bounded log.
+protects the objective may follow the last one soon, one that only saves CPU must wait; when a sensor fails, or
+what is changed cannot be written down to be undone, nothing is changed. Every look is a decision with a reason, kept
+in a bounded log.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.sensing.measure import changelog_bytes
 from stateflow.compaction.sensing.measurement import Measurement
 from stateflow.compaction.settings.topic_settings import Policy
-from stateflow.errors import BrokerRefused, BrokerUnreachable, ConfigError, TopicMissing
+from stateflow.errors import BrokerRefused, BrokerUnreachable, ConfigError, StateCorrupt, TopicMissing
 from stateflow.log.base import Cluster
 from stateflow.record import TopicPartition
 
@@ -151,7 +152,11 @@ class Watcher:
             self.look()
 
     def look(self) -> Decision:
-        """Sense, decide, and change the topic if need be. Never raises for a sensor or a refused change."""
+        """Sense, decide, and change the topic if need be.
+
+        Never raises for a sensor, for a change that is refused, or for a journal that cannot be kept: such a look is
+        ``blind``, changes nothing, and the next one may find all in order again.
+        """
         try:
             size_bytes = self._sense()
             decision = self._decide(size_bytes)
@@ -276,7 +281,15 @@ class Watcher:
             )
         if options.dry_run:
             return self._decision("would change", why, size_bytes, changes)
-        change(self._admin, self._now.topic, changes, self._journal, session=self._session, clock=self._clock)
+        topic, journal = self._now.topic, self._journal
+        try:
+            change(self._admin, topic, changes, journal, session=self._session, clock=self._clock)
+        except (
+            StateCorrupt,
+            OSError,
+        ) as error:  # of the journal, which is written before the topic is changed
+            said = f"A change is due ({why}), but could not be undone: {str(error).rstrip('.')}."
+            return self._decision("blind", f"{said} Settings stay as they are.", size_bytes, {})
         self._changed_seconds, self._senses.peak_bytes = self._clock.monotonic_seconds(), 0
         self._now = replace(self._now, policy=found.best.policy)
         return self._decision("change", why, size_bytes, changes)

@@ -23,6 +23,8 @@ BUNDLE_VARIABLES = (
     "CURL_CA_BUNDLE",
 )
 STORE_PASSWORD = "changeit"  # noqa: S105 - the password that every Java trust store of public certificates has
+KEYTOOL_TIMEOUT_SECONDS = 120.0
+"""A call takes a second or two; one that hangs must not keep a broker from starting without a word."""
 _BEGIN, _END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
 
 
@@ -83,14 +85,21 @@ def _fingerprint(pem: str) -> str:
 
 
 def _keytool(keytool: Path, *arguments: str, stdin: str | None = None) -> str:
-    done = subprocess.run(
-        [str(keytool), *arguments, "-storepass", STORE_PASSWORD],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            [str(keytool), *arguments, "-storepass", STORE_PASSWORD],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=KEYTOOL_TIMEOUT_SECONDS,
+        )
+    except subprocess.TimeoutExpired as expired:
+        raise SetupError(
+            f"keytool did not answer for {KEYTOOL_TIMEOUT_SECONDS:g} s: {keytool}",
+            action="Try that program by hand; or choose another Java with STATEFLOW_JAVA.",
+        ) from expired
     if done.returncode != 0:
         raise SetupError(
             f"keytool could not extend the trust store: {(done.stdout + done.stderr).strip()[-300:]}",

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from stateflow.checkpoint.manifest import MANIFEST_BYTES_MAX, ImageFile, ImageStore, Manifest, UploadMode
-from stateflow.checkpoint.objects import ObjectStore, read_at_most, sync_directory
+from stateflow.checkpoint.objects import UNFINISHED_MS, ObjectStore, read_at_most, sync_directory
 from stateflow.clock import Clock
 from stateflow.errors import Interrupted, StateCorrupt
 from stateflow.failpoints import reach
@@ -230,20 +230,23 @@ class TaskImages:
         """Remove all but the newest ``keep`` images and those ``protected``, and contents that none of these names,
         nor any savepoint.
 
-        Contents younger than ``grace_ms`` stay: an upload under way has not published its manifest yet. A manifest
+        Contents younger than ``grace_ms`` stay: an upload under way has not published its manifest yet. What uploads
+        that were killed have left beside goes with them after a day (``UNFINISHED_MS``), whatever the grace. A manifest
         that cannot be read stops the collection (``StateCorrupt``) unless it is among those removed. To keep none is
         right only for a task that begins with its changelog, which is then whole.
         """
         names = self.names()
         gone = [name for name in names[keep:] if name not in protected]
         live = self._named([*(name for name in names if name not in gone), *self.savepoint_names()])
-        oldest_ms = self._clock.now_ms() - grace_ms
+        now_ms = self._clock.now_ms()
         dead = [
             info
             for folder in ("files", "full")
             for info in self._objects.list(f"{self._folder}/{folder}")
-            if info.name not in live and info.modified_ms < oldest_ms
+            if info.name not in live and info.modified_ms < now_ms - grace_ms
         ]
+        left = self._objects.unfinished(self._folder)
+        dead += [info for info in left if info.modified_ms < now_ms - UNFINISHED_MS]
         if not dry_run:
             self._remove(names, gone, [info.name for info in dead])
         freed_bytes = sum(info.size_bytes for info in dead)

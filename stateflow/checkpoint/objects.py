@@ -18,6 +18,11 @@ from stateflow.errors import DiskFull
 
 _CHUNK_BYTES = 1 << 20
 _NO_SPACE = 28  # errno.ENOSPC
+_UPLOAD_PREFIX = ".upload-"
+
+UNFINISHED_MS = 24 * 3_600_000
+"""What an upload has written, and not added to for so long, is left of one that was killed: a day without a byte is far
+above what any upload of one file stands still."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,13 @@ class ObjectStore(Protocol):
         """Objects below a folder, in no order; none for a folder that does not exist."""
         ...
 
+    def unfinished(self, prefix: str) -> Iterator[ObjectInfo]:
+        """What uploads have written below a folder and that is no object yet, of those that were killed for ever.
+
+        Where a store keeps such things out of sight there are none. ``delete`` takes their names.
+        """
+        ...
+
     def delete(self, name: str) -> None:
         """Remove an object; a missing one is not an error."""
         ...
@@ -69,7 +81,7 @@ class DirectoryObjects:
         """Write beside, sync, rename: readers see the old object, the new one, or none."""
         target = self._root / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        handle, beside = tempfile.mkstemp(prefix=".upload-", dir=target.parent)
+        handle, beside = tempfile.mkstemp(prefix=_UPLOAD_PREFIX, dir=target.parent)
         try:
             with os.fdopen(handle, "wb") as sink:
                 shutil.copyfileobj(source, sink, 1 << 20)
@@ -77,9 +89,9 @@ class DirectoryObjects:
                 os.fsync(sink.fileno())
             Path(beside).replace(target)
             sync_directory(target.parent)
-        except OSError as error:
+        except BaseException as error:
             Path(beside).unlink(missing_ok=True)
-            if error.errno == _NO_SPACE:
+            if isinstance(error, OSError) and error.errno == _NO_SPACE:
                 raise DiskFull(
                     f"no space left in {self._root} for an image.",
                     action="make room, or run `stateflow checkpoint gc`; the image before it is still whole.",
@@ -93,9 +105,16 @@ class DirectoryObjects:
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         """Files below a folder; unfinished uploads are not objects, nor is what is deleted meanwhile."""
+        return self._files(prefix, are_uploads=False)
+
+    def unfinished(self, prefix: str) -> Iterator[ObjectInfo]:
+        """Files beside those that they are to become."""
+        return self._files(prefix, are_uploads=True)
+
+    def _files(self, prefix: str, *, are_uploads: bool) -> Iterator[ObjectInfo]:
         for folder, _, files in os.walk(self._root / prefix):
             for file in files:
-                if not file.startswith(".upload-"):
+                if file.startswith(_UPLOAD_PREFIX) is are_uploads:
                     path = Path(folder) / file
                     try:
                         stat = path.stat()

@@ -62,7 +62,9 @@ class Pace:
         self._now_seconds = 0.0
 
     def observe(self, seconds: float, done: int) -> None:
-        """Note how much is done; ``seconds`` of any clock that only goes on."""
+        """Note how much is done; ``seconds`` of any clock that only goes on. Work that has gone back begins anew."""
+        if self._seen and done < self._seen[-1][1]:
+            self._seen.clear()
         self._now_seconds = seconds
         if done > 0 and (not self._seen or done > self._seen[-1][1]):
             self._seen.append((seconds, done))
@@ -117,7 +119,7 @@ class ProgressLine:
 
     @property
     def is_drawn(self) -> bool:
-        """Whether there was a line yet."""
+        """Whether there is a line."""
         return self._drawn_seconds is not None
 
     def update(self, seconds: float, line: Callable[[], str]) -> None:
@@ -130,6 +132,14 @@ class ProgressLine:
     def finish(self, line: str) -> None:
         """Draw the last line, and leave it."""
         self._draw(line)
+        self._leave()
+
+    def leave(self) -> None:
+        """Leave the line as it is, if there is one: what is written next begins another."""
+        if self.is_drawn:
+            self._leave()
+
+    def _leave(self) -> None:
         if self._is_terminal:
             self._out.write("\n")
             self._out.flush()
@@ -167,6 +177,10 @@ class ProgressBar:
         is_worth_showing = progress.seconds >= WORTH_SHOWING_SECONDS and progress.slots_total
         if self._line.is_drawn or is_worth_showing:
             self._line.finish(self._rendered(progress))
+
+    def leave(self) -> None:
+        """Leave the line as it is, if there is one: what is written next begins another."""
+        self._line.leave()
 
     def _rendered(self, progress: Progress) -> str:
         return render(progress, self._pace.eta_seconds(progress.slots_remaining))

@@ -210,11 +210,22 @@ def interrupts_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+def end_with_parent() -> None:
+    """Leave no process behind when the one that asked is killed: a pool's processes would wait for ever."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "this is a process of a pool"
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, name="parent-watch", daemon=True).start()
+
+
 def _begin_lane(connect: Connect, news: Any, stop: Any) -> None:
+    end_with_parent()
     arm_from_environment()
-    parent = os.getppid()
-    _lane.update(cluster=connect(), resources=RocksResources(), news=news)
-    _lane["stopped"] = lambda: stop.is_set() or os.getppid() != parent
+    _lane.update(cluster=connect(), resources=RocksResources(), news=news, stopped=stop.is_set)
 
 
 def _run_in_lane(job: RestoreJob) -> Outcome:

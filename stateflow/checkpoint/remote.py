@@ -22,6 +22,7 @@ from stateflow.redaction import redacted_text, shown
 
 _RENAMING = ("hdfs", "local", "file")
 """Arrow's names of file systems in which a rename puts a whole file in its place."""
+_UPLOAD_SUFFIX = ".upload"
 
 
 class ArrowObjects:
@@ -52,7 +53,7 @@ class ArrowObjects:
         """
         target = posixpath.join(self._root, name)
         if self._fs.type_name in _RENAMING:
-            beside = f"{target}.{uuid.uuid4().hex[:8]}.upload"
+            beside = f"{target}.{uuid.uuid4().hex[:8]}{_UPLOAD_SUFFIX}"
             self._fs.create_dir(posixpath.dirname(target), recursive=True)
             try:
                 self._copy(source, beside)
@@ -73,10 +74,21 @@ class ArrowObjects:
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         """Objects below a folder."""
+        return self._files(prefix, are_uploads=False)
+
+    def unfinished(self, prefix: str) -> Iterator[ObjectInfo]:
+        """Files beside those that they are to become.
+
+        S3 and Google Cloud Storage show none: what they have of an upload goes by the rules of the bucket.
+        """
+        return self._files(prefix, are_uploads=True) if self._fs.type_name in _RENAMING else iter(())
+
+    def _files(self, prefix: str, *, are_uploads: bool) -> Iterator[ObjectInfo]:
         folder = posixpath.join(self._root, prefix)
         selector = self._fs_module.FileSelector(folder, recursive=True, allow_not_found=True)
         for info in self._fs.get_file_info(selector):
-            if info.type == self._fs_module.FileType.File and not info.path.endswith(".upload"):
+            is_file = info.type == self._fs_module.FileType.File
+            if is_file and info.path.endswith(_UPLOAD_SUFFIX) is are_uploads:
                 name = posixpath.relpath(info.path, self._root)
                 yield ObjectInfo(name, info.size, info.mtime_ns // 1_000_000)
 

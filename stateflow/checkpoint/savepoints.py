@@ -233,12 +233,13 @@ class SavepointObjects:
     def delete(self, tasks: Mapping[str, int], *, grace_ms: int) -> None:
         """Remove everything, the manifest first: what is left of an interrupted deletion is no savepoint.
 
+        So goes what uploads have left unfinished: one that is still under way fails, and would be for nobody.
         ``tasks`` gives the generation of each task that may have an image in it.
         """
         self._objects.delete(f"{self._folder}/savepoint.json")
         for task, generation in tasks.items():
             self.images(generation, task).forget_savepoint(self.id, grace_ms=grace_ms)
-        for info in list(self._objects.list(self._folder)):
+        for info in [*self._objects.list(self._folder), *self._objects.unfinished(self._folder)]:
             self._objects.delete(info.name)
 
     def image_tasks(self) -> dict[str, int]:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
-import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from stateflow.checkpoint.recovery import interrupts_held
+from stateflow.checkpoint.recovery import end_with_parent, interrupts_held
 from stateflow.log.base import Cluster
 from stateflow.scale.shuffle import OnDone, ShuffleByFiles
 
@@ -77,15 +75,3 @@ def _begin(connect: Callable[[], Cluster]) -> None:
 
 def _do(work: Callable[[Cluster, Any], Any], job: Any) -> Any:
     return work(_here["cluster"], job)
-
-
-def end_with_parent() -> None:
-    """Leave no process behind when the one that asked is killed: a pool's processes would wait for ever."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None, "this is a process of a pool"
-
-    def watch() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=watch, name="parent-watch", daemon=True).start()

@@ -149,6 +149,7 @@ class _Lanes:
         said_at = time.monotonic()
         try:
             while not stopping.wait(_LOOK_SECONDS):
+                self._driver.presence.check()
                 self._end_hanging()
                 if (seconds := time.monotonic() - said_at) >= _SAY_SECONDS:
                     said_at, done = time.monotonic(), _slots_done(self._cluster, self._driver.wiring)

@@ -73,6 +73,7 @@ class Presence:
         """What the group calls the driver; another after it was lost and came back."""
         self._member = member
         self._ended = threading.Event()
+        self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._keep_alive, name="spark-presence", daemon=True)
         self._thread.start()
 
@@ -83,11 +84,29 @@ class Presence:
             self._thread.join()
             self._member.close()
 
+    def check(self) -> None:
+        """Raise what has ended the membership for good, if anything has: a run that cannot be seen must not go on."""
+        if self._failure is not None:
+            raise self._failure
+
     def _keep_alive(self) -> None:
-        while not self._ended.is_set():
+        try:
+            while not self._ended.is_set():
+                self._poll()
+        except BaseException as error:  # noqa: BLE001 - kept for `check`, never dropped
+            self._failure = error
+
+    def _poll(self) -> None:
+        """Serve the group. An outage, and a lost membership, are waited for: the client joins again."""
+        try:
             self._member.poll(1, _POLL_SECONDS)
-            # Asked here alone: while another thread polls, the client may never answer.
-            self.member_id = self._member.member_id
+        except StateflowError as error:
+            if not error.is_retriable:
+                raise
+            _LOG.warning("Waiting to be seen by other drivers and workers again: %s", error)
+            self._ended.wait(_POLL_SECONDS)  # what fails at once must not keep a core busy
+        # Asked here alone: while another thread polls, the client may never answer.
+        self.member_id = self._member.member_id
 
 
 @contextmanager

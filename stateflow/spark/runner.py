@@ -106,7 +106,9 @@ def run_spark(
             with _checkpoint(settings) as checkpoint, run.telling(driver.session, settings.progress_file):
                 ends = source_ends(cluster, driver.wiring.catalog) if end_of_input else None
                 run.follow(
-                    lambda: run.started(driver.session, settings, checkpoint, ends), until_idle=until_idle
+                    lambda: run.started(driver.session, settings, checkpoint, ends),
+                    until_idle=until_idle,
+                    check=driver.presence.check,
                 )
             return run.totals
     finally:
@@ -211,8 +213,12 @@ class _Run:
             .start()
         )
 
-    def follow(self, start: Callable[[], StreamingQuery], *, until_idle: bool) -> None:
+    def follow(
+        self, start: Callable[[], StreamingQuery], *, until_idle: bool, check: Callable[[], object]
+    ) -> None:
         """Wait for the end of the query; raises what ended it. A failure that passes by itself starts it again.
+
+        ``check`` is called now and then, and ends the run with what it raises.
 
         That the end was reached is seen once and for all: what comes later, a stage that fell silent and says so
         if nothing else, is for the next run.
@@ -220,17 +226,20 @@ class _Run:
         drained, restarts = False, Restarts(self._progress)
         with stopped_by_signals(self._stopping.set) as signalled:
             query = start()
-            while not drained and not self._stopping.wait(_POLL_SECONDS):
-                if query.isActive:
-                    drained = until_idle and self._has_drained()
-                elif not self._may_restart(query, restarts):
-                    break
-                else:
-                    query = start()
-        self._stopping.set()  # no further micro-batch does anything
-        _let_finish(query)
-        failure = query.exception()
-        query.stop()
+            try:
+                while not drained and not self._stopping.wait(_POLL_SECONDS):
+                    check()
+                    if query.isActive:
+                        drained = until_idle and self._has_drained()
+                    elif not self._may_restart(query, restarts):
+                        break
+                    else:
+                        query = start()
+            finally:
+                self._stopping.set()  # no further micro-batch does anything
+                _let_finish(query)
+                failure = query.exception()
+                query.stop()
         if self._error is not None:
             raise self._error
         if failure is not None:

@@ -43,6 +43,9 @@ class CommittedRecords:
     def on_restore(self, task: str, progress: Progress) -> None:
         """Nothing is committed by it."""
 
+    def on_restore_stopped(self, task: str) -> None:
+        """Nor by one that does not come to its end."""
+
     def on_running(self, task: str) -> None:
         """It counts from zero, each time that it is opened."""
         with self._lock:

@@ -119,6 +119,32 @@ def test_an_upload_that_fails_leaves_no_object(objects: ObjectStore) -> None:
     assert names(objects, "a") == []
 
 
+class LookedAt(io.BytesIO):
+    """A file that is looked for at its destination while it is sent."""
+
+    def __init__(self, objects: ObjectStore) -> None:
+        super().__init__(b"whole in the end")
+        self._objects = objects
+        self.listed: list[str] = []
+        self.unfinished: list[str] = []
+
+    def read(self, size: int | None = -1) -> bytes:
+        self.listed += names(self._objects, "a")
+        self.unfinished += [info.name for info in self._objects.unfinished("a")]
+        return super().read(size)
+
+
+def test_an_upload_under_way_is_no_object_and_can_be_found(objects: ObjectStore, location: str) -> None:
+    source = LookedAt(objects)
+    objects.put("a/x", source)
+    assert source.listed == []
+    assert bool(source.unfinished) is not location.startswith("s3")
+    assert names(objects, "a") == ["a/x"]
+    assert list(objects.unfinished("a")) == []
+    for name in source.unfinished:
+        objects.delete(name)  # none of it is there any more
+
+
 def test_an_image_of_a_database_is_made_verified_fetched_and_collected(
     objects: ObjectStore, tmp_path: Path
 ) -> None:

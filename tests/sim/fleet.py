@@ -179,6 +179,8 @@ class Node:
     def on_restore(self, task: str, progress: Progress) -> None:
         self.restored[task] = progress
 
+    def on_restore_stopped(self, task: str) -> None: ...
+
     def on_running(self, task: str) -> None:
         self.fleet.started.append((task, self.name))
 

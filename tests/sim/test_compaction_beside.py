@@ -92,7 +92,8 @@ def test_a_cluster_that_does_not_answer_is_asked_again_and_the_worker_never_hear
     tmp_path: Path,
 ) -> None:
     site = Site(tmp_path)
-    site.failures = [BrokerUnreachable("gone", action="wait")] * 3
+    away = BrokerUnreachable("gone", action="wait")
+    site.failures = [away, OSError("input/output error"), away]
     with site.beside() as beside:
         beside.on_running(ELECTED)
         assert site.looks.acquire(timeout=WAIT_SECONDS)

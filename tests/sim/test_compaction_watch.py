@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -131,6 +131,30 @@ def test_blind_sensors_change_nothing_and_sight_comes_back(tmp_path: Path, error
     assert len(blind) == 10
     assert all(not decision.changes for decision in blind)
     assert watcher.decisions[-1].action != "blind"
+
+
+def corrupt(path: Path) -> None:
+    path.write_text("no journal")
+
+
+def in_the_way(path: Path) -> None:
+    path.mkdir()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"), [(corrupt, "is not a journal of settings"), (in_the_way, "Is a directory")]
+)
+def test_a_journal_that_cannot_be_kept_stops_changes_and_not_the_loop(
+    tmp_path: Path, spoil: Callable[[Path], None], said: str
+) -> None:
+    path = Journal("sim", tmp_path).path("t")
+    path.parent.mkdir(parents=True)
+    spoil(path)
+    topic, watcher = watch(replace(TRIPLED, seconds=25), RELAXED, tmp_path)
+    assert topic.overrides == RELAXED.changes_from(Policy())
+    blind = [decision for decision in watcher.decisions if decision.action == "blind"]
+    assert blind
+    assert all(said in decision.reason for decision in blind)
 
 
 def test_a_dry_run_says_what_it_would_do_and_does_nothing(tmp_path: Path) -> None:

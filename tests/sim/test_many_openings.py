@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
 from stateflow.catalog.names import control_topic
 from stateflow.checkpoint.tails import read_tails
+from stateflow.errors import BrokerUnreachable
+from stateflow.record import TopicPartition
 from stateflow.runtime.opening.opening import Opener
 from stateflow.runtime.opening.shared_writers import writers_of
+from stateflow.runtime.opening.starting import StartingTasks
 from stateflow.runtime.task.wiring import TaskWiring
 from stateflow.runtime.worker.worker import Worker
 from stateflow.store.memory import MemoryTaskStores
@@ -22,6 +27,8 @@ QUESTIONS_MAX = 24
 READERS_MAX = 2
 """Of the catalog, and of claims; one more where the changelog has anything."""
 THREADS = 8
+FOREVER_SECONDS = 3600.0
+JOIN_SECONDS = 20.0
 
 
 class CountingCluster:
@@ -84,6 +91,32 @@ def test_threads_that_open_tasks_at_once_fence_nobody_of_their_own() -> None:
     for each in opened:
         each.abandon()
     writers.close()
+
+
+class ByHand(Executor):
+    """Runs nothing: a test says what comes of each job."""
+
+    def __init__(self) -> None:
+        self.futures: list[Future[Any]] = []
+
+    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        self.futures.append(Future())
+        return self.futures[-1]
+
+
+def test_who_waits_for_openings_goes_on_with_the_first_whatever_its_place() -> None:
+    world, pool = SharingWorld(), ByHand()
+    opener = Opener(world.cluster, stores_of, world.settings, world.clock)
+    starting = StartingTasks(opener, world.settings, world.clock, pool)
+    starting.wait_a_while(FOREVER_SECONDS)  # there is none
+    for number, wiring in enumerate(world.wiring.tasks()):
+        starting.submit(TopicPartition("in", number), wiring)
+    waiting = threading.Thread(target=starting.wait_a_while, args=(FOREVER_SECONDS,), daemon=True)
+    waiting.start()
+    pool.futures[1].set_exception(BrokerUnreachable("no answer.", action="wait."))
+    waiting.join(JOIN_SECONDS)
+    assert not waiting.is_alive()
+    assert not pool.futures[0].done()
 
 
 def test_all_that_start_together_write_their_first_commit_records_in_one_transaction() -> None:

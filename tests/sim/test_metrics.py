@@ -143,7 +143,7 @@ def test_a_token_is_asked_for_and_other_paths_are_not_there() -> None:
         assert f"{PREFIX}tasks" in text
 
 
-def test_restores_under_way_are_told_until_the_task_runs() -> None:
+def test_restores_under_way_are_told_until_they_are_whole() -> None:
     restores = RestoreFigures()
     assert not list(restores.samples(APP))
     for second in (1, 2, 3, 4):
@@ -155,8 +155,16 @@ def test_restores_under_way_are_told_until_the_task_runs() -> None:
         "restore_records_per_second": 90,
         "restore_eta_seconds": pytest.approx(6.0),
     }
-    restores.on_running("number-2")
+    restores.on_restore("number-2", Progress("number-2", 1_000, 1_000, 900, 9_000, 10))
     assert not list(restores.samples(APP))
+
+
+def test_a_restore_that_goes_back_has_a_rate_of_its_own() -> None:
+    restores = RestoreFigures()
+    for done, second in ((800, 1), (810, 2), (820, 3), (100, 4), (200, 5), (300, 6)):
+        restores.on_restore("number-2", Progress("number-2", done, 1_000, done, 900, second))
+    found = {sample.metric: sample.value for sample in restores.samples(APP)}
+    assert found["restore_eta_seconds"] == pytest.approx(7.0)
 
 
 def test_a_question_that_nobody_answers_ends() -> None:

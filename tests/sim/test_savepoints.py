@@ -137,6 +137,10 @@ def test_two_savepoints_share_nothing_that_deleting_one_takes_from_the_other(qui
     world.run()
     second = world.create("second")
     assert (first.number, second.number) == (1, 2)
+    world.clock.advance(seconds=1)
+    for _, participant in world.workers.values():
+        participant.poll()
+        assert not participant._published, "nothing is kept of barriers that are over"
     allowed = AllowedLocations([str(world.place)])
     kept.delete(world.cluster, "chain", "first", world.clock, allowed, grace_ms=0)
     assert list(ControlTopic(world.cluster, "chain").load().savepoints) == ["second"]

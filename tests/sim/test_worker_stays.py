@@ -173,6 +173,9 @@ class Released:
     def on_restore(self, task: str, progress: object) -> None:
         """Not asked about here."""
 
+    def on_restore_stopped(self, task: str) -> None:
+        """Not asked about here."""
+
     def on_running(self, task: str) -> None:
         """Not asked about here."""
 

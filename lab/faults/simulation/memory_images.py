@@ -53,6 +53,10 @@ class MemoryObjects:
         found = [name for name in self._objects if name.startswith(f"{prefix}/")]
         return iter([ObjectInfo(name, len(self._objects[name][0]), self._objects[name][1]) for name in found])
 
+    def unfinished(self, prefix: str) -> Iterator[ObjectInfo]:  # noqa: ARG002 - of no folder
+        """None: an upload is one step."""
+        return iter(())
+
     def delete(self, name: str) -> None:
         """Remove an object."""
         self._objects.pop(name, None)

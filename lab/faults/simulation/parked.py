@@ -84,6 +84,11 @@ class ParkedFuture(Future[T]):
         self.cancel()
         return super().exception(timeout)
 
+    def add_done_callback(self, fn: Callable[[Future[T]], object]) -> None:
+        """Drive the call to its end: whoever waits for its word does nothing else meanwhile."""
+        self.cancel()
+        super().add_done_callback(fn)
+
 
 class ParkedExecutor(Executor):
     """Runs what is submitted in parked threads, a little at a time, when :meth:`drive` is called."""

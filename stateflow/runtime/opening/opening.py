@@ -1,8 +1,8 @@
 """Bringing a task to life: fence, position, restore, build. The order matters.
 
-1. With a shared writer the task is claimed (``claims``). Every predecessor is fenced (``fencing``), so what is
-   committed now is final; the task must be one of the active generation (``stale_generation``); and what the brokers
-   have left open is ended (``left_open``).
+1. With a shared writer the task is claimed (``claims``). Every predecessor is fenced, so what is committed now is
+   final, and the task must be one of the active generation (``fencing``); what the brokers have left open is ended
+   (``hanging_transactions``).
 2. The committed input offsets are read, waiting for transactions that still hold them.
 3. The local stores are opened, which needs their directory's lock; an image may be fetched before, if that is shorter
    (``worker.launch``, ``checkpoint.image_selection``).
@@ -34,11 +34,7 @@ from stateflow.checkpoint.recovery import ATTEMPTS_MAX
 from stateflow.checkpoint.restore import Restoration, RestoreSettings
 from stateflow.checkpoint.tails import read_tails
 from stateflow.clock import Clock
-from stateflow.errors import (
-    ChangelogTrimmed,
-    OffsetOutOfRange,
-    TransactionAborted,
-)
+from stateflow.errors import ChangelogTrimmed, OffsetOutOfRange, TransactionAborted
 from stateflow.failpoints import reach
 from stateflow.log.base import Cluster, Writer
 from stateflow.log.reading import read_range
@@ -86,6 +82,10 @@ class OpeningObserver(Protocol):
 
     def on_restore(self, task: str, progress: Progress) -> None:
         """A restore has advanced; called a few times a second at most."""
+        ...
+
+    def on_restore_stopped(self, task: str) -> None:
+        """A restore has ended before it was whole: it was cancelled, or has failed."""
         ...
 
 
@@ -185,6 +185,7 @@ class Opener:
         except BaseException:
             writer.close()
             raise
+        task: Task | None = None
         try:
             reach("open.after_stores")
             tails = self._tails_of(wiring)
@@ -212,7 +213,10 @@ class Opener:
             reach("open.after_build")
             return OpenedTask(task, starts, claimed, repair)
         except BaseException:
-            _release(writer, stores)
+            if task is None:
+                _release(writer, stores)
+            else:
+                task.abandon()  # its steps may have threads and leases of global tables
             raise
 
     def _opened_stores(self, wiring: TaskWiring, cancelled: Callable[[], bool]) -> TaskStores:
@@ -362,6 +366,10 @@ class Opener:
                 progress = restoration.step(self._settings.restore_records_per_step)
                 if self._observer is not None:
                     self._observer.on_restore(wiring.id, progress)
+        except BaseException:
+            if self._observer is not None:
+                self._observer.on_restore_stopped(wiring.id)
+            raise
         finally:
             restoration.close()
         done = restoration.progress

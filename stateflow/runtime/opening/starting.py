@@ -9,7 +9,6 @@ import logging
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 from stateflow.clock import Clock
@@ -109,9 +108,11 @@ class StartingTasks:
     def wait_a_while(self, timeout_seconds: float) -> None:
         """Until the first of the tasks on their way is opened or has failed, or the time is over."""
         under_way = [each.future for each in self._starting.values() if each.future is not None]
+        is_one_done = threading.Event()
+        for future in under_way:  # callbacks and not `wait`: a simulation drives what it is to hear of
+            future.add_done_callback(lambda _: is_one_done.set())
         if under_way:
-            with suppress(TimeoutError):
-                under_way[0].exception(timeout_seconds)
+            is_one_done.wait(timeout_seconds)
 
     def primaries(self) -> list[TopicPartition]:
         """Primary inputs of the tasks being opened."""

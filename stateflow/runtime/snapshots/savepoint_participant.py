@@ -96,6 +96,7 @@ class SavepointParticipant:
         self._watch = BarrierWatch(cluster, app)
         self._waiting: list[_PendingPart] = []
         self._published: set[tuple[int, str]] = set()
+        """Barriers that are not over, and tasks whose parts of them were taken here."""
         self._submitted: list[Future[None]] = []
         self._aborted_max = 0
         self._refused: int | None = None
@@ -129,6 +130,7 @@ class SavepointParticipant:
             self._watch.poll()
         except BrokerUnreachable as error:  # nor does whoever asks for a savepoint reach them
             _LOG.warning("Cannot hear of savepoints: %s", error)
+        self._published = {each for each in self._published if not self._watch.is_over(each[0])}
         entry = self._wanted()
         waiting, self._waiting = self._waiting, []
         for part in waiting:

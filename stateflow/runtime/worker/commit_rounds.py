@@ -6,7 +6,8 @@ worker's to open again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from stateflow.clock import Clock
 from stateflow.errors import StateflowError
@@ -23,40 +24,44 @@ from stateflow.runtime.worker.purge import Purge
 from stateflow.runtime.worker.visits import Visits
 
 
-class CommitRounds:
-    """Begins the commits of ``tasks``, which others add to and take from. Used by the poll thread alone.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitEffects:
+    """What of a worker beside its tasks a commit matters to."""
 
-    ``on_news`` is called before a commit that tells others anything.
-    """
+    memory: TaskMemory
+    """Counts anew what a task holds."""
+    starting: StartingTasks
+    """Forgets the failures of a task that has committed."""
+    purge: Purge
+    """Deletes what nobody needs from here on."""
+    on_news: Callable[[], None]
+    """Called before a commit that tells others anything."""
+
+
+class CommitRounds:
+    """Begins the commits of the tasks that ``visits`` knows. Used by the poll thread alone."""
 
     def __init__(
         self,
-        tasks: Mapping[TopicPartition, RunningTask],
         visits: Visits,
         commits: Commits,
         group: GroupConsumer,
+        effects: CommitEffects,
         settings: WorkerSettings,
         clock: Clock,
-        memory: TaskMemory,
-        purge: Purge,
-        starting: StartingTasks,
-        on_news: Callable[[], None],
     ) -> None:
-        self._tasks = tasks
+        self._tasks = visits.tasks
         self._visits = visits
         self._commits = commits
         self._group = group
+        self._effects = effects
         self._poll_timeout_seconds = settings.poll_timeout_seconds
         self._clock = clock
-        self._memory = memory
-        self._purge = purge
-        self._starting = starting
-        self._on_news = on_news
         self.pace = CommitPace(settings, clock)
 
     def begin_due(self) -> None:
         """Flush what is due, and begin to commit the tasks that are, those first that have waited longest."""
-        self._purge.turn()
+        self._effects.purge.turn()
         now_seconds = self._clock.monotonic_seconds()
         free = {p: running for p, running in self._visits.awake.items() if p not in self._commits}
         if self._visits.is_round:  # then all tasks are awake
@@ -69,7 +74,7 @@ class CommitRounds:
         self._visits.wake(primaries)
         tasks = self._commits.sharing(primaries, self._visits.awake)  # who rests has nothing to commit
         if not all(running.task.is_quiet for running in tasks.values()):
-            self._on_news()
+            self._effects.on_news()
         self.pace.began(tasks.values())
         self._commits.begin(tasks, self._group)
 
@@ -138,8 +143,8 @@ class CommitRounds:
         if is_new:
             running.commits_total += 1
             running.commit_seconds_total += running.committed_seconds - running.commit_begun_seconds
-        self._memory.note(primary)
+        self._effects.memory.note(primary)
         if is_new:
-            self._starting.committed(primary)
+            self._effects.starting.committed(primary)
         if running.task.wiring.is_rekeyed and running.task.barrier_point is None:  # else a savepoint reads it
-            self._purge.consumed(running.task.committed.needed_next())
+            self._effects.purge.consumed(running.task.committed.needed_next())

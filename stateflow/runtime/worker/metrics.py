@@ -81,23 +81,28 @@ class RestoreFigures:
         self._restores: dict[str, tuple[Progress, Pace]] = {}
 
     def on_restore(self, task: str, progress: Progress) -> None:
-        """A restore has advanced."""
+        """A restore has advanced; one that is whole is not remembered."""
+        if not progress.slots_remaining:
+            self.on_restore_stopped(task)
+            return
         with self._lock:
             _, pace = self._restores.get(task, (progress, Pace()))
             pace.observe(progress.seconds, progress.slots_done)
             self._restores[task] = progress, pace
 
-    def on_running(self, task: str) -> None:
-        """Its restore is over."""
+    def on_restore_stopped(self, task: str) -> None:
+        """Nothing is left of it; the next one has a pace of its own."""
         with self._lock:
             self._restores.pop(task, None)
+
+    def on_running(self, task: str) -> None:
+        """Its restore was over before."""
 
     def on_commit(self, task: str, records_total: int, sent_total: int) -> None:
         """It is of no matter to a restore."""
 
     def on_released(self, task: str) -> None:
-        """The task is not here any more."""
-        self.on_running(task)
+        """Nothing is restored of what has run."""
 
     def samples(self, app: str) -> Iterator[Sample]:
         """What restores under way have left."""

@@ -9,10 +9,14 @@ from stateflow.checkpoint.progress import Progress
 
 
 class WorkerObserver(Protocol):
-    """Told what happens to tasks. ``on_restore`` is called from other threads than the rest."""
+    """Told what happens to tasks; of restores from other threads than of the rest."""
 
     def on_restore(self, task: str, progress: Progress) -> None:
         """A restore has advanced."""
+        ...
+
+    def on_restore_stopped(self, task: str) -> None:
+        """A restore has ended before it was whole: it was cancelled, or has failed."""
         ...
 
     def on_running(self, task: str) -> None:
@@ -41,6 +45,11 @@ class Observers:
         """A restore has advanced."""
         for observer in self._observers:
             observer.on_restore(task, progress)
+
+    def on_restore_stopped(self, task: str) -> None:
+        """A restore has ended before it was whole."""
+        for observer in self._observers:
+            observer.on_restore_stopped(task)
 
     def on_running(self, task: str) -> None:
         """A task is restored and reads its input."""

@@ -20,15 +20,17 @@ _ROUND_SECONDS = 1.0
 
 
 class Visits:
-    """Keeps the tasks of ``tasks`` apart that are awake. Used by the poll thread alone."""
+    """Keeps those of ``tasks`` apart that are awake; others add to them and take from them. The poll thread's alone."""
 
     def __init__(
         self, tasks: Mapping[TopicPartition, RunningTask], settings: WorkerSettings, clock: Clock
     ) -> None:
-        self._tasks = tasks
+        self.tasks = tasks
         self._interval_seconds = settings.commit_interval_seconds
         self._clock = clock
         self._awake: dict[TopicPartition, None] = {}
+        self._readers: dict[TopicPartition, TopicPartition] = {}
+        """Further input → the primary input of the task that was found to read it."""
         self._round_seconds = float("-inf")
         self.is_round = True
         """Whether this turn looks at all tasks."""
@@ -39,7 +41,7 @@ class Visits:
         self.is_round = now_seconds - self._round_seconds >= _ROUND_SECONDS
         if self.is_round:
             self._round_seconds = now_seconds
-            self.wake(self._tasks)
+            self.wake(self.tasks)
 
     def wake(self, primaries: Iterable[TopicPartition | None]) -> None:
         """Something happens to these tasks; what is none is passed over.
@@ -47,20 +49,25 @@ class Visits:
         One that rested is as if it had committed nothing at each interval.
         """
         for primary in primaries:
-            if primary is None or primary in self._awake or primary not in self._tasks:
+            if primary is None or primary in self._awake or primary not in self.tasks:
                 continue
             self._awake[primary] = None
-            running = self._tasks[primary]
+            running = self.tasks[primary]
             if self._interval_seconds:
                 since_seconds = self._clock.monotonic_seconds() - running.committed_seconds
                 running.committed_seconds += since_seconds // self._interval_seconds * self._interval_seconds
 
     def primary_of(self, source: TopicPartition) -> TopicPartition | None:
         """The primary input of the running task that reads this one."""
-        if source in self._tasks:
+        if source in self.tasks:
             return source
-        readers = (primary for primary, each in self._tasks.items() if source in each.task.wiring.inputs)
-        return next(readers, None)
+        primary = self._readers.get(source)
+        if primary is None or primary not in self.tasks:
+            found = (primary for primary, each in self.tasks.items() if source in each.task.wiring.inputs)
+            primary = next(found, None)
+            if primary is not None:
+                self._readers[source] = primary
+        return primary
 
     def rest(self, primary: TopicPartition) -> None:
         """Do not visit a task again before it is woken."""
@@ -69,11 +76,11 @@ class Visits:
     @property
     def awake(self) -> dict[TopicPartition, RunningTask]:
         """The tasks to visit, as they are now."""
-        return {primary: self._tasks[primary] for primary in self._awake if primary in self._tasks}
+        return {primary: self.tasks[primary] for primary in self._awake if primary in self.tasks}
 
     def end_turn(self, is_busy: Callable[[TopicPartition], bool]) -> None:
         """Let those rest that were visited and have nothing to do, unless a commit of them is in flight."""
         for primary in list(self._awake):
-            running = self._tasks.get(primary)
+            running = self.tasks.get(primary)
             if running is None or (not is_busy(primary) and running.has_nothing_to_do):
                 self.rest(primary)

@@ -28,7 +28,7 @@ from stateflow.runtime.snapshots.savepoint_participant import SavepointParticipa
 from stateflow.runtime.task.task import Task
 from stateflow.runtime.task.wiring import Wiring
 from stateflow.runtime.worker.closing import LastEpochs
-from stateflow.runtime.worker.commit_rounds import CommitRounds
+from stateflow.runtime.worker.commit_rounds import CommitEffects, CommitRounds
 from stateflow.runtime.worker.commits import Commits, RunningTask
 from stateflow.runtime.worker.figures import WorkerNews
 from stateflow.runtime.worker.intake import Intake
@@ -70,26 +70,26 @@ class Worker:
         self._primary_topics = wiring.primary_topics()
         self._tasks: dict[TopicPartition, RunningTask] = {}
         self._commits = Commits(settings, clock, commits, observer)
-        self._memory = TaskMemory(settings, self._commits)
+        memory = self._memory = TaskMemory(settings, self._commits)
         self._writers = writers_of(cluster, wiring, settings, clock)
         opener = Opener(cluster, open_stores, settings, clock, observer, self._writers)
         self._starting = StartingTasks(opener, settings, clock, openings)
         requests = requests or inline_without(settings.restore_threads)
-        self._idle_sources = IdleSources(cluster, settings.idle_seconds, clock, requests)
-        held = self._memory, self._idle_sources
+        idle = self._idle_sources = IdleSources(cluster, settings.idle_seconds, clock, requests)
         self._visits = Visits(self._tasks, settings, clock)
-        self._start = TaskStart(self._tasks, self._visits, *held, observer, clock)
-        self._leaving = TaskRelease(self._commits, self._starting, self._writers, *held, observer)
-        self._stopping = False
+        self._start = TaskStart(self._tasks, self._visits, memory, idle, observer, clock)
+        self._leaving = TaskRelease(self._commits, self._starting, self._writers, memory, idle, observer)
         self._last = LastEpochs(self._tasks, self._starting, settings, clock)
-        self.quiet = QuietReport()
+        self.quiet, self._stopping = QuietReport(), False
         self._ends: dict[TopicPartition, int] = {}
         reach("startup.before_join")
         self._group = self._join(cluster)
         self._intake = Intake(self._group, settings, self._commits.sources, clock)
         self._purge = Purge(cluster, settings.purge_interval_seconds, clock, requests)
-        others = settings, clock, self._memory, self._purge, self._starting, lambda: self.quiet.say(None)
-        self._rounds = CommitRounds(self._tasks, self._visits, self._commits, self._group, *others)
+        effects = CommitEffects(
+            memory=memory, starting=self._starting, purge=self._purge, on_news=lambda: self.quiet.say(None)
+        )
+        self._rounds = CommitRounds(self._visits, self._commits, self._group, effects, settings, clock)
 
     def _join(self, cluster: Cluster) -> GroupConsumer:
         """Become a member of the application's group."""

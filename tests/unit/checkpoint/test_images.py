@@ -143,6 +143,26 @@ def test_collection_leaves_an_upload_under_way_alone(
     assert images.collect(keep=1, grace_ms=3_600_000).files == ()
 
 
+def test_collection_removes_what_killed_uploads_have_left_after_a_day(
+    images: TaskImages, tmp_path: Path, clock: ManualClock
+) -> None:
+    published = images.publish(checkpoint(tmp_path / "one", _000007sst=b"seven"), STORES, INPUTS)
+    images.confirm(published.name)
+    task = "app/g0/1-0"
+    left = {f"{task}/{folder}/.upload-abcd" for folder in ("files", "manifests", "safe")}
+    for name in left:
+        (tmp_path / "objects" / name).write_bytes(b"half of i")
+    clock.advance(seconds=23 * 3600)
+    assert images.collect(keep=1, grace_ms=1000).files == (), "one of them may be under way"
+    clock.advance(seconds=2 * 3600)
+    assert set(images.collect(keep=1, grace_ms=1000, dry_run=True).files) == left
+    done = images.collect(keep=1, grace_ms=1000)
+    assert (set(done.files), done.freed_bytes) == (left, 27)
+    assert not list((tmp_path / "objects").rglob(".upload-*"))
+    assert images.verify(published.manifest) == []
+    assert images.safe_names() == [published.name]
+
+
 def test_listing_goes_on_when_somebody_deletes_meanwhile(tmp_path: Path) -> None:
     objects = DirectoryObjects(tmp_path)
     for name in ("a", "b", "c"):

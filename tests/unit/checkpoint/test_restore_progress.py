@@ -62,6 +62,13 @@ def test_what_was_long_ago_is_forgotten_and_a_standstill_is_not() -> None:
     assert after > 10 * before
 
 
+def test_work_that_goes_back_begins_anew() -> None:
+    pace = seen((1.0, 800), (2.0, 810), (3.0, 820), (4.0, 100))
+    assert pace.eta_seconds(900) is None, "there is no basis yet"
+    pace.observe(6.0, 300)
+    assert pace.eta_seconds(700) == pytest.approx(7.0)
+
+
 def test_chunks_that_come_seldom_tell_their_rate() -> None:
     pace = seen(*((tick / 2, tick // 30 * 200_000) for tick in range(200)))
     assert pace.per_second == pytest.approx(200_000 / 15, rel=0.5)
@@ -103,6 +110,17 @@ def test_a_terminal_gets_one_line_that_is_drawn_over() -> None:
     assert text.count("\r") == 4, "drawn at 1, 1.12, 1.24 s and at the end"
     assert text.endswith("\n")
     assert text.count("\n") == 1
+
+
+def test_a_bar_that_is_given_up_leaves_its_line() -> None:
+    out = Terminal()
+    never, begun = ProgressBar(out), ProgressBar(out)
+    never.update(at(1, 10, 0.5))
+    begun.update(at(1, 10, 1.5))
+    never.leave()
+    begun.leave()
+    assert out.getvalue().count("\r") == 1
+    assert out.getvalue().count("\n") == 1
 
 
 def test_elsewhere_it_is_a_plain_line_now_and_then() -> None:

@@ -136,3 +136,12 @@ def test_a_manifest_without_end_is_refused_unread(tmp_path: Path) -> None:
         file.truncate((256 << 20) + 1)
     with pytest.raises(StateCorrupt, match="larger than"):
         objects(tmp_path).load()
+
+
+def test_a_savepoint_that_is_deleted_leaves_no_unfinished_upload(tmp_path: Path) -> None:
+    saved = objects(tmp_path)
+    saved.publish(savepoint(store("a")))
+    folder = tmp_path / "app/savepoints/one.1"
+    (folder / ".upload-abcd").write_bytes(b"half of i")
+    saved.delete({}, grace_ms=0)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]

@@ -15,6 +15,7 @@ from stateflow.connectors.broker.network import (
     network_arguments,
     split_pem,
 )
+from stateflow.errors import SetupError
 
 PROXY_VARIABLES = ("http_proxy", "https_proxy", "no_proxy", "all_proxy")
 
@@ -84,3 +85,19 @@ def _run(keytool: Path, *arguments: str) -> str:
     done = subprocess.run([str(keytool), *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def test_a_keytool_that_hangs_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tmp_path / "java"
+    for folder in (home / "bin", home / "lib" / "security"):
+        folder.mkdir(parents=True)
+    (home / "lib" / "security" / "cacerts").touch()
+    keytool = home / "bin" / "keytool"
+    keytool.write_text("#!/bin/sh\nexec sleep 1000\n")
+    keytool.chmod(0o755)
+    bundle = tmp_path / "ours.pem"
+    bundle.touch()
+    monkeypatch.setenv("STATEFLOW_CA_BUNDLE", str(bundle))
+    monkeypatch.setattr(network, "KEYTOOL_TIMEOUT_SECONDS", 0.1)
+    with pytest.raises(SetupError, match="keytool did not answer"):
+        network_arguments(Java(home / "bin" / "java", 17, "test"))

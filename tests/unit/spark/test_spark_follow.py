@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from stateflow.clock import SystemClock
-from stateflow.errors import JobFailed
+from stateflow.errors import BrokerRefused, JobFailed
 from stateflow.lab.applications.words import Words, topology
 from stateflow.log.memory import MemoryCluster
 from stateflow.runtime.settings import WorkerSettings
@@ -47,7 +47,9 @@ class PlayedQuery:
         self.isActive = False
 
 
-def follow(words: Words, folder: Path, *queries: PlayedQuery) -> int:
+def follow(
+    words: Words, folder: Path, *queries: PlayedQuery, check: Callable[[], object] = lambda: None
+) -> int:
     """Follow queries, one after the other as each has failed; how many were started."""
     graph, clock = topology(words.app), SystemClock()
     wiring = prepare(words.cluster, graph, "exactly-once", 2, clock)
@@ -58,7 +60,7 @@ def follow(words: Words, folder: Path, *queries: PlayedQuery) -> int:
     run = _Run(words.cluster, wiring, pipeline, Connection("nowhere:1"), worker, clock)
     waiting = list(queries)
     run._stopping.wait = lambda timeout=None: run._stopping.is_set()  # type: ignore[method-assign]
-    run.follow(lambda: cast("Any", waiting.pop(0)), until_idle=True)
+    run.follow(lambda: cast("Any", waiting.pop(0)), until_idle=True, check=check)
     return len(queries) - len(waiting)
 
 
@@ -124,3 +126,16 @@ def test_which_failures_pass_by_themselves(failure: str, passes: bool) -> None:
 def test_a_failure_of_the_application_ends_the_run_at_once(words: Words, tmp_path: Path) -> None:
     with pytest.raises(JobFailed, match="ValueError"):
         follow(words, tmp_path, PlayedQuery(active=False, failure="ValueError: bad record"))
+
+
+def test_a_driver_that_cannot_be_seen_any_more_ends_the_run_with_the_reason(
+    words: Words, tmp_path: Path
+) -> None:
+    def check() -> None:
+        raise BrokerRefused("the group may not be read.", action="allow it.")
+
+    words.feed(10)
+    query = PlayedQuery()
+    with pytest.raises(BrokerRefused, match="may not be read"):
+        follow(words, tmp_path, query, check=check)
+    assert not query.isActive
