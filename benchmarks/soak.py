@@ -36,8 +36,8 @@ import stateflow as sf
 from stateflow.clock import SystemClock
 from stateflow.log.base import TopicSpec
 from stateflow.log.kafka import KafkaOptions, connect
+from stateflow.runtime.process.launch import run_worker
 from stateflow.runtime.settings import worker_settings
-from stateflow.runtime.worker.launch import run_worker
 from stateflow.runtime.worker.prepare import prepare
 from stateflow.store.generations import ReadCache
 from stateflow.store.resources import RocksResources

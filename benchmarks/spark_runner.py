@@ -29,8 +29,8 @@ from stateflow.lab.applications.words import Words, topology
 from stateflow.log.base import Cluster
 from stateflow.log.kafka import connect
 from stateflow.record import TopicPartition
+from stateflow.runtime.process.launch import run_worker
 from stateflow.runtime.settings import WorkerSettings
-from stateflow.runtime.worker.launch import run_worker
 from stateflow.runtime.worker.prepare import prepare
 from stateflow.testing.broker import open_test_broker
 from tests.waiting import wait_until

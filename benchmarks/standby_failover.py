@@ -33,7 +33,7 @@ from stateflow.catalog.control import ControlTopic
 from stateflow.catalog.model import Catalog
 from stateflow.log.base import Cluster, TopicSpec
 from stateflow.log.kafka import connect
-from stateflow.runtime.worker.lag import is_drained
+from stateflow.runtime.progress.lag import is_drained
 from stateflow.testing.broker import open_test_broker
 
 ID = os.environ.get("FAILOVER_APP", "failover")

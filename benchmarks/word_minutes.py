@@ -22,9 +22,9 @@ from stateflow.lab.costs.running import Stopwatch, Took, drained_worker, logged_
 from stateflow.log.base import Cluster, TopicSpec
 from stateflow.log.kafka import KafkaCluster, connect
 from stateflow.runtime.opening.opening import Opener
+from stateflow.runtime.process.launch import rocks_opener
 from stateflow.runtime.settings import worker_settings
 from stateflow.runtime.task.wiring import Wiring
-from stateflow.runtime.worker.launch import rocks_opener
 from stateflow.runtime.worker.prepare import prepare
 from stateflow.store.resources import RocksResources
 from stateflow.testing.broker import open_test_broker

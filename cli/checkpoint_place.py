@@ -33,7 +33,7 @@ from stateflow.config import AppOptions
 from stateflow.errors import ConfigError, ImagesUnreachable
 from stateflow.log.base import Cluster
 from stateflow.redaction import redacted_text, shown
-from stateflow.runtime.worker.lag import committed_inputs
+from stateflow.runtime.progress.lag import committed_inputs
 
 CLOCK = SystemClock()
 

@@ -13,6 +13,7 @@ import msgspec
 from stateflow.catalog.control import ControlTopic
 from stateflow.catalog.model import Catalog
 from stateflow.catalog.names import claims_topic, members_topic
+from stateflow.catalog.stages import stage_inputs
 from stateflow.cli.application import configured, connected
 from stateflow.cli.confirm import confirm
 from stateflow.cli.options import (
@@ -30,7 +31,6 @@ from stateflow.log.base import Cluster, Committed
 from stateflow.operators.topology.topology import Topology
 from stateflow.record import TopicPartition
 from stateflow.runtime.opening.claims import fence_all_claims
-from stateflow.runtime.worker.lag import stage_inputs
 from stateflow.scale.generation import await_stopped
 
 

@@ -29,16 +29,16 @@ from stateflow.cli.output import emit_json, emit_pairs
 from stateflow.clock import SystemClock
 from stateflow.errors import ConfigError
 from stateflow.log.base import Cluster
-from stateflow.runtime.event_time.draining import Drain, watching_drain
+from stateflow.runtime.process.launch import run_worker
+from stateflow.runtime.process.signals import check_not_interrupted, stopped_by_signals
+from stateflow.runtime.process.supervisor import PARENT_PIPE_OPTION, QUIET_PIPE_OPTION, Supervisor
+from stateflow.runtime.progress.draining import Drain, watching_drain
 from stateflow.runtime.settings import worker_settings
 from stateflow.runtime.standby.placement_mode import refuse_mixed
-from stateflow.runtime.standby.records import create_membership_topic
 from stateflow.runtime.task.wiring import Wiring
-from stateflow.runtime.worker.launch import run_worker
+from stateflow.runtime.worker.member_records import create_membership_topic
 from stateflow.runtime.worker.observing import Observers, WorkerObserver
 from stateflow.runtime.worker.prepare import missing_topics, prepare
-from stateflow.runtime.worker.signals import check_not_interrupted, stopped_by_signals
-from stateflow.runtime.worker.supervisor import PARENT_PIPE_OPTION, QUIET_PIPE_OPTION, Supervisor
 from stateflow.scale.generation import await_stopped, refuse_beside_query
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from stateflow.cli.options import (
 )
 from stateflow.cli.output import emit_json, emit_table
 from stateflow.clock import SystemClock
+from stateflow.runtime.process.launch import rocks_opener
 from stateflow.runtime.settings import worker_settings
-from stateflow.runtime.worker.launch import rocks_opener
 from stateflow.runtime.worker.prepare import prepare
 from stateflow.scale.rewriting import Outdated, Rewritten, as_it_would_be, outdated, rewrite
 from stateflow.store.rocks import RocksResources

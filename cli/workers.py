@@ -16,9 +16,9 @@ from stateflow.cli.target import chosen
 from stateflow.clock import Clock, SystemClock
 from stateflow.log.base import Cluster
 from stateflow.runtime.event_time.out_of_bounds import KINDS, shown_instant, shown_span
-from stateflow.runtime.event_time.slowest_inputs import slowest_inputs
+from stateflow.runtime.progress.slowest_inputs import slowest_inputs
 from stateflow.runtime.standby.placement_mode import read_membership
-from stateflow.runtime.standby.records import CopyReport, MemberRecord, OutOfBoundsReport, WaitingReport
+from stateflow.runtime.worker.member_records import CopyReport, MemberRecord, OutOfBoundsReport, WaitingReport
 from stateflow.runtime.worker.status_reports import WAITING_REPEAT_SECONDS
 
 HELD_HEADER = (

@@ -26,7 +26,7 @@ from stateflow.catalog.model import Catalog
 from stateflow.catalog.names import changelog_topic
 from stateflow.log.kafka import connect
 from stateflow.record import OffsetRange, TopicPartition
-from stateflow.runtime.worker.lag import application_lag, is_drained
+from stateflow.runtime.progress.lag import application_lag, is_drained
 
 APP = "examples/flights/app.py:app"
 APP_ID = "flights"

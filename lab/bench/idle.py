@@ -23,9 +23,9 @@ from stateflow.errors import JobFailed
 from stateflow.log.base import Cluster, TopicSpec
 from stateflow.log.kafka import connect
 from stateflow.record import TopicPartition
+from stateflow.runtime.process.launch import rocks_opener, stateless_apart
+from stateflow.runtime.progress.lag import is_drained
 from stateflow.runtime.settings import worker_settings
-from stateflow.runtime.worker.lag import is_drained
-from stateflow.runtime.worker.launch import rocks_opener, stateless_apart
 from stateflow.runtime.worker.prepare import prepare
 from stateflow.runtime.worker.worker import Worker
 from stateflow.store.resources import RocksResources

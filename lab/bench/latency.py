@@ -22,8 +22,8 @@ from stateflow.clock import SystemClock
 from stateflow.lab.bench.mixed import mixed
 from stateflow.log.kafka import connect
 from stateflow.log.kafka.settings import KafkaOptions
+from stateflow.runtime.process.launch import rocks_opener
 from stateflow.runtime.settings import worker_settings
-from stateflow.runtime.worker.launch import rocks_opener
 from stateflow.runtime.worker.prepare import prepare
 from stateflow.runtime.worker.worker import Worker
 from stateflow.store.resources import RocksResources

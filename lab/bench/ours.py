@@ -34,9 +34,9 @@ from stateflow.lab.costs.running import Stopwatch
 from stateflow.log.base import Cluster
 from stateflow.log.kafka import connect
 from stateflow.record import TopicPartition
+from stateflow.runtime.process.launch import rocks_opener
 from stateflow.runtime.settings import worker_settings
 from stateflow.runtime.task.task import Task
-from stateflow.runtime.worker.launch import rocks_opener
 from stateflow.runtime.worker.prepare import prepare
 from stateflow.runtime.worker.worker import Worker
 from stateflow.store.resources import RocksResources

@@ -31,8 +31,8 @@ from stateflow.lab.compaction.cycles import Spent, cycles_of, use_of
 from stateflow.log.base import TopicSpec
 from stateflow.log.kafka import KafkaCluster, connect
 from stateflow.record import OffsetRange, TopicPartition
+from stateflow.runtime.process.launch import run_worker
 from stateflow.runtime.settings import worker_settings
-from stateflow.runtime.worker.launch import run_worker
 from stateflow.runtime.worker.prepare import prepare
 
 _APP, _SOURCE, _STEP = "study-own", "study-own-source", "newest"

@@ -12,10 +12,10 @@ from stateflow.clock import SystemClock
 from stateflow.log.base import Cluster
 from stateflow.log.reading import read_range
 from stateflow.record import TopicPartition
+from stateflow.runtime.process.launch import rocks_opener
+from stateflow.runtime.progress.lag import is_drained
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.task.wiring import Wiring
-from stateflow.runtime.worker.lag import is_drained
-from stateflow.runtime.worker.launch import rocks_opener
 from stateflow.runtime.worker.worker import Worker
 from stateflow.store.resources import RocksResources
 

@@ -14,10 +14,10 @@ from pathlib import Path
 from stateflow.catalog.control import ControlTopic
 from stateflow.catalog.model import Catalog
 from stateflow.catalog.names import changelog_topic
+from stateflow.catalog.stages import stage_inputs
 from stateflow.errors import StateflowError
 from stateflow.log.base import Cluster
 from stateflow.record import TopicPartition
-from stateflow.runtime.worker.lag import stage_inputs
 
 LOOK_SECONDS = 0.2
 _KIB = 1024

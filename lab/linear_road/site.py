@@ -21,7 +21,7 @@ from stateflow.lab.endurance.watching import cpu_seconds, family
 from stateflow.lab.linear_road.generator import Record
 from stateflow.log.base import Cluster, TopicSpec, Writer
 from stateflow.log.kafka import connect
-from stateflow.runtime.worker.lag import is_drained
+from stateflow.runtime.progress.lag import is_drained
 
 ROOT = Path(__file__).resolve().parents[2]
 TARGET = f"{ROOT / 'examples' / 'linear_road' / 'road.py'}:app"

@@ -29,7 +29,7 @@ from stateflow.lab.recovery.word_count import (
 )
 from stateflow.log.base import Cluster, TopicSpec, Writer
 from stateflow.record import RecordBatch
-from stateflow.runtime.worker.lag import application_lag
+from stateflow.runtime.progress.lag import application_lag
 
 PARTITIONS = 2
 """Of the topics of lines and of counts; the words have as many, so there are twice as many tasks."""

@@ -24,6 +24,7 @@ from stateflow.catalog.control import ControlTopic
 from stateflow.catalog.encoding import CatalogItem, Removed
 from stateflow.catalog.model import Catalog, GenerationEntry, KeyLayout, RangeAudit
 from stateflow.catalog.names import changelog_topic, repartition_topic
+from stateflow.catalog.stages import stage_changelogs
 from stateflow.changelog.event_time import EventTime
 from stateflow.changelog.position import InputPosition
 from stateflow.checkpoint.savepoints import Savepoint, SavepointObjects
@@ -33,7 +34,6 @@ from stateflow.failpoints import reach
 from stateflow.log.base import Cluster
 from stateflow.record import TopicPartition
 from stateflow.runtime.snapshots.savepoint_participant import abort_savepoint
-from stateflow.runtime.worker.lag import stage_changelogs
 from stateflow.runtime.worker.prepare import own_topics
 from stateflow.savepoint.fill import FillTarget, fill_queue, fill_task, total_audit
 from stateflow.savepoint.matching import Match, SourcePolicy, match, source_positions

@@ -29,7 +29,7 @@ from stateflow.errors import (
 from stateflow.log.base import Cluster, Writer
 from stateflow.log.stable_ranges import stable_ranges
 from stateflow.record import OffsetRange, TopicPartition
-from stateflow.runtime.worker.lag import application_lag
+from stateflow.runtime.progress.lag import application_lag
 from stateflow.scale.audit import HASH_MODULUS, AuditResult, Tally, entry_hash
 from stateflow.scale.committed_chunks import committed_chunks
 from stateflow.scale.generation import fence_tasks, load_catalog, preparing, refuse_while_running

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 from stateflow.catalog.model import Catalog, GenerationEntry
 from stateflow.catalog.names import repartition_topic
+from stateflow.catalog.stages import stage_changelogs
 from stateflow.changelog.commit_record import COMMIT_KEY, CommitRecord
 from stateflow.changelog.event_time import EventTime
 from stateflow.changelog.position import InputPosition, to_metadata
 from stateflow.log.base import Cluster, Committed
 from stateflow.log.stable_ranges import stable_ranges
 from stateflow.record import TopicPartition
-from stateflow.runtime.worker.lag import stage_changelogs
 
 
 @dataclass(frozen=True, slots=True)

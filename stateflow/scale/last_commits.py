@@ -14,14 +14,14 @@ from dataclasses import dataclass
 
 from stateflow.catalog.model import Catalog
 from stateflow.catalog.names import changelog_topic, task_id
+from stateflow.catalog.stages import stage_changelogs, stage_inputs
 from stateflow.changelog.position import InputPosition
 from stateflow.changelog.sequences import CommittedEnd
 from stateflow.checkpoint.tails import read_tails
 from stateflow.errors import ChangelogTrimmed, CommitTorn, ReplayPending
 from stateflow.log.base import Cluster, Committed
 from stateflow.record import TopicPartition
-from stateflow.runtime.opening.takeover import recovery_point, resolved
-from stateflow.runtime.worker.lag import stage_changelogs, stage_inputs
+from stateflow.runtime.task.takeover import recovery_point, resolved
 
 _LANES = 8
 

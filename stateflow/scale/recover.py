@@ -30,7 +30,7 @@ from stateflow.clock import Clock
 from stateflow.errors import ConfigError
 from stateflow.log.base import Cluster
 from stateflow.memory import memory_shares
-from stateflow.runtime.worker.lag import committed_inputs
+from stateflow.runtime.progress.lag import committed_inputs
 from stateflow.scale.engine import Engine
 from stateflow.scale.progress import Progress, ProgressWatch
 from stateflow.scale.ranges import RangeRead

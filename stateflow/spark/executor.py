@@ -12,9 +12,9 @@ from typing import Any
 from stateflow.catalog.model import Catalog
 from stateflow.clock import SystemClock
 from stateflow.operators.topology.topology import Topology
+from stateflow.runtime.process.launch import rocks_opener
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.task.wiring import Wiring
-from stateflow.runtime.worker.launch import rocks_opener
 from stateflow.spark.connection import Connection
 from stateflow.spark.epoch import EpochRange, EpochResult, run_epoch
 from stateflow.spark.failure import Failure, result_or_failure

@@ -18,9 +18,9 @@ from functools import partial
 from stateflow.catalog.model import Catalog
 from stateflow.clock import SystemClock
 from stateflow.operators.topology.topology import Topology
+from stateflow.runtime.process.launch import run_worker
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.task.wiring import Wiring
-from stateflow.runtime.worker.launch import run_worker
 from stateflow.spark.connection import Connection
 from stateflow.spark.failure import Failure, result_or_failure
 from stateflow.spark.presence import stopped_with_driver

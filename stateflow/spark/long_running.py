@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING
 from stateflow.clock import Clock, SystemClock
 from stateflow.errors import BrokerUnreachable, JobFailed, StateflowError
 from stateflow.log.base import Cluster
+from stateflow.runtime.process.signals import stopped_by_signals
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.task.wiring import Wiring
-from stateflow.runtime.worker.signals import stopped_by_signals
 from stateflow.spark.connection import Connection
 from stateflow.spark.driver import Driving, Pipeline, driving, travelling
 from stateflow.spark.failure import Failure, last_line

@@ -19,8 +19,8 @@ from stateflow.catalog.names import stage_of
 from stateflow.clock import Clock
 from stateflow.errors import ConfigError, StateflowError
 from stateflow.log.base import Cluster
-from stateflow.runtime.standby.records import ProgressReport
-from stateflow.runtime.worker.lag import InputLag, application_lag
+from stateflow.runtime.progress.lag import InputLag, application_lag
+from stateflow.runtime.worker.member_records import ProgressReport
 from stateflow.spark.epoch import EpochResult
 from stateflow.spark.worker_reports import WorkerReports
 

@@ -24,12 +24,12 @@ from stateflow.errors import BrokerUnreachable, JobFailed, StateflowError
 from stateflow.log.base import Cluster
 from stateflow.record import TopicPartition
 from stateflow.runtime.opening.inline import InlineExecutor
+from stateflow.runtime.process.signals import stopped_by_signals
+from stateflow.runtime.progress.lag import is_drained, source_ends
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.snapshots.savepoint_participant import abort_savepoint
 from stateflow.runtime.task.wiring import TaskWiring, Wiring
-from stateflow.runtime.worker.lag import is_drained, source_ends
 from stateflow.runtime.worker.purge import Purge
-from stateflow.runtime.worker.signals import stopped_by_signals
 from stateflow.spark.connection import Connection
 from stateflow.spark.driver import Pipeline, driving, travelling
 from stateflow.spark.epoch import EpochResult

@@ -17,7 +17,7 @@ from stateflow.clock import Clock
 from stateflow.errors import StateflowError
 from stateflow.log.base import Cluster
 from stateflow.runtime.standby.membership_log import MembershipLog
-from stateflow.runtime.standby.records import (
+from stateflow.runtime.worker.member_records import (
     ProgressReport,
     TaskProgress,
     create_membership_topic,

@@ -28,11 +28,11 @@ from stateflow.operators.steps.headers import HeadersLike, headers_of
 from stateflow.partitioner import partition_of
 from stateflow.record import Record
 from stateflow.runtime.opening.inline import InlineExecutor
+from stateflow.runtime.progress.lag import is_drained, source_ends
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.snapshots.savepoint_participant import SavepointParticipant
 from stateflow.runtime.task.task import Task
 from stateflow.runtime.task.wiring import TaskWiring, Wiring
-from stateflow.runtime.worker.lag import is_drained, source_ends
 from stateflow.runtime.worker.prepare import expected_catalog, prepare
 from stateflow.runtime.worker.worker import Worker
 from stateflow.savepoint.create import create

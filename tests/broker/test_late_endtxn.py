@@ -25,9 +25,9 @@ from stateflow.lab.network.proxy import KafkaProxy
 from stateflow.log.base import TopicSpec
 from stateflow.log.kafka.cluster import KafkaCluster
 from stateflow.record import TopicPartition
+from stateflow.runtime.progress.lag import is_drained
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.task.wiring import TaskWiring
-from stateflow.runtime.worker.lag import is_drained
 from stateflow.runtime.worker.prepare import prepare
 from stateflow.runtime.worker.worker import Worker
 from stateflow.store.memory import MemoryTaskStores

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from stateflow.clock import SystemClock
-from stateflow.runtime.worker.supervisor import Supervisor, WorkerFailed
+from stateflow.runtime.process.supervisor import Supervisor, WorkerFailed
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 CHILD = """
 import sys, threading
 from pathlib import Path
-from stateflow.runtime.worker.supervisor import stop_with_parent
+from stateflow.runtime.process.supervisor import stop_with_parent
 stopped = threading.Event()
 stop_with_parent(stopped.set)
 Path(sys.argv[1]).write_text("started")
@@ -172,7 +172,7 @@ def test_workers_stop_when_the_supervisor_is_killed(tmp_path: Path) -> None:
         f"""
         import sys
         from stateflow.clock import SystemClock
-        from stateflow.runtime.worker.supervisor import Supervisor
+        from stateflow.runtime.process.supervisor import Supervisor
         child = {CHILD!r}
         Supervisor(lambda name: [sys.executable, "-c", child, {str(tmp_path)!r} + "/" + name], 1, SystemClock()).run()
         """
@@ -187,7 +187,7 @@ def test_workers_stop_when_the_supervisor_is_killed(tmp_path: Path) -> None:
 def test_a_worker_that_watches_its_parent_ends_with_its_own_exit_code(tmp_path: Path) -> None:
     """The thread that waits for the parent's end must not be in the way of the interpreter's."""
     failing = (
-        "import sys\nfrom stateflow.runtime.worker.supervisor import stop_with_parent\n"
+        "import sys\nfrom stateflow.runtime.process.supervisor import stop_with_parent\n"
         "stop_with_parent(lambda: None)\nsys.exit(20)"
     )
     with pytest.raises(WorkerFailed) as raised:

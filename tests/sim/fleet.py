@@ -19,14 +19,14 @@ from stateflow.errors import StateLocked
 from stateflow.failpoints import handled
 from stateflow.log.base import TopicSpec
 from stateflow.log.memory import MemoryCluster
+from stateflow.runtime.progress.lag import is_drained
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.standby.copies import StandbyCopies
 from stateflow.runtime.standby.placing import Place, Placing
-from stateflow.runtime.standby.records import Placement, create_membership_topic
 from stateflow.runtime.standby.unassigned_stores import KeptState
 from stateflow.runtime.standby.worker import PlacedWorker
 from stateflow.runtime.task.wiring import TaskWiring
-from stateflow.runtime.worker.lag import is_drained
+from stateflow.runtime.worker.member_records import Placement, create_membership_topic
 from stateflow.runtime.worker.prepare import prepare
 from stateflow.store.base import Change, StorePosition
 from stateflow.store.memory import MemoryReader, MemoryTaskStores

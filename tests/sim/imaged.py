@@ -16,10 +16,10 @@ from stateflow.clock import ManualClock, SystemClock
 from stateflow.config import Guarantee
 from stateflow.log.base import TopicSpec
 from stateflow.log.memory import MemoryCluster
+from stateflow.runtime.process.launch import rocks_opener
+from stateflow.runtime.progress.lag import is_drained
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.snapshots.imaging import Imaging
-from stateflow.runtime.worker.lag import is_drained
-from stateflow.runtime.worker.launch import rocks_opener
 from stateflow.runtime.worker.prepare import prepare
 from stateflow.runtime.worker.worker import Worker
 from stateflow.store.resources import RocksResources

@@ -12,9 +12,9 @@ from stateflow.log.base import TopicSpec
 from stateflow.log.memory import MemoryCluster
 from stateflow.operators.topology.topology import Topology
 from stateflow.record import Record, TopicPartition
+from stateflow.runtime.progress.lag import is_drained
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.task.wiring import TaskWiring
-from stateflow.runtime.worker.lag import is_drained
 from stateflow.runtime.worker.observing import WorkerObserver
 from stateflow.runtime.worker.prepare import prepare
 from stateflow.runtime.worker.worker import Worker

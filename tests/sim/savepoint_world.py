@@ -28,10 +28,10 @@ from stateflow.operators.steps.context import StageContext
 from stateflow.operators.topology.topology import Input, Stage, Topology
 from stateflow.record import RecordBatch
 from stateflow.runtime.opening.inline import InlineExecutor
+from stateflow.runtime.progress.lag import is_drained
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.snapshots.savepoint_participant import SavepointParticipant
 from stateflow.runtime.task.wiring import TaskWiring, Wiring
-from stateflow.runtime.worker.lag import is_drained
 from stateflow.runtime.worker.prepare import expected_catalog, prepare
 from stateflow.runtime.worker.worker import Worker
 from stateflow.savepoint.create import CreateSettings, create

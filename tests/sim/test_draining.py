@@ -11,7 +11,7 @@ import pytest
 
 import stateflow as sf
 from stateflow.operators.steps.timers import TIMERS_PER_TURN
-from stateflow.runtime.event_time.draining import Drain, Quiet, QuietHere, QuietPipe, QuietReader
+from stateflow.runtime.progress.draining import Drain, Quiet, QuietHere, QuietPipe, QuietReader
 from stateflow.testing import TestDriver
 
 KEYS = 2 * TIMERS_PER_TURN + 100

@@ -10,7 +10,7 @@ import pytest
 
 import stateflow as sf
 from stateflow.operators.steps.timers import TIMERS_PER_TURN
-from stateflow.runtime.worker.lag import source_ends
+from stateflow.runtime.progress.lag import source_ends
 from stateflow.testing import TestDriver
 
 pytestmark = pytest.mark.slow

@@ -8,7 +8,7 @@ import pytest
 
 import stateflow as sf
 from stateflow.log.base import Committed
-from stateflow.runtime.worker.lag import application_lag, is_drained
+from stateflow.runtime.progress.lag import application_lag, is_drained
 from stateflow.testing import TestDriver
 
 

@@ -19,7 +19,7 @@ import stateflow as sf
 from stateflow.errors import TransactionAborted
 from stateflow.log.base import TopicSpec
 from stateflow.record import TopicPartition
-from stateflow.runtime.worker.lag import is_drained
+from stateflow.runtime.progress.lag import is_drained
 from stateflow.runtime.worker.worker import Worker
 from tests.sim.crashing import Crash, CrashPlan
 from tests.sim.one_machine import OneMachine

@@ -16,7 +16,7 @@ from stateflow.log.base import TopicSpec
 from stateflow.operators.steps.context import StageContext
 from stateflow.operators.topology.topology import Stage, Topology
 from stateflow.record import RecordBatch, TopicPartition
-from stateflow.runtime.worker.lag import is_drained
+from stateflow.runtime.progress.lag import is_drained
 from stateflow.runtime.worker.worker import Worker
 from tests.sim.counting import APP, OUTPUT, SOURCE, Rekey, number_of, topology
 from tests.sim.crashing import Crash, CrashPlan

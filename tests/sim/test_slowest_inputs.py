@@ -10,8 +10,8 @@ import pytest
 
 import stateflow as sf
 from stateflow.record import TopicPartition
-from stateflow.runtime.event_time.draining import Drain, Quiet
-from stateflow.runtime.event_time.slowest_inputs import SlowestInput, slowest_inputs
+from stateflow.runtime.progress.draining import Drain, Quiet
+from stateflow.runtime.progress.slowest_inputs import SlowestInput, slowest_inputs
 from stateflow.testing import TestDriver
 
 T0 = 1_704_067_200_000

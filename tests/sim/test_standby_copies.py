@@ -20,8 +20,8 @@ from stateflow.record import TopicPartition
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.standby import copy as copy_module
 from stateflow.runtime.standby.copies import StandbyCopies
-from stateflow.runtime.standby.records import CopyReport
 from stateflow.runtime.task.wiring import TaskWiring
+from stateflow.runtime.worker.member_records import CopyReport
 from tests.sim.counting import STORE
 from tests.sim.fleet import Disk, Fleet, OpenStores
 

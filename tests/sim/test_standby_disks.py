@@ -16,18 +16,18 @@ from stateflow.errors import BrokerUnreachable, StateForeign, StillRunning
 from stateflow.log.base import TopicSpec
 from stateflow.log.memory import MemoryCluster
 from stateflow.record import TopicPartition
+from stateflow.runtime.process.launch import rocks_opener
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.standby import unassigned_stores
 from stateflow.runtime.standby.placement_mode import refuse_mixed
-from stateflow.runtime.standby.records import (
+from stateflow.runtime.standby.unassigned_stores import DiskCleaner, KeptState, directory_of, disk_looker
+from stateflow.runtime.task.wiring import TaskWiring, Wiring
+from stateflow.runtime.worker.member_records import (
     MemberRecord,
     create_membership_topic,
     encode_member,
     membership_partition,
 )
-from stateflow.runtime.standby.unassigned_stores import DiskCleaner, KeptState, directory_of, disk_looker
-from stateflow.runtime.task.wiring import TaskWiring, Wiring
-from stateflow.runtime.worker.launch import rocks_opener
 from stateflow.runtime.worker.prepare import prepare
 from stateflow.store import directory
 from stateflow.store.base import StorePosition

@@ -18,7 +18,7 @@ from stateflow.record import TopicPartition
 from stateflow.runtime.opening.inline import InlineExecutor
 from stateflow.runtime.opening.retries import Retries
 from stateflow.runtime.standby.placement_mode import read_membership, refuse_mixed
-from stateflow.runtime.standby.records import MembershipTopic, membership_partition
+from stateflow.runtime.worker.member_records import MembershipTopic, membership_partition
 from stateflow.runtime.worker.status_reports import StatusReports
 from stateflow.testing import TestDriver
 

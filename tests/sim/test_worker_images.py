@@ -12,8 +12,8 @@ import pytest
 
 from stateflow.checkpoint.image_making import CHECKPOINT_FOLDER
 from stateflow.checkpoint.objects import DirectoryObjects
+from stateflow.runtime.process.launch import rocks_opener
 from stateflow.runtime.snapshots.imaging import Imaging
-from stateflow.runtime.worker.launch import rocks_opener
 from stateflow.store.base import StorePosition
 from stateflow.store.resources import RocksResources
 from tests.sim.counting import APP, STORE

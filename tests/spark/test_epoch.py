@@ -15,10 +15,10 @@ from stateflow.lab.applications.words import Words, topology
 from stateflow.log.base import Appended, Cluster, Writer
 from stateflow.log.memory import MemoryCluster
 from stateflow.record import TopicPartition
+from stateflow.runtime.process.launch import rocks_opener
+from stateflow.runtime.progress.lag import is_drained
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.task.wiring import Wiring
-from stateflow.runtime.worker.lag import is_drained
-from stateflow.runtime.worker.launch import rocks_opener
 from stateflow.runtime.worker.prepare import prepare
 from stateflow.spark.connection import Connection
 from stateflow.spark.epoch import EpochRange, EpochResult, run_epoch

@@ -13,9 +13,9 @@ from stateflow.log.base import TopicSpec
 from stateflow.log.memory import MemoryCluster
 from stateflow.log.reading import read_topic
 from stateflow.operators.steps import timers as timing
+from stateflow.runtime.process.launch import rocks_opener
+from stateflow.runtime.progress.lag import source_ends
 from stateflow.runtime.settings import WorkerSettings
-from stateflow.runtime.worker.lag import source_ends
-from stateflow.runtime.worker.launch import rocks_opener
 from stateflow.runtime.worker.prepare import prepare
 from stateflow.spark.connection import Connection
 from stateflow.spark.epoch import EpochRange, run_epoch

@@ -13,9 +13,9 @@ from stateflow.lab.applications.words import Words
 from stateflow.log.memory import MemoryCluster
 from stateflow.operators.steps.context import Pipeline, StageContext
 from stateflow.record import RecordBatch
+from stateflow.runtime.process.launch import rocks_opener
+from stateflow.runtime.progress.lag import is_drained
 from stateflow.runtime.settings import WorkerSettings
-from stateflow.runtime.worker.lag import is_drained
-from stateflow.runtime.worker.launch import rocks_opener
 from stateflow.spark.epoch import EpochRange, EpochResult, run_epoch
 from stateflow.store.rocks import RocksResources
 from tests.spark.test_epoch import TOPOLOGY, Killed, Query

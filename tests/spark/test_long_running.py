@@ -22,9 +22,9 @@ from stateflow.lab.applications.words import Count, Words, topology
 from stateflow.log.kafka import KafkaCluster
 from stateflow.operators.steps.context import StageContext
 from stateflow.operators.topology.topology import Stage, Topology
+from stateflow.runtime.process.launch import run_worker
+from stateflow.runtime.progress.lag import is_drained
 from stateflow.runtime.settings import WorkerSettings
-from stateflow.runtime.worker.lag import is_drained
-from stateflow.runtime.worker.launch import run_worker
 from stateflow.runtime.worker.prepare import prepare
 from stateflow.savepoint.create import create
 from stateflow.scale.generation import load_catalog

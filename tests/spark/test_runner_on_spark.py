@@ -24,8 +24,8 @@ from stateflow.operators.steps.context import StageContext
 from stateflow.operators.topology.topology import Stage, Topology
 from stateflow.record import RecordBatch
 from stateflow.routing import RoutingTable
+from stateflow.runtime.process.launch import run_worker
 from stateflow.runtime.settings import WorkerSettings
-from stateflow.runtime.worker.launch import run_worker
 from stateflow.runtime.worker.prepare import prepare
 from stateflow.scale.engine import InProcess
 from stateflow.scale.start import start

@@ -28,8 +28,8 @@ from stateflow.log.kafka import KafkaCluster
 from stateflow.log.reading import read_topic
 from stateflow.record import TopicPartition
 from stateflow.routing import RoutingTable
+from stateflow.runtime.process.launch import run_worker
 from stateflow.runtime.settings import WorkerSettings
-from stateflow.runtime.worker.launch import run_worker
 from stateflow.runtime.worker.prepare import prepare
 from stateflow.savepoint.create import create
 from stateflow.scale.engine import InProcess

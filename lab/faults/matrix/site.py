@@ -18,7 +18,7 @@ from stateflow.failpoints import VARIABLE, Strike, Strikes
 from stateflow.lab.faults.matrix.fork_server import STACKS_SIGNAL, ForkServer, ProcessState
 from stateflow.lab.faults.matrix.operations import Operation, Operations, Oracle, source_partition
 from stateflow.log.base import Cluster, TopicSpec
-from stateflow.runtime.worker.lag import is_drained
+from stateflow.runtime.progress.lag import is_drained
 
 TARGET = "stateflow.lab.faults.matrix.app:app"
 SOURCE_PARTITIONS = 1

@@ -27,9 +27,9 @@ from stateflow.log.memory import MemoryCluster
 from stateflow.log.outgoing import Outgoing
 from stateflow.record import TopicPartition
 from stateflow.routing import RoutingTable
-from stateflow.runtime.opening import opening, takeover
+from stateflow.runtime.opening import opening
 from stateflow.runtime.opening.fencing import Fencing
-from stateflow.runtime.task import commit, task
+from stateflow.runtime.task import commit, takeover, task
 from stateflow.runtime.task.context import TaskContext
 from stateflow.runtime.task.wiring import TaskWiring
 from stateflow.runtime.worker import prepare

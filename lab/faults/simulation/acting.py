@@ -21,9 +21,9 @@ from stateflow.lab.faults.simulation.verbs import VerbProducers
 from stateflow.lab.faults.simulation.world import Machine, World, has_begun
 from stateflow.log.memory import MemoryCluster
 from stateflow.record import TopicPartition
+from stateflow.runtime.progress.lag import is_drained, source_ends
 from stateflow.runtime.task.task import Task
 from stateflow.runtime.task.wiring import TaskWiring
-from stateflow.runtime.worker.lag import is_drained, source_ends
 from stateflow.scale.generation import abort
 from stateflow.store.memory import MemoryTaskStores
 

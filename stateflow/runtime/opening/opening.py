@@ -41,10 +41,13 @@ from stateflow.log.reading import read_range
 from stateflow.log.together import AskingTogether, Together
 from stateflow.record import OffsetRange, RecordBatch, TopicPartition
 from stateflow.runtime.opening.fencing import Fencing
-from stateflow.runtime.opening.replay import replay_of
 from stateflow.runtime.opening.restore_turns import RestoreTurns, check_cancelled
 from stateflow.runtime.opening.shared_writers import Claimed, SharedWriters
-from stateflow.runtime.opening.takeover import (
+from stateflow.runtime.settings import WorkerSettings
+from stateflow.runtime.task.global_tables import GlobalTables, TaskTables
+from stateflow.runtime.task.replay import replay_of
+from stateflow.runtime.task.size_limits import SizeLimits
+from stateflow.runtime.task.takeover import (
     CommitSequence,
     Repair,
     lacks_commit_records,
@@ -53,9 +56,6 @@ from stateflow.runtime.opening.takeover import (
     resolved,
     write_repairs,
 )
-from stateflow.runtime.settings import WorkerSettings
-from stateflow.runtime.task.global_tables import GlobalTables, TaskTables
-from stateflow.runtime.task.size_limits import SizeLimits
 from stateflow.runtime.task.task import Task
 from stateflow.runtime.task.wiring import TaskWiring
 from stateflow.state.index import DerivedIndex, bring_up

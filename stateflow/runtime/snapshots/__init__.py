@@ -1,1 +1,1 @@
-"""What is kept of running tasks: barriers for savepoints, periodic images, and how far they let logs be trimmed."""
+"""What is kept of running tasks: their part in savepoints, periodic images, and how far they let logs be trimmed."""

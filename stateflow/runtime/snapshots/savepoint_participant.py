@@ -42,7 +42,7 @@ from stateflow.failpoints import reach
 from stateflow.log.base import Cluster
 from stateflow.record import RecordBatch, TopicPartition
 from stateflow.redaction import shown
-from stateflow.runtime.snapshots.barriers import split_at_barriers
+from stateflow.runtime.task.barriers import split_at_barriers
 from stateflow.runtime.task.input_group import InputGroup
 from stateflow.runtime.task.task import Task
 from stateflow.runtime.task.wiring import TaskWiring

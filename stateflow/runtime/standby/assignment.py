@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from stateflow.runtime.standby.records import MemberRecord, Placement
+from stateflow.runtime.worker.member_records import MemberRecord, Placement
 
 WARMUPS_MAX = 2
 """Warm-up copies in an application at the same time, as in Kafka Streams."""

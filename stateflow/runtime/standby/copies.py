@@ -24,8 +24,8 @@ from stateflow.log.base import Cluster, Reader
 from stateflow.memory import memory_shares
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.standby.copy import StandbyCopy
-from stateflow.runtime.standby.records import CopyReport
 from stateflow.runtime.task.wiring import TaskWiring
+from stateflow.runtime.worker.member_records import CopyReport
 from stateflow.store.base import TaskStores
 
 _LOG = logging.getLogger(__name__)

@@ -25,8 +25,8 @@ from stateflow.failpoints import reach
 from stateflow.log.base import Cluster, Reader
 from stateflow.memory import ENTRY_BYTES
 from stateflow.record import OffsetRange, RecordBatch, TopicPartition
-from stateflow.runtime.standby.records import CopyReport
 from stateflow.runtime.task.wiring import TaskWiring
+from stateflow.runtime.worker.member_records import CopyReport
 from stateflow.store.base import StorePosition, TaskStores
 
 _LOG = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from stateflow.log.base import Cluster, Writer
 from stateflow.log.stable_ranges import stable_ranges
 from stateflow.runtime.standby.assignment import Assignment, Shape, assign
 from stateflow.runtime.standby.membership_log import MembershipLog
-from stateflow.runtime.standby.records import (
+from stateflow.runtime.worker.member_records import (
     MemberRecord,
     Placement,
     encode_placement,

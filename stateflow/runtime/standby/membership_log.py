@@ -7,7 +7,7 @@ from itertools import count
 
 from stateflow.errors import OffsetOutOfRange
 from stateflow.log.base import Cluster, Reader, Writer
-from stateflow.runtime.standby.records import MembershipTopic, membership_partition
+from stateflow.runtime.worker.member_records import MembershipTopic, membership_partition
 
 _LOG = logging.getLogger(__name__)
 

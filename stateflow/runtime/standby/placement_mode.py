@@ -7,7 +7,7 @@ from stateflow.errors import StillRunning
 from stateflow.log.base import Cluster
 from stateflow.log.stable_ranges import stable_ranges
 from stateflow.runtime.standby.membership_log import MembershipLog
-from stateflow.runtime.standby.records import MembershipTopic, membership_partition, names_by_id
+from stateflow.runtime.worker.member_records import MembershipTopic, membership_partition, names_by_id
 
 
 def read_membership(cluster: Cluster, app: str) -> MembershipTopic | None:

@@ -29,15 +29,15 @@ from stateflow.runtime.standby.assignment import Shape
 from stateflow.runtime.standby.copies import StandbyCopies
 from stateflow.runtime.standby.leader import Leader
 from stateflow.runtime.standby.membership_log import MembershipLog
-from stateflow.runtime.standby.records import (
+from stateflow.runtime.standby.unassigned_stores import DiskCleaner, KeptState, disk_looker
+from stateflow.runtime.task.wiring import TaskWiring, Wiring
+from stateflow.runtime.worker.member_records import (
     CopyReport,
     MemberRecord,
     Placement,
     encode_departure,
     encode_member,
 )
-from stateflow.runtime.standby.unassigned_stores import DiskCleaner, KeptState, disk_looker
-from stateflow.runtime.task.wiring import TaskWiring, Wiring
 from stateflow.store.directory import disk_id
 
 _LOG = logging.getLogger(__name__)

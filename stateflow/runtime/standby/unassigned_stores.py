@@ -19,8 +19,8 @@ from stateflow.checkpoint.planner import TaskPlan
 from stateflow.clock import Clock
 from stateflow.errors import BrokerUnreachable, StateflowError
 from stateflow.log.base import Cluster
-from stateflow.runtime.standby.records import CopyReport
 from stateflow.runtime.task.wiring import TaskWiring
+from stateflow.runtime.worker.member_records import CopyReport
 from stateflow.store.directory import TaskDirectory, find_task_directories, task_directory
 from stateflow.store.faults import lock_holder
 

@@ -18,9 +18,9 @@ from stateflow.runtime.opening.opening import StoreOpener
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.snapshots.savepoint_participant import SavepointParticipant
 from stateflow.runtime.standby.placing import Placing, Told
-from stateflow.runtime.standby.records import membership_partition
 from stateflow.runtime.task.wiring import Wiring
 from stateflow.runtime.worker.figures import WorkerNews
+from stateflow.runtime.worker.member_records import membership_partition
 from stateflow.runtime.worker.observing import WorkerObserver
 from stateflow.runtime.worker.worker import Worker
 

@@ -29,14 +29,14 @@ from stateflow.clock import Clock
 from stateflow.failpoints import reach
 from stateflow.log.base import Appended, Writer
 from stateflow.record import TopicPartition
-from stateflow.runtime.opening.takeover import (
+from stateflow.runtime.task.context import TaskContext
+from stateflow.runtime.task.input_group import InputGroup, Proof
+from stateflow.runtime.task.takeover import (
     CommitSequence,
     changelog_positions,
     group_offsets,
     send_commit_records,
 )
-from stateflow.runtime.task.context import TaskContext
-from stateflow.runtime.task.input_group import InputGroup, Proof
 from stateflow.runtime.task.wiring import TaskWiring
 from stateflow.store.base import Change, ChangeColumns, TaskStores
 

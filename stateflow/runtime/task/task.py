@@ -18,9 +18,7 @@ from stateflow.operators.steps.timers import DIRTY_BYTES_PER_TURN, SECONDS_PER_T
 from stateflow.record import RecordBatch, TopicPartition
 from stateflow.runtime.event_time.out_of_bounds import OutOfBoundsRecords
 from stateflow.runtime.event_time.watermarks import Watermarks
-from stateflow.runtime.opening.replay import Replay
-from stateflow.runtime.opening.takeover import CommitSequence
-from stateflow.runtime.snapshots.barriers import send_barriers, split_at_watermarks
+from stateflow.runtime.task.barriers import send_barriers, split_at_watermarks
 from stateflow.runtime.task.commit import (
     EpochCommit,
     EventTimeNews,
@@ -34,8 +32,10 @@ from stateflow.runtime.task.commit import (
 from stateflow.runtime.task.context import TaskContext, dirty_stores
 from stateflow.runtime.task.global_tables import TaskTables
 from stateflow.runtime.task.input_group import CommitProof, InputGroup, Proof
+from stateflow.runtime.task.replay import Replay
 from stateflow.runtime.task.size_limits import SizeLimits
 from stateflow.runtime.task.stage_time import StageTime
+from stateflow.runtime.task.takeover import CommitSequence
 from stateflow.runtime.task.wiring import TaskWiring
 from stateflow.store.base import TaskStores
 

@@ -1,1 +1,1 @@
-"""The process around tasks: preparing topics, the poll loop, lag, purging, the supervisor of several workers."""
+"""The loop around tasks: preparing topics, polling, commits, purging, and what a worker reports."""

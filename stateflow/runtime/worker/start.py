@@ -12,8 +12,8 @@ from stateflow.failpoints import reach
 from stateflow.record import TopicPartition
 from stateflow.runtime.event_time.idleness import IdleSources
 from stateflow.runtime.opening.opening import OpenedTask
-from stateflow.runtime.opening.takeover import write_repairs
 from stateflow.runtime.task.shared_writer import SharedWriter
+from stateflow.runtime.task.takeover import write_repairs
 from stateflow.runtime.task.wiring import TaskWiring
 from stateflow.runtime.worker.commits import RunningTask
 from stateflow.runtime.worker.intake import Intake

@@ -17,7 +17,7 @@ from stateflow.log.base import Cluster, Writer
 from stateflow.runtime.background import BackgroundRequest
 from stateflow.runtime.event_time.out_of_bounds import OutOfBounds
 from stateflow.runtime.opening.retries import WaitingTask
-from stateflow.runtime.standby.records import (
+from stateflow.runtime.worker.member_records import (
     OutOfBoundsReport,
     WaitingReport,
     create_membership_topic,

@@ -17,12 +17,12 @@ from stateflow.errors import BrokerUnreachable, StateflowError
 from stateflow.failpoints import reach
 from stateflow.log.base import Cluster, GroupConsumer
 from stateflow.record import RecordBatch, TopicPartition
-from stateflow.runtime.event_time.draining import QuietReport
 from stateflow.runtime.event_time.idleness import IdleSources
 from stateflow.runtime.opening.inline import inline_without
 from stateflow.runtime.opening.opening import Opener, StoreOpener
 from stateflow.runtime.opening.shared_writers import writers_of
 from stateflow.runtime.opening.starting import StartingTasks
+from stateflow.runtime.progress.draining import QuietReport
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.snapshots.savepoint_participant import SavepointParticipant
 from stateflow.runtime.task.task import Task

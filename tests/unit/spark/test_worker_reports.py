@@ -12,8 +12,8 @@ from stateflow.clock import ManualClock
 from stateflow.log.base import TopicSpec
 from stateflow.log.memory import MemoryCluster
 from stateflow.record import OffsetRange, TopicPartition
-from stateflow.runtime.standby.records import ProgressReport, TaskProgress
-from stateflow.runtime.worker.lag import InputLag
+from stateflow.runtime.progress.lag import InputLag
+from stateflow.runtime.worker.member_records import ProgressReport, TaskProgress
 from stateflow.spark.progress import tasks, workers
 from stateflow.spark.worker_reports import CommittedRecords, WorkerReports, reporting
 

@@ -15,7 +15,7 @@ from stateflow.log.reading import read_topic
 from stateflow.runtime.standby.assignment import Shape
 from stateflow.runtime.standby.leader import Leader
 from stateflow.runtime.standby.membership_log import MembershipLog
-from stateflow.runtime.standby.records import (
+from stateflow.runtime.worker.member_records import (
     MemberRecord,
     MembershipTopic,
     Placement,

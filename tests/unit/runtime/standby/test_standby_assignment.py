@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from stateflow.runtime.standby.assignment import Assignment, Shape, assign
-from stateflow.runtime.standby.records import CopyReport, CopyState, MemberRecord, Placement
+from stateflow.runtime.worker.member_records import CopyReport, CopyState, MemberRecord, Placement
 
 TASKS = [f"s-{number}" for number in range(6)]
 SHAPE = Shape({"s": TASKS, "free": ["free-0", "free-1"]}, frozenset(TASKS))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from stateflow.catalog.model import Catalog, InputEntry
-from stateflow.catalog.names import changelog_topic, repartition_topic, stage_and_partition, task_id
+from stateflow.catalog.model import Catalog
+from stateflow.catalog.names import stage_and_partition, task_id
+from stateflow.catalog.stages import stage_inputs, upstream_first
 from stateflow.log.base import Cluster
 from stateflow.record import OffsetRange, TopicPartition
 
@@ -26,53 +27,12 @@ class InputLag:
         return max(0, self.log.offset_next - self.offset_next)
 
 
-def stage_inputs(catalog: Catalog, stage: str) -> list[TopicPartition]:
-    """Every partition of every topic that a stage reads in the active generation."""
-    topics = [input_topic(catalog, port) for port in catalog.stages[stage].inputs]
-    return [TopicPartition(topic, p) for topic in topics for p in range(catalog.partitions(stage))]
-
-
 def committed_inputs(cluster: Cluster, catalog: Catalog, task: str) -> dict[str, int]:
     """What is committed of a task's inputs, as an image says it for people."""
     stage, partition = stage_and_partition(task)
     sources = [source for source in stage_inputs(catalog, stage) if source.partition == partition]
     found = cluster.committed(catalog.app.app, sources, stable=False)
     return {str(source): committed.offset_next for source, committed in found.items()}
-
-
-def stage_changelogs(
-    catalog: Catalog, stage: str, partition: int, generation: int
-) -> dict[str, TopicPartition]:
-    """Store name → the changelog partition of one task of a stage, in that generation of its changelogs."""
-    return {
-        store.name: TopicPartition(changelog_topic(catalog.app.app, store.name, generation), partition)
-        for store in catalog.stores.values()
-        if store.stage == stage
-    }
-
-
-def input_topic(catalog: Catalog, port: InputEntry) -> str:
-    """The topic of a stage's input in the active generation."""
-    if port.upstream is None:
-        return port.name
-    return repartition_topic(catalog.app.app, port.name, catalog.active.generation)
-
-
-def upstream_first(catalog: Catalog) -> list[str]:
-    """Stage names so that each comes after the one it reads from."""
-    ordered: list[str] = []
-    waiting = dict(catalog.stages)
-    while waiting:
-        ready = [
-            name
-            for name, stage in waiting.items()
-            if all(port.upstream is None or port.upstream in ordered for port in stage.inputs)
-        ]
-        assert ready, "the graph of stages has no cycles"
-        ordered += ready
-        for name in ready:
-            del waiting[name]
-    return ordered
 
 
 def source_ends(cluster: Cluster, catalog: Catalog) -> dict[TopicPartition, int]:

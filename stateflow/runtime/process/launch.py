@@ -16,8 +16,12 @@ from stateflow.checkpoint.locations import AllowedLocations, open_objects
 from stateflow.clock import Clock, SystemClock
 from stateflow.errors import Interrupted
 from stateflow.log.base import Cluster
-from stateflow.runtime.event_time.draining import Drain, QuietHere, QuietPipe, watching_drain
 from stateflow.runtime.opening.opening import StoreOpener
+from stateflow.runtime.process.outage_exit import OutageExit
+from stateflow.runtime.process.signals import check_not_interrupted, stopped_by_signals
+from stateflow.runtime.process.supervisor import stop_with_parent
+from stateflow.runtime.progress.draining import Drain, QuietHere, QuietPipe, watching_drain
+from stateflow.runtime.progress.lag import source_ends
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.snapshots.imaging import Imaging
 from stateflow.runtime.snapshots.savepoint_participant import CheckpointFolder, SavepointParticipant
@@ -28,12 +32,8 @@ from stateflow.runtime.standby.worker import PlacedWorker
 from stateflow.runtime.task.wiring import TaskWiring, Wiring
 from stateflow.runtime.worker.descriptors import allow_descriptors
 from stateflow.runtime.worker.figures import FigureRequests, WorkerNews
-from stateflow.runtime.worker.lag import source_ends
 from stateflow.runtime.worker.observing import WorkerObserver
-from stateflow.runtime.worker.outage_exit import OutageExit
-from stateflow.runtime.worker.signals import check_not_interrupted, stopped_by_signals
 from stateflow.runtime.worker.status_reports import StatusReports
-from stateflow.runtime.worker.supervisor import stop_with_parent
 from stateflow.runtime.worker.worker import Worker
 from stateflow.store.base import TaskStores
 from stateflow.store.directory import task_directory

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from stateflow import backoff
 from stateflow.clock import Clock
 from stateflow.errors import Interrupted, MembershipLost, StateflowError, exit_codes
-from stateflow.runtime.event_time.draining import Quiet, QuietReader
+from stateflow.runtime.progress.draining import Quiet, QuietReader
 
 _LOG = logging.getLogger(__name__)
 

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 
 from stateflow.catalog.model import Catalog
 from stateflow.catalog.names import changelog_topic, task_id
+from stateflow.catalog.stages import stage_inputs, upstream_first
 from stateflow.changelog.event_time import NO_EVENT_TIME, UNKNOWN_MS, EventTime, PortTime
 from stateflow.changelog.position import InputPosition, from_metadata
 from stateflow.checkpoint.tails import read_tails
 from stateflow.log.base import Cluster
 from stateflow.record import TopicPartition
 from stateflow.runtime.event_time.out_of_bounds import shown_instant, shown_span
-from stateflow.runtime.worker.lag import InputLag, application_lag, stage_inputs, upstream_first
+from stateflow.runtime.progress.lag import InputLag, application_lag
 
 
 @dataclass(frozen=True, slots=True)

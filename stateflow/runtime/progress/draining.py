@@ -18,9 +18,9 @@ from typing import Protocol
 
 from stateflow.errors import StateflowError
 from stateflow.log.base import Cluster
-from stateflow.runtime.event_time.slowest_inputs import slowest_inputs
+from stateflow.runtime.progress.lag import InputLag, application_lag
+from stateflow.runtime.progress.slowest_inputs import slowest_inputs
 from stateflow.runtime.task.wiring import Wiring
-from stateflow.runtime.worker.lag import InputLag, application_lag
 
 _LOG = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from stateflow.runtime.worker.outage_exit import OutageExit
+from stateflow.runtime.process.outage_exit import OutageExit
 from tests.waiting import wait_until
 
 

@@ -9,12 +9,12 @@ import threading
 
 import pytest
 
-from stateflow.runtime.worker.signals import stopped_by_signals
+from stateflow.runtime.process.signals import stopped_by_signals
 
 WAITS_IN_THE_CLIENT = """
 import os
 from confluent_kafka import Producer
-from stateflow.runtime.worker.signals import stopped_by_signals
+from stateflow.runtime.process.signals import stopped_by_signals
 
 producer = Producer({"bootstrap.servers": "127.0.0.1:1", "transactional.id": "nobody", "log_level": 0})
 with stopped_by_signals(lambda: os._exit(7)):

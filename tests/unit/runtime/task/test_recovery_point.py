@@ -10,7 +10,7 @@ from stateflow.changelog.position import InputPosition
 from stateflow.changelog.sequences import Tail
 from stateflow.log.base import Committed
 from stateflow.record import TopicPartition
-from stateflow.runtime.opening.takeover import recovery_point, resolved
+from stateflow.runtime.task.takeover import recovery_point, resolved
 
 INPUT = TopicPartition("app-by-word-repartition", 1)
 SAID_BY_0_1 = '{"v":1,"at":7,"base":7,"d":[0,3]}'

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from stateflow.runtime.standby.records import MemberRecord, MembershipTopic, encode_member
+from stateflow.runtime.worker.member_records import MemberRecord, MembershipTopic, encode_member
 
 MEMBER = MemberRecord(name="w0", member_id="id", host="h", pid=1, disk="d", generation=0)
 KEYS = [b"member/w1", b"member/\xff", b"placement", b"untimely/x", b"waiting/x", b"\xff\xfe", b"other/x"]
