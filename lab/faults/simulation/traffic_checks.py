@@ -58,8 +58,10 @@ def expect(accepted: Iterable[Sent], end_ms: int) -> Expected:
         else:
             ids[key, start_ms].append(str(number))
         length, stamped_ms = streaks.get(key, (0, 0))
-        length = 1 if stamped_ms + STREAK_MS <= mark_ms else length + 1
-        streaks[key] = (length, when_ms)  # state lives from its record's own time on
+        if stamped_ms + STREAK_MS <= mark_ms:
+            length, stamped_ms = 0, when_ms
+        length += 1
+        streaks[key] = (length, max(stamped_ms, when_ms))  # a record that comes late does not shorten its life
         expected.answers[number] = f"{number} streak {length}"
         if when_ms + DUE_MS <= end_ms:
             expected.due.add(number)
