@@ -75,10 +75,10 @@ class OrderingVerbs(Generic[K, V]):
         if declared_ms(f"within of {name!r}", within) < 1:
             raise GraphError(f"{name!r} remembers nothing.", action="Give within=… of at least 1 ms.")
         if by is None:
-            identity: tuple[Callable[[Any], Any], Any] = (_itself, self._node.value or Plain)
+            identity: tuple[Callable[[Any], Any], Any] = (_itself, (self._node.value or Plain).for_keys())
         else:
             pick = picker(by)
-            identity = pick, codec_or_none(result_type(pick), "msgpack") or MsgPack
+            identity = pick, (codec_or_none(result_type(pick), "msgpack") or MsgPack).for_keys()
         return self._stream_of(dedup_node(self._graph, self._node, name, identity, within, on_error))
 
     def suppress(self, until: Every | TimeLimit, *, name: str, on_error: Policy = FAIL) -> Stream[K, V]:

@@ -210,7 +210,7 @@ class Table(Generic[K, V]):
         name, ``key`` the codec or type of the group; without it the function's annotation, else text.
         """
         inferred = codec_or_none(result_type(picker(pick)), "msgpack") or String
-        codec = inferred if key is None else codec_for(key, "msgpack")
+        codec = (inferred if key is None else codec_for(key, "msgpack")).for_keys()
         return GroupedTable(self._graph, regroup_nodes(self._graph, self._place, pick, name, codec, on_error))
 
     def _joined(

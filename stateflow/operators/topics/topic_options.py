@@ -48,6 +48,7 @@ class Topic(Generic[K, V]):
     """How far ahead a record's event time may be; None sets no bound."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "key", self.key.for_keys())  # equal keys are of one partition
         if self.max_ahead_ms is not None and self.max_ahead_ms < 0:
             raise GraphError(
                 f"The max_ahead of {self.name!r} is negative.", action="Give zero or more, or leave it out."

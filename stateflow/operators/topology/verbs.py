@@ -124,7 +124,7 @@ def rekey_nodes(
     """
     key_of: Callable[..., Any] = picker(cast(Pick, pick))
     choose = KeyChoice(key_of, parent.key if by_pairs else None)
-    key = _declared(declared[0]) or codec_or_none(result_type(key_of), "msgpack") or String
+    key = (_declared(declared[0]) or codec_or_none(result_type(key_of), "msgpack") or String).for_keys()
     value = _declared(declared[1]) or parent.value or Plain
 
     def write(env: Environment) -> Step:
