@@ -15,6 +15,7 @@ from stateflow.operators.joins.interval_join import IntervalRules, JoinKind
 from stateflow.operators.joins.intervals import Within
 from stateflow.operators.joins.join_nodes import as_of_node, interval_join_node, stream_table_node
 from stateflow.operators.joins.lookup_join import lookup_join_node
+from stateflow.operators.steps.callbacks import checked, checked_pick
 from stateflow.operators.steps.error_policy import Fail, LatePolicy, Policy, Skip
 from stateflow.operators.steps.fields import Pick
 from stateflow.operators.tables.table_nodes import table_place
@@ -190,6 +191,7 @@ class KeyedVerbs(Generic[K, V]):
         value: Codec[Any] | type[Any] | None = None,
         on_error: Policy = FAIL,
     ) -> Stream[K, Any]:
+        checked(function, "The join", name)
         codec = (
             codec_or_none(result_type(function), "msgpack") if value is None else codec_for(value, "msgpack")
         )
@@ -232,6 +234,7 @@ class KeyedVerbs(Generic[K, V]):
                 action="Leave within=… and grace=… out; a versioned table is app.table(…, history=…).",
             )
         is_inner = kind == "inner"
+        by = None if by is None else checked_pick(by, "by of the join", name)
         node = lookup_join_node(
             self._graph, self._node, table, name, by, function, value, on_error, is_inner=is_inner
         )

@@ -22,6 +22,7 @@ from stateflow.operators.joins.foreign_join import (
 from stateflow.operators.joins.interval_join import JoinKind
 from stateflow.operators.joins.join_nodes import table_table_place
 from stateflow.operators.joins.table_joins import Pairing
+from stateflow.operators.steps.callbacks import checked, checked_pick
 from stateflow.operators.steps.error_policy import Fail, Policy
 from stateflow.operators.steps.fields import Pick, picker
 from stateflow.operators.steps.step import Environment, Step
@@ -68,6 +69,8 @@ class Table(Generic[K, V]):
     def filter(self, predicate: Callable[[V], object], *, on_error: Policy = FAIL) -> Table[K, V]:
         """The keys whose values fulfil the predicate; one that does so no longer is deleted."""
 
+        checked(predicate, "The table's filter")
+
         def kept(value: V) -> V | None:
             return value if predicate(value) else None
 
@@ -85,7 +88,8 @@ class Table(Generic[K, V]):
         ``value`` is the result's codec or type, needed where the function is not annotated and a ``group_by`` or
         another join by key follows.
         """
-        return self._computed("map", function, _codec(value, result_type(function)), on_error)
+        codec = _codec(value, result_type(checked(function, "The table's map")))
+        return self._computed("map", function, codec, on_error)
 
     def to_stream(self) -> Stream[K, V]:
         """Each new value as a record; a deletion is a record without a value.
@@ -209,7 +213,8 @@ class Table(Generic[K, V]):
         Changes go through the topic ``<app>-<name>-repartition``. ``pick`` is a function of the value or a field's
         name, ``key`` the codec or type of the group; without it the function's annotation, else text.
         """
-        inferred = codec_or_none(result_type(picker(pick)), "msgpack") or String
+        picked = picker(checked_pick(pick, "group_by", name))
+        inferred = codec_or_none(result_type(picked), "msgpack") or String
         codec = (inferred if key is None else codec_for(key, "msgpack")).for_keys()
         return GroupedTable(self._graph, regroup_nodes(self._graph, self._place, pick, name, codec, on_error))
 
@@ -222,7 +227,8 @@ class Table(Generic[K, V]):
         value: Codec[Any] | type[Any] | None,
         on_error: Policy,
     ) -> Table[K, Any]:
-        codec, pairing = _codec(value, result_type(function)), Pairing(kind, function)
+        codec = _codec(value, result_type(checked(function, "The join", name)))
+        pairing = Pairing(kind, function)
         place = table_table_place(self._graph, self._place, other.place, name, pairing, codec, on_error)
         return Table(self._graph, place)
 
@@ -237,6 +243,8 @@ class Table(Generic[K, V]):
         *,
         is_inner: bool,
     ) -> Table[K, Any]:
+        checked(by, "by of the foreign join", name)
+        checked(function, "The foreign join", name)
         left, right = self._place, other.place
         rules = ForeignRules(
             name=name,
@@ -312,6 +320,8 @@ class GroupedTable(Generic[K, V]):
         group. ``initial`` is a function, or a value that cannot be changed. ``value`` is the accumulator's codec or
         type; without it what ``add`` is annotated with, else plain MessagePack.
         """
+        checked(add, "add of the aggregate", name)
+        checked(remove, "remove of the aggregate", name)
         first: Callable[[], Any] = initial if callable(initial) else lambda: initial
         codec = _codec(value, result_type(add))
         place = aggregated_place(self._graph, self._node, (first, add, remove), name, codec, on_error)
@@ -326,6 +336,8 @@ class GroupedTable(Generic[K, V]):
         on_error: Policy = FAIL,
     ) -> Table[K, V]:
         """Values of a group combined: the first as it is, each further one by ``add``; ``remove`` undoes it."""
+        checked(add, "add of the reduce", name)
+        checked(remove, "remove of the reduce", name)
 
         def added(total: V | None, value: V) -> V:
             return value if total is None else add(total, value)

@@ -9,6 +9,7 @@ from typing import Generic, Protocol, TypeVar
 from stateflow.codec.base import Codec
 from stateflow.duration import declared_ms
 from stateflow.errors import GraphError
+from stateflow.operators.steps.callbacks import checked_or_none
 from stateflow.operators.topics.sources import EventTime
 
 K = TypeVar("K")
@@ -49,6 +50,7 @@ class Topic(Generic[K, V]):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", self.key.for_keys())  # equal keys are of one partition
+        checked_or_none(self.timestamp, "timestamp of the topic", self.name)
         if self.max_ahead_ms is not None and self.max_ahead_ms < 0:
             raise GraphError(
                 f"The max_ahead of {self.name!r} is negative.", action="Give zero or more, or leave it out."
