@@ -17,6 +17,7 @@ from stateflow.operators.steps.callbacks import EMIT, checked
 from stateflow.operators.steps.context import StageContext
 from stateflow.operators.steps.headers import HeadersLike, headers_of
 from stateflow.operators.steps.timers import due_ms_of
+from stateflow.operators.steps.times import emitted_ms
 from stateflow.record import Headers, TopicPartition
 from stateflow.state.declare import declared_fields
 from stateflow.state.scope import Scope
@@ -105,8 +106,11 @@ class Context(Generic[O, AnyK]):
         return self._scope.watermark_ms
 
     def emit(self, value: O, *, timestamp_ms: int | None = None, headers: HeadersLike | None = None) -> None:
-        """Pass a value on under the record's key; event time and headers are the record's unless given."""
-        at_ms = self._scope.timestamp_ms if timestamp_ms is None else timestamp_ms
+        """Pass a value on under the record's key; event time and headers are the record's unless given.
+
+        Raises ``ValueError`` or ``TypeError`` for a time that is none, which follows the step's policy.
+        """
+        at_ms = self._scope.timestamp_ms if timestamp_ms is None else emitted_ms(timestamp_ms)
         self._emitted.append((value, at_ms, self.headers if headers is None else headers_of(headers)))
 
     def timer(
@@ -124,6 +128,11 @@ class Context(Generic[O, AnyK]):
         ``at`` is ms since 1970 UTC or a datetime with a time zone. A time that has passed is due at once.
         ``payload`` is ``ctx.payload`` then: a dict, list, str, number, bool, bytes or datetime of up to 64 KiB.
         """
+        if not isinstance(name, str):
+            raise GraphError(
+                f"A timer has the name {name!r}.",
+                action='Give it a text: ctx.timer("idle", after=timedelta(…)).',
+            )
         if name == ROUND:
             raise ValueError(f"a timer cannot have the name {name!r}, which every=… has taken")
         due_ms = due_ms_of(after, at, time, self._scope.timestamp_ms, self._stage.clock.now_ms())
