@@ -203,6 +203,7 @@ class KeyedVerbs(Generic[K, V]):
                 action="Put key_by(…) before it, or use a global table.",
             )
         if not isinstance(other, KeyedVerbs):
+            _check_is_table(name, other)
             _check_within(name, within, is_stream=False)
             is_inner, place = kind == "inner", other.place
             if grace is not None:
@@ -244,6 +245,16 @@ class KeyedVerbs(Generic[K, V]):
         from stateflow.operators.dsl.stream import Stream  # which is this, and more
 
         return Stream(self._graph, node)
+
+
+def _check_is_table(name: str, other: object) -> None:
+    from stateflow.operators.dsl.table import Table  # it is made of streams itself
+
+    if not isinstance(other, Table):
+        raise GraphError(
+            f"The join {name!r} is with {other!r:.120}, which is neither a table nor a stream.",
+            action="Make one of a topic: app.table(topic, name=…), app.global_table(topic, name=…), app.stream(topic).",
+        )
 
 
 def _check_within(name: str, within: Within | timedelta | None, *, is_stream: bool) -> Within:

@@ -159,6 +159,12 @@ class Stream(
 
     def merge(self, *others: Stream[K, V]) -> Stream[K, V]:
         """All records of several streams, which must run in one stage."""
+        for other in others:
+            if not isinstance(other, Stream):
+                raise GraphError(
+                    f"The stream {self._node.name!r} is merged with {other!r:.120}, which is no stream.",
+                    action="Give streams: app.stream(topic), table.to_stream().",
+                )
         nodes = (self._node, *(other._node for other in others))
         for node in nodes[1:]:
             if node.key != self._node.key or node.keyed != self._node.keyed:

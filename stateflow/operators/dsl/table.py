@@ -10,6 +10,7 @@ from stateflow.codec.change import Change, ChangeCodec
 from stateflow.codec.infer import codec_for, codec_or_none, result_type
 from stateflow.codec.scalar import Integer, String
 from stateflow.codec.structured import MsgPackOf, Plain
+from stateflow.errors import GraphError
 from stateflow.operators.dsl.stream import Stream
 from stateflow.operators.joins.foreign_join import (
     ForeignRules,
@@ -227,6 +228,7 @@ class Table(Generic[K, V]):
         value: Codec[Any] | type[Any] | None,
         on_error: Policy,
     ) -> Table[K, Any]:
+        _check_is_table(name, other)
         codec = _codec(value, result_type(checked(function, "The join", name)))
         pairing = Pairing(kind, function)
         place = table_table_place(self._graph, self._place, other.place, name, pairing, codec, on_error)
@@ -243,6 +245,7 @@ class Table(Generic[K, V]):
         *,
         is_inner: bool,
     ) -> Table[K, Any]:
+        _check_is_table(name, other)
         checked(by, "by of the foreign join", name)
         checked(function, "The foreign join", name)
         left, right = self._place, other.place
@@ -356,6 +359,17 @@ class GroupedTable(Generic[K, V]):
     def _value(self) -> Codec[Any]:
         assert isinstance(self._node.value, ChangeCodec), "the rows of a regrouped table are changes"
         return self._node.value.value
+
+
+def _check_is_table(name: str, other: object) -> None:
+    if isinstance(other, Table):
+        return
+    if isinstance(other, Stream):
+        what = "a stream"
+        action = "Join the stream with the table, stream.join(table, …); or make it a table, stream.to_table(name=…)."
+    else:
+        what, action = f"{other!r:.120}", "Give app.table(topic, name=…), or what was computed of one."
+    raise GraphError(f"The join {name!r} of a table is with {what}, not with a table.", action=action)
 
 
 def _one_more(count: int, _row: object) -> int:
