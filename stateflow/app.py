@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar, overload
@@ -28,6 +29,7 @@ from stateflow.operators.topology.graph import Graph, Keyed, check_name
 from stateflow.operators.topology.stages import split_into_stages
 from stateflow.operators.topology.topology import Topology
 from stateflow.operators.topology.verbs import source_node
+from stateflow.setting_names import check_names
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -101,7 +103,11 @@ class App(AppVerbs):
         return self._settings
 
     def configure(self, **settings: Any) -> None:
-        """Override settings, as the command line does: these win; None leaves one as it is."""
+        """Override settings, as the command line does: these win; None leaves one as it is.
+
+        Raises ``ConfigError`` for a name that is no setting.
+        """
+        check_names(settings, (each.name for each in fields(AppOptions)), "App.configure")
         self._command_line |= {name: value for name, value in settings.items() if value is not None}
         self._settings = None
 
@@ -307,8 +313,6 @@ class App(AppVerbs):
 
 
 def _with(options: AppOptions, given: dict[str, Any]) -> AppOptions:
-    from dataclasses import replace
-
     return replace(options, **given)
 
 

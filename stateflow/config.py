@@ -26,13 +26,13 @@ from msgspec import Meta
 from stateflow.errors import ConfigError
 from stateflow.memory import MEMORY_BYTES, MEMORY_BYTES_MIN, MemoryShares, memory_shares
 from stateflow.redaction import Address, redacted, redacted_text
+from stateflow.setting_names import check_names, refuse_misspelled
 
 FILE_NAME = "stateflow.toml"
 FILE_VARIABLE = "STATEFLOW_CONFIG"
 _PREFIX = "STATEFLOW_"
 _CLIENT = "client"
 _CLIENT_PREFIX = f"{_PREFIX}CLIENT__"
-_MISSPELLED_SIMILARITY = 0.9
 
 Guarantee = Literal["at-least-once", "exactly-once"]
 Count = Annotated[int, Meta(ge=1)]
@@ -340,32 +340,15 @@ def _from_environment(environment: Mapping[str, str]) -> list[_Layer]:
             name = variable.removeprefix(_CLIENT_PREFIX).lower().replace("_", ".")
             layers.append((f"environment {variable}", {}, {name: environment[variable]}))
         elif variable.startswith(_PREFIX):
-            _refuse_misspelled(variable, known)
+            refuse_misspelled(variable, known)
     return layers
-
-
-def _refuse_misspelled(variable: str, known: Mapping[str, str]) -> None:
-    """Raise for a variable that is nearly a setting; others with our prefix belong to other parts."""
-    import difflib
-
-    meant = difflib.get_close_matches(variable, known, 1, _MISSPELLED_SIMILARITY)
-    if meant:
-        raise ConfigError(
-            f"There is no setting of the name {variable} (environment).",
-            action=f"It looks like {meant[0]} ({known[meant[0]]}): correct or unset it.",
-            setting=variable,
-        )
 
 
 def _applied(
     options: AppOptions, origin: str, values: Mapping[str, Any], client: Mapping[str, Any]
 ) -> AppOptions:
     hints = _hints()
-    unknown = sorted(set(values) - set(hints))
-    if unknown:
-        raise ConfigError(
-            f"There is no setting {unknown[0]!r} ({origin}).", action=f"The settings are: {', '.join(hints)}."
-        )
+    check_names(values, hints, origin)
     converted = {name: _converted(name, value, hints[name], origin) for name, value in values.items()}
     merged = {**options.client, **converted.pop(_CLIENT, {}), **client}
     return replace(options, **converted, client=merged)

@@ -65,6 +65,11 @@ def writer_id(app: str, life: str) -> str:
     return f"{app}-writer-{life}"
 
 
+def without_generation(topic: str) -> str:
+    """A topic's name without the ``-g<generation>`` at its end."""
+    return re.sub(r"-g[1-9][0-9]*\Z", "", topic)
+
+
 def is_own_topic(app: str, topic: str) -> bool:
     """True for a name that a changelog or repartition topic of the application may have."""
     inner = re.fullmatch(rf"{re.escape(app)}-(.+)-(changelog|repartition)(-g[1-9][0-9]*)?", topic)

@@ -7,8 +7,10 @@ codec is made. Fixed and bytes lengths are checked by the size of the record its
 
 from __future__ import annotations
 
+import copy
 import io
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from stateflow.codec.base import Codec
@@ -39,6 +41,7 @@ class AvroCodec(Codec[Any]):
             raise _refused(f"is not valid: {cause}") from cause
         self._parsed = parsed
         self._write, self._read = fastavro.schemaless_writer, fastavro.schemaless_reader
+        self._sorts_maps = False
 
     @property
     def parsed(self) -> Any:
@@ -46,6 +49,8 @@ class AvroCodec(Codec[Any]):
         return self._parsed
 
     def _encode(self, value: Any) -> bytes:
+        if self._sorts_maps:
+            value = _maps_sorted(value)
         out = io.BytesIO()
         self._write(out, self._parsed, value, strict_allow_default=True)
         return out.getvalue()
@@ -59,6 +64,12 @@ class AvroCodec(Codec[Any]):
             raise ValueError(f"{len(data) - source.tell()} bytes left over")
         return value
 
+    def for_keys(self) -> AvroCodec:
+        """Maps are written sorted by their keys; a set, which has no order, is refused."""
+        changed = copy.copy(self)
+        changed._sorts_maps = not isinstance(self._schema, str)
+        return changed
+
     def describe(self) -> dict[str, Any]:
         """``{"codec": "avro", "schema": …}``."""
         return {"codec": "avro", "schema": self._schema}
@@ -66,6 +77,17 @@ class AvroCodec(Codec[Any]):
     def __repr__(self) -> str:
         name = self._schema.get("name", "…") if isinstance(self._schema, dict) else self._schema
         return f"Avro({name})"
+
+
+def _maps_sorted(value: Any) -> Any:
+    """Records are dicts as well; of those the schema says in which order the fields are written."""
+    if isinstance(value, Mapping):
+        return {name: _maps_sorted(value[name]) for name in sorted(value)}
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(_maps_sorted, value))  # a tuple names a branch of a union
+    if isinstance(value, AbstractSet):
+        raise TypeError("a set has no order, so that its bytes are no key: give sorted(…)")
+    return value
 
 
 def _as_data(schema: Mapping[str, Any] | str) -> Any:

@@ -47,6 +47,13 @@ class Codec(ABC, Generic[T]):
     def describe(self) -> dict[str, Any]:
         """The codec as JSON-able data, for the catalog: enough for ``from_description`` to build a reader."""
 
+    def for_keys(self) -> Codec[T]:
+        """The codec that writes keys: the same, with equal bytes for values that are equal.
+
+        A codec whose values are sets, maps or contain them overrides it; ``describe`` stays as it is.
+        """
+        return self
+
     def encode(self, value: T) -> bytes:
         """The bytes of one value; raises ``EncodeError``."""
         try:

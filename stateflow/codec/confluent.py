@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import struct
 from collections.abc import Mapping
 from typing import Any
@@ -31,6 +32,12 @@ class ConfluentAvro(Codec[Any]):
         self._subject = subject
         self._head: bytes | None = None
         self._readers: dict[int, Codec[Any]] = {}
+
+    def for_keys(self) -> Codec[Any]:
+        """With sorted maps."""
+        changed = copy.copy(self)
+        changed._codec = self._codec.for_keys()
+        return changed
 
     def _encode(self, value: Any) -> bytes:
         data = self._codec.encode(value)

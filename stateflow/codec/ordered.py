@@ -82,7 +82,7 @@ def key_codec_for(type_: Any) -> Codec[Any]:
         return OrderedInteger
     if type_ is float:
         return OrderedFloat
-    return codec_for(type_, "msgpack")
+    return codec_for(type_, "msgpack").for_keys()
 
 
 _TAGS: dict[type, tuple[bytes, Codec[Any]]] = {

@@ -6,6 +6,7 @@ Both are msgspec's: a declared type is checked while decoding, so a record of an
 
 from __future__ import annotations
 
+import copy
 import datetime
 import functools
 from collections.abc import Hashable, Sequence
@@ -15,6 +16,7 @@ from typing import Any, Generic, Literal, TypeVar, Union, cast, get_args, get_or
 import msgspec
 
 from stateflow.codec.base import Codec
+from stateflow.codec.stable import may_lack_order, stable_encoder
 
 T = TypeVar("T")
 Wire = Literal["json", "msgpack"]
@@ -35,6 +37,9 @@ def _converters(wire: Wire, type_: Any) -> tuple[Any, Any]:
 class UntypedCodec(Codec[Any]):
     """Anything that the format can express; comes back as dict, list, str, number, bool."""
 
+    is_stable = False
+    """True of one that writes equal values as equal bytes, whatever the order of their sets and dicts."""
+
     def __init__(self, wire: Wire) -> None:
         self._wire = self.projects = wire
         encoder, decoder = _converters(wire, Any)
@@ -49,6 +54,10 @@ class UntypedCodec(Codec[Any]):
     def _decode_all(self, rows: Sequence[bytes | None]) -> list[Any]:
         decode = self._from_bytes
         return [None if data is None else decode(data) for data in rows]
+
+    def for_keys(self) -> Codec[Any]:
+        """Sets and dicts are written sorted by the bytes of their elements and keys."""
+        return _with_stable_bytes(self)
 
     def describe(self) -> dict[str, Any]:
         """``{"codec": "json"}`` or ``{"codec": "msgpack"}``."""
@@ -83,6 +92,9 @@ class TypedCodec(Codec[T], Generic[T]):
     state it could not be read back. Of types with parts, only decoding looks at the parts.
     """
 
+    is_stable = False
+    """As of ``UntypedCodec``."""
+
     def __init__(self, type_: type[T], wire: Wire) -> None:
         self._type = type_
         self._wire = wire
@@ -111,6 +123,10 @@ class TypedCodec(Codec[T], Generic[T]):
         decode = self._from_bytes
         return [None if data is None else decode(data) for data in rows]
 
+    def for_keys(self) -> Codec[T]:
+        """Sets and dicts are written sorted by the bytes of their elements and keys; fields stay as declared."""
+        return _with_stable_bytes(self) if may_lack_order(self._type) else self
+
     def describe(self) -> dict[str, Any]:
         """``{"codec": "json" or "msgpack", "type": its name, "schema": JSON schema where there is one}``."""
         described: dict[str, Any] = {"codec": self._wire, "type": type_name(self._type)}
@@ -119,6 +135,17 @@ class TypedCodec(Codec[T], Generic[T]):
 
     def __repr__(self) -> str:
         return f"{'JsonOf' if self._wire == 'json' else 'MsgPackOf'}({type_name(self._type)})"
+
+
+def _with_stable_bytes(given: Codec[T]) -> Codec[T]:
+    codec: Any = given
+    if codec.is_stable:
+        return given
+    stable: Any = copy.copy(codec)
+    stable.is_stable = True
+    stable._to_bytes = stable_encoder(codec._to_bytes)
+    stable.for_keys = lambda: stable
+    return cast("Codec[T]", stable)
 
 
 @functools.lru_cache(maxsize=_SCHEMAS_MAX)

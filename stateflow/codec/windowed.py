@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import struct
 from abc import abstractmethod
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -45,6 +46,12 @@ class WindowKeyCodec(Codec[W], Generic[W]):
 
     def __init__(self, key: Codec[Any]) -> None:
         self.key: Codec[Any] = key
+
+    def for_keys(self) -> Codec[W]:
+        """With the key's own codec for keys."""
+        changed = copy.copy(self)
+        changed.key = self.key.for_keys()
+        return changed
 
     def inner(self, data: bytes) -> bytes:
         """The bytes of the key alone."""

@@ -23,6 +23,7 @@ from stateflow.graphs.neighbourhoods import (
 )
 from stateflow.operators.dsl.port import port
 from stateflow.operators.dsl.stream import Stream
+from stateflow.operators.steps.callbacks import checked, checked_or_none
 from stateflow.operators.steps.error_policy import Fail, Policy
 
 if TYPE_CHECKING:
@@ -106,6 +107,9 @@ def graph(
     """
     if within is not None and declared_ms(f"within of the graph {name!r}", within) < 1:
         raise GraphError(f"The edges of {name!r} are gone at once.", action="Give within=… of 1 ms or more.")
+
+    checked(ends, "ends of the graph", name)
+    checked_or_none(removed, "removed of the graph", name)
 
     def seen_of(value: V) -> Seen:
         return seen(ends(value), is_removed=removed is not None and bool(removed(value)))

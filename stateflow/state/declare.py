@@ -163,7 +163,7 @@ def _field(owner: type, prefix: str, name: str, hint: Any, options: StateOptions
     codec: Codec[Any] = Integer
     keys: tuple[Codec[Any], ...] = ()
     if kind.kind == "set":
-        codec, keys = NothingCodec(), (options.codec or key_codec_for(arguments[0]),)
+        codec, keys = NothingCodec(), ((options.codec or key_codec_for(arguments[0])).for_keys(),)
     elif kind.kind != "counter":
         kind, keys, value_type = _unfolded(owner, name, kind, arguments, options)
         value_type, is_optional = _without_none(value_type)
@@ -180,7 +180,7 @@ def _unfolded(
     keys: list[Codec[Any]] = []
     value_type = arguments[-1]
     if kind.kind == "map":
-        keys.append(options.key_codec or key_codec_for(arguments[0]))
+        keys.append((options.key_codec or key_codec_for(arguments[0])).for_keys())
         while typing.get_origin(value_type) is MapOf:
             key_type, value_type = typing.get_args(value_type)
             keys.append(key_codec_for(key_type))

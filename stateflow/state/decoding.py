@@ -67,8 +67,12 @@ class StoreDecoder:
         ]
 
     def routing_key(self, key: Any) -> bytes:
-        """The bytes of a key: what the routing table is asked about."""
-        return self._key.encode(key)
+        """The bytes of a key: what the routing table is asked about.
+
+        A dict in the place of an object of a declared type has its fields in the order in which they are declared.
+        """
+        is_object = isinstance(key, dict) and "$ref" in (self.entry.key_codec.get("schema") or {})
+        return (self._key if is_object else self._key.for_keys()).encode(key)
 
     def key_bytes(self, text: str) -> bytes:
         """A routing key that a person wrote: plain text for strings and bytes, JSON for all else."""

@@ -20,7 +20,6 @@ from stateflow.changelog.format import WATERMARK_HEADER
 from stateflow.checkpoint.locations import AllowedLocations
 from stateflow.checkpoint.savepoints import Savepoint
 from stateflow.clock import ManualClock
-from stateflow.codec import from_description
 from stateflow.log.base import TopicSpec
 from stateflow.log.memory import MemoryCluster
 from stateflow.log.reading import read_topic
@@ -41,6 +40,7 @@ from stateflow.savepoint.restore import restore
 from stateflow.scale.application_merge import ApplicationMerge
 from stateflow.scale.engine import InProcess
 from stateflow.scale.start import start
+from stateflow.state.decoding import StoreDecoder
 from stateflow.state.index import found_keys
 from stateflow.state.view import StoreView
 from stateflow.store.derived import index_family
@@ -165,7 +165,7 @@ class TestDriver:
         """
         store = operator if state is None else f"{operator}-{state}"
         entry = self._wiring.catalog.stores[store]
-        routing_key = from_description(entry.key_codec).encode(key)
+        routing_key = StoreDecoder(entry).routing_key(key)
         task = self._owner(entry.stage, routing_key)
         return StoreView(entry, task.context.store(store)).get(key)
 

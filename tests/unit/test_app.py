@@ -128,3 +128,11 @@ def test_settings_in_code_and_on_the_command_line(tmp_path: Path, monkeypatch: p
 def test_settings_that_do_not_fit_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         sf.App("test", **wrong)
+
+
+def test_a_setting_that_there_is_not_is_refused_where_it_is_made() -> None:
+    app = sf.App("x")
+    with pytest.raises(ConfigError, match=r"'commit_intervall.*' \(App\.configure\)") as refused:
+        app.configure(commit_intervall_seconds=5)
+    assert "commit_interval_seconds may be meant" in refused.value.action
+    app.configure(partitions=None, brokers="localhost:9092")

@@ -18,6 +18,7 @@ from stateflow.codec.infer import codec_for
 from stateflow.errors import GraphError
 from stateflow.native.folds import Folding, Operation
 from stateflow.operators.aggregates.adding import added, are_numbers, count_rows, only, sum_rows
+from stateflow.operators.steps.callbacks import checked, checked_or_none
 from stateflow.operators.steps.fields import Pick, picked_of, picker
 from stateflow.operators.steps.reads import Reads, all_of, reads_of
 
@@ -325,6 +326,9 @@ def fold(
     ``initial`` is a function, or a value that cannot be changed. ``type`` is the accumulator's type or
     codec; Any keeps it as MessagePack, in which a dataclass would come back as a dict, so name the type.
     """
+    checked(add, "add of fold")
+    for what, function in (("merge", merge), ("subtract", subtract), ("result", result)):
+        checked_or_none(function, f"{what} of fold")
     return Aggregate(
         initial=_factory(initial),
         add_many=_each(add),

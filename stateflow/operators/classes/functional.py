@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import types
 import typing
@@ -9,7 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from stateflow.errors import GraphError
-from stateflow.operators.classes.operator import Context, Operator
+from stateflow.operators.classes.operator import Context, Operator, not_a_class
+from stateflow.operators.steps.callbacks import EMIT, checked
 from stateflow.state.kinds import StateOptions
 
 RecordFunction = Callable[..., None]
@@ -19,13 +21,21 @@ TimerFunction = Callable[..., None]
 
 
 def operator_of(
-    function: RecordFunction, on_timer: TimerFunction | None = None
+    function: RecordFunction, on_timer: TimerFunction | None = None, name: str | None = None
 ) -> type[Operator[Any, Any, Any]]:
     """The operator class that a function, and one for its timers, amounts to.
 
-    Raises ``GraphError`` for parameters that are neither the record's nor states.
+    A ``functools.partial`` of one gives parameters that are no states by their names. Raises ``GraphError`` for
+    parameters that are neither the record's nor states nor given so, and for what is no function that can be called.
     """
-    parameters = list(inspect.signature(function).parameters.values())
+    if isinstance(function, Operator) or isinstance(getattr(function, "func", None), type):
+        raise not_a_class(name or "process", function)
+    checked(function, "The operator", name, instead=EMIT)
+    if on_timer is not None:
+        checked(on_timer, "on_timer of the operator", name, instead=EMIT)
+    given = function.keywords if isinstance(function, functools.partial) else {}
+    signature = inspect.signature(function).parameters
+    parameters = [parameter for parameter in signature.values() if parameter.name not in given]
     if len(parameters) < 2:
         raise _wrong(function, "takes fewer than two parameters", "Take (value, ctx) and the states.")
     value, context, *others = parameters
@@ -37,15 +47,15 @@ def operator_of(
     body: dict[str, Any] = {
         **states,
         "__annotations__": {name: hints[name] for name in states if name in hints},
-        "__doc__": function.__doc__,
-        "__module__": function.__module__,
+        "__doc__": _written(function).__doc__,
+        "__module__": _written(function).__module__,
         "on_record": _record_method(function, tuple(states)),
     }
     if on_timer is not None:
         body["on_timer"] = _timer_method(on_timer, states)
     generic: Any = Operator
     base = generic[Any, hints.get(value.name, Any), _output(hints.get(context.name))]
-    return types.new_class(function.__name__, (base,), {}, lambda namespace: namespace.update(body))
+    return types.new_class(_name_of(function), (base,), {}, lambda namespace: namespace.update(body))
 
 
 def _record_method(function: RecordFunction, names: tuple[str, ...]) -> Callable[..., None]:
@@ -56,7 +66,8 @@ def _record_method(function: RecordFunction, names: tuple[str, ...]) -> Callable
 
 
 def _timer_method(function: TimerFunction, states: Mapping[str, Any]) -> Callable[..., None]:
-    names = list(inspect.signature(function).parameters)[2:]
+    given = function.keywords if isinstance(function, functools.partial) else {}
+    names = [name for name in inspect.signature(function).parameters if name not in given][2:]
     unknown = [name for name in names if name not in states]
     if unknown:
         what = f"names {unknown[0]!r}, which the function for records does not declare"
@@ -73,9 +84,22 @@ def _output(context: Any) -> Any:
     return typing.get_args(context)[0] if typing.get_origin(context) is Context else Any
 
 
+def _written(function: Any) -> Any:
+    """What was written with its annotations: the function of a partial, the ``__call__`` of an object."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function if inspect.isroutine(function) else type(function).__call__
+
+
+def _name_of(function: Any) -> str:
+    while isinstance(function, functools.partial):
+        function = function.func
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
     try:
-        return typing.get_type_hints(function)
+        return typing.get_type_hints(_written(function))
     except NameError as cause:
         raise _wrong(
             function, f"has annotations that cannot be read: {cause}", "Import the named type at run time."
@@ -83,4 +107,4 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _wrong(function: Callable[..., Any], what: str, action: str) -> GraphError:
-    return GraphError(f"The operator {getattr(function, '__name__', function)!r} {what}.", action=action)
+    return GraphError(f"The operator {_name_of(function)!r} {what}.", action=action)

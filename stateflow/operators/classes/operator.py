@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import typing
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
@@ -12,9 +13,11 @@ from stateflow.codec.structured import MsgPack, Plain
 from stateflow.codec.timer import TimerTime
 from stateflow.errors import GraphError
 from stateflow.operators.classes.every import ROUND, Every
+from stateflow.operators.steps.callbacks import EMIT, checked
 from stateflow.operators.steps.context import StageContext
 from stateflow.operators.steps.headers import HeadersLike, headers_of
 from stateflow.operators.steps.timers import due_ms_of
+from stateflow.operators.steps.times import emitted_ms
 from stateflow.record import Headers, TopicPartition
 from stateflow.state.declare import declared_fields
 from stateflow.state.scope import Scope
@@ -103,8 +106,11 @@ class Context(Generic[O, AnyK]):
         return self._scope.watermark_ms
 
     def emit(self, value: O, *, timestamp_ms: int | None = None, headers: HeadersLike | None = None) -> None:
-        """Pass a value on under the record's key; event time and headers are the record's unless given."""
-        at_ms = self._scope.timestamp_ms if timestamp_ms is None else timestamp_ms
+        """Pass a value on under the record's key; event time and headers are the record's unless given.
+
+        Raises ``ValueError`` or ``TypeError`` for a time that is none, which follows the step's policy.
+        """
+        at_ms = self._scope.timestamp_ms if timestamp_ms is None else emitted_ms(timestamp_ms)
         self._emitted.append((value, at_ms, self.headers if headers is None else headers_of(headers)))
 
     def timer(
@@ -122,6 +128,11 @@ class Context(Generic[O, AnyK]):
         ``at`` is ms since 1970 UTC or a datetime with a time zone. A time that has passed is due at once.
         ``payload`` is ``ctx.payload`` then: a dict, list, str, number, bool, bytes or datetime of up to 64 KiB.
         """
+        if not isinstance(name, str):
+            raise GraphError(
+                f"A timer has the name {name!r}.",
+                action='Give it a text: ctx.timer("idle", after=timedelta(…)).',
+            )
         if name == ROUND:
             raise ValueError(f"a timer cannot have the name {name!r}, which every=… has taken")
         due_ms = due_ms_of(after, at, time, self._scope.timestamp_ms, self._stage.clock.now_ms())
@@ -208,14 +219,15 @@ class OperatorClass:
         self, name: str, owner: type[Operator[Any, Any, Any]], handlers: tuple[str, ...] = ("on_record",)
     ) -> None:
         if not (isinstance(owner, type) and issubclass(owner, Operator)):
-            raise GraphError(
-                f"The operator {name!r} is {owner!r}.", action="Pass a class derived from sf.Operator."
-            )
+            raise not_a_class(name, owner)
         for handler in handlers:
             if getattr(owner, handler, None) in (None, Operator.on_record):
                 raise GraphError(
                     f"{owner.__name__} has no {handler}.", action=f"Write {handler}(self, value, ctx)."
                 )
+        for method in (*handlers, "on_timer", "on_every"):
+            checked(getattr(owner, method), f"{owner.__name__}.{method} of the operator", name, instead=EMIT)
+        _check_made_without_arguments(name, owner)
         self.name = name
         self.owner = owner
         self.handlers = handlers
@@ -233,6 +245,33 @@ class OperatorClass:
         if self.timers_store is None:
             return stores
         return (*stores, timers_entry(self.timers_store, key_codec))
+
+
+def not_a_class(name: str, found: object) -> GraphError:
+    """The refusal of what is given for an operator class."""
+    if isinstance(found, Operator):
+        what, of = f"an instance of {type(found).__name__}", type(found).__name__
+    else:
+        what, of = repr(found), "it"
+    return GraphError(
+        f"The operator {name!r} is {what}, not a class derived from sf.Operator.",
+        action=f"Pass the class itself: each task makes its own instance. What {of} is to be told, say as class"
+        " attributes, which a subclass may set otherwise: class Strict(Limit): cents_max = 5.",
+    )
+
+
+def _check_made_without_arguments(name: str, owner: type[Operator[Any, Any, Any]]) -> None:
+    """Each task makes an instance, and has nothing to give it. Raises ``GraphError``."""
+    try:
+        inspect.signature(owner).bind()
+    except TypeError as cause:
+        raise GraphError(
+            f"The operator {name!r} cannot be made: {owner.__name__}.__init__ wants arguments ({cause}).",
+            action="Each task makes it without any. Say them as class attributes, which a subclass may set otherwise:"
+            " class Strict(Limit): cents_max = 5.",
+        ) from cause
+    except ValueError:
+        return  # one that Python cannot tell
 
 
 def _checked_every(owner: type[Operator[Any, Any, Any]], *, has_state: bool) -> Every | None:

@@ -12,6 +12,7 @@ from stateflow.errors import GraphError
 from stateflow.operators.aggregates import aggregates
 from stateflow.operators.aggregates.aggregates import Aggregate
 from stateflow.operators.stateful.stateful import Stateful
+from stateflow.operators.steps.callbacks import checked
 from stateflow.operators.steps.error_policy import Fail, Policy
 from stateflow.operators.steps.fields import Pick
 
@@ -114,7 +115,7 @@ class Aggregations(ABC, Generic[K, V]):
         on_error: Policy = FAIL,
     ) -> Stream[K, V]:
         """Values combined two by two by an associative function."""
-        combined = aggregates.reduce(function, type=self._kept_type())
+        combined = aggregates.reduce(checked(function, "reduce", name), type=self._kept_type())
         return self._run("reduce", combined, name, ttl, on_error)
 
     @overload
@@ -153,6 +154,8 @@ class Aggregations(ABC, Generic[K, V]):
                 f"The aggregate {name!r} names {'both one and several' if several else len(one) or 'no'} aggregates.",
                 action="Pass one aggregate, or several by name.",
             )
+        for each in (*one, *several.values()):
+            _check_aggregate(name, each)
         kind = one[0] if one else aggregates.combined(several)
         return self._run("aggregate", kind, name, ttl, on_error)
 
@@ -171,3 +174,15 @@ class Aggregations(ABC, Generic[K, V]):
         return self._aggregated(
             Stateful(kind=kind, name=name, aggregate=aggregate, ttl=ttl, on_error=on_error)
         )
+
+
+def _check_aggregate(name: str, found: object) -> None:
+    """Raise ``GraphError`` for what is no aggregate; ``sf.count`` for ``sf.count()`` is the usual one."""
+    if isinstance(found, Aggregate):
+        return
+    made = getattr(found, "__name__", "")
+    if made and getattr(aggregates, made, None) is found:
+        what, action = f"the function sf.{made}", f"Call it: sf.{made}(…)."
+    else:
+        what, action = repr(found), "Give sf.count(), sf.sum(…), sf.fold(…) or another aggregate of sf."
+    raise GraphError(f"The aggregate {name!r} was given {what}, which is not an aggregate.", action=action)

@@ -17,7 +17,7 @@ from stateflow.operators.stateful.ports import several_inputs_node
 from stateflow.operators.steps.error_policy import Fail, LatePolicy, Policy, Skip
 from stateflow.operators.topics.lookup_tables import GLOBAL_BYTES_MAX, GlobalTable, StaticTable
 from stateflow.operators.topics.static_tables import static_table
-from stateflow.operators.topics.topic_options import Topic
+from stateflow.operators.topics.topic_options import Topic, check_topic
 from stateflow.operators.topology.graph import Graph
 from stateflow.operators.topology.verbs import source_node
 
@@ -80,6 +80,7 @@ class AppVerbs:
         before that is passed. Several tables of one topic share what a worker holds; raises ``GraphError`` where their
         bounds differ.
         """
+        check_topic(topic, "read as a global table")
         table = GlobalTable(topic, self._graph.claim("lookup table", name), bytes_max)
         self._graph.claim_global_table(table.place)
         return table

@@ -12,6 +12,7 @@ from stateflow.duration import declared_ms
 from stateflow.errors import GraphError
 from stateflow.operators.calls.async_step import Asking, Cache, map_async_node
 from stateflow.operators.calls.call_limits import CallLimits
+from stateflow.operators.steps.callbacks import checked, checked_or_none, checked_pick
 from stateflow.operators.steps.error_policy import Fail, Policy, Retry
 from stateflow.operators.steps.fields import Pick, picker
 from stateflow.operators.topology.graph import Graph, Node
@@ -133,9 +134,11 @@ class CallingVerbs(Generic[K, V]):
                 "map_async was given only one of `of` and `into`.",
                 action="Give of=… (what is asked for) and into=… (the result of value and answer), or neither.",
             )
+        checked(function, "map_async", waits=True)
+        checked_or_none(into, "into of map_async")
         policy = _policy(retries, on_error)
         limits = _limits(concurrency, timeout, policy, pause)
-        of_value = None if of is None else picker(of)
+        of_value = None if of is None else picker(checked_pick(of, "of of map_async"))
         asking = Asking(function, limits, ordered, cache, of_value, into)
         inferred = codec_or_none(result_type(into or function), "msgpack")
         codec = inferred if value is None else codec_for(value, "msgpack")

@@ -15,6 +15,7 @@ from stateflow.operators.joins.interval_join import IntervalRules, JoinKind
 from stateflow.operators.joins.intervals import Within
 from stateflow.operators.joins.join_nodes import as_of_node, interval_join_node, stream_table_node
 from stateflow.operators.joins.lookup_join import lookup_join_node
+from stateflow.operators.steps.callbacks import checked, checked_pick
 from stateflow.operators.steps.error_policy import Fail, LatePolicy, Policy, Skip
 from stateflow.operators.steps.fields import Pick
 from stateflow.operators.tables.table_nodes import table_place
@@ -190,6 +191,7 @@ class KeyedVerbs(Generic[K, V]):
         value: Codec[Any] | type[Any] | None = None,
         on_error: Policy = FAIL,
     ) -> Stream[K, Any]:
+        checked(function, "The join", name)
         codec = (
             codec_or_none(result_type(function), "msgpack") if value is None else codec_for(value, "msgpack")
         )
@@ -201,6 +203,7 @@ class KeyedVerbs(Generic[K, V]):
                 action="Put key_by(…) before it, or use a global table.",
             )
         if not isinstance(other, KeyedVerbs):
+            _check_is_table(name, other)
             _check_within(name, within, is_stream=False)
             is_inner, place = kind == "inner", other.place
             if grace is not None:
@@ -232,6 +235,7 @@ class KeyedVerbs(Generic[K, V]):
                 action="Leave within=… and grace=… out; a versioned table is app.table(…, history=…).",
             )
         is_inner = kind == "inner"
+        by = None if by is None else checked_pick(by, "by of the join", name)
         node = lookup_join_node(
             self._graph, self._node, table, name, by, function, value, on_error, is_inner=is_inner
         )
@@ -241,6 +245,16 @@ class KeyedVerbs(Generic[K, V]):
         from stateflow.operators.dsl.stream import Stream  # which is this, and more
 
         return Stream(self._graph, node)
+
+
+def _check_is_table(name: str, other: object) -> None:
+    from stateflow.operators.dsl.table import Table  # it is made of streams itself
+
+    if not isinstance(other, Table):
+        raise GraphError(
+            f"The join {name!r} is with {other!r:.120}, which is neither a table nor a stream.",
+            action="Make one of a topic: app.table(topic, name=…), app.global_table(topic, name=…), app.stream(topic).",
+        )
 
 
 def _check_within(name: str, within: Within | timedelta | None, *, is_stream: bool) -> Within:

@@ -17,6 +17,7 @@ from stateflow.operators.order.inputs_in_order import inputs_in_order
 from stateflow.operators.stateful.limits import TimeLimit
 from stateflow.operators.stateful.suppress_step import suppress_node
 from stateflow.operators.stateful.top_step import TopRules, top_node
+from stateflow.operators.steps.callbacks import checked, checked_or_none, checked_pick
 from stateflow.operators.steps.error_policy import Fail, LatePolicy, Policy, Skip
 from stateflow.operators.steps.fields import Pick, picker
 from stateflow.operators.topology.graph import Graph, Node
@@ -57,6 +58,7 @@ class OrderingVerbs(Generic[K, V]):
         behind than the grace is *late*, counted and given to ``late``. Steps behind learn of event time later by the
         grace. The stream must be keyed.
         """
+        checked_or_none(tie_break, "tie_break of in_order", name)
         grace_ms = declared_ms(f"grace of {name!r}", grace)
         if grace_ms < 0:
             raise GraphError(f"The grace of {name!r} is negative.", action="Give 0 or more.")
@@ -75,10 +77,10 @@ class OrderingVerbs(Generic[K, V]):
         if declared_ms(f"within of {name!r}", within) < 1:
             raise GraphError(f"{name!r} remembers nothing.", action="Give within=… of at least 1 ms.")
         if by is None:
-            identity: tuple[Callable[[Any], Any], Any] = (_itself, self._node.value or Plain)
+            identity: tuple[Callable[[Any], Any], Any] = (_itself, (self._node.value or Plain).for_keys())
         else:
-            pick = picker(by)
-            identity = pick, codec_or_none(result_type(pick), "msgpack") or MsgPack
+            pick = picker(checked_pick(by, "by of dedup", name))
+            identity = pick, (codec_or_none(result_type(pick), "msgpack") or MsgPack).for_keys()
         return self._stream_of(dedup_node(self._graph, self._node, name, identity, within, on_error))
 
     def suppress(self, until: Every | TimeLimit, *, name: str, on_error: Policy = FAIL) -> Stream[K, V]:
@@ -101,7 +103,9 @@ class OrderingVerbs(Generic[K, V]):
         item, the smaller first. All items are kept, in the stores ``<name>-scores`` and ``<name>-ranks``; where scores
         only grow, the aggregate ``sf.top_k`` keeps the first ones alone. The stream must be keyed.
         """
-        rules = TopRules(n, picker(by), picker(item))
+        rules = TopRules(
+            n, picker(checked_pick(by, "by of top", name)), picker(checked_pick(item, "item of top", name))
+        )
         found: Any = self._stream_of(top_node(self._graph, self._node, rules, name, on_error))
         ranked: Stream[K, list[list[Any]]] = found
         return ranked
@@ -137,6 +141,8 @@ def order_between(
     ``tie_breaks`` by handler. Raises ``GraphError`` for an unknown word, and for tie-breaks of some inputs alone.
     """
     given = {handler: tie_break for handler, tie_break in tie_breaks.items() if tie_break is not None}
+    for tie_break in given.values():
+        checked(tie_break, "tie_break of the operator", name)
     if not _is_sorted(name, order, has_tie_break=bool(given)):
         return None
     return lambda ports: inputs_in_order(graph, ports, name, given, on_error)

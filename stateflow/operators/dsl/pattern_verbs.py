@@ -13,6 +13,7 @@ from stateflow.operators.order.in_order import OrderRules, in_order_node
 from stateflow.operators.patterns.match import Match
 from stateflow.operators.patterns.match_step import MatchRules, match_node
 from stateflow.operators.patterns.patterns import AfterMatch, Pattern, SkipTo, checked_after
+from stateflow.operators.steps.callbacks import checked
 from stateflow.operators.steps.error_policy import Fail, Policy, Skip
 from stateflow.operators.steps.stateless import MapStep
 from stateflow.operators.topology.graph import Graph, Node
@@ -62,6 +63,7 @@ class PatternVerbs(Generic[K, V]):
                 f"{name!r} is to match {pattern!r}, which is no pattern as a whole.",
                 action="Give sf.pattern(…).begin(…) … .within(…): within makes it whole.",
             )
+        checked(function, "match", name)
         checked_after(pattern, after)
         node = self._node
         if node.kind != "in_order":

@@ -10,6 +10,7 @@ from stateflow.codec.base import Codec
 from stateflow.codec.infer import codec_for, codec_or_none, item_type, result_type
 from stateflow.errors import GraphError
 from stateflow.operators.dsl.calling_verbs import CallingVerbs
+from stateflow.operators.steps.callbacks import checked
 from stateflow.operators.steps.error_policy import Fail, Policy
 from stateflow.operators.steps.guard import Guard
 from stateflow.operators.steps.headers import HeadersLike
@@ -44,7 +45,7 @@ class RecordVerbs(CallingVerbs[K, V]):
         self, predicate: Callable[[K, V], object], *, name: str | None = None, on_error: Policy = FAIL
     ) -> Stream[K, V]:
         """The records for whose key and value the predicate is true."""
-        make = partial(FilterPairsStep, predicate, self._node.key)
+        make = partial(FilterPairsStep, checked(predicate, "filter_pairs", name), self._node.key)
         return self._with_step("filter_pairs", make, self._node.value, on_error, name)
 
     def flat_map_pairs(
@@ -56,7 +57,9 @@ class RecordVerbs(CallingVerbs[K, V]):
         on_error: Policy = FAIL,
     ) -> Stream[K, V2]:
         """Each value replaced by all that the function gives for key and value, in order; the key stays."""
-        make = partial(FlatMapPairsStep, function, self._node.key)
+        make = partial(
+            FlatMapPairsStep, checked(function, "flat_map_pairs", name, several=True), self._node.key
+        )
         codec = _declared_or(value, item_type(result_type(function)))
         return self._with_step("flat_map_pairs", make, codec, on_error, name)
 
@@ -72,7 +75,7 @@ class RecordVerbs(CallingVerbs[K, V]):
 
         That is its key, value, event time, headers, and topic, partition and offset that it was read from.
         """
-        make = partial(MapRecordsStep, function, self._node.key)
+        make = partial(MapRecordsStep, checked(function, "map_records", name), self._node.key)
         return self._with_step(
             "map_records", make, _declared_or(value, result_type(function)), on_error, name
         )
@@ -88,7 +91,7 @@ class RecordVerbs(CallingVerbs[K, V]):
 
         That may be a mapping of names to bytes or text, or pairs, as a name may come twice.
         """
-        make = partial(MapHeadersStep, function)
+        make = partial(MapHeadersStep, checked(function, "map_headers", name, several=True))
         return self._with_step("map_headers", make, self._node.value, on_error, name)
 
     @overload
@@ -120,7 +123,8 @@ class RecordVerbs(CallingVerbs[K, V]):
         on_error: Policy = FAIL,
     ) -> Stream[Any, V]:
         """As ``key_by``, by a function of the key that a record has and its value."""
-        node = rekey_nodes(self._graph, self._node, pick, name, (key, value), on_error, by_pairs=True)
+        chosen = checked(pick, "key_by_pairs", name)
+        node = rekey_nodes(self._graph, self._node, chosen, name, (key, value), on_error, by_pairs=True)
         return self._next(node)
 
     @overload
@@ -149,7 +153,7 @@ class RecordVerbs(CallingVerbs[K, V]):
                 action="Give one topic; or a function that chooses it, and each topic once as among=(one, other).",
             )
         if among:
-            sink_node(self._graph, self._node, among, on_error, topic)
+            sink_node(self._graph, self._node, among, on_error, checked(topic, "to"))
         else:
             sink_node(self._graph, self._node, (topic,), on_error)
 

@@ -18,6 +18,7 @@ from stateflow.operators.dsl.ordering_verbs import Order, OrderingVerbs, order_b
 from stateflow.operators.dsl.pattern_verbs import PatternVerbs
 from stateflow.operators.dsl.record_verbs import RecordVerbs
 from stateflow.operators.stateful.stateful import Stateful, aggregate_node, operator_node
+from stateflow.operators.steps.callbacks import checked, checked_pick
 from stateflow.operators.steps.column_functions import Columns
 from stateflow.operators.steps.columns import Column, as_column, col
 from stateflow.operators.steps.error_policy import Fail, LatePolicy, Policy, Skip
@@ -83,7 +84,7 @@ class Stream(
         ``value`` is the result's codec or type, needed only where a re-key step follows and the function is
         not annotated.
         """
-        codec = _codec_of(value, result_type(function))
+        codec = _codec_of(value, result_type(checked(function, "map", name)))
         return self._verb("map", partial(MapStep, function), codec, on_error, name)
 
     def select(
@@ -112,7 +113,7 @@ class Stream(
         on_error: Policy = FAIL,
     ) -> Stream[K, V2]:
         """Each value replaced by the function's result for key and value; the key stays."""
-        make = partial(MapPairsStep, function, self._node.key)
+        make = partial(MapPairsStep, checked(function, "map_pairs", name), self._node.key)
         return self._verb("map_pairs", make, _codec_of(value, result_type(function)), on_error, name)
 
     def flat_map(
@@ -124,20 +125,21 @@ class Stream(
         on_error: Policy = FAIL,
     ) -> Stream[K, V2]:
         """Each value replaced by all that the function gives for it, in order."""
-        codec = _codec_of(value, item_type(result_type(function)))
+        codec = _codec_of(value, item_type(result_type(checked(function, "flat_map", name, several=True))))
         return self._verb("flat_map", partial(FlatMapStep, function), codec, on_error, name)
 
     def filter(
         self, predicate: Callable[[V], object], *, name: str | None = None, on_error: Policy = FAIL
     ) -> Stream[K, V]:
         """The records for which the predicate is true."""
-        return self._verb("filter", partial(FilterStep, predicate), self._node.value, on_error, name)
+        make = partial(FilterStep, checked(predicate, "filter", name))
+        return self._verb("filter", make, self._node.value, on_error, name)
 
     def peek(
         self, function: Callable[[V], object], *, name: str | None = None, on_error: Policy = FAIL
     ) -> Stream[K, V]:
         """Show each value to a function; the stream stays as it is."""
-        make = partial(PeekStep, function)
+        make = partial(PeekStep, checked(function, "peek", name))
         return self._verb("peek", make, self._node.value, on_error, name, has_effect=True)
 
     def branch(
@@ -146,6 +148,8 @@ class Stream(
         """A stream per predicate, of the records for which it is the first true one, and one of the rest."""
         if not predicates:
             raise GraphError("A branch has no predicates.", action="Give one or more.")
+        for predicate in predicates:
+            checked(predicate, "branch", name)
         node = self._verb("branch", partial(BranchStep, predicates), self._node.value, on_error, name)._node
         arms = [
             verb_node(self._graph, (node,), "arm", partial(_arm, index), node.value, FAIL)
@@ -155,6 +159,12 @@ class Stream(
 
     def merge(self, *others: Stream[K, V]) -> Stream[K, V]:
         """All records of several streams, which must run in one stage."""
+        for other in others:
+            if not isinstance(other, Stream):
+                raise GraphError(
+                    f"The stream {self._node.name!r} is merged with {other!r:.120}, which is no stream.",
+                    action="Give streams: app.stream(topic), table.to_stream().",
+                )
         nodes = (self._node, *(other._node for other in others))
         for node in nodes[1:]:
             if node.key != self._node.key or node.keyed != self._node.keyed:
@@ -204,7 +214,8 @@ class Stream(
         text. ``value`` is what the values travel as; without it what is known of them, else plain
         MessagePack.
         """
-        return Stream(self._graph, rekey_nodes(self._graph, self._node, pick, name, (key, value), on_error))
+        chosen = checked_pick(pick, "key_by", name)
+        return Stream(self._graph, rekey_nodes(self._graph, self._node, chosen, name, (key, value), on_error))
 
     # --- stateful ---------------------------------------------------------------------------------------
 
@@ -281,7 +292,7 @@ class Stream(
         ``on_timer`` is a function of (name, ctx) and those of the states that it needs. With ``order="event-time"``
         a key's records come in that order, as by ``in_order(name="<name>-order", tie_break=…)``."""
         if not isinstance(operator, type):
-            operator = operator_of(operator, on_timer)
+            operator = operator_of(operator, on_timer, name)
         elif on_timer is not None:
             raise GraphError(
                 f"The operator {name!r} is a class and was given on_timer.",

@@ -10,6 +10,7 @@ from stateflow.codec.change import Change, ChangeCodec
 from stateflow.codec.infer import codec_for, codec_or_none, result_type
 from stateflow.codec.scalar import Integer, String
 from stateflow.codec.structured import MsgPackOf, Plain
+from stateflow.errors import GraphError
 from stateflow.operators.dsl.stream import Stream
 from stateflow.operators.joins.foreign_join import (
     ForeignRules,
@@ -22,6 +23,7 @@ from stateflow.operators.joins.foreign_join import (
 from stateflow.operators.joins.interval_join import JoinKind
 from stateflow.operators.joins.join_nodes import table_table_place
 from stateflow.operators.joins.table_joins import Pairing
+from stateflow.operators.steps.callbacks import checked, checked_pick
 from stateflow.operators.steps.error_policy import Fail, Policy
 from stateflow.operators.steps.fields import Pick, picker
 from stateflow.operators.steps.step import Environment, Step
@@ -68,6 +70,8 @@ class Table(Generic[K, V]):
     def filter(self, predicate: Callable[[V], object], *, on_error: Policy = FAIL) -> Table[K, V]:
         """The keys whose values fulfil the predicate; one that does so no longer is deleted."""
 
+        checked(predicate, "The table's filter")
+
         def kept(value: V) -> V | None:
             return value if predicate(value) else None
 
@@ -85,7 +89,8 @@ class Table(Generic[K, V]):
         ``value`` is the result's codec or type, needed where the function is not annotated and a ``group_by`` or
         another join by key follows.
         """
-        return self._computed("map", function, _codec(value, result_type(function)), on_error)
+        codec = _codec(value, result_type(checked(function, "The table's map")))
+        return self._computed("map", function, codec, on_error)
 
     def to_stream(self) -> Stream[K, V]:
         """Each new value as a record; a deletion is a record without a value.
@@ -209,8 +214,9 @@ class Table(Generic[K, V]):
         Changes go through the topic ``<app>-<name>-repartition``. ``pick`` is a function of the value or a field's
         name, ``key`` the codec or type of the group; without it the function's annotation, else text.
         """
-        inferred = codec_or_none(result_type(picker(pick)), "msgpack") or String
-        codec = inferred if key is None else codec_for(key, "msgpack")
+        picked = picker(checked_pick(pick, "group_by", name))
+        inferred = codec_or_none(result_type(picked), "msgpack") or String
+        codec = (inferred if key is None else codec_for(key, "msgpack")).for_keys()
         return GroupedTable(self._graph, regroup_nodes(self._graph, self._place, pick, name, codec, on_error))
 
     def _joined(
@@ -222,7 +228,9 @@ class Table(Generic[K, V]):
         value: Codec[Any] | type[Any] | None,
         on_error: Policy,
     ) -> Table[K, Any]:
-        codec, pairing = _codec(value, result_type(function)), Pairing(kind, function)
+        _check_is_table(name, other)
+        codec = _codec(value, result_type(checked(function, "The join", name)))
+        pairing = Pairing(kind, function)
         place = table_table_place(self._graph, self._place, other.place, name, pairing, codec, on_error)
         return Table(self._graph, place)
 
@@ -237,6 +245,9 @@ class Table(Generic[K, V]):
         *,
         is_inner: bool,
     ) -> Table[K, Any]:
+        _check_is_table(name, other)
+        checked(by, "by of the foreign join", name)
+        checked(function, "The foreign join", name)
         left, right = self._place, other.place
         rules = ForeignRules(
             name=name,
@@ -312,6 +323,8 @@ class GroupedTable(Generic[K, V]):
         group. ``initial`` is a function, or a value that cannot be changed. ``value`` is the accumulator's codec or
         type; without it what ``add`` is annotated with, else plain MessagePack.
         """
+        checked(add, "add of the aggregate", name)
+        checked(remove, "remove of the aggregate", name)
         first: Callable[[], Any] = initial if callable(initial) else lambda: initial
         codec = _codec(value, result_type(add))
         place = aggregated_place(self._graph, self._node, (first, add, remove), name, codec, on_error)
@@ -326,6 +339,8 @@ class GroupedTable(Generic[K, V]):
         on_error: Policy = FAIL,
     ) -> Table[K, V]:
         """Values of a group combined: the first as it is, each further one by ``add``; ``remove`` undoes it."""
+        checked(add, "add of the reduce", name)
+        checked(remove, "remove of the reduce", name)
 
         def added(total: V | None, value: V) -> V:
             return value if total is None else add(total, value)
@@ -344,6 +359,17 @@ class GroupedTable(Generic[K, V]):
     def _value(self) -> Codec[Any]:
         assert isinstance(self._node.value, ChangeCodec), "the rows of a regrouped table are changes"
         return self._node.value.value
+
+
+def _check_is_table(name: str, other: object) -> None:
+    if isinstance(other, Table):
+        return
+    if isinstance(other, Stream):
+        what = "a stream"
+        action = "Join the stream with the table, stream.join(table, …); or make it a table, stream.to_table(name=…)."
+    else:
+        what, action = f"{other!r:.120}", "Give app.table(topic, name=…), or what was computed of one."
+    raise GraphError(f"The join {name!r} of a table is with {what}, not with a table.", action=action)
 
 
 def _one_more(count: int, _row: object) -> int:

@@ -10,6 +10,7 @@ from typing import Any, Generic, Literal, TypeVar
 from stateflow.duration import declared_ms
 from stateflow.errors import GraphError
 from stateflow.operators.patterns.match import Match
+from stateflow.operators.steps.callbacks import checked_or_none
 
 V = TypeVar("V")
 
@@ -281,6 +282,8 @@ def _step(
 ) -> PatternStep:
     if not isinstance(name, str) or not name:
         raise GraphError(f"A step of a pattern is called {name!r}.", action="Give it a name of its own.")
+    checked_or_none(where, "where of the pattern's step", name)
+    checked_or_none(given, "given of the pattern's step", name)
     return PatternStep(name=name, condition=Condition(where, given), is_strict=is_strict, absent=absent)
 
 

@@ -7,6 +7,7 @@ from operator import attrgetter
 from typing import Any
 
 from stateflow.codec.projected import ABSENT, ProjectedRow
+from stateflow.operators.steps.callbacks import checked
 
 Pick = str | Callable[[Any], Any]
 """A field's name, or a function or column expression that picks something out of a value."""
@@ -48,5 +49,5 @@ def picked_of(pick: Callable[[Any], Any], values: Sequence[Any]) -> list[Any]:
 
 
 def picker(pick: Pick) -> Callable[[Any], Any]:
-    """The function behind a pick."""
-    return Field(pick) if isinstance(pick, str) else pick
+    """The function behind a pick; raises ``GraphError`` for one that cannot be called for its result."""
+    return Field(pick) if isinstance(pick, str) else checked(pick, "What picks a part of a value")

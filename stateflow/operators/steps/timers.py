@@ -19,6 +19,7 @@ from stateflow.codec.timer import TimerTime
 from stateflow.duration import whole_ms
 from stateflow.errors import GraphError
 from stateflow.operators.steps.context import Burst, StageContext
+from stateflow.operators.steps.times import whole_time_ms
 from stateflow.record import RecordBatch
 from stateflow.store.base import StateStore
 
@@ -83,7 +84,8 @@ def due_ms_of(
 ) -> int:
     """When a timer is due. Raises ``ValueError`` for arguments that do not say exactly one time in ms.
 
-    Raises ``GraphError`` for an unknown word: no record is to blame, so no policy lets one go for it.
+    Raises ``GraphError`` for an unknown word, or an ``after`` that is no span of time: no record is to blame, so no
+    policy lets one go for it.
     """
     if time not in ("event", "processing"):
         raise GraphError(
@@ -96,10 +98,10 @@ def due_ms_of(
         begin_ms = now_ms if time == "processing" else event_ms
         if begin_ms < 0:
             raise ValueError("the record has no event time: give the timer at=…, or time='processing'")
+        if not isinstance(after, timedelta):
+            raise GraphError(
+                f"A timer is set after={after!r}.",
+                action="Give a datetime.timedelta: after=timedelta(seconds=5).",
+            )
         return max(0, begin_ms + whole_ms(after))
-    assert at is not None, "one of the two is given"
-    if isinstance(at, datetime):
-        if at.tzinfo is None:
-            raise ValueError(f"{at!r} has no time zone")
-        return max(0, round(at.timestamp() * 1000))
-    return max(0, at)
+    return max(0, whole_time_ms(at, "at"))

@@ -16,13 +16,12 @@ from stateflow.operators.steps.marks import running_marks, sent_marks
 from stateflow.operators.steps.reads import Reader, Reads, all_of, reads_of
 from stateflow.operators.steps.rows import where, with_values, without
 from stateflow.operators.steps.step import Step
+from stateflow.operators.steps.times import NO_TIME_MS, time_ms
 from stateflow.operators.topics.future_records import AheadLimit
 from stateflow.record import RecordBatch, has_none
 
 EventTime = Callable[[Any], "int | datetime"]
 """Event time of a value: ms since 1970 UTC, or a datetime with a time zone."""
-
-_NO_TIME_MS = -1
 
 
 class SourceStep(Step):
@@ -78,7 +77,7 @@ class SourceStep(Step):
             timed = rows = self._marked(self._as_event_time_stands(rows) if tombstones else rows)
         if timed.timestamps_ms is not batch.timestamps_ms:
             times_ms = dict(zip(timed.offsets, timed.timestamps_ms, strict=True))
-            batch.timestamps_ms[:] = [times_ms.get(offset, _NO_TIME_MS) for offset in batch.offsets]
+            batch.timestamps_ms[:] = [times_ms.get(offset, NO_TIME_MS) for offset in batch.offsets]
         if tombstones:
             self._forward_with(rows, tombstones)
         else:
@@ -97,7 +96,7 @@ class SourceStep(Step):
     def _foresee(self, batch: RecordBatch, event_time: EventTime) -> list[int]:
         try:
             values = self._value.decode_many(batch.values)
-            times_ms = [_as_ms(event_time(value)) for value in values]
+            times_ms = [time_ms(event_time(value)) for value in values]
         except Exception:  # noqa: BLE001 - comes up again in ``process``, for the policy
             return [self._foreseen_ms(data, event_time) for data in batch.values]
         self._foreseen = (batch.values, values, times_ms)
@@ -105,9 +104,9 @@ class SourceStep(Step):
 
     def _foreseen_ms(self, data: bytes | None, event_time: EventTime) -> int:
         try:
-            return _NO_TIME_MS if data is None else _as_ms(event_time(self._value.decode(data)))
+            return NO_TIME_MS if data is None else time_ms(event_time(self._value.decode(data)))
         except Exception:  # noqa: BLE001 - as above
-            return _NO_TIME_MS
+            return NO_TIME_MS
 
     def _read(self, batch: RecordBatch, event_time: EventTime, tombstones: Set[int]) -> RecordBatch:
         """The rows decoded, with their event times; what ``event_times_ms`` has found is not computed again."""
@@ -122,13 +121,13 @@ class SourceStep(Step):
         if tombstones:
             told = list(zip(rows.values, rows.offsets, strict=True))
             times_ms, failed = self._guard.map(
-                lambda row: _NO_TIME_MS if row[1] in tombstones else _as_ms(event_time(row[0])),
+                lambda row: NO_TIME_MS if row[1] in tombstones else time_ms(event_time(row[0])),
                 told,
                 rows.offsets,
             )
         else:
             times_ms, failed = self._guard.map(
-                lambda value: _as_ms(event_time(value)), rows.values, rows.offsets
+                lambda value: time_ms(event_time(value)), rows.values, rows.offsets
             )
         return replace(without(rows, failed), timestamps_ms=times_ms)
 
@@ -205,13 +204,3 @@ def _counted(left: RecordBatch, rows: int, context: StageContext) -> RecordBatch
     if len(left) < rows:
         context.count("empty_records_total", rows - len(left))
     return left
-
-
-def _as_ms(when: int | datetime) -> int:
-    if isinstance(when, datetime):
-        if when.tzinfo is None:
-            raise ValueError(f"event time {when!r} has no time zone")
-        when = round(when.timestamp() * 1000)
-    if when < 0:
-        raise ValueError(f"event time {when} ms is before 1970")
-    return when

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from stateflow.codec.base import Codec
 from stateflow.duration import declared_ms
 from stateflow.errors import GraphError
+from stateflow.operators.steps.callbacks import checked_or_none
 from stateflow.operators.topics.sources import EventTime
 
 K = TypeVar("K")
@@ -48,6 +49,8 @@ class Topic(Generic[K, V]):
     """How far ahead a record's event time may be; None sets no bound."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "key", self.key.for_keys())  # equal keys are of one partition
+        checked_or_none(self.timestamp, "timestamp of the topic", self.name)
         if self.max_ahead_ms is not None and self.max_ahead_ms < 0:
             raise GraphError(
                 f"The max_ahead of {self.name!r} is negative.", action="Give zero or more, or leave it out."
@@ -61,3 +64,18 @@ class Topic(Generic[K, V]):
     def max_ahead_ms(self) -> int | None:
         """``max_ahead`` in ms."""
         return None if self.max_ahead is None else declared_ms(f"max_ahead of {self.name!r}", self.max_ahead)
+
+
+def check_topic(found: Any, what: str) -> None:
+    """Raise ``GraphError`` where something else stands in the place of a topic that is to be ``what``: read."""
+    if isinstance(found, Topic):
+        return
+    if isinstance(found, str):
+        action = f"Declare it and use the result: topic = app.topic({found!r}, key=…, value=…)."
+    elif hasattr(found, "to_table"):
+        action = (
+            "A stream becomes a table by stream.to_table(name=…); what is computed already is not read again."
+        )
+    else:
+        action = "Give what app.topic(…) returns."
+    raise GraphError(f"{found!r:.120} is to be {what}, and is no topic.", action=action)

@@ -74,12 +74,22 @@ class Graph:
     def __init__(self, app: str) -> None:
         self.app = check_name("application", app)
         self.nodes: list[Node] = []
+        self._known: set[Node] = set()
         self._names: set[tuple[str, str]] = set()
         self._global_tables: dict[str, LookupPlace] = {}
 
     def add(self, node: Node) -> Node:
-        """Append a node; its parents are in the graph already."""
+        """Append a node; its parents are in the graph already. Raises ``GraphError`` for those of another one."""
+        for parent in node.parents:
+            if parent not in self._known:
+                raise GraphError(
+                    f"The step {node.name!r} of the application {self.app!r} is given {parent.name!r}, which is"
+                    " part of another application.",
+                    action="Make streams and tables by the App that uses them. What another application computes is"
+                    " read from a topic that it writes.",
+                )
         self.nodes.append(node)
+        self._known.add(node)
         return node
 
     def claim(self, what: str, name: str) -> str:

@@ -13,6 +13,14 @@ from collections.abc import Mapping, Sequence, Set
 import msgspec
 
 from stateflow.catalog.model import StoreEntry
+from stateflow.catalog.names import (
+    changelog_topic,
+    claims_topic,
+    control_topic,
+    members_topic,
+    repartition_topic,
+    without_generation,
+)
 from stateflow.errors import GraphError
 from stateflow.operators.topology.event_time_delay import hold_back_ms
 from stateflow.operators.topology.graph import Graph, Node, effective
@@ -38,6 +46,7 @@ def split_into_stages(graph: Graph) -> Topology:
         entered = {_step_of(node): names[id(part_of[node][0])] for node in _entered(part)}
         stages.append(_stage(part, names[id(part[0])], entered, tell_origin))
     _check_unique(stages)
+    _check_outputs(graph.app, stages)
     return Topology(graph.app, _upstream_first(stages))
 
 
@@ -168,6 +177,24 @@ def _check_unique(stages: Sequence[Stage]) -> None:
             f"A re-key step is named like a source topic: {', '.join(twice)}.",
             action="Give key_by(name=…) another name: a stage is named after what it reads.",
         )
+
+
+def _check_outputs(app: str, stages: Sequence[Stage]) -> None:
+    """What is written beside the application's own records, of its state or between its stages, would damage them."""
+    own = {control_topic(app): "its control topic", members_topic(app): "its topic of standby members"}
+    own[claims_topic(app)] = "the topic of its shared writers"
+    for stage in stages:
+        own |= {
+            changelog_topic(app, store.name): f"the changelog of {store.name!r}" for store in stage.stores
+        }
+        own |= {repartition_topic(app, step): f"the repartition topic of {step!r}" for step in stage.rekeys}
+    for stage in stages:
+        for topic in stage.outputs:
+            if without_generation(topic) in own:
+                raise GraphError(
+                    f"The application writes results or dead letters to {topic!r}, {own[without_generation(topic)]}.",
+                    action="Choose another topic: what is not written by stateflow there cannot be restored or read.",
+                )
 
 
 def _upstream_first(stages: Sequence[Stage]) -> tuple[Stage, ...]:

@@ -30,7 +30,7 @@ from stateflow.operators.topics.rekey_and_sinks import (
     SinkStep,
 )
 from stateflow.operators.topics.sources import ReadStep, SourceStep
-from stateflow.operators.topics.topic_options import Topic
+from stateflow.operators.topics.topic_options import Topic, check_topic
 from stateflow.operators.topology.graph import Graph, Keyed, Node
 from stateflow.operators.topology.rekeyed import rekeyed
 
@@ -48,6 +48,8 @@ def source_node(
     graph: Graph, topics: Sequence[Topic[Any, Any]], keyed: Keyed, on_error: Policy, late: LatePolicy = SKIP
 ) -> Node:
     """Where records of source topics enter; their codecs must agree."""
+    for topic in topics:
+        check_topic(topic, "read")
     first = topics[0]
     for topic in topics[1:]:
         if _reading(topic) != _reading(first):
@@ -124,7 +126,7 @@ def rekey_nodes(
     """
     key_of: Callable[..., Any] = picker(cast(Pick, pick))
     choose = KeyChoice(key_of, parent.key if by_pairs else None)
-    key = _declared(declared[0]) or codec_or_none(result_type(key_of), "msgpack") or String
+    key = (_declared(declared[0]) or codec_or_none(result_type(key_of), "msgpack") or String).for_keys()
     value = _declared(declared[1]) or parent.value or Plain
 
     def write(env: Environment) -> Step:

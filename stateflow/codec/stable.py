@@ -1,0 +1,105 @@
+"""Values in one order, so that equal ones have equal bytes: what keys are written from.
+
+A set comes in another order in each process, since Python salts the hashes of text, and a dict as it was filled.
+Bytes of a value may differ so; those of a key may not: they choose its partition, and state is found by them.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
+from types import NoneType
+from typing import Any
+
+import msgspec
+from msgspec import inspect
+
+Encode = Callable[[Any], bytes]
+
+_PLAIN = frozenset({str, int, float, bool, bytes, NoneType})
+_WITHOUT_ORDER = (
+    inspect.SetType,
+    inspect.FrozenSetType,
+    inspect.DictType,
+    inspect.TypedDictType,
+    inspect.AnyType,
+    inspect.CustomType,
+)
+"""Types whose values may come in any order, or contain such."""
+
+
+def may_lack_order(type_: Any) -> bool:
+    """Whether equal values of a type may be encoded differently: it has sets, dicts or untyped parts."""
+    todo, seen = [inspect.type_info(type_)], set()
+    while todo:
+        part = todo.pop()
+        if isinstance(part, _WITHOUT_ORDER):
+            return True
+        if isinstance(part, inspect.Type | inspect.Field) and id(part) not in seen:
+            seen.add(id(part))
+            todo.extend(getattr(part, name) for name in part.__struct_fields__)
+        elif isinstance(part, tuple):
+            todo.extend(part)
+    return False
+
+
+def stable_encoder(encode: Encode) -> Encode:
+    """An encoder that puts a value in order before; text and numbers cost it a look at their type."""
+    return lambda value: encode(value if type(value) in _PLAIN else in_order(value, encode))
+
+
+def in_order(value: Any, encode: Encode) -> Any:
+    """The value with its sets as lists and its dicts sorted, both by the encoded bytes; fields stay as declared.
+
+    What has neither is returned as it is.
+    """
+    if type(value) in _PLAIN:
+        return value
+    if isinstance(value, AbstractSet):
+        return sorted((in_order(each, encode) for each in value), key=encode)
+    if isinstance(value, Mapping):
+        entries = [(in_order(key, encode), in_order(each, encode)) for key, each in value.items()]
+        return dict(sorted(entries, key=lambda entry: encode(entry[0])))
+    if isinstance(value, list | tuple):
+        return _sequence_in_order(value, encode)
+    return _object_in_order(value, encode)
+
+
+def _sequence_in_order(value: list[Any] | tuple[Any, ...], encode: Encode) -> Any:
+    items = [in_order(each, encode) for each in value]
+    if all(map(_is, items, value)):
+        return value
+    return tuple(items) if isinstance(value, tuple) else items  # a tuple can be the key of a dict
+
+
+def _object_in_order(value: Any, encode: Encode) -> Any:
+    """A copy of a dataclass or Struct that has other values in some fields; its ``__init__`` is not run again."""
+    changed: dict[str, Any] = {}
+    for name in _fields(value):
+        found = getattr(value, name, msgspec.UNSET)
+        put = in_order(found, encode)
+        if put is not found:
+            changed[name] = put
+    if not changed:
+        return value
+    ordered = copy.copy(value)
+    for name, put in changed.items():
+        if isinstance(value, msgspec.Struct):
+            msgspec.structs.force_setattr(ordered, name, put)
+        else:
+            object.__setattr__(ordered, name, put)  # it may be frozen
+    return ordered
+
+
+def _fields(value: Any) -> tuple[str, ...]:
+    if isinstance(value, msgspec.Struct):
+        return value.__struct_fields__
+    if dataclasses.is_dataclass(value):
+        return tuple(field.name for field in dataclasses.fields(value))
+    return tuple(field.name for field in getattr(value, "__attrs_attrs__", ()))
+
+
+def _is(one: object, other: object) -> bool:
+    return one is other
