@@ -11,6 +11,8 @@ from stateflow.codec.base import Codec
 from stateflow.errors import GraphError
 from stateflow.operators.aggregates import aggregates
 from stateflow.operators.aggregates.aggregates import Aggregate
+from stateflow.operators.aggregates.combined import combined
+from stateflow.operators.aggregates.keeping import kept_as, read_as, value_type_of
 from stateflow.operators.stateful.stateful import Stateful
 from stateflow.operators.steps.error_policy import Fail, Policy
 from stateflow.operators.steps.fields import Pick
@@ -153,7 +155,9 @@ class Aggregations(ABC, Generic[K, V]):
                 f"The aggregate {name!r} names {'both one and several' if several else len(one) or 'no'} aggregates.",
                 action="Pass one aggregate, or several by name.",
             )
-        kind = one[0] if one else aggregates.combined(several)
+        values = value_type_of(self._value_codec())
+        told = {part: read_as(each, values) for part, each in several.items()}
+        kind = one[0] if one else combined(told)
         return self._run("aggregate", kind, name, ttl, on_error)
 
     def _kept_type(self) -> Any:
@@ -168,6 +172,5 @@ class Aggregations(ABC, Generic[K, V]):
         ttl: timedelta | None,
         on_error: Policy,
     ) -> Stream[K, Any]:
-        return self._aggregated(
-            Stateful(kind=kind, name=name, aggregate=aggregate, ttl=ttl, on_error=on_error)
-        )
+        kept = kept_as(read_as(aggregate, value_type_of(self._value_codec())), name)
+        return self._aggregated(Stateful(kind=kind, name=name, aggregate=kept, ttl=ttl, on_error=on_error))
