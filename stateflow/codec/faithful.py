@@ -34,6 +34,11 @@ def faithful(codec: Codec[Any], state: str, *, alike: bool = False, reads: Any =
     return FaithfulCodec(codec, state, alike=alike, reads=reads)
 
 
+def unchecked(codec: Codec[Any]) -> Codec[Any]:
+    """The codec without the check: for plain data of which it makes what the state keeps."""
+    return codec.unchecked if isinstance(codec, FaithfulCodec) else codec
+
+
 class FaithfulCodec(Codec[Any]):
     """Writes and is described as the ``written`` codec."""
 
@@ -50,6 +55,11 @@ class FaithfulCodec(Codec[Any]):
         self._is_open = _has_any(type_)
         self._is_kept = _quick_check(type_) if self._codec.wire == "msgpack" else _unknown
         """True of a value that comes back as it is for certain; it costs less than to decode it."""
+
+    @property
+    def unchecked(self) -> Codec[Any]:
+        """What reads and writes the same bytes."""
+        return self._codec
 
     def _encode(self, value: Any) -> bytes:
         data = self._codec._encode(value)

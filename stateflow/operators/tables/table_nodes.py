@@ -9,6 +9,7 @@ from typing import Any
 from stateflow.catalog.model import StoreEntry
 from stateflow.codec.base import Codec
 from stateflow.codec.change import ChangeCodec
+from stateflow.codec.faithful import faithful
 from stateflow.codec.optional import OptionalCodec
 from stateflow.codec.structured import Plain
 from stateflow.codec.timed import TimedCodec
@@ -69,7 +70,8 @@ def aggregated_place(
 
     def make(env: Environment) -> Step:
         guard = env.guard(name, on_error)
-        return AggregateTableStep(functions, TimedCodec(value), env.context.store(name), guard)
+        codec = TimedCodec(faithful(value, name, alike=True))
+        return AggregateTableStep(functions, codec, env.context.store(name), guard)
 
     return kept_place(graph, (parent,), "aggregate", name, value, make, on_error)
 
