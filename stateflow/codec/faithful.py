@@ -57,6 +57,11 @@ class FaithfulCodec(Codec[Any]):
         """True of a value that comes back as it is for certain; it costs less than to decode it."""
 
     @property
+    def written(self) -> Codec[Any]:
+        """The codec that it is described as."""
+        return self._written
+
+    @property
     def unchecked(self) -> Codec[Any]:
         """What reads and writes the same bytes."""
         return self._codec

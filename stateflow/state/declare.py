@@ -9,6 +9,7 @@ from typing import Any
 
 from stateflow.catalog.model import StoreEntry
 from stateflow.codec.base import Codec
+from stateflow.codec.details import details_of
 from stateflow.codec.faithful import faithful
 from stateflow.codec.infer import codec_for
 from stateflow.codec.optional import NothingCodec, OptionalCodec
@@ -63,6 +64,7 @@ class StateField:
             version=self.options.version,
             evolves=self.kind.evolves,
             migrates=tuple(sorted(self.options.migrations or ())),
+            value_details=details_of(self.codec),
         )
 
     def _value_description(self) -> dict[str, Any]:

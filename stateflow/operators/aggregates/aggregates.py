@@ -69,6 +69,10 @@ class Aggregate(Generic[V, A, R]):
     kept: Any = None
     """The type as which an accumulator is read that ``type`` does not say; it is written and described as that."""
 
+    kind: Any = None
+    """Its name, by kind of part where it is made of several: state of another kind is not carried on. None for one that
+    is not known."""
+
     def codec(self) -> Codec[A]:
         """Codec of the accumulator; raises ``ConfigError`` when there is none for its type."""
         return codec_for(self.type, "msgpack")
@@ -116,6 +120,7 @@ def count(of: Pick | None = None) -> Aggregate[Any, int, int]:
         type=int,
         result_type=int,
         only_counts=of is None,
+        kind="count",
         subtract=_difference,
         may_wait=are_numbers,
         add_rows=count_rows if of is None else None,
@@ -127,6 +132,7 @@ def sum(of: Pick | None = None) -> Aggregate[Any, int | float, int | float]:
     """Sum of the values, or of what ``of`` picks. Integers stay exact (64 bits). Merge: the sum."""
     return Aggregate(
         initial=int,
+        kind="sum",
         add_many=picked(of, added),
         reads=reads_of_pick(of),
         merge=lambda one, two: one + two,
@@ -147,7 +153,7 @@ def min(of: Pick | None = None, *, type: type[N]) -> Aggregate[Any, N | None, N 
 def min(of: Pick | None = None, *, type: Any = Any) -> Aggregate[Any, Any, Any]: ...
 def min(of: Pick | None = None, *, type: Any = Any) -> Aggregate[Any, Any, Any]:
     """Smallest value, None before the first. ``type`` says what it is where it is no plain JSON value."""
-    return _extreme(of, type, lambda one, two: one if one <= two else two, "least")
+    return _extreme(of, type, lambda one, two: one if one <= two else two, "min", "least")
 
 
 @overload
@@ -156,18 +162,19 @@ def max(of: Pick | None = None, *, type: type[N]) -> Aggregate[Any, N | None, N 
 def max(of: Pick | None = None, *, type: Any = Any) -> Aggregate[Any, Any, Any]: ...
 def max(of: Pick | None = None, *, type: Any = Any) -> Aggregate[Any, Any, Any]:
     """Largest value, None before the first. ``type`` says what it is where it is no plain JSON value."""
-    return _extreme(of, type, lambda one, two: one if one >= two else two, "most")
+    return _extreme(of, type, lambda one, two: one if one >= two else two, "max", "most")
 
 
 def reduce(function: Callable[[V, V], V], *, type: Any = Any) -> Aggregate[V, V | None, V | None]:
     """Values combined two by two by an associative function, which is the merge as well."""
-    return _extreme(None, type, function, returned=function)
+    return _extreme(None, type, function, "reduce", returned=function)
 
 
 def _extreme(
     of: Pick | None,
     type_: Any,
     choose: Callable[[Any, Any], Any],
+    kind: str,
     operation: Operation | None = None,
     returned: Callable[..., Any] | None = None,
 ) -> Aggregate[Any, Any, Any]:
@@ -182,6 +189,7 @@ def _extreme(
     if operation is not None and kinds is not None:
         folding = Folding(operation, int in kinds, float in kinds, skips_none=True)
     return Aggregate(
+        kind=kind,
         initial=lambda: None,
         add_many=picked(of, _each(either)),
         reads=reads_of_pick(of),
@@ -212,6 +220,7 @@ def mean(of: Pick | None = None) -> Aggregate[Any, tuple[int, int | float], floa
         return pair[0] + len(values), added(pair[1], values)
 
     return Aggregate(
+        kind="mean",
         initial=lambda: (0, 0),
         add_many=picked(of, add_many),
         reads=reads_of_pick(of),
@@ -241,7 +250,7 @@ def first(of: Pick | None = None, *, type: type[N]) -> Aggregate[Any, N | None, 
 def first(of: Pick | None = None, *, type: Any = Any) -> Aggregate[Any, Any, Any]: ...
 def first(of: Pick | None = None, *, type: Any = Any) -> Aggregate[Any, Any, Any]:
     """The value that came first. Merge: the first of the two parts, in their order."""
-    return _extreme(of, type, lambda one, _two: one)
+    return _extreme(of, type, lambda one, _two: one, "first")
 
 
 @overload
@@ -250,7 +259,7 @@ def last(of: Pick | None = None, *, type: type[N]) -> Aggregate[Any, N | None, N
 def last(of: Pick | None = None, *, type: Any = Any) -> Aggregate[Any, Any, Any]: ...
 def last(of: Pick | None = None, *, type: Any = Any) -> Aggregate[Any, Any, Any]:
     """The value that came last. Merge: the last of the two parts, in their order."""
-    return _extreme(of, type, lambda _one, two: two)
+    return _extreme(of, type, lambda _one, two: two, "last")
 
 
 @overload
@@ -262,6 +271,7 @@ def collect(
 def collect(of: Pick | None = None, *, limit: int, type: Any = Any) -> Aggregate[Any, list[Any], list[Any]]:
     """The first ``limit`` values, in order. Merge: appended, then cut to the limit."""
     return Aggregate(
+        kind="collect",
         initial=list,
         add_many=picked(of, lambda kept, values: [*kept, *values][:limit]),
         reads=reads_of_pick(of),
@@ -294,6 +304,7 @@ def top_k(k: int, *, by: Pick, item: Pick) -> Aggregate[Any, list[tuple[float, A
         return _largest(scores, k)
 
     return Aggregate(
+        kind="top_k",
         initial=list,
         add_many=add_many,
         reads=all_of([reads_of(score_of), reads_of(item_of)]),
@@ -347,6 +358,7 @@ def fold(
     back as it is, such as a dict with keys of an Enum, is refused at its record: name the type.
     """
     return Aggregate(
+        kind="fold",
         initial=_factory(initial),
         add_many=_each(add),
         merge=merge,

@@ -42,6 +42,7 @@ def combined(parts: Mapping[str, Aggregate[Any, Any, Any]]) -> Aggregate[Any, An
         return None if None in left else state(*left)
 
     return Aggregate(
+        kind={name: part.kind for name, part in parts.items()},
         initial=lambda: state(*(part.initial() for part in several)),
         add_many=add_many,
         reads=all_of(part.reads for part in several),
