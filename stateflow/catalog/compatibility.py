@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import msgspec
 
 from stateflow.catalog.encoding import CatalogItem
-from stateflow.catalog.evolution import evolved, value_obstacles
+from stateflow.catalog.evolution import evolved, meaning_obstacles, value_obstacles
 from stateflow.catalog.model import (
     AppEntry,
     Catalog,
@@ -138,7 +138,7 @@ def store_differences(wanted: StoreEntry, found: StoreEntry) -> Iterator[str]:
     """Every difference between two entries of a store that its bytes would not survive."""
     for field in STORE_FIELDS_FIXED:
         yield from _difference(f"store {found.name!r}", field, getattr(wanted, field), getattr(found, field))
-    for why in value_obstacles(wanted, found):
+    for why in (*value_obstacles(wanted, found), *meaning_obstacles(wanted, found)):
         yield f"store {found.name!r}: {why}"
 
 

@@ -14,6 +14,7 @@ import msgspec
 
 from stateflow.catalog.model import SchemaEntry, StoreEntry
 from stateflow.codec.compatible import obstacles
+from stateflow.codec.details import detail_obstacles
 
 _WRAPPERS = ("timestamped", "expiring", "optional")
 _KEY_PARTS = ("map_key", "map_keys", "element")
@@ -69,7 +70,21 @@ def value_obstacles(wanted: StoreEntry, found: StoreEntry) -> Iterator[str]:
         return
     for schema in found.schemas:
         yield from _schema_obstacles(wanted, inner, schema, number_of(wanted, found))
+    if wanted.version == found.version:
+        for why in detail_obstacles(wanted.value_details, found.value_details):
+            yield f"value_codec: {why}"
     yield from _retention_obstacles(wanted, found)
+
+
+def meaning_obstacles(wanted: StoreEntry, found: StoreEntry) -> Iterator[str]:
+    """Why the values that are in the store mean something else to the code, although it can read them; as clauses."""
+    now, then = wanted.filled_by or {}, found.filled_by or {}
+    for what in sorted(now.keys() & then.keys()):
+        if not same_json(now[what], then[what]):
+            yield (
+                f"its {what} is {_text(now[what])} in the code, {_text(then[what])} in the catalog: what was kept"
+                " for the one would be carried on as the other's"
+            )
 
 
 def same_json(one: object, other: object) -> bool:

@@ -73,6 +73,12 @@ class StoreEntry(msgspec.Struct, frozen=True, kw_only=True):
     """Number of the schema that ``value_codec`` and ``version`` are."""
     older: tuple[SchemaEntry, ...] = ()
     """The schemas before it."""
+    value_details: dict[str, tuple[str, ...]] | None = None
+    """What ``value_codec`` does not say of the values (:mod:`stateflow.codec.details`). None where that is not known,
+    as in an entry that an older version wrote."""
+    filled_by: dict[str, Any] | None = None
+    """What makes the values: ``aggregate``, its kind (of several by name), and ``window``, where its windows begin.
+    What is missing is not known."""
 
     @property
     def schemas(self) -> tuple[SchemaEntry, ...]:

@@ -58,8 +58,8 @@ class Codec(ABC, Generic[T]):
         """The bytes of one value; raises ``EncodeError``."""
         try:
             return self._encode(value)
-        except SchemaUnavailable:
-            raise
+        except (EncodeError, SchemaUnavailable):
+            raise  # a codec within this one has said what is wrong
         except Exception as cause:
             raise self._encode_error(value, cause) from cause
 
@@ -67,8 +67,8 @@ class Codec(ABC, Generic[T]):
         """The value of some bytes; raises ``DecodeError``."""
         try:
             return self._decode(data)
-        except (CatalogIncompatible, SchemaUnavailable):
-            raise  # not these bytes are wrong, but what reads them
+        except (CatalogIncompatible, DecodeError, SchemaUnavailable):
+            raise  # not these bytes are wrong, but what reads them; or a codec within this one has said it
         except Exception as cause:
             raise self._decode_error(data, cause) from cause
 

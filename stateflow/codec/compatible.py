@@ -12,6 +12,8 @@ _SAID_ELSEWHERE = frozenset(
     | {"properties", "required", "additionalProperties", "items", "prefixItems", "minItems", "maxItems"}
 )
 """Keywords that carry no limit on values, or that are compared by a rule of their own."""
+_FORMS = ("format", "contentEncoding")
+"""Keywords that say what a string stands for: one without them is not read as one that has them, nor the reverse."""
 
 Described = Mapping[str, Any]
 
@@ -67,9 +69,11 @@ class _Comparison:
             yield from self._alternatives(new.get("anyOf", [new]), old.get("anyOf", [old]), where)
         elif "enum" in new or "enum" in old:
             yield from _enums(new, old, where)
-        elif new.get("type") != old.get("type"):
-            if (old.get("type"), new.get("type")) != ("integer", "number"):
-                yield f"{where} was {_type(old)} and is {_type(new)}"
+        elif new.get("type") != old.get("type") and (old.get("type"), new.get("type")) != (
+            "integer",
+            "number",
+        ):
+            yield f"{where} was {_type(old)} and is {_type(new)}"
         else:
             yield from self._same_type(new, old, where)
 
@@ -80,8 +84,10 @@ class _Comparison:
 
     def _same_type(self, new: Described, old: Described, where: str) -> Iterator[str]:
         for keyword in sorted((new.keys() | old.keys()) - _SAID_ELSEWHERE):
-            if keyword in new and new[keyword] != old.get(keyword):
-                yield f"{where}: {keyword} is {new[keyword]!r} and was {old.get(keyword)!r}"
+            is_limit = keyword in new or keyword in _FORMS
+            if is_limit and new.get(keyword) != old.get(keyword):
+                now, then = (repr(each[keyword]) if keyword in each else "none" for each in (new, old))
+                yield f"{where}: {keyword} is {now} and was {then}"
         if new.get("type") == "object":
             yield from self._objects(new, old, where)
         elif new.get("type") == "array":
@@ -149,7 +155,7 @@ def _enums(new: Described, old: Described, where: str) -> Iterator[str]:
         gone = [value for value in values if value not in new["enum"]]
         if gone:
             yield f"{where} may have been {gone[0]!r}, which it no longer may"
-    elif not all(_is_of(value, new.get("type")) for value in values):
+    elif new.keys() - _SAID_ELSEWHERE or not all(_is_of(value, new.get("type")) for value in values):
         yield f"{where} was one of {values} and is {_type(new)}"
 
 
@@ -161,4 +167,5 @@ def _is_of(value: object, type_: object) -> bool:
 def _type(schema: Described) -> str:
     if "enum" in schema:
         return f"one of {schema['enum']}"
-    return str(schema.get("title") or schema.get("type") or "of any type")
+    form = next((f" ({schema[each]})" for each in _FORMS if each in schema), "")
+    return f"{schema.get('title') or schema.get('type') or 'of any type'}{form}"

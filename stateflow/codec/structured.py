@@ -41,7 +41,7 @@ class UntypedCodec(Codec[Any]):
     """True of one that writes equal values as equal bytes, whatever the order of their sets and dicts."""
 
     def __init__(self, wire: Wire) -> None:
-        self._wire = self.projects = wire
+        self.wire = self.projects = wire
         encoder, decoder = _converters(wire, Any)
         self._to_bytes, self._from_bytes = encoder.encode, decoder.decode
 
@@ -61,10 +61,10 @@ class UntypedCodec(Codec[Any]):
 
     def describe(self) -> dict[str, Any]:
         """``{"codec": "json"}`` or ``{"codec": "msgpack"}``."""
-        return {"codec": self._wire}
+        return {"codec": self.wire}
 
     def __repr__(self) -> str:
-        return "Json" if self._wire == "json" else "MsgPack"
+        return "Json" if self.wire == "json" else "MsgPack"
 
 
 class PlainCodec(UntypedCodec):
@@ -97,12 +97,22 @@ class TypedCodec(Codec[T], Generic[T]):
 
     def __init__(self, type_: type[T], wire: Wire) -> None:
         self._type = type_
-        self._wire = wire
+        self.wire = wire
         if type_ in _MAPS:
             self.projects = wire
         encoder, decoder = _converters(wire, type_)
         self._to_bytes, self._from_bytes = encoder.encode, decoder.decode
         self._scalars = _scalars_of(type_)
+
+    @property
+    def value_type(self) -> Any:
+        """The declared type."""
+        return self._type
+
+    @property
+    def is_of_scalars(self) -> bool:
+        """Whether values have no parts, so that each is looked at when it is encoded."""
+        return self._scalars is not None
 
     def _encode(self, value: T) -> bytes:
         data = self._to_bytes(value)
@@ -129,12 +139,12 @@ class TypedCodec(Codec[T], Generic[T]):
 
     def describe(self) -> dict[str, Any]:
         """``{"codec": "json" or "msgpack", "type": its name, "schema": JSON schema where there is one}``."""
-        described: dict[str, Any] = {"codec": self._wire, "type": type_name(self._type)}
+        described: dict[str, Any] = {"codec": self.wire, "type": type_name(self._type)}
         described["schema"] = _schema_of(cast(Hashable, self._type))
         return described
 
     def __repr__(self) -> str:
-        return f"{'JsonOf' if self._wire == 'json' else 'MsgPackOf'}({type_name(self._type)})"
+        return f"{'JsonOf' if self.wire == 'json' else 'MsgPackOf'}({type_name(self._type)})"
 
 
 def _with_stable_bytes(given: Codec[T]) -> Codec[T]:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from stateflow.catalog.evolution import split_codec
+from stateflow.catalog.evolution import meaning_obstacles, split_codec
 from stateflow.catalog.model import Catalog, RoutingEntry, StoreEntry
 from stateflow.catalog.names import changelog_topic
 from stateflow.errors import (
@@ -335,6 +335,7 @@ def _check_stores(catalog: Catalog, theirs: Catalog) -> None:
             for what in _BYTES_DEPEND_ON
             if getattr(own, what) != getattr(entry, what)
         ]
+        differences += [f"store {name!r}: {why}" for why in meaning_obstacles(own, entry)]
     if differences:
         raise CatalogIncompatible(
             f"the stores of {theirs.app.app!r} do not fit {catalog.app.app!r}: {'; '.join(differences)}.",

@@ -9,6 +9,8 @@ from typing import Any
 
 from stateflow.catalog.model import StoreEntry
 from stateflow.codec.base import Codec
+from stateflow.codec.details import details_of
+from stateflow.codec.faithful import faithful
 from stateflow.codec.infer import codec_for
 from stateflow.codec.optional import NothingCodec, OptionalCodec
 from stateflow.codec.ordered import key_codec_for
@@ -62,6 +64,7 @@ class StateField:
             version=self.options.version,
             evolves=self.kind.evolves,
             migrates=tuple(sorted(self.options.migrations or ())),
+            value_details=details_of(self.codec),
         )
 
     def _value_description(self) -> dict[str, Any]:
@@ -168,6 +171,8 @@ def _field(owner: type, prefix: str, name: str, hint: Any, options: StateOptions
         kind, keys, value_type = _unfolded(owner, name, kind, arguments, options)
         value_type, is_optional = _without_none(value_type)
         codec = options.codec or codec_for(value_type, "msgpack")
+        if options.codec is None or value_type is not Any:  # else nothing is said but how it is written
+            codec = faithful(codec, f"{prefix}-{name}", alike=True)
     checked = StateField(name, f"{prefix}-{name}", kind, codec, keys, options)
     check_options(owner, name, kind, options, codec, is_optional=is_optional)
     return checked

@@ -13,6 +13,7 @@ from stateflow.codec.avro import AvroCodec
 from stateflow.codec.avro_resolution import ResolvingAvro
 from stateflow.codec.base import Codec
 from stateflow.codec.evolving import FIRST_NUMBER, EvolvingCodec, ValueReader, opened
+from stateflow.codec.faithful import unchecked
 from stateflow.codec.optional import OptionalCodec
 from stateflow.codec.table import from_description
 from stateflow.codec.timed import TIME_BYTES, TIMES_BYTES, ExpiringCodec, TimedCodec
@@ -88,7 +89,7 @@ def _reader(
         return None
     steps = [migrations[step] for step in range(schema.version, version) if step in migrations]
     if steps:
-        return MigratingReader(from_description(described), schema.version, steps, codec)
+        return MigratingReader(from_description(described), schema.version, steps, unchecked(codec))
     if isinstance(codec, AvroCodec) and not same_json(described, codec.describe()):
         return ResolvingAvro(codec, described["schema"])
     return codec

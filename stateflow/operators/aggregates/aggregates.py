@@ -17,6 +17,13 @@ from stateflow.codec.base import Codec
 from stateflow.codec.infer import codec_for
 from stateflow.errors import GraphError
 from stateflow.native.folds import Folding, Operation
+from stateflow.operators.aggregates.accumulator_types import (
+    known_type,
+    list_type,
+    optional_type,
+    part_type,
+    type_of_initial,
+)
 from stateflow.operators.aggregates.adding import added, are_numbers, count_rows, only, sum_rows
 from stateflow.operators.steps.callbacks import checked, checked_or_none
 from stateflow.operators.steps.fields import Pick, picked_of, picker
@@ -57,6 +64,15 @@ class Aggregate(Generic[V, A, R]):
     pick: Callable[[Any], Any] | None = None
     reads: Reads | None = None
     """What is read of the values; None where that may be anything."""
+    infer: Callable[[Any], Any] | None = None
+    """Where no type was given: the accumulator's, of the type of the values (None where that is unknown); None where it
+    cannot be told."""
+    kept: Any = None
+    """The type as which an accumulator is read that ``type`` does not say; it is written and described as that."""
+
+    kind: Any = None
+    """Its name, by kind of part where it is made of several: state of another kind is not carried on. None for one that
+    is not known."""
 
     def codec(self) -> Codec[A]:
         """Codec of the accumulator; raises ``ConfigError`` when there is none for its type."""
@@ -105,6 +121,7 @@ def count(of: Pick | None = None) -> Aggregate[Any, int, int]:
         type=int,
         result_type=int,
         only_counts=of is None,
+        kind="count",
         subtract=_difference,
         may_wait=are_numbers,
         add_rows=count_rows if of is None else None,
@@ -116,6 +133,7 @@ def sum(of: Pick | None = None) -> Aggregate[Any, int | float, int | float]:
     """Sum of the values, or of what ``of`` picks. Integers stay exact (64 bits). Merge: the sum."""
     return Aggregate(
         initial=int,
+        kind="sum",
         add_many=picked(of, added),
         reads=reads_of_pick(of),
         merge=lambda one, two: one + two,
@@ -136,7 +154,7 @@ def min(of: Pick | None = None, *, type: type[N]) -> Aggregate[Any, N | None, N 
 def min(of: Pick | None = None, *, type: Any = Any) -> Aggregate[Any, Any, Any]: ...
 def min(of: Pick | None = None, *, type: Any = Any) -> Aggregate[Any, Any, Any]:
     """Smallest value, None before the first. ``type`` says what it is where it is no plain JSON value."""
-    return _extreme(of, type, lambda one, two: one if one <= two else two, "least")
+    return _extreme(of, type, lambda one, two: one if one <= two else two, "min", "least")
 
 
 @overload
@@ -145,16 +163,21 @@ def max(of: Pick | None = None, *, type: type[N]) -> Aggregate[Any, N | None, N 
 def max(of: Pick | None = None, *, type: Any = Any) -> Aggregate[Any, Any, Any]: ...
 def max(of: Pick | None = None, *, type: Any = Any) -> Aggregate[Any, Any, Any]:
     """Largest value, None before the first. ``type`` says what it is where it is no plain JSON value."""
-    return _extreme(of, type, lambda one, two: one if one >= two else two, "most")
+    return _extreme(of, type, lambda one, two: one if one >= two else two, "max", "most")
 
 
 def reduce(function: Callable[[V, V], V], *, type: Any = Any) -> Aggregate[V, V | None, V | None]:
     """Values combined two by two by an associative function, which is the merge as well."""
-    return _extreme(None, type, function)
+    return _extreme(None, type, function, "reduce", returned=function)
 
 
 def _extreme(
-    of: Pick | None, type_: Any, choose: Callable[[Any, Any], Any], operation: Operation | None = None
+    of: Pick | None,
+    type_: Any,
+    choose: Callable[[Any, Any], Any],
+    kind: str,
+    operation: Operation | None = None,
+    returned: Callable[..., Any] | None = None,
 ) -> Aggregate[Any, Any, Any]:
     def either(one: Any, two: Any) -> Any:
         if one is None or two is None:
@@ -167,6 +190,7 @@ def _extreme(
     if operation is not None and kinds is not None:
         folding = Folding(operation, int in kinds, float in kinds, skips_none=True)
     return Aggregate(
+        kind=kind,
         initial=lambda: None,
         add_many=picked(of, _each(either)),
         reads=reads_of_pick(of),
@@ -177,6 +201,9 @@ def _extreme(
         may_wait=None if kinds is None else only(*kinds),
         folding=folding,
         pick=None if of is None else picker(of),
+        infer=None
+        if type_ is not Any
+        else lambda values: optional_type(known_type(returned) or part_type(of, values)),
     )
 
 
@@ -194,6 +221,7 @@ def mean(of: Pick | None = None) -> Aggregate[Any, tuple[int, int | float], floa
         return pair[0] + len(values), added(pair[1], values)
 
     return Aggregate(
+        kind="mean",
         initial=lambda: (0, 0),
         add_many=picked(of, add_many),
         reads=reads_of_pick(of),
@@ -223,7 +251,7 @@ def first(of: Pick | None = None, *, type: type[N]) -> Aggregate[Any, N | None, 
 def first(of: Pick | None = None, *, type: Any = Any) -> Aggregate[Any, Any, Any]: ...
 def first(of: Pick | None = None, *, type: Any = Any) -> Aggregate[Any, Any, Any]:
     """The value that came first. Merge: the first of the two parts, in their order."""
-    return _extreme(of, type, lambda one, _two: one)
+    return _extreme(of, type, lambda one, _two: one, "first")
 
 
 @overload
@@ -232,7 +260,7 @@ def last(of: Pick | None = None, *, type: type[N]) -> Aggregate[Any, N | None, N
 def last(of: Pick | None = None, *, type: Any = Any) -> Aggregate[Any, Any, Any]: ...
 def last(of: Pick | None = None, *, type: Any = Any) -> Aggregate[Any, Any, Any]:
     """The value that came last. Merge: the last of the two parts, in their order."""
-    return _extreme(of, type, lambda _one, two: two)
+    return _extreme(of, type, lambda _one, two: two, "last")
 
 
 @overload
@@ -244,6 +272,7 @@ def collect(
 def collect(of: Pick | None = None, *, limit: int, type: Any = Any) -> Aggregate[Any, list[Any], list[Any]]:
     """The first ``limit`` values, in order. Merge: appended, then cut to the limit."""
     return Aggregate(
+        kind="collect",
         initial=list,
         add_many=picked(of, lambda kept, values: [*kept, *values][:limit]),
         reads=reads_of_pick(of),
@@ -251,6 +280,7 @@ def collect(of: Pick | None = None, *, limit: int, type: Any = Any) -> Aggregate
         result=same,
         type=list[type],
         result_type=list[type],
+        infer=None if type is not Any else lambda values: list_type(part_type(of, values)),
     )
 
 
@@ -275,6 +305,7 @@ def top_k(k: int, *, by: Pick, item: Pick) -> Aggregate[Any, list[tuple[float, A
         return _largest(scores, k)
 
     return Aggregate(
+        kind="top_k",
         initial=list,
         add_many=add_many,
         reads=all_of([reads_of(score_of), reads_of(item_of)]),
@@ -324,12 +355,14 @@ def fold(
     ``merge`` makes one accumulator of two, the first one's records having come first; sessions and sliding windows need
     it. ``subtract`` takes a part out of an accumulator again, exactly, or gives None where it cannot.
     ``initial`` is a function, or a value that cannot be changed. ``type`` is the accumulator's type or
-    codec; Any keeps it as MessagePack, in which a dataclass would come back as a dict, so name the type.
+    codec; without it what ``add`` is annotated to return, or what ``initial`` is. An accumulator that would not come
+    back as it is, such as a dict with keys of an Enum, is refused at its record: name the type.
     """
     checked(add, "add of fold")
     for what, function in (("merge", merge), ("subtract", subtract), ("result", result)):
         checked_or_none(function, f"{what} of fold")
     return Aggregate(
+        kind="fold",
         initial=_factory(initial),
         add_many=_each(add),
         merge=merge,
@@ -337,6 +370,7 @@ def fold(
         result=result or same,
         type=type,
         result_type=None if result else type,
+        infer=None if type is not Any else lambda _values: known_type(add) or type_of_initial(initial),
     )
 
 
@@ -348,46 +382,3 @@ def _factory(initial: Callable[[], A] | A) -> Callable[[], A]:
             f"initial={initial!r} would be shared by all keys.", action="Pass a function: `initial=dict`."
         )
     return lambda: initial
-
-
-def combined(parts: Mapping[str, Aggregate[Any, Any, Any]]) -> Aggregate[Any, Any, dict[str, Any]]:
-    """Several aggregates over the same values as one: the result is a dict of theirs. Merge: part by part."""
-    import msgspec
-
-    names = tuple(parts)
-    several = tuple(parts.values())
-    opaque = [name for name, part in parts.items() if isinstance(part.type, Codec)]
-    if opaque:
-        raise GraphError(
-            f"The aggregates {', '.join(opaque)} have a codec of their own.",
-            action="Give them a type instead (type=…), so that one record can hold them all.",
-        )
-    state: Any = msgspec.defstruct("Aggregates", [(name, part.type) for name, part in parts.items()])
-
-    def add_many(accumulators: Any, values: Sequence[Any]) -> Any:
-        return state(*(part.add_many(getattr(accumulators, name), values) for name, part in parts.items()))
-
-    def merge(one: Any, two: Any) -> Any:
-        pairs = [(part.merge, getattr(one, name), getattr(two, name)) for name, part in parts.items()]
-        return state(*(_merged(function, left, right) for function, left, right in pairs))
-
-    def subtract(whole: Any, part: Any) -> Any:
-        pairs = [(each.subtract, getattr(whole, name), getattr(part, name)) for name, each in parts.items()]
-        left = [_merged(function, one, two) for function, one, two in pairs]
-        return None if None in left else state(*left)
-
-    return Aggregate(
-        initial=lambda: state(*(part.initial() for part in several)),
-        add_many=add_many,
-        reads=all_of(part.reads for part in several),
-        merge=merge if all(part.merge for part in several) else None,
-        subtract=subtract if all(part.subtract for part in several) else None,
-        result=lambda kept: {name: parts[name].result(getattr(kept, name)) for name in names},
-        type=state,
-        result_type=dict[str, Any],
-    )
-
-
-def _merged(function: Callable[[Any, Any], Any] | None, one: Any, two: Any) -> Any:
-    assert function is not None, "only merged when every part can be"
-    return function(one, two)

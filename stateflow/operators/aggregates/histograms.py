@@ -13,6 +13,7 @@ from stateflow.operators.steps.fields import Pick
 def histogram(of: Pick | None = None) -> Aggregate[Any, dict[int, int], dict[int, int]]:
     """How often each integer value occurred; one entry per distinct value. Merge: counts added."""
     return Aggregate(
+        kind="histogram",
         initial=dict,
         add_many=picked(of, _tally),
         reads=reads_of_pick(of),
@@ -33,6 +34,7 @@ def quantile(q: float, of: Pick | None = None) -> Aggregate[Any, dict[int, int],
     if not 0 <= q <= 1:
         raise GraphError(f"A quantile of {q} does not exist.", action="Ask for one from 0 to 1: 0.95.")
     return Aggregate(
+        kind="histogram",
         initial=dict,
         add_many=picked(of, _tally),
         reads=reads_of_pick(of),

@@ -11,6 +11,8 @@ from stateflow.codec.base import Codec
 from stateflow.errors import GraphError
 from stateflow.operators.aggregates import aggregates
 from stateflow.operators.aggregates.aggregates import Aggregate
+from stateflow.operators.aggregates.combined import combined
+from stateflow.operators.aggregates.keeping import kept_as, read_as, value_type_of
 from stateflow.operators.stateful.stateful import Stateful
 from stateflow.operators.steps.callbacks import checked
 from stateflow.operators.steps.error_policy import Fail, Policy
@@ -156,7 +158,9 @@ class Aggregations(ABC, Generic[K, V]):
             )
         for each in (*one, *several.values()):
             _check_aggregate(name, each)
-        kind = one[0] if one else aggregates.combined(several)
+        values = value_type_of(self._value_codec())
+        told = {part: read_as(each, values) for part, each in several.items()}
+        kind = one[0] if one else combined(told)
         return self._run("aggregate", kind, name, ttl, on_error)
 
     def _kept_type(self) -> Any:
@@ -171,9 +175,8 @@ class Aggregations(ABC, Generic[K, V]):
         ttl: timedelta | None,
         on_error: Policy,
     ) -> Stream[K, Any]:
-        return self._aggregated(
-            Stateful(kind=kind, name=name, aggregate=aggregate, ttl=ttl, on_error=on_error)
-        )
+        kept = kept_as(read_as(aggregate, value_type_of(self._value_codec())), name)
+        return self._aggregated(Stateful(kind=kind, name=name, aggregate=kept, ttl=ttl, on_error=on_error))
 
 
 def _check_aggregate(name: str, found: object) -> None:

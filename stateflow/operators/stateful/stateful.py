@@ -10,6 +10,7 @@ from typing import Any
 
 from stateflow.catalog.model import StoreEntry
 from stateflow.codec.base import Codec
+from stateflow.codec.details import details_of
 from stateflow.codec.infer import codec_or_none
 from stateflow.codec.timed import TimedCodec
 from stateflow.duration import declared_ms
@@ -86,8 +87,16 @@ def aggregate_node(graph: Graph, parent: Node, spec: Stateful) -> Node:
         key_codec=parent.key.describe(),
         value_codec=(codec if ttl_ms is None else TimedCodec(codec)).describe(),
         retention_ms=ttl_ms,
+        value_details=details_of(codec),
+        filled_by=filled_by(spec.aggregate),
     )
     return store_node(parent, spec, make, entry, parent.key, dead_letter_topics(spec.on_error))
+
+
+def filled_by(aggregate: Aggregate[Any, Any, Any], window: dict[str, Any] | None = None) -> dict[str, Any]:
+    """What the catalog says of where a store's values come from."""
+    said = {"aggregate": aggregate.kind, "window": window}
+    return {what: each for what, each in said.items() if each is not None}
 
 
 def operator_node(graph: Graph, parent: Node, operator: OperatorClass, name: str, on_error: Policy) -> Node:

@@ -19,6 +19,7 @@ from stateflow.record import Headers, Record, record_bytes
 R = TypeVar("R")
 
 _MESSAGE_BYTES_MAX = 1000
+_KEY_BYTES_SHOWN = 64
 _OF_ONE_RECORD = (DecodeError, EncodeError, ProcessingError)
 
 
@@ -186,6 +187,12 @@ class Guard:
         if record is not None:
             fields |= {"topic": record.topic, "partition": record.partition, "offset": record.offset}
             where += f" at {record.topic}[{record.partition}] offset {record.offset}"
+            if (
+                isinstance(error, (DecodeError, EncodeError))
+                and "state" in error.fields
+                and record.key is not None
+            ):
+                where += f", key {record.key[:_KEY_BYTES_SHOWN]!r}"
         raised = user_traceback(_own(error))
         place = "" if raised is None else f" ({raised.place}, in {raised.function})"
         fields |= {} if raised is None else raised.fields()

@@ -9,6 +9,8 @@ from typing import Any
 from stateflow.catalog.model import StoreEntry
 from stateflow.codec.base import Codec
 from stateflow.codec.change import ChangeCodec
+from stateflow.codec.details import details_of
+from stateflow.codec.faithful import faithful
 from stateflow.codec.optional import OptionalCodec
 from stateflow.codec.structured import Plain
 from stateflow.codec.timed import TimedCodec
@@ -69,7 +71,8 @@ def aggregated_place(
 
     def make(env: Environment) -> Step:
         guard = env.guard(name, on_error)
-        return AggregateTableStep(functions, TimedCodec(value), env.context.store(name), guard)
+        codec = TimedCodec(faithful(value, name, alike=True))
+        return AggregateTableStep(functions, codec, env.context.store(name), guard)
 
     return kept_place(graph, (parent,), "aggregate", name, value, make, on_error)
 
@@ -91,6 +94,7 @@ def kept_place(
         layout="plain",
         key_codec=parents[0].key.describe(),
         value_codec=TimedCodec(value).describe(),
+        value_details=details_of(value),
     )
 
     def read(context: Any) -> TableReader:
@@ -112,6 +116,7 @@ def _versioned_place(
         key_codec=parent.key.describe(),
         value_codec=OptionalCodec(value).describe(),
         retention_ms=history_ms,
+        value_details=details_of(value),
     )
 
     def make(env: Environment) -> Step:

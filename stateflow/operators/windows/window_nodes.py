@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from stateflow.catalog.model import StoreEntry, StoreKind
 from stateflow.changelog.eventual import Eventual
 from stateflow.codec.base import Codec
+from stateflow.codec.details import details_of
 from stateflow.codec.offset_stamped import OffsetStampedCodec
 from stateflow.codec.windowed import CountedCodec, SessionCodec, WindowedCodec
 from stateflow.errors import GraphError
 from stateflow.operators.aggregates.decoded import accumulators_of
 from stateflow.operators.aggregates.eventual import EventualAccumulators
 from stateflow.operators.aggregates.stamped_accumulators import StampedAccumulators
-from stateflow.operators.stateful.stateful import Stateful, checked_ttl, require_routing_key, store_node
+from stateflow.operators.stateful.stateful import (
+    Stateful,
+    checked_ttl,
+    filled_by,
+    require_routing_key,
+    store_node,
+)
 from stateflow.operators.steps.error_policy import LatePolicy, dead_letter_topics
 from stateflow.operators.steps.step import Environment, Step
 from stateflow.operators.topology.graph import Graph, Node
@@ -23,13 +31,16 @@ from stateflow.operators.windows.session_step import SessionRules, SessionStep
 from stateflow.operators.windows.sliding_step import SlidingRules, SlidingStep
 from stateflow.operators.windows.window_step import WindowAggregateStep, WindowRules
 from stateflow.operators.windows.windows import (
+    Calendar,
     CountWindow,
     Delayed,
     Emission,
     FixedWindow,
+    Hopping,
     Session,
     Sliding,
     TimeWindow,
+    Tumbling,
 )
 from stateflow.state.due_order import WindowsByStamp, WindowsByStart
 
@@ -99,6 +110,8 @@ def _fixed_node(parent: Node, spec: Stateful, rules: WindowRules, changelog: Eve
         window_ms=window.longest_ms,
         grace_ms=window.grace_ms,
         retention_ms=rules.retention_ms,
+        value_details=details_of(codec),
+        filled_by=filled_by(spec.aggregate, _definition(window)),
     )
     outputs = dead_letter_topics(spec.on_error, rules.late)
     key = window.key_codec(parent.key)
@@ -131,6 +144,8 @@ def count_window_node(
         layout="window",
         key_codec=parent.key.describe(),
         value_codec=counted_codec(spec.aggregate, window).describe(),
+        value_details=details_of(spec.aggregate.codec()),
+        filled_by=filled_by(spec.aggregate),
     )
     key: CountedCodec[object] = CountedCodec(parent.key, window.size)
     return replace(store_node(parent, spec, make, entry, key, dead_letter_topics(spec.on_error)), merges={})
@@ -182,7 +197,21 @@ def _stamped_entry(
         window_ms=window_ms,
         grace_ms=rules.window.grace_ms,
         retention_ms=rules.retention_ms,
+        value_details=details_of(spec.aggregate.codec()),
+        filled_by=filled_by(spec.aggregate),
     )
+
+
+def _definition(window: FixedWindow) -> dict[str, Any] | None:
+    """Where windows begin, as far as their size does not tell: state of other windows is not theirs."""
+    match window:
+        case Calendar():
+            return {"unit": window.unit, "zone": window.zone}
+        case Hopping():
+            return {"advance_ms": window.advance_ms, "offset_ms": window.offset_ms}
+        case Tumbling():
+            return {"advance_ms": window.size_ms, "offset_ms": window.offset_ms}
+    return None
 
 
 def _name_of(window: TimeWindow) -> str:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass, make_dataclass
-from typing import Any, Literal
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Annotated, Any, Literal
+from uuid import UUID
 
 import msgspec
 import pytest
@@ -12,6 +16,7 @@ from stateflow.codec import codec_for
 from stateflow.codec.avro import AvroCodec
 from stateflow.codec.avro_resolution import ResolvingAvro
 from stateflow.codec.compatible import obstacles
+from stateflow.codec.details import detail_obstacles, details_of
 
 
 def shape(*fields: Any) -> type:
@@ -68,6 +73,11 @@ class Outer2:
     more: dict[str, Item2] | None = None
 
 
+class Kind(enum.Enum):
+    BUY = "buy"
+
+
+TEXT, TIME = shape(("a", str)), shape(("a", datetime))
 BASE: Any = shape(("a", int), ("b", str))
 WITH = ("c", int, 0)
 
@@ -84,6 +94,9 @@ READABLE = [
     (Point, Point3, Point(1)),
     (Tree, Tree, Tree(1, Tree(2))),
     (Outer, Outer2, Outer([Item(1)])),
+    (shape(("a", Kind)), shape(("a", str)), shape(("a", Kind))(Kind.BUY)),
+    (dict[str, int], dict[str | int, int], {"a": 1}),
+    (shape(("a", datetime)), shape(("a", datetime | None)), shape(("a", datetime))(datetime.now(UTC))),
 ]
 
 REFUSED = [
@@ -103,6 +116,30 @@ REFUSED = [
     (int, str, "integer of 64 bits became string"),
     (int, BASE, "became msgpack of Shape"),
     (tuple[int, str], tuple[int, int], "item 1"),
+    (shape(("a", bytes)), shape(("a", str)), "contentEncoding"),
+    (shape(("a", date)), shape(("a", datetime)), "format"),
+    (shape(("a", date)), shape(("a", str)), "format"),
+    (shape(("a", Decimal)), shape(("a", datetime)), "format"),
+    (shape(("a", UUID)), shape(("a", time)), "format"),
+    (shape(("a", timedelta)), shape(("a", datetime)), "format"),
+    (shape(("a", Literal["x"])), shape(("a", bytes)), "one of"),
+    (shape(("a", Literal["x"])), shape(("a", date)), "one of"),
+    (shape(("a", Kind)), shape(("a", Decimal)), "one of"),
+    (shape(("a", Kind)), shape(("a", UUID)), "one of"),
+    (shape(("a", Kind)), shape(("a", timedelta)), "one of"),
+    (shape(("a", int)), shape(("a", Annotated[float, msgspec.Meta(ge=5)])), "minimum"),
+]
+DETAILS_REFUSED = [
+    (shape(("a", str)), shape(("a", datetime)), "$.a was text and is datetime"),
+    (shape(("a", str)), shape(("a", time | None)), "$.a was text and is time"),
+    (shape(("a", datetime)), shape(("a", str)), "$.a was datetime and is text"),
+    (shape(("a", Kind)), shape(("a", datetime)), "$.a was choice and is datetime"),
+    (dict[str, int], dict[int, int], "$.<key> was text and is int"),
+    (dict[int, int], dict[str, int], "$.<key> was int and is text"),
+    (dict[date, int], dict[str, int], "$.<key> was date and is text"),
+    (list[dict[str, int]], list[dict[int, int]], "$[].<key>"),
+    (dict[str, TEXT], dict[str, TIME], "$.*.a"),  # type: ignore[valid-type]
+    (tuple[int, str], tuple[int, datetime], "$[1]"),
 ]
 
 
@@ -118,6 +155,20 @@ def test_what_is_said_to_be_readable_is(old: Any, new: Any, value: Any, wire: An
 def test_what_may_not_be_readable_is_said_with_its_place(old: Any, new: Any, why: str) -> None:
     found = obstacles(codec_for(new, "msgpack").describe(), codec_for(old, "msgpack").describe())
     assert any(why in each for each in found), found
+
+
+@pytest.mark.parametrize(("old", "new", "why"), DETAILS_REFUSED)
+def test_what_schemas_do_not_tell_is_told_by_details(old: Any, new: Any, why: str) -> None:
+    now, then = details_of(codec_for(new, "msgpack")), details_of(codec_for(old, "msgpack"))
+    assert any(why in each for each in detail_obstacles(now, then))
+    assert not list(detail_obstacles(now, None))
+    assert not list(detail_obstacles(now, now))
+
+
+@pytest.mark.parametrize(("old", "new", "_value"), READABLE)
+def test_details_have_nothing_against_what_is_readable(old: Any, new: Any, _value: Any) -> None:
+    now, then = details_of(codec_for(new, "msgpack")), details_of(codec_for(old, "msgpack"))
+    assert not list(detail_obstacles(now, then))
 
 
 def test_another_wire_is_another_format() -> None:

@@ -78,7 +78,7 @@ def test_none_is_left_out_where_a_part_is_picked() -> None:
 
 
 def test_several_at_once_give_one_dict() -> None:
-    from stateflow.operators.aggregates.aggregates import combined
+    from stateflow.operators.aggregates.combined import combined
 
     several = combined(
         {"n": sf.count(), "mean": sf.mean("d"), "p95": sf.quantile(0.95, "d"), "top": sf.max("d")}
@@ -97,7 +97,7 @@ def test_several_at_once_give_one_dict() -> None:
 
 
 def test_several_cannot_be_merged_when_one_cannot() -> None:
-    from stateflow.operators.aggregates.aggregates import combined
+    from stateflow.operators.aggregates.combined import combined
 
     assert combined({"n": sf.count(), "own": sf.fold(0, lambda a, v: a + v)}).merge is None
     with pytest.raises(GraphError, match="codec of their own"):
