@@ -304,7 +304,7 @@ class RowDecoder:
         if self._spec.kind == "versioned":
             return [[instant_of(rest) * 1000 for rest in rests]]
         if self._spec.kind == "set":
-            return [list(self._key_parts[0].decode_many(rests))]
+            return [sql_values(self._spec.key_part_codecs[0], self._key_parts[0].decode_many(rests))]
         paths = [list(split_path(rest, len(self._key_parts))) for rest in rests]
         codecs = zip(self._spec.key_part_codecs, self._key_parts, range(len(self._key_parts)), strict=True)
         return [
@@ -321,9 +321,24 @@ def sql_values(codec: Mapping[str, Any], values: Sequence[Any]) -> list[Any]:
     """Decoded values as the column shows them: what has no simple type is JSON text."""
     if codec["codec"] in _SQL_TYPES:
         return list(values)
-    return [
-        None if value is None else json.dumps(value, default=_as_text, sort_keys=True) for value in values
-    ]
+    return [None if value is None else _json_text(value) for value in values]
+
+
+def _json_text(value: Any) -> str:
+    try:
+        return json.dumps(value, default=_as_text, sort_keys=True)
+    except TypeError:  # keys that JSON does not have, or of several types
+        return json.dumps(_with_text_keys(value), default=_as_text, sort_keys=True)
+
+
+def _with_text_keys(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_key_text(key): _with_text_keys(part) for key, part in value.items()}
+    return [_with_text_keys(part) for part in value] if isinstance(value, list | tuple) else value
+
+
+def _key_text(key: object) -> str:
+    return key if isinstance(key, str) else json.dumps(key, default=_as_text).strip('"')
 
 
 def _as_text(value: object) -> object:
