@@ -34,7 +34,8 @@ state_dir_option = click.option(
 def command() -> None:
     """Read state from the local stores.
 
-    Works while workers run: what they flushed last is seen (every 30 s by default), not their newest commits.
+    Works while workers run: what they flushed last is seen (every flush_interval_seconds, 30 s by default), not
+    their newest commits.
     """
 
 
@@ -83,7 +84,12 @@ def list_(state_dir: Path | None, app_id: str | None, as_json: bool) -> None:
 def get(store: str, key: str, as_json: bool, **where: Any) -> None:
     """Show all that STORE holds for KEY: a value, windows, list elements or map entries.
 
-    KEY is text for string keys and JSON for all others. While `stateflow restore --serve-early` fills the state
+    KEY is text for keys that are strings or bytes, and JSON for all others, as `state scan --json` shows it: 47,
+    '["ada", 1]', '{"x": 1, "y": 2}'; a time, a UUID or an enum's value needs no quotes of its own
+    (2026-01-02T12:00:00Z). For keys that are no strings, hex:ff00 and base64:/wA= are the bytes of the key as they
+    are stored; for keys that are bytes, text:hex:1 is a text that begins so.
+
+    While `stateflow restore --serve-early` fills the state
     directory it is asked, and reads what KEY needs next; how long that may take is told on stderr.
     """
     from stateflow.query.early_asking import ask_restore
@@ -97,8 +103,7 @@ def get(store: str, key: str, as_json: bool, **where: Any) -> None:
     elif rows:
         _show(rows)
     else:
-        place = "on this disk" if early is None else "in the changelog that is being restored"
-        click.echo(f"{store} holds nothing for {key!r} {place}.")
+        click.echo(f"{store} holds nothing for {key!r} {_as_of(local, store, early)}")
 
 
 @command.command()
@@ -131,6 +136,26 @@ def scan(
     _show([as_fields(row) for row in shown])
     if more:
         click.echo(f"… and more; --limit {limit} reached.", err=True)
+
+
+def _as_of(local: LocalState, store: str, early: dict[str, Any] | None) -> str:
+    """Where nothing was found, and how new that is which was looked at."""
+    if early is not None:
+        return "in the changelog that is being restored."
+    seen = local.seen(store)
+    flushes = [each.flushed_at for each in seen]
+    first = min((each for each in flushes if each is not None), default=None)
+    flushed = (
+        "before a first flush" if first is None or None in flushes else f"as of {first:%Y-%m-%d %H:%M:%S} UTC"
+    )
+    pids = sorted({each.held_by_pid for each in seen if each.held_by_pid is not None})
+    if not pids:
+        return f"on this disk, {flushed}."
+    running = ", ".join(map(str, pids))
+    return (
+        f"on this disk, {flushed}. A running worker (pid {running}) writes its newest changes there every"
+        " flush_interval_seconds (30 by default): ask again after that."
+    )
 
 
 def _index(text: str) -> tuple[str, str | float | bool]:

@@ -14,6 +14,7 @@ from stateflow.catalog.evolution import split_codec
 from stateflow.catalog.model import KeyLayout, SchemaEntry, StoreKind
 from stateflow.changelog.format import is_reserved
 from stateflow.checkpoint.whole import Base
+from stateflow.codec.from_text import admits_any_text
 from stateflow.codec.table import from_description
 from stateflow.codec.timed import NEVER_MS
 from stateflow.errors import ConfigError, EncodeError
@@ -150,6 +151,29 @@ class TableSpec:
             return from_description(self.key_codec).encode(key)
         except EncodeError:
             return None
+
+    def shown_keys(self, key: object) -> list[object]:
+        """What the column ``key`` shows for a key: one given as a value of the key's type, or as the text it shows.
+
+        A text stands for itself where every text is a key, but for one in quotes, which is taken for both. Raises
+        ``ConfigError`` for what cannot be a key.
+        """
+        described = self.key_codec
+        codec = from_description(described)
+        try:
+            shown = sql_values(described, [codec.decode(codec.encode(key))])
+        except EncodeError as error:
+            if not (isinstance(key, str) and _is_json(key)):
+                raise ConfigError(
+                    f"{key!r} is not a key of this table, whose keys are written as {dict(described)!r:.300}.",
+                    action="give keys as values of the type that the application declares, or as JSON text of one.",
+                ) from error
+            shown = []
+        if isinstance(key, str) and sql_type(described) == "string" and described["codec"] != "string":
+            is_quoted = key.startswith('"')
+            if _is_json(key) and (is_quoted or not admits_any_text(described)):
+                shown.append(json.dumps(json.loads(key), sort_keys=True))
+        return shown
 
     @property
     def ddl(self) -> str:
@@ -343,3 +367,11 @@ def _key_text(key: object) -> str:
 
 def _as_text(value: object) -> object:
     return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except json.JSONDecodeError:
+        return False
+    return True

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
+import binascii
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 from stateflow.catalog.model import StoreEntry
 from stateflow.codec.base import Codec
+from stateflow.codec.from_text import value_of_text
 from stateflow.codec.table import from_description
 from stateflow.codec.timed import NEVER_MS, Expiring, Timed
 from stateflow.errors import ConfigError, EncodeError
@@ -23,6 +24,10 @@ from stateflow.state.layout import (
 )
 from stateflow.state.path import instant_of, split_path
 from stateflow.store.base import StoreReader
+
+KEY_FORMS = ("hex:", "base64:", "text:")
+"""What a key may begin with that a person writes: its bytes follow, as they are stored. For keys that are bytes the
+last one is for a text that begins with one of these. Keys that are strings are taken as they stand."""
 
 _WINDOW_STARTS_END = b"\x80"
 """Window starts are not negative, so no suffix begins with this byte."""
@@ -71,15 +76,26 @@ class StoreDecoder:
         return self._key.encode(key)
 
     def key_bytes(self, text: str) -> bytes:
-        """A routing key that a person wrote: plain text for strings and bytes, JSON for all else."""
-        if self.entry.key_codec["codec"] in ("string", "bytes"):
+        """A routing key that a person wrote: text for strings and bytes, JSON for all else (``KEY_FORMS``).
+
+        Where a text by itself is a key that is written as JSON, a time say, the quotes may be left out. Raises
+        ``ConfigError``.
+        """
+        described = self.entry.key_codec
+        if described["codec"] == "string":
             return text.encode()
+        form, _, rest = text.partition(":")
         try:
-            return self.routing_key(json.loads(text))
-        except (json.JSONDecodeError, EncodeError) as error:
+            if f"{form}:" in KEY_FORMS and (form != "text" or described["codec"] == "bytes"):
+                return _written(form, rest)
+            if described["codec"] == "bytes":
+                return text.encode()
+            return self.routing_key(value_of_text(described, text))
+        except (ValueError, EncodeError) as error:
             raise ConfigError(
                 f"{text!r} is not a key of {self.entry.name} ({error}).",
-                action=f"its keys are {self.entry.key_codec}: write one as JSON.",
+                action=f"its keys are {dict(described)!r:.300}: write one as JSON, or its bytes as hex:… or base64:…;"
+                " text:… is text that begins so.",
             ) from error
 
     def rows_of(self, reader: StoreReader, routing_key: bytes) -> Iterator[Row]:
@@ -147,3 +163,10 @@ class StoreDecoder:
             expires_ms = None if value.expires_ms == NEVER_MS else value.expires_ms
             return replace(row, value=value.value, written_ms=value.timestamp_ms, expires_ms=expires_ms)
         return replace(row, value=value)
+
+
+def _written(form: str, rest: str) -> bytes:
+    """The bytes behind a key's form. Raises ``ValueError``."""
+    if form == "hex":
+        return bytes.fromhex(rest)
+    return rest.encode() if form == "text" else binascii.a2b_base64(rest, strict_mode=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -13,6 +14,7 @@ from uuid import UUID
 import pytest
 
 import stateflow as sf
+from stateflow.errors import ConfigError
 from stateflow.query.local import TaskRow, as_fields
 from stateflow.query.read import TableRequest, read_table
 from stateflow.state.decoding import StoreDecoder
@@ -96,9 +98,13 @@ def _check(driver: TestDriver, states: dict[str, Any], key: Any) -> None:
         request = TableRequest(app="held", store=f"all-{name}")
         whole = read_table(driver.cluster, request)
         assert whole.num_rows == 1, name
+        assert read_table(driver.cluster, request, keys=[key]).to_pylist() == whole.to_pylist(), name
         for task in driver._worker.tasks.values():
-            for row in StoreDecoder(entry).rows(task.context.store(entry.name)):
-                assert as_fields(TaskRow("task", row))["task"] == "task"
+            decoder, store = StoreDecoder(entry), task.context.store(entry.name)
+            for row in decoder.rows(store):
+                shown = json.loads(json.dumps(as_fields(TaskRow("task", row))))
+                text = shown["key"] if isinstance(shown["key"], str) else json.dumps(shown["key"])
+                assert list(decoder.rows_of(store, decoder.key_bytes(text))) == [row], name
 
 
 @pytest.mark.parametrize("name", SAMPLES)
@@ -167,3 +173,70 @@ def test_values_of_every_type(name: str) -> None:
 
     for driver in _driver(states, change, (str, "k")):
         _check(driver, states, "k")
+
+
+def _keyed(kind: Any, *keys: Any) -> Iterator[TestDriver]:
+    app = sf.App("held")
+    topic = app.topic("in", key=kind, value=int)
+    app.stream(topic, co_partitioned=True).count(name="n")
+    driver = TestDriver(app, partitions=2)
+    for key in keys:
+        driver.send(topic, 1, key=key)
+    yield driver
+    driver.stop()
+
+
+def _found(driver: TestDriver, *keys: object) -> list[str]:
+    return sorted(
+        read_table(driver.cluster, TableRequest(app="held", store="n"), keys=keys)["key"].to_pylist()
+    )
+
+
+def test_keys_given_to_read_state_are_values_or_the_text_that_it_shows() -> None:
+    for driver in _keyed(int | str, "q", 5, "5"):
+        assert _found(driver, "q") == _found(driver, '"q"') == ['"q"']
+        assert (_found(driver, 5), _found(driver, "5"), _found(driver, '"5"')) == (["5"], ['"5"'], ['"5"'])
+        assert _found(driver, "nobody", 5) == ["5"]
+    for driver in _keyed(Point, Point(1), Point(2)):
+        for key in (Point(1), {"x": 1, "y": 7}, '{"x": 1, "y": 7}', '{"y":7,"x":1}'):
+            assert _found(driver, key) == ['{"x": 1, "y": 7}']
+    for driver in _keyed(datetime, NOON):
+        assert _found(driver, NOON) == _found(driver, "2026-01-02T12:00:00Z") != []
+        assert _found(driver, '"2026-01-02T12:00:00Z"') != []
+    for driver in _keyed(int, 5):
+        with pytest.raises(ConfigError, match="'q' is not a key of this table"):
+            _found(driver, "q")
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "texts"),
+    [
+        (datetime, NOON, ["2026-01-02T12:00:00Z", '"2026-01-02T12:00:00+00:00"', "2026-01-02 12:00:00Z"]),
+        (sf.MsgPackOf(datetime), NOON, ["2026-01-02T12:00:00Z", '"2026-01-02T13:00:00+01:00"']),
+        (sf.MsgPackOf(tuple[bytes, datetime]), (b"\xff", NOON), ['["/w==", "2026-01-02T12:00:00Z"]']),
+        (bytes, b"\xff\x00", ["hex:ff00", "base64:/wA="]),
+        (bytes, b"hex:1", ["text:hex:1", "hex:6865783a31"]),
+        (bytes, b"ada", ["ada", "hex:616461"]),
+        (UUID, UUID(int=7), ["00000000-0000-0000-0000-000000000007"]),
+        (Colour, Colour.RED, ["red", '"red"']),
+        (int | str, "q", ["q", '"q"', "hex:227122"]),
+        (int | str, 5, ["5"]),
+        (int | str, "5", ['"5"']),
+        (int | None, 5, ["5"]),
+        (sf.MsgPackOf(Point), Point(1), ['{"y": 7, "x": 1}', '{"x": 1}']),
+        (Pair, Pair("a", 1), ['["a", 1]']),
+        (sf.WindowedKey(sf.String, 60_000), sf.Windowed("a", 60_000, 120_000), ['["a", 60000, 120000]']),
+    ],
+)
+def test_forms_of_keys_that_a_person_may_write(kind: Any, key: Any, texts: list[str]) -> None:
+    for driver in _keyed(kind, key):
+        decoder = StoreDecoder(driver._wiring.catalog.stores["n"])
+        written = [*dict.fromkeys(decoder.key_bytes(text) for text in texts)]
+        assert written == [decoder.routing_key(key)]
+
+
+def test_what_is_no_key_is_refused() -> None:
+    for kind, text in [(int, "q"), (bytes, "hex:fg"), (Point, "ada"), (sf.MsgPackOf(tuple[bytes]), '["?"]')]:
+        for driver in _keyed(kind):
+            with pytest.raises(ConfigError, match="is not a key of n"):
+                StoreDecoder(driver._wiring.catalog.stores["n"]).key_bytes(text)
