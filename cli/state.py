@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,11 @@ from stateflow.cli.state_migrate import migrate
 from stateflow.cli.target import chosen
 from stateflow.config import AppOptions
 from stateflow.errors import ConfigError
-from stateflow.query.local import ROW_PARTS, LocalState, as_fields, list_stores
+from stateflow.query.local import ROW_PARTS, LocalState, TaskRow, as_fields, list_stores
+from stateflow.query.shown import as_json
+from stateflow.state.decoding import UnreadableKey
 
+_SHOWN_KEYS = 10
 _OF_EARLY = ("source", "task", "offset_first", "offset_next", "seconds")
 
 target_option = click.option(
@@ -125,17 +129,38 @@ def get(store: str, key: str, as_json: bool, **where: Any) -> None:
 def scan(
     store: str, limit: int, partitions: tuple[int, ...], index: str | None, as_json: bool, **where: Any
 ) -> None:
-    """Show the rows of STORE in store order, task by task."""
+    """Show the rows of STORE in store order, task by task.
+
+    Rows whose keys cannot be decoded are left out; their keys are told as hex:…, which `state get` takes.
+    """
     state, _ = _local_state(**where)
-    rows = state.scan(store, partitions) if index is None else state.find(store, *_index(index), partitions)
+    unreadable: dict[str, None] = {}
+    found = state.scan(store, partitions) if index is None else state.find(store, *_index(index), partitions)
+    rows = _readable(found, unreadable)
     shown = list(islice(rows, limit))
     more = next(rows, None) is not None
     if as_json:
-        emit_json({"store": store, "rows": [as_fields(row) for row in shown], "more": more})
+        told = {"unreadable_keys": list(unreadable)} if unreadable else {}
+        emit_json({"store": store, "rows": [as_fields(row) for row in shown], "more": more, **told})
         return
     _show([as_fields(row) for row in shown])
     if more:
         click.echo(f"… and more; --limit {limit} reached.", err=True)
+    if unreadable:
+        keys = ", ".join(islice(unreadable, _SHOWN_KEYS))
+        etc = ", …" if len(unreadable) > _SHOWN_KEYS else ""
+        click.echo(
+            f"{len(unreadable)} keys cannot be decoded, their rows are left out: {keys}{etc}", err=True
+        )
+
+
+def _readable(rows: Iterable[TaskRow], unreadable: dict[str, None]) -> Iterator[TaskRow]:
+    """The rows whose keys could be decoded; those of the others are noted, once each."""
+    for found in rows:
+        if isinstance(found.row.key, UnreadableKey):
+            unreadable[as_json(found.row.key)] = None
+        else:
+            yield found
 
 
 def _as_of(local: LocalState, store: str, early: dict[str, Any] | None) -> str:

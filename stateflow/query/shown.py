@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from stateflow.state.decoding import KEY_FORMS
+from stateflow.state.decoding import KEY_FORMS, UnreadableKey
 
 
 def as_json(value: Any) -> Any:
@@ -23,6 +23,8 @@ def as_json(value: Any) -> Any:
 
 
 def _bytes_text(value: bytes) -> str:
+    if isinstance(value, UnreadableKey):
+        return f"hex:{value.hex()}"
     try:
         text = value.decode()
     except UnicodeDecodeError:

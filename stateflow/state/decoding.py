@@ -12,7 +12,7 @@ from stateflow.codec.base import Codec
 from stateflow.codec.from_text import value_of_text
 from stateflow.codec.table import from_description
 from stateflow.codec.timed import NEVER_MS, Expiring, Timed
-from stateflow.errors import ConfigError, EncodeError
+from stateflow.errors import ConfigError, DecodeError, EncodeError
 from stateflow.state.evolution import schemas_of, tool_codec
 from stateflow.state.layout import (
     index_of,
@@ -33,11 +33,15 @@ _WINDOW_STARTS_END = b"\x80"
 """Window starts are not negative, so no suffix begins with this byte."""
 
 
+class UnreadableKey(bytes):
+    """A key as it is stored, where the codec cannot read it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One entry of a store, decoded. Of index, window, map key and version the one is set that the store has.
 
-    The value of a set's row is the element.
+    The value of a set's row is the element. A key that cannot be decoded is an ``UnreadableKey``.
     """
 
     key: Any
@@ -128,12 +132,12 @@ class StoreDecoder:
 
     def _row(self, store_key: bytes, data: bytes) -> Row | None:
         if self.entry.layout == "plain":
-            return self._timed(Row(self._key.decode(store_key), None), data)
+            return self._timed(Row(self._shown_key(store_key), None), data)
         if self.entry.layout == "window":
             key, start_ms = split_window(store_key)
-            return self._timed(Row(self._key.decode(key), None, window_start_ms=start_ms), data)
+            return self._timed(Row(self._shown_key(key), None, window_start_ms=start_ms), data)
         routing_key, rest = split_prefixed(store_key)
-        key = self._key.decode(routing_key)
+        key = self._shown_key(routing_key)
         match self.entry.kind:
             case "list":
                 if not rest:
@@ -149,6 +153,12 @@ class StoreDecoder:
             case _:
                 map_key = self._key_parts[0].decode(rest) if self._key_parts else rest
                 return self._timed(Row(key, None, map_key=map_key), data)
+
+    def _shown_key(self, data: bytes) -> Any:
+        try:
+            return self._key.decode(data)
+        except DecodeError:
+            return UnreadableKey(data)
 
     def path(self, rest: bytes) -> tuple[Any, ...]:
         """The keys of a map of maps, outermost first, out of what follows the routing key."""

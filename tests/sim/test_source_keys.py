@@ -10,12 +10,19 @@ from typing import Any
 import pytest
 
 import stateflow as sf
+from stateflow.catalog.names import changelog_topic
+from stateflow.cli.state import _readable
 from stateflow.errors import DecodeError
 from stateflow.operators.steps.guard import Guard
 from stateflow.operators.topics import source_keys
 from stateflow.operators.topics.source_keys import SourceKeys
+from stateflow.query.changes import ChangeRange
+from stateflow.query.columns import RowDecoder, TableSpec
+from stateflow.query.local import TaskRow, as_fields
 from stateflow.query.read import TableRequest, read_table
+from stateflow.query.snapshot import table_of
 from stateflow.record import RecordBatch, TopicPartition
+from stateflow.state.decoding import StoreDecoder
 from stateflow.testing import TestDriver
 
 
@@ -108,3 +115,45 @@ def test_texts_are_checked_each_by_itself(monkeypatch: pytest.MonkeyPatch) -> No
         batch = RecordBatch(TopicPartition("in", 0), [0, 1, 2], [0, 0, 0], names, [b"", b"", b""])
         assert keys.readable(batch) is batch
         assert len(keys._known) <= 3
+
+
+@pytest.mark.parametrize("verb", ["count", "window", "process"])
+def test_keys_kept_by_a_version_that_did_not_check_hide_no_others(
+    verb: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(SourceKeys, "readable", lambda _self, rows: rows)
+    app, raw, _ = _app(int, verb, sf.Skip())
+    driver = TestDriver(app, partitions=1)
+    driver.send_many(raw, [(b"abc", 1, 1_000), (bytes(8), 2, 2_000), (b"\xff", 3, 3_000)])
+    store = "kept-value" if verb == "process" else "kept"
+
+    assert read_table(driver.cluster, TableRequest(app="strict", store=store))["key"].to_pylist() == [0]
+    assert "2 keys cannot be read by Integer; their rows are left out: 616263, ff" in caplog.text
+
+    entry = driver._wiring.catalog.stores[store]
+    (task,) = driver._worker.tasks.values()
+    decoder, reader = StoreDecoder(entry), task.context.store(store)
+    told: dict[str, None] = {}
+    found = [TaskRow("task", row) for row in decoder.rows(reader)]
+    assert [row.row.key for row in _readable(found, told)] == [0]
+    assert list(told) == ["hex:616263", "hex:ff"]
+    (row,) = decoder.rows_of(reader, decoder.key_bytes("hex:616263"))
+    assert as_fields(TaskRow("task", row))["key"] == "hex:616263"
+
+    topic = changelog_topic("strict", store, 0)
+    source = TopicPartition(topic, 0)
+    offsets = driver.cluster.ranges([source])[source]
+    changes = ChangeRange(table_of(entry).to_fields(), 0, source, offsets).batches(driver.cluster)
+    assert [key for batch in changes for key in batch["key"].to_pylist()] == [0]
+    driver.stop()
+
+
+def test_a_value_that_cannot_be_read_is_an_error_still() -> None:
+    decoder = RowDecoder(
+        TableSpec(kind="value", layout="plain", key_codec={"codec": "string"}, value_codec={"codec": "json"})
+    )
+    with pytest.raises(DecodeError):
+        decoder.batch([b"\xff", b"a"], [b"1", b"{"], 0)
+    assert decoder.batch([b"\xff", b"a"], [b"1", b"2"], 0).to_pylist() == [
+        {"key": "a", "value": "2", "partition": 0}
+    ]
