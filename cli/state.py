@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,11 @@ from stateflow.cli.state_migrate import migrate
 from stateflow.cli.target import chosen
 from stateflow.config import AppOptions
 from stateflow.errors import ConfigError
-from stateflow.query.local import ROW_PARTS, LocalState, as_fields, list_stores
+from stateflow.query.local import ROW_PARTS, LocalState, TaskRow, as_fields, list_stores
+from stateflow.query.shown import as_json
+from stateflow.state.decoding import UnreadableKey
 
+_SHOWN_KEYS = 10
 _OF_EARLY = ("source", "task", "offset_first", "offset_next", "seconds")
 
 target_option = click.option(
@@ -31,7 +35,8 @@ target_option = click.option(
 def command() -> None:
     """Read state from the local stores.
 
-    Works while workers run: what they flushed last is seen (every 30 s by default), not their newest commits.
+    Works while workers run: what they flushed last is seen (every flush_interval_seconds, 30 s by default), not
+    their newest commits.
     """
 
 
@@ -80,7 +85,12 @@ def list_(state_dir: Path | None, app_id: str | None, as_json: bool) -> None:
 def get(store: str, key: str, as_json: bool, **where: Any) -> None:
     """Show all that STORE holds for KEY: a value, windows, list elements or map entries.
 
-    KEY is text for string keys and JSON for all others. While `stateflow restore --serve-early` fills the state
+    KEY is text for keys that are strings or bytes, and JSON for all others, as `state scan --json` shows it: 47,
+    '["ada", 1]', '{"x": 1, "y": 2}'; a time, a UUID or an enum's value needs no quotes of its own
+    (2026-01-02T12:00:00Z). For keys that are no strings, hex:ff00 and base64:/wA= are the bytes of the key as they
+    are stored; for keys that are bytes, text:hex:1 is a text that begins so.
+
+    While `stateflow restore --serve-early` fills the state
     directory it is asked, and reads what KEY needs next; how long that may take is told on stderr.
     """
     from stateflow.query.early_asking import ask_restore
@@ -94,8 +104,7 @@ def get(store: str, key: str, as_json: bool, **where: Any) -> None:
     elif rows:
         _show(rows)
     else:
-        place = "on this disk" if early is None else "in the changelog that is being restored"
-        click.echo(f"{store} holds nothing for {key!r} {place}.")
+        click.echo(f"{store} holds nothing for {key!r} {_as_of(local, store, early)}")
 
 
 @command.command()
@@ -117,17 +126,58 @@ def get(store: str, key: str, as_json: bool, **where: Any) -> None:
 def scan(
     store: str, limit: int, partitions: tuple[int, ...], index: str | None, as_json: bool, **where: Any
 ) -> None:
-    """Show the rows of STORE in store order, task by task."""
+    """Show the rows of STORE in store order, task by task.
+
+    Rows whose keys cannot be decoded are left out; their keys are told as hex:…, which `state get` takes.
+    """
     state, _ = _local_state(**where)
-    rows = state.scan(store, partitions) if index is None else state.find(store, *_index(index), partitions)
+    unreadable: dict[str, None] = {}
+    found = state.scan(store, partitions) if index is None else state.find(store, *_index(index), partitions)
+    rows = _readable(found, unreadable)
     shown = list(islice(rows, limit))
     more = next(rows, None) is not None
     if as_json:
-        emit_json({"store": store, "rows": [as_fields(row) for row in shown], "more": more})
+        told = {"unreadable_keys": list(unreadable)} if unreadable else {}
+        emit_json({"store": store, "rows": [as_fields(row) for row in shown], "more": more, **told})
         return
     _show([as_fields(row) for row in shown])
     if more:
         click.echo(f"… and more; --limit {limit} reached.", err=True)
+    if unreadable:
+        keys = ", ".join(islice(unreadable, _SHOWN_KEYS))
+        etc = ", …" if len(unreadable) > _SHOWN_KEYS else ""
+        click.echo(
+            f"{len(unreadable)} keys cannot be decoded, their rows are left out: {keys}{etc}", err=True
+        )
+
+
+def _readable(rows: Iterable[TaskRow], unreadable: dict[str, None]) -> Iterator[TaskRow]:
+    """The rows whose keys could be decoded; those of the others are noted, once each."""
+    for found in rows:
+        if isinstance(found.row.key, UnreadableKey):
+            unreadable[as_json(found.row.key)] = None
+        else:
+            yield found
+
+
+def _as_of(local: LocalState, store: str, early: dict[str, Any] | None) -> str:
+    """Where nothing was found, and how new that is which was looked at."""
+    if early is not None:
+        return "in the changelog that is being restored."
+    seen = local.seen(store)
+    flushes = [each.flushed_at for each in seen]
+    first = min((each for each in flushes if each is not None), default=None)
+    flushed = (
+        "before a first flush" if first is None or None in flushes else f"as of {first:%Y-%m-%d %H:%M:%S} UTC"
+    )
+    pids = sorted({each.held_by_pid for each in seen if each.held_by_pid is not None})
+    if not pids:
+        return f"on this disk, {flushed}."
+    running = ", ".join(map(str, pids))
+    return (
+        f"on this disk, {flushed}. A running worker (pid {running}) writes its newest changes there every"
+        " flush_interval_seconds (30 by default): ask again after that."
+    )
 
 
 def _index(text: str) -> tuple[str, str | float | bool]:

@@ -203,8 +203,8 @@ class App(AppVerbs):
         Several topics must have equally many partitions. ``co_partitioned`` says that producers choose the
         partition by the key as Kafka's default partitioner does (murmur2), so that state may be kept by it
         without a re-key stage; such state follows the producers' partition count and cannot be
-        repartitioned. ``on_error`` is for records that cannot be decoded, ``late`` for those that are ahead
-        of time by more than the topic's ``max_ahead``; they are always counted (``ahead_records_total``).
+        repartitioned. ``on_error`` is for records whose key or value cannot be decoded, ``late`` for those that are
+        ahead of time by more than the topic's ``max_ahead``; they are always counted (``ahead_records_total``).
         """
         if not topics:
             raise GraphError("A stream reads no topic.", action="Name one: app.stream(topic).")

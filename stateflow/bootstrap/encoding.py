@@ -14,8 +14,9 @@ from stateflow.codec.table import from_description
 from stateflow.codec.timed import NEVER_MS, Expiring, Timed
 from stateflow.errors import ConfigError, DecodeError, EncodeError
 from stateflow.partitioner import partition_of
-from stateflow.query.columns import TableSpec, sql_type
+from stateflow.query.columns import TableSpec
 from stateflow.query.snapshot import table_of
+from stateflow.query.sql_types import sql_type
 from stateflow.routing import RoutingTable
 from stateflow.state.evolution import Rewriter, schemas_of, tool_codec
 from stateflow.state.layout import prefixed_key, window_key

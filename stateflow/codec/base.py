@@ -27,6 +27,8 @@ class Codec(ABC, Generic[T]):
     """True when the bytes of values sort as the values do."""
     projects: Literal["json", "msgpack"] | None = None
     """The format, where some fields of a value can be read without the others (:mod:`stateflow.codec.projected`)."""
+    checks_quickly = False
+    """True when ``reads_all`` takes far less than decoding."""
 
     @abstractmethod
     def _encode(self, value: T) -> bytes: ...
@@ -87,6 +89,17 @@ class Codec(ABC, Generic[T]):
         except Exception:
             self._each(rows, self.decode)  # raises at the row it is on
             raise
+
+    def reads_all(self, rows: Sequence[bytes]) -> bool:
+        """Whether each of the rows can be decoded; False at the first that cannot. The values are not kept.
+
+        Where ``checks_quickly`` is set, that takes far less than decoding them.
+        """
+        try:
+            self.decode_many(rows)
+        except DecodeError:
+            return False
+        return True
 
     def _each(self, items: Sequence[Any], convert: Any) -> None:
         for row, item in enumerate(items):

@@ -56,6 +56,7 @@ class StringCodec(Codec[str]):
     """UTF-8 text, as Kafka's StringSerializer."""
 
     is_ordered = True
+    checks_quickly = True
 
     def _encode(self, value: str) -> bytes:
         if not isinstance(value, str):
@@ -68,6 +69,14 @@ class StringCodec(Codec[str]):
     def _decode_all(self, rows: Sequence[bytes | None]) -> list[str | None]:
         return [None if data is None else data.decode() for data in rows]
 
+    def reads_all(self, rows: Sequence[bytes]) -> bool:
+        """Whether all are UTF-8: so is then what they are together, with a character between that ends any other."""
+        try:
+            b"\0".join(rows).decode()
+        except UnicodeDecodeError:
+            return False
+        return True
+
     def describe(self) -> dict[str, Any]:
         """``{"codec": "string"}``."""
         return {"codec": "string"}
@@ -78,6 +87,8 @@ class StringCodec(Codec[str]):
 
 class IntegerCodec(Codec[int]):
     """A signed big-endian integer of 32 or 64 bits, as Kafka's IntegerSerializer and LongSerializer."""
+
+    checks_quickly = True
 
     def __init__(self, bits: Literal[32, 64] = 64) -> None:
         self._bits = bits
@@ -98,6 +109,10 @@ class IntegerCodec(Codec[int]):
         unpack = self._format.unpack
         return [None if data is None else unpack(data)[0] for data in rows]
 
+    def reads_all(self, rows: Sequence[bytes]) -> bool:
+        """Whether all are as long as such a number."""
+        return {*map(len, rows)} <= {self._format.size}
+
     def describe(self) -> dict[str, Any]:
         """``{"codec": "integer", "bits": …}``."""
         return {"codec": "integer", "bits": self._bits}
@@ -108,6 +123,8 @@ class IntegerCodec(Codec[int]):
 
 class FloatCodec(Codec[float]):
     """A big-endian IEEE 754 number of 32 or 64 bits, as Kafka's FloatSerializer and DoubleSerializer."""
+
+    checks_quickly = True
 
     def __init__(self, bits: Literal[32, 64] = 64) -> None:
         self._bits = bits
@@ -127,6 +144,10 @@ class FloatCodec(Codec[float]):
     def _decode_all(self, rows: Sequence[bytes | None]) -> list[float | None]:
         unpack = self._format.unpack
         return [None if data is None else unpack(data)[0] for data in rows]
+
+    def reads_all(self, rows: Sequence[bytes]) -> bool:
+        """Whether all are as long as such a number."""
+        return {*map(len, rows)} <= {self._format.size}
 
     def describe(self) -> dict[str, Any]:
         """``{"codec": "float", "bits": …}``."""

@@ -130,6 +130,9 @@ class SessionCodec(WindowKeyCodec[Windowed[K]], Generic[K]):
 
     suffix_bytes = _ENDS.size
 
+    def __init__(self, key: Codec[K]) -> None:  # says of which type the key is, as those of the others do
+        super().__init__(key)
+
     def _encode(self, value: Windowed[K]) -> bytes:
         return self.key.encode(value.key) + session_suffix(value.start_ms, value.end_ms)
 

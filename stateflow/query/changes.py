@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +18,8 @@ from stateflow.changelog.commit_record import COMMIT_KEY
 from stateflow.changelog.format import is_reserved
 from stateflow.log.base import Cluster
 from stateflow.log.reading import read_range
-from stateflow.query.columns import ARROW_TYPES, ROWS_PER_BATCH, RowDecoder, TableSpec
+from stateflow.query.columns import ROWS_PER_BATCH, RowDecoder, TableSpec
+from stateflow.query.sql_types import ARROW_TYPES
 from stateflow.record import OffsetRange, TopicPartition
 
 HELD_RECORDS_MAX = 200_000
@@ -133,6 +135,7 @@ class _Rows:
             yield self._batch(rows)
 
     def _batch(self, rows: list[_Change]) -> pa.RecordBatch:
+        rows = self._decoder.readable(rows, attrgetter("key"))
         columns = self._decoder.columns([row.key for row in rows], [])
         kept = [number for number, row in enumerate(rows) if row.value is not None]
         values = [row.value for row in rows if row.value is not None]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
-from typing import Any
+from operator import itemgetter
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -14,10 +16,12 @@ from stateflow.catalog.evolution import split_codec
 from stateflow.catalog.model import KeyLayout, SchemaEntry, StoreKind
 from stateflow.changelog.format import is_reserved
 from stateflow.checkpoint.whole import Base
+from stateflow.codec.from_text import admits_any_text
 from stateflow.codec.table import from_description
 from stateflow.codec.timed import NEVER_MS
-from stateflow.errors import ConfigError, EncodeError
+from stateflow.errors import ConfigError, DecodeError, EncodeError
 from stateflow.log.base import Cluster
+from stateflow.query.sql_types import ARROW_TYPES, SQL_TYPES, sql_type, sql_values
 from stateflow.record import OffsetRange, TopicPartition
 from stateflow.scale.live_columns import live_columns
 from stateflow.scale.ranges import ChangelogRange
@@ -28,6 +32,9 @@ from stateflow.state.path import instant_of, split_path
 
 ROWS_PER_BATCH = 20_000
 _INDEX_BYTES = 8
+_SHOWN_KEYS = 10
+_LOG = logging.getLogger(__name__)
+E = TypeVar("E")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,44 +151,40 @@ class TableSpec:
         Text of JSON, floating-point numbers (0.0 equals -0.0) and booleans are such: they are compared row by row.
         """
         kind = self.key_codec["codec"]
-        if _SQL_TYPES.get(kind) not in ("binary", "string", "bigint"):
+        if SQL_TYPES.get(kind) not in ("binary", "string", "bigint"):
             return None
         try:
             return from_description(self.key_codec).encode(key)
         except EncodeError:
             return None
 
+    def shown_keys(self, key: object) -> list[object]:
+        """What the column ``key`` shows for a key: one given as a value of the key's type, or as the text it shows.
+
+        A text stands for itself where every text is a key, but for one in quotes, which is taken for both. Raises
+        ``ConfigError`` for what cannot be a key.
+        """
+        described = self.key_codec
+        codec = from_description(described)
+        try:
+            shown = sql_values(described, [codec.decode(codec.encode(key))])
+        except EncodeError as error:
+            if not (isinstance(key, str) and _is_json(key)):
+                raise ConfigError(
+                    f"{key!r} is not a key of this table, whose keys are written as {dict(described)!r:.300}.",
+                    action="give keys as values of the type that the application declares, or as JSON text of one.",
+                ) from error
+            shown = []
+        if isinstance(key, str) and sql_type(described) == "string" and described["codec"] != "string":
+            is_quoted = key.startswith('"')
+            if _is_json(key) and (is_quoted or not admits_any_text(described)):
+                shown.append(json.dumps(json.loads(key), sort_keys=True))
+        return shown
+
     @property
     def ddl(self) -> str:
         """The columns as Spark reads a schema."""
         return ", ".join(f"`{name}` {kind}" for name, kind in self.columns)
-
-
-_SQL_TYPES = {
-    "bytes": "binary",
-    "string": "string",
-    "integer": "bigint",
-    "ordered-integer": "bigint",
-    "ordered-float": "double",
-    "float": "double",
-    "boolean": "boolean",
-}
-ARROW_TYPES: dict[str, Callable[[], pa.DataType]] = {
-    "binary": pa.binary,
-    "string": pa.string,
-    "bigint": pa.int64,
-    "int": pa.int32,
-    "double": pa.float64,
-    "boolean": pa.bool_,
-    "timestamp": lambda: pa.timestamp("us", tz="UTC"),
-}
-
-
-def sql_type(codec: Mapping[str, Any]) -> str:
-    """The Spark SQL type of a codec's values; what has no simple type of its own is written as JSON text."""
-    if codec["codec"] == "covered":
-        return sql_type(codec["value"])
-    return _SQL_TYPES.get(codec["codec"], "string")
 
 
 def table_batches(
@@ -196,8 +199,8 @@ def table_batches(
 ) -> Iterator[pa.RecordBatch]:
     """The live entries of one partition, newest value per key, as Arrow batches of bounded size.
 
-    ``routing_keys`` are the only ones wanted; None wants all. About ``bytes_max`` is in memory. Raises ``DecodeError``
-    for an entry that the codecs cannot read.
+    ``routing_keys`` are the only ones wanted; None wants all. About ``bytes_max`` is in memory. Entries under a key
+    that cannot be decoded are left out with a warning. Raises ``DecodeError`` for a value that the codecs cannot read.
     """
     decoder = RowDecoder(spec)
     if routing_keys is None:
@@ -241,6 +244,7 @@ class RowDecoder:
         shown = {name for name, _ in spec.columns}
         of_values = {"value", "written_at", "expires_at"}
         self._reads_keys = bool(shown - of_values - {"partition"}) or spec.kind == "set"
+        self._told: set[bytes] = set()
         self._reads_values = bool(shown & of_values)
 
     def is_row(self, key: bytes) -> bool:
@@ -249,10 +253,39 @@ class RowDecoder:
 
     def batch(self, keys: list[bytes], values: list[bytes], partition: int) -> pa.RecordBatch:
         """The columns of some entries of one partition."""
-        columns = self.columns(keys, values)
+        try:
+            columns = self.columns(keys, values)
+        except DecodeError:  # of a key, or of a value: that comes up again
+            entries = self.readable(list(zip(keys, values, strict=True)), itemgetter(0))
+            keys, values = [key for key, _ in entries], [value for _, value in entries]
+            columns = self.columns(keys, values)
         columns["partition"] = [partition] * len(keys)
         arrays = [pa.array(columns[field.name], field.type) for field in self._schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def readable(self, entries: Sequence[E], key_of: Callable[[E], bytes]) -> list[E]:
+        """The entries whose routing keys the codec reads; the others are left out with a warning that has their bytes.
+
+        Nothing is left out where the keys are not read.
+        """
+        if not self._reads_keys:
+            return list(entries)
+        keys = [routing_key(self._spec.layout, key_of(entry)) for entry in entries]
+        if self._key.reads_all(keys):
+            return list(entries)
+        bad = {key for key in set(keys) if not self._key.reads_all([key])}
+        if new := sorted(bad - self._told):
+            shown = ", ".join(key.hex() for key in new[:_SHOWN_KEYS])
+            more = "" if len(new) <= _SHOWN_KEYS else f" and {len(new) - _SHOWN_KEYS} more"
+            _LOG.warning(
+                "%d keys cannot be read by %r; their rows are left out: %s%s",
+                len(new),
+                self._key,
+                shown,
+                more,
+            )
+            self._told.update(new)
+        return [entry for entry, key in zip(entries, keys, strict=True) if key not in bad]
 
     def columns(self, keys: list[bytes], values: list[bytes]) -> dict[str, list[Any]]:
         """By name, what stands in each column that is wanted, the partition's left out.
@@ -304,7 +337,7 @@ class RowDecoder:
         if self._spec.kind == "versioned":
             return [[instant_of(rest) * 1000 for rest in rests]]
         if self._spec.kind == "set":
-            return [list(self._key_parts[0].decode_many(rests))]
+            return [sql_values(self._spec.key_part_codecs[0], self._key_parts[0].decode_many(rests))]
         paths = [list(split_path(rest, len(self._key_parts))) for rest in rests]
         codecs = zip(self._spec.key_part_codecs, self._key_parts, range(len(self._key_parts)), strict=True)
         return [
@@ -317,14 +350,9 @@ def _instant(expires_ms: int) -> int | None:
     return None if expires_ms == NEVER_MS else expires_ms * 1000
 
 
-def sql_values(codec: Mapping[str, Any], values: Sequence[Any]) -> list[Any]:
-    """Decoded values as the column shows them: what has no simple type is JSON text."""
-    if codec["codec"] in _SQL_TYPES:
-        return list(values)
-    return [
-        None if value is None else json.dumps(value, default=_as_text, sort_keys=True) for value in values
-    ]
-
-
-def _as_text(value: object) -> object:
-    return value.hex() if isinstance(value, bytes) else str(value)
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except json.JSONDecodeError:
+        return False
+    return True

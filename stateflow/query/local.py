@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 from stateflow.catalog.model import Catalog, StoreEntry
 from stateflow.catalog.names import stage_and_partition, stage_of
 from stateflow.errors import ConfigError, StateCorrupt
+from stateflow.query.shown import as_json
 from stateflow.state.decoding import Row, StoreDecoder
 from stateflow.state.index import found_keys, marked_names
 from stateflow.store.base import StorePosition
@@ -54,11 +56,22 @@ class TaskRow:
     row: Row
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """How new that is which one task's directory shows to others than its worker."""
+
+    task: str
+    flushed_at: datetime | None
+    """When its newest file was written; None before the first."""
+    held_by_pid: int | None
+    """The worker that has the task open; None when none has, or it cannot be told."""
+
+
 def as_fields(found: TaskRow) -> dict[str, Any]:
     """A row as JSON has it; parts that the store does not have are left out."""
     row = found.row
-    parts = {name: getattr(row, name) for name in ROW_PARTS if getattr(row, name) is not None}
-    return {"task": found.task, "key": row.key, **parts, "value": row.value}
+    parts = {name: as_json(getattr(row, name)) for name in ROW_PARTS if getattr(row, name) is not None}
+    return {"task": found.task, "key": as_json(row.key), **parts, "value": as_json(row.value)}
 
 
 def list_stores(state_dir: Path, app: str | None = None) -> Iterator[LocalStore]:
@@ -106,6 +119,10 @@ class LocalState:
                     rows = decoder.rows_of(stores.reader(store), routing_key)
                     found += [TaskRow(directory.identity.task, row) for row in rows]
         return found
+
+    def seen(self, store: str) -> list[Seen]:
+        """Up to when what this disk shows of a store's tasks is, and who has them open."""
+        return [_seen(directory) for directory in self._directories(store)]
 
     def scan(self, store: str, partitions: Sequence[int] = ()) -> Iterator[TaskRow]:
         """All rows of a store, task by task, in store order within a task."""
@@ -160,6 +177,12 @@ class LocalState:
                 f" `stateflow restore --app {self._catalog.app.app} --to {self.state_dir}`.",
             )
         return sorted(found, key=_partition)
+
+
+def _seen(directory: TaskDirectory) -> Seen:
+    written = [path.stat().st_mtime for path in directory.database.glob("*.sst")]
+    flushed_at = datetime.fromtimestamp(max(written), UTC) if written else None
+    return Seen(directory.identity.task, flushed_at, lock_holder(directory.database / "LOCK"))
 
 
 def _partition(directory: TaskDirectory) -> int:

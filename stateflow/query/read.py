@@ -64,7 +64,8 @@ def read_state(
     The columns are those of ``spark.read.format("stateflow")`` (``docs/spark.md``). Rows come partition by partition,
     each partition consistent with itself. ``as_of`` names a savepoint, where all partitions are of one consistent cut;
     ``location`` is where it is kept, if the application's list does not name a place that the settings here allow.
-    ``keys`` reads only these, from the partitions that have them. ``client_file`` has settings of the Kafka client;
+    ``keys`` reads only these, from the partitions that have them: values of the type that the application declares for
+    its keys, or the JSON text that the column shows. ``client_file`` has settings of the Kafka client;
     they and ``brokers`` are otherwise as ``stateflow.toml`` and the environment say.
 
     Raises ``CatalogMissing`` for an application that never ran there, ``ConfigError`` for a store or a column that it
@@ -99,7 +100,8 @@ def read_table(cluster: Cluster, request: TableRequest, keys: Sequence[object] |
         return _all_rows(cluster, narrowed)
     wanted = [*dict.fromkeys([*request.columns, "key"])] if request.columns else ()
     rows = _all_rows(cluster, replace(request, columns=wanted).snapshot(cluster))
-    found = rows.filter(pc.is_in(rows["key"], pa.array(keys, rows.schema.field("key").type)))
+    shown = [each for key in keys for each in narrowed.table.shown_keys(key)]
+    found = rows.filter(pc.is_in(rows["key"], pa.array(shown, rows.schema.field("key").type)))
     return found.select(list(request.columns)) if request.columns else found
 
 

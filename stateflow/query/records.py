@@ -15,8 +15,8 @@ from stateflow.codec.table import from_description
 from stateflow.errors import ConfigError, DecodeError, OffsetOutOfRange, TopicMissing, TopicRecreated
 from stateflow.log.base import Cluster
 from stateflow.log.reading import read_range
-from stateflow.query.columns import ARROW_TYPES, sql_type, sql_values
 from stateflow.query.feed import FeedPlace, Start
+from stateflow.query.sql_types import ARROW_TYPES, sql_type, sql_values
 from stateflow.record import OffsetRange, RecordBatch, TopicPartition
 
 CODECS = ("bytes", "string", "integer", "float", "boolean", "json", "msgpack")

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
+import binascii
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 from stateflow.catalog.model import StoreEntry
 from stateflow.codec.base import Codec
+from stateflow.codec.from_text import value_of_text
 from stateflow.codec.table import from_description
 from stateflow.codec.timed import NEVER_MS, Expiring, Timed
-from stateflow.errors import ConfigError, EncodeError
+from stateflow.errors import ConfigError, DecodeError, EncodeError
 from stateflow.state.evolution import schemas_of, tool_codec
 from stateflow.state.layout import (
     index_of,
@@ -24,15 +25,23 @@ from stateflow.state.layout import (
 from stateflow.state.path import instant_of, split_path
 from stateflow.store.base import StoreReader
 
+KEY_FORMS = ("hex:", "base64:", "text:")
+"""What a key may begin with that a person writes: its bytes follow, as they are stored. For keys that are bytes the
+last one is for a text that begins with one of these. Keys that are strings are taken as they stand."""
+
 _WINDOW_STARTS_END = b"\x80"
 """Window starts are not negative, so no suffix begins with this byte."""
+
+
+class UnreadableKey(bytes):
+    """A key as it is stored, where the codec cannot read it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """One entry of a store, decoded. Of index, window, map key and version the one is set that the store has.
 
-    The value of a set's row is the element.
+    The value of a set's row is the element. A key that cannot be decoded is an ``UnreadableKey``.
     """
 
     key: Any
@@ -75,15 +84,26 @@ class StoreDecoder:
         return (self._key if is_object else self._key.for_keys()).encode(key)
 
     def key_bytes(self, text: str) -> bytes:
-        """A routing key that a person wrote: plain text for strings and bytes, JSON for all else."""
-        if self.entry.key_codec["codec"] in ("string", "bytes"):
+        """A routing key that a person wrote: text for strings and bytes, JSON for all else (``KEY_FORMS``).
+
+        Where a text by itself is a key that is written as JSON, a time say, the quotes may be left out. Raises
+        ``ConfigError``.
+        """
+        described = self.entry.key_codec
+        if described["codec"] == "string":
             return text.encode()
+        form, _, rest = text.partition(":")
         try:
-            return self.routing_key(json.loads(text))
-        except (json.JSONDecodeError, EncodeError) as error:
+            if f"{form}:" in KEY_FORMS and (form != "text" or described["codec"] == "bytes"):
+                return _written(form, rest)
+            if described["codec"] == "bytes":
+                return text.encode()
+            return self.routing_key(value_of_text(described, text))
+        except (ValueError, EncodeError) as error:
             raise ConfigError(
                 f"{text!r} is not a key of {self.entry.name} ({error}).",
-                action=f"its keys are {self.entry.key_codec}: write one as JSON.",
+                action=f"its keys are {dict(described)!r:.300}: write one as JSON, or its bytes as hex:… or base64:…;"
+                " text:… is text that begins so.",
             ) from error
 
     def rows_of(self, reader: StoreReader, routing_key: bytes) -> Iterator[Row]:
@@ -116,12 +136,12 @@ class StoreDecoder:
 
     def _row(self, store_key: bytes, data: bytes) -> Row | None:
         if self.entry.layout == "plain":
-            return self._timed(Row(self._key.decode(store_key), None), data)
+            return self._timed(Row(self._shown_key(store_key), None), data)
         if self.entry.layout == "window":
             key, start_ms = split_window(store_key)
-            return self._timed(Row(self._key.decode(key), None, window_start_ms=start_ms), data)
+            return self._timed(Row(self._shown_key(key), None, window_start_ms=start_ms), data)
         routing_key, rest = split_prefixed(store_key)
-        key = self._key.decode(routing_key)
+        key = self._shown_key(routing_key)
         match self.entry.kind:
             case "list":
                 if not rest:
@@ -138,6 +158,12 @@ class StoreDecoder:
                 map_key = self._key_parts[0].decode(rest) if self._key_parts else rest
                 return self._timed(Row(key, None, map_key=map_key), data)
 
+    def _shown_key(self, data: bytes) -> Any:
+        try:
+            return self._key.decode(data)
+        except DecodeError:
+            return UnreadableKey(data)
+
     def path(self, rest: bytes) -> tuple[Any, ...]:
         """The keys of a map of maps, outermost first, out of what follows the routing key."""
         parts = zip(self._key_parts, split_path(rest, len(self._key_parts)), strict=True)
@@ -151,3 +177,10 @@ class StoreDecoder:
             expires_ms = None if value.expires_ms == NEVER_MS else value.expires_ms
             return replace(row, value=value.value, written_ms=value.timestamp_ms, expires_ms=expires_ms)
         return replace(row, value=value)
+
+
+def _written(form: str, rest: str) -> bytes:
+    """The bytes behind a key's form. Raises ``ValueError``."""
+    if form == "hex":
+        return bytes.fromhex(rest)
+    return rest.encode() if form == "text" else binascii.a2b_base64(rest, strict_mode=True)

@@ -13,6 +13,9 @@ from stateflow.store.base import StoreReader
 class StoreView:
     """The content of one store, decoded. Values of declared types come as dict and list.
 
+    Keys of maps that are of such types come so that they can be keys of a dict: tuples (equal to the NamedTuple) and
+    ``MapKey``, a dict with a hash.
+
     Entries past their time to live that were not deleted yet are shown: event time is the task's to know.
     """
 
@@ -63,19 +66,34 @@ class StoreView:
             "sliding": row.window_start_ms,
             "count": row.window_start_ms,
             "list": row.index,
-            "map": row.map_key,
-            "nested": row.map_key,
+            "map": _hashable(row.map_key),
+            "nested": _hashable(row.map_key),
             "timers": row.map_key,
             "versioned": row.version_ms,
         }
         return parts.get(self._kind)
 
 
+class MapKey(dict[str, Any]):
+    """The key of a map, decoded to its fields: equal to the same dict, and usable as the key of one."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(frozenset(self.items()))
+
+
+def _hashable(key: Any) -> Any:
+    if isinstance(key, (list, tuple)):
+        return tuple(map(_hashable, key))
+    if isinstance(key, dict):
+        return MapKey((name, _hashable(part)) for name, part in key.items())
+    return key
+
+
 def _folded(rows: list[Row]) -> dict[Any, Any]:
     """Paths and values as maps inside maps."""
     top: dict[Any, Any] = {}
     for row in rows:
-        *outer, last = row.map_key
+        *outer, last = _hashable(row.map_key)
         inner = top
         for key in outer:
             inner = inner.setdefault(key, {})

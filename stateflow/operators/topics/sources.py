@@ -18,6 +18,7 @@ from stateflow.operators.steps.rows import where, with_values, without
 from stateflow.operators.steps.step import Step
 from stateflow.operators.steps.times import NO_TIME_MS, time_ms
 from stateflow.operators.topics.future_records import AheadLimit
+from stateflow.operators.topics.source_keys import SourceKeys
 from stateflow.record import RecordBatch, has_none
 
 EventTime = Callable[[Any], "int | datetime"]
@@ -28,7 +29,8 @@ class SourceStep(Step):
     """Raw records of a source topic in, decoded values with their event times and marks out.
 
     A record without a value, a tombstone, reaches the steps that take such; for the others it is left out and counted.
-    One without a key, too, says nothing, and is left out altogether.
+    One without a key, too, says nothing, and is left out altogether. A key that cannot be decoded follows the policy
+    as a value does, whatever the steps behind do with it; event time counts the record.
     """
 
     def __init__(
@@ -38,8 +40,10 @@ class SourceStep(Step):
         limit: AheadLimit,
         context: StageContext,
         guard: Guard,
+        keys: SourceKeys,
     ) -> None:
         super().__init__()
+        self._keys = keys
         self._value = Reader(value, lambda: all_of([self.own_reads(), *self.reads_behind(value)]))
         self._event_time = event_time
         self._limit = limit
@@ -49,8 +53,8 @@ class SourceStep(Step):
         """The raw values that ``event_times_ms`` has just read without a failure, what they are, and their times."""
 
     def own_codecs(self) -> Iterable[Codec[Any]]:
-        """That of the values."""
-        return (self._value.codec,)
+        """Those of the keys and the values."""
+        return self._keys.codec, self._value.codec
 
     def own_reads(self) -> Reads | None:
         """What event times are read from."""
@@ -78,6 +82,7 @@ class SourceStep(Step):
         if timed.timestamps_ms is not batch.timestamps_ms:
             times_ms = dict(zip(timed.offsets, timed.timestamps_ms, strict=True))
             batch.timestamps_ms[:] = [times_ms.get(offset, NO_TIME_MS) for offset in batch.offsets]
+        rows = self._keys.readable(rows)
         if tombstones:
             self._forward_with(rows, tombstones)
         else:

@@ -29,6 +29,7 @@ from stateflow.operators.topics.rekey_and_sinks import (
     RekeyStep,
     SinkStep,
 )
+from stateflow.operators.topics.source_keys import SourceKeys
 from stateflow.operators.topics.sources import ReadStep, SourceStep
 from stateflow.operators.topics.topic_options import Topic, check_topic
 from stateflow.operators.topology.graph import Graph, Keyed, Node
@@ -64,7 +65,8 @@ def source_node(
     def make(env: Environment) -> Step:
         guard = env.guard(name, on_error)
         limit = AheadLimit(name, first.max_ahead_ms, late, env, guard)
-        return SourceStep(first.value, first.timestamp, limit, env.context, guard)
+        keys = SourceKeys(first.key, guard)
+        return SourceStep(first.value, first.timestamp, limit, env.context, guard, keys)
 
     return graph.add(
         Node(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import click
@@ -12,7 +14,8 @@ import pytest
 from stateflow.app import load
 from stateflow.cli.main import cli
 
-README = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[3]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def blocks(language: str) -> list[str]:
@@ -36,6 +39,26 @@ def test_the_application_builds(tmp_path: Path) -> None:
         "limit-by_shop",
         "payments-per-minute",
     }
+
+
+@pytest.mark.slow
+def test_the_application_passes_a_strict_type_checker(tmp_path: Path) -> None:
+    (source,) = blocks("python")
+    (tmp_path / "shop.py").write_text(source)
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--follow-imports=silent"]
+    command += ["--cache-dir", str(tmp_path / "cache"), "shop.py"]
+    variables = {"MYPYPATH": str(ROOT), "PATH": ""}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=280, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_commands_on_images_say_where_they_are() -> None:
+    """The application's settings do not, and without both they end with exit code 2."""
+    lines = [line for line in command_lines() if line.startswith("stateflow checkpoint ")]
+    assert len(lines) >= 3
+    assert all("--images " in line for line in lines), lines
 
 
 @pytest.mark.parametrize("line", command_lines())

@@ -18,6 +18,9 @@ reveal_type(amounts.window(sf.Hopping(second, second), emit=sf.OnClose(max_bytes
 reveal_type(amounts.window(sf.CountWindow(3), emit=sf.Every(second)).count(name="w5"))
 reveal_type(amounts.window(sf.Sliding(second), emit=sf.Every(second)).late())
 reveal_type(amounts.suppress(sf.TimeLimit(second, max_bytes=9, when_full="fail"), name="w6"))
+reveal_type(app.topic("sessions", key=sf.SessionKey(sf.String), value=int))
+reveal_type(app.topic("minutes", key=sf.WindowedKey(sf.String, 60_000), value=int))
+reveal_type(app.topic("tens", key=sf.CountedKey(sf.String, 10), value=int))
 
 amounts.window(minute, emit=second)  # an interval says of which time it is
 amounts.window(minute, emit="at_intervals")  # no such word
@@ -27,6 +30,7 @@ sf.OnClose(max_records=5, when_full="emit")  # nothing final is told early
 amounts.suppress(sf.OnClose(max_records=5), name="k1")  # no window closes
 """
 STREAM = "stateflow.operators.dsl.stream.Stream"
+TOPIC = "stateflow.operators.topics.topic_options.Topic"
 WINDOWED = "tuple[str, int, int, fallback=stateflow.codec.windowed.Windowed[str]]"
 COUNTED = "tuple[str, int, int, fallback=stateflow.codec.windowed.Counted[str]]"
 REVEALED = (
@@ -37,5 +41,8 @@ REVEALED = (
     f"{STREAM}[{COUNTED}, int]",
     f"{STREAM}[str, int]",
     f"{STREAM}[str, int]",
+    f"{TOPIC}[{WINDOWED}, int]",
+    f"{TOPIC}[{WINDOWED}, int]",
+    f"{TOPIC}[{COUNTED}, int]",
 )
 MISUSES = 6
