@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from stateflow.catalog.model import RoutingEntry, StoreEntry
 from stateflow.codec.base import Codec
-from stateflow.codec.table import from_description
+from stateflow.codec.table import key_from_description
 from stateflow.codec.timed import NEVER_MS, Expiring, Timed
 from stateflow.errors import ConfigError, DecodeError, EncodeError
 from stateflow.partitioner import partition_of
@@ -72,8 +72,8 @@ class RowEncoder:
                 store=self.entry.name,
             )
         self._table = table_of(self.entry)
-        self._key = from_description(self.entry.key_codec)
-        self._parts = [from_description(codec) for codec in self._table.key_part_codecs]
+        self._key = key_from_description(self.entry.key_codec)
+        self._parts = [key_from_description(codec) for codec in self._table.key_part_codecs]
         self._value = tool_codec(self.entry.value_codec, schemas_of(self.entry))
         self._routed = None if self.routing is None else RoutingTable.from_entry(self.routing)
 

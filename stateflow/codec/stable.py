@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable, Mapping
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable
 from types import NoneType
 from typing import Any
 
@@ -19,6 +18,7 @@ from msgspec import inspect
 Encode = Callable[[Any], bytes]
 
 _PLAIN = frozenset({str, int, float, bool, bytes, NoneType})
+_TEXT = {str}
 _WITHOUT_ORDER = (
     inspect.SetType,
     inspect.FrozenSetType,
@@ -51,15 +51,19 @@ def stable_encoder(encode: Encode) -> Encode:
 
 
 def in_order(value: Any, encode: Encode) -> Any:
-    """The value with its sets as lists and its dicts sorted, both by the encoded bytes; fields stay as declared.
+    """The value with its sets as lists and its dicts sorted: text as text, anything else by the encoded bytes.
 
-    What has neither is returned as it is.
+    Fields stay as they are declared. What has neither sets nor dicts is returned as it is.
     """
     if type(value) in _PLAIN:
         return value
-    if isinstance(value, AbstractSet):
+    if isinstance(value, set | frozenset):
+        if {*map(type, value)} == _TEXT:
+            return sorted(value)
         return sorted((in_order(each, encode) for each in value), key=encode)
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
+        if {*map(type, value)} == _TEXT:
+            return {key: in_order(value[key], encode) for key in sorted(value)}
         entries = [(in_order(key, encode), in_order(each, encode)) for key, each in value.items()]
         return dict(sorted(entries, key=lambda entry: encode(entry[0])))
     if isinstance(value, list | tuple):

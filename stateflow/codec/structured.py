@@ -56,7 +56,7 @@ class UntypedCodec(Codec[Any]):
         return [None if data is None else decode(data) for data in rows]
 
     def for_keys(self) -> Codec[Any]:
-        """Sets and dicts are written sorted by the bytes of their elements and keys."""
+        """Sets and dicts are written sorted (:mod:`stateflow.codec.stable`)."""
         return _with_stable_bytes(self)
 
     def describe(self) -> dict[str, Any]:
@@ -134,7 +134,7 @@ class TypedCodec(Codec[T], Generic[T]):
         return [None if data is None else decode(data) for data in rows]
 
     def for_keys(self) -> Codec[T]:
-        """Sets and dicts are written sorted by the bytes of their elements and keys; fields stay as declared."""
+        """Sets and dicts are written sorted (:mod:`stateflow.codec.stable`); fields stay as declared."""
         return _with_stable_bytes(self) if may_lack_order(self._type) else self
 
     def describe(self) -> dict[str, Any]:

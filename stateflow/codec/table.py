@@ -49,6 +49,15 @@ _BUILDERS: dict[str, Callable[[Mapping[str, Any]], Codec[Any]]] = {
 }
 
 
+def key_from_description(described: Mapping[str, Any]) -> Codec[Any]:
+    """The same for keys that are written: as the application writes them, dicts sorted.
+
+    An object of a declared type is a dict here, whose fields are written in the order in which it has them.
+    """
+    codec = from_description(described)
+    return codec if "$ref" in (described.get("schema") or {}) else codec.for_keys()
+
+
 def is_known(codec: Codec[Any]) -> bool:
     """Whether it is one of these, and what it is made of as well: the application's own codecs are not."""
     parts: list[Mapping[str, Any]] = [codec.describe()]

@@ -21,6 +21,7 @@ from stateflow.codec.avro import AvroCodec
 from stateflow.codec.confluent import ConfluentAvro
 from stateflow.codec.ordered import key_codec_for
 from stateflow.codec.schema_registry import FixedSchemas
+from stateflow.codec.table import key_from_description
 from stateflow.errors import EncodeError
 from stateflow.testing import TestDriver
 
@@ -106,6 +107,8 @@ def test_a_dict_is_written_alike_however_it_was_filled(make: Any, type_: Any, of
         (frozenset[int | str | None], frozenset([None, "b", 3]), b'["b",3,null]'),
         (frozenset[frozenset[str]], frozenset([frozenset("ba"), frozenset("dc")]), b'[["a","b"],["c","d"]]'),
         (frozenset[Colour], frozenset(Colour), b'["blue","red"]'),
+        (frozenset[str], frozenset(["tea", "a!", "a", "bread"]), b'["a","a!","bread","tea"]'),
+        (dict[str, int], {"a!": 1, "a": 2}, b'{"a":2,"a!":1}'),
         (frozenset[Basket], frozenset([Basket("x", frozenset("ba"))]), b'[{"shop":"x","goods":["a","b"]}]'),
         (dict[Colour, int], {Colour.RED: 1, Colour.BLUE: 2}, b'{"blue":2,"red":1}'),
         (Struct, Struct(frozenset("ba")), b'{"type":"s","someGoods":["a","b"],"counts":{}}'),
@@ -184,6 +187,15 @@ def test_records_of_one_set_are_counted_together() -> None:
     for goods in orders:
         driver.send(lines, goods)
     assert driver.state("n", key=frozenset(orders[0])) == len(orders)
+
+
+def test_tools_write_keys_as_the_application_does() -> None:
+    untyped = key_from_description(MsgPackOf(dict[str, int]).describe())
+    assert untyped.encode({"b": 1, "a": 2}) == MsgPackOf(dict[str, int]).for_keys().encode({"a": 2, "b": 1})
+    declared = key_from_description(JsonOf(Basket).describe())
+    assert declared.encode({"shop": "x", "goods": ["a"]}) == JsonOf(Basket).encode(
+        Basket("x", frozenset("a"))
+    )
 
 
 def test_dedup_knows_a_dict_that_was_filled_in_another_order() -> None:
