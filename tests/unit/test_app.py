@@ -11,7 +11,7 @@ import pytest
 
 import stateflow as sf
 from stateflow.app import load
-from stateflow.errors import ConfigError
+from stateflow.errors import ConfigError, GraphError
 
 SOURCE = """
 import neighbour
@@ -128,3 +128,8 @@ def test_settings_in_code_and_on_the_command_line(tmp_path: Path, monkeypatch: p
 def test_settings_that_do_not_fit_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         sf.App("test", **wrong)
+
+
+def test_a_name_that_kafka_would_take_is_refused_with_the_reason() -> None:
+    with pytest.raises(GraphError, match=r"Kafka allows topics 249: the names of tasks"):
+        sf.App("x").topic("t" * 121)
