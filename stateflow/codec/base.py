@@ -30,6 +30,11 @@ class Codec(ABC, Generic[T]):
     checks_quickly = False
     """True when ``reads_all`` takes far less than decoding."""
 
+    @property
+    def as_state(self) -> Codec[T]:
+        """What verbs that keep values write them with: itself, where the catalog says all that reading takes."""
+        return self
+
     @abstractmethod
     def _encode(self, value: T) -> bytes: ...
 

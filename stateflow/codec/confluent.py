@@ -17,7 +17,8 @@ _MAGIC = 0
 
 
 class ConfluentAvro(Codec[Any]):
-    """``00`` ‖ number of the schema, uint32 big-endian ‖ Avro's binary encoding. For topics, not for state.
+    """``00`` ‖ number of the schema, uint32 big-endian ‖ Avro's binary encoding. For topics, not for state:
+    joins and other verbs that hold records back keep them as plain Avro of ``schema``.
 
     Values are written with ``schema``, registered under ``subject`` (by convention ``<topic>-value``) when the first
     is written, and read as values of ``schema``, whichever they were written with. Without a subject only reading is
@@ -57,6 +58,11 @@ class ConfluentAvro(Codec[Any]):
         if reader is None:
             reader = self._readers[number] = ResolvingAvro(self._codec, self._schemas.schema(number))
         return reader.decode(data[_HEAD.size :])
+
+    @property
+    def as_state(self) -> Codec[Any]:
+        """Plain Avro of the schema, which the catalog has: tools and restores do not ask a registry."""
+        return self._codec
 
     def describe(self) -> dict[str, Any]:
         """``{"codec": "confluent-avro", "schema": …}``: tools without the registry cannot read it."""

@@ -25,6 +25,8 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
         ("graphs.md", 4),
         ("enrichment.md", 3),
         ("timers.md", 4),
+        ("codecs.md", 3),
+        ("aggregates.md", 4),
     ],
 )
 def test_every_example_runs(name: str, examples_min: int) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import stateflow as sf
 from stateflow.app import load
-from stateflow.errors import ConfigError
+from stateflow.errors import ConfigError, GraphError
 
 SOURCE = """
 import neighbour
@@ -136,3 +136,8 @@ def test_a_setting_that_there_is_not_is_refused_where_it_is_made() -> None:
         app.configure(commit_intervall_seconds=5)
     assert "commit_interval_seconds may be meant" in refused.value.action
     app.configure(partitions=None, brokers="localhost:9092")
+
+
+def test_a_name_that_kafka_would_take_is_refused_with_the_reason() -> None:
+    with pytest.raises(GraphError, match=r"Kafka allows topics 249: the names of tasks"):
+        sf.App("x").topic("t" * 121)

@@ -64,7 +64,7 @@ def as_of_operator(rules: AsOfRules, value: Codec[Any]) -> type[AsOfJoin]:
     class Declared(AsOfJoin):
         rules = chosen
         waits_ms = chosen.waits_ms
-        waiting: MapOf[bytes, Any] = state(codec=value, key_codec=Bytes)
+        waiting: MapOf[bytes, Any] = state(codec=value.as_state, key_codec=Bytes)
 
     return Declared
 

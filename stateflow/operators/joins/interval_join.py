@@ -94,7 +94,7 @@ class IntervalState:
 
 def interval_state(rules: IntervalRules, left: Codec[Any], right: Codec[Any]) -> IntervalState:
     """The stores of a join of values that are written so."""
-    lefts, rights = left, right
+    lefts, rights = left.as_state, right.as_state
 
     class Inner:
         left: MapOf[bytes, Any] = state(codec=lefts, key_codec=Bytes)

@@ -120,7 +120,7 @@ class InOrderStep(OperatorStep):
 def in_order_node(graph: Graph, parent: Node, rules: OrderRules, on_error: Policy) -> Node:
     """A keyed stream in the order of event time; added to the graph."""
     check_late_policy(f"The order {rules.name!r}", rules.late)
-    chosen, codec = rules, parent.value or Plain
+    chosen, codec = rules, (parent.value or Plain).as_state
 
     class Declared(InOrder):
         rules = chosen

@@ -107,7 +107,7 @@ def inputs_in_order(
 
 def _declared(ports: Mapping[str, Node], rules: OrderRules, tie_breaks: TieBreaks) -> type[InputsInOrder]:
     maps: dict[str, Any] = {
-        _ATTRIBUTE + handler: state(codec=OptionalCodec(node.value or Plain), key_codec=Bytes)
+        _ATTRIBUTE + handler: state(codec=OptionalCodec((node.value or Plain).as_state), key_codec=Bytes)
         for handler, node in ports.items()
     }
     fixed = {"handlers": tuple(ports), "tie_breaks": tie_breaks, "waits_ms": rules.waits_ms}

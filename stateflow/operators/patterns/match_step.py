@@ -160,7 +160,7 @@ class MatchStep(OperatorStep):
 
 def match_node(graph: Graph, parent: Node, rules: MatchRules, on_error: Policy) -> Node:
     """The matches of a pattern in a stream that is in order; added to the graph."""
-    chosen, codec = rules, parent.value or Plain
+    chosen, codec = rules, (parent.value or Plain).as_state
 
     class Declared(Matching):
         rules = chosen

@@ -78,7 +78,7 @@ def suppress_node(graph: Graph, parent: Node, name: str, until: Every | TimeLimi
 
 
 def _at_ticks(graph: Graph, parent: Node, name: str, chosen: Every, on_error: Policy) -> Node:
-    codec: Codec[Any] = parent.value or Plain
+    codec: Codec[Any] = (parent.value or Plain).as_state
 
     class Declared(Suppressing):
         every = chosen
@@ -101,7 +101,7 @@ def _until_limit(graph: Graph, parent: Node, name: str, until: TimeLimit, on_err
     limit_ms = until.limit_ms
     rules = HoldRules(
         store=graph.claim("store", f"{name}-held"),
-        codec=HeldCodec(parent.value or Plain),
+        codec=HeldCodec((parent.value or Plain).as_state),
         due_ms=lambda _suffix, time_ms, _event_ms: time_ms + limit_ms,
         bounds=bounds_of(until),
     )

@@ -129,7 +129,8 @@ def check_name(what: str, name: object) -> str:
     if not isinstance(name, str) or not _NAME.fullmatch(name) or name in (".", ".."):
         raise GraphError(
             f"{name!r} cannot be the name of a {what}.",
-            action="Use 1 to 120 letters, digits, dots, dashes and underscores.",
+            action="Use 1 to 120 letters, digits, dots, dashes and underscores. Kafka allows topics 249: the names of"
+            " tasks, their directories and topics are made of this one and others, and need the rest.",
         )
     return name
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -16,6 +17,7 @@ from stateflow.codec.schema_registry import FixedSchemas, SchemaRegistry
 from stateflow.errors import ConfigError, DecodeError, EncodeError, GraphError, SchemaUnavailable
 from stateflow.lab.applications.stage import StageBench
 from stateflow.state.declare import declared_fields
+from stateflow.testing import TestDriver
 
 OLD = {"type": "record", "name": "Payment", "fields": [{"name": "cents", "type": "int"}]}
 NEW = {**OLD, "fields": [*OLD["fields"], {"name": "shop", "type": "string", "default": "?"}]}
@@ -128,3 +130,52 @@ def test_state_keeps_its_schemas_in_the_catalog_instead() -> None:
 def test_an_address_is_checked_at_once() -> None:
     with pytest.raises(ConfigError, match="not the address"):
         SchemaRegistry("file:///etc/passwd")
+
+
+VERBS: dict[str, Callable[[sf.Stream[str, Any], sf.Stream[str, Any]], sf.Stream[str, Any]]] = {
+    "window join": lambda left, right: left.outer_join(
+        right, lambda one, two: one or two, name="kept", within=timedelta(seconds=5), value=sf.Json
+    ),
+    "as-of join": lambda left, right: left.left_join(
+        right.to_table(name="table", history=timedelta(hours=1)),
+        lambda one, _: one,
+        name="kept",
+        grace=timedelta(seconds=1),
+        value=sf.Json,
+    ),
+    "in_order": lambda left, _: left.in_order(name="kept"),
+    "suppress by limit": lambda left, _: left.suppress(sf.TimeLimit(timedelta(seconds=1)), name="kept"),
+    "suppress by ticks": lambda left, _: left.suppress(sf.Every(timedelta(seconds=1)), name="kept"),
+    "process in order": lambda left, _: left.process(Passing, name="kept", order="event-time"),
+    "match": lambda left, _: left.match(
+        sf.pattern(dict).begin("one").within(timedelta(seconds=5)),
+        lambda found: found["one"],
+        name="kept",
+        value=sf.Json,
+    ),
+}
+
+
+class Passing(sf.Operator[str, Any, Any]):
+    def on_record(self, value: Any, ctx: sf.Context[Any]) -> None:
+        ctx.emit(value)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_verbs_that_hold_records_back_keep_them_as_plain_avro(verb: str) -> None:
+    """So that the catalog alone can read them, as it can not what a registry numbers."""
+    app, codec = sf.App("shop"), ConfluentAvro(NEW, FixedSchemas({7: NEW}), subject="in-value")
+    left, right = (app.topic(name, key=str, value=codec) for name in ("in", "other"))
+    keyed = [app.stream(topic, co_partitioned=True) for topic in (left, right)]
+    out = app.topic("out", key=str, value=sf.Json)
+    VERBS[verb](keyed[0], keyed[1]).to(out)
+    driver = TestDriver(app, partitions=1)
+    driver.send_many(left, [("a", {"cents": 5, "shop": "x"}, 1_000)])
+    driver.crash(disk_lost=True)
+    driver.restore()
+    driver.send_many(left, [("b", {"cents": 6, "shop": "x"}, 60_000)])
+    driver.end_input()
+    assert ("a", {"cents": 5, "shop": "x"}) in [(row.key, row.value) for row in driver.rows(out)]
+    for entry in app.topology().stores:
+        assert entry.name.startswith("table") or "confluent" not in json.dumps(entry.value_codec), entry.name
+    driver.stop()
