@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
+from stateflow.errors import GraphError
+
 
 class Scope:
     """Key bytes and times of the current record or timer; every handle of an operator looks at the same one."""
@@ -17,6 +21,24 @@ class Scope:
         """How far it had come at this operator before."""
         self.others_ms = -1
         """How far it has come in all other inputs: what the record may move it to."""
+
+    def leave(self) -> None:
+        """No record is worked on any more: whoever still uses a handle would change the state of the last one's key.
+
+        The key is gone, so that this costs nothing where a handle is used.
+        """
+        self.key = b""
+        del self.key
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Of the attribute that ``leave`` has taken away; all others are always there."""
+        if name != "key":
+            raise AttributeError(name)
+        raise GraphError(
+            "A state was used while no record is processed, so that it is of no key.",
+            action="Use states inside on_record, on_timer and on_every only: do not keep them or the context for later,"
+            " and do not hand them to threads.",
+        )
 
     @property
     def watermark_ms(self) -> int:

@@ -20,6 +20,7 @@ from stateflow.operators.steps.timers import due_ms_of
 from stateflow.operators.steps.times import emitted_ms
 from stateflow.record import Headers, TopicPartition
 from stateflow.state.declare import declared_fields
+from stateflow.state.kinds import StateOptions
 from stateflow.state.scope import Scope
 from stateflow.state.timers import Timers, timers_entry
 
@@ -178,6 +179,16 @@ class Operator(Generic[K, V, O]):
     Declare state as annotated attributes (``total: Value[int] = state(default=0)``); every handle works on
     the key of the current record. There is one instance per task: keep nothing else on it.
     """
+
+    if not TYPE_CHECKING:  # a type checker would take any attribute for settable
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            if isinstance(getattr(type(self), name, None), StateOptions):
+                raise GraphError(
+                    f"{type(self).__name__}.{name} was assigned to, which would replace the state itself.",
+                    action=f"Change what it holds: self.{name}.set(…) of a Value, add, put or append of others.",
+                )
+            super().__setattr__(name, value)
 
     every: Every | None = None
     """How often ``on_every`` is called for each key: ``every = sf.Every(timedelta(minutes=5))``."""

@@ -49,6 +49,7 @@ class OperatorStep(PortedStep):
         super().__init__()
         fields, make = declared.fields, declared.owner
         self._scope = Scope()
+        self._scope.leave()  # until the first record
         self._timers: Timers | None = None
         if declared.timers_store is not None:
             order = stage.store(index_family(declared.timers_store))
@@ -68,7 +69,7 @@ class OperatorStep(PortedStep):
         """Of the timers that were set for a time that had passed, those that came before all had fired last."""
         bound = [(field, *_bound(field, stage, self._scope, guard, declared)) for field in fields]
         for field, handle, _ in bound:
-            setattr(self._operator, field.attribute, handle)
+            object.__setattr__(self._operator, field.attribute, handle)  # which operators themselves may not
         plain = [stage.store(field.store) for field in fields if field.entry("", key_codec).layout == "plain"]
         self._decoded = [store for store in plain if isinstance(store, DecodedStore)]
         self._encoded = [store for store in plain if not isinstance(store, DecodedStore)]
@@ -113,6 +114,7 @@ class OperatorStep(PortedStep):
                 continue
             if emitted:
                 self._collect(out)
+        scope.leave()
         context.headers = ()
         for store in self._decoded:
             store.write_back()
@@ -186,6 +188,7 @@ class OperatorStep(PortedStep):
             self._fire(timers, due, watermark_ms, out)
             if turn.is_over():
                 break
+        self._scope.leave()
         self._end(out)
         return timers.may_be_due(watermark_ms, self._stage.clock.now_ms())
 
