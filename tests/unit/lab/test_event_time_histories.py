@@ -52,7 +52,7 @@ def test_a_streak_ends_when_nothing_came_for_its_time_to_live() -> None:
     assert texts[1] == "1 streak 2"
     assert texts[2] == "2 streak 1", "its predecessor expires at 40,999 ms"
     assert texts[3] == "3 streak 2"
-    assert texts[4] == "4 streak 1", "what a late record writes lives from the record's own time on"
+    assert texts[4] == "4 streak 3", "a late record does not shorten its life"
 
 
 # --- inputs that may be idle ----------------------------------------------------------------------------------
