@@ -31,6 +31,13 @@ from stateflow.log.base import Cluster, Committed
 from stateflow.operators.topology.topology import Topology
 from stateflow.record import TopicPartition
 from stateflow.runtime.opening.claims import fence_all_claims
+from stateflow.runtime.worker.prepare import expected_catalog
+from stateflow.runtime.worker.topic_ownership import (
+    claims_of_others,
+    left_positions,
+    left_topics,
+    recorded_topics,
+)
 from stateflow.scale.generation import await_stopped
 
 
@@ -67,15 +74,47 @@ def command(
             await_stopped(cluster, app.id)
             facts = _accept_gaps(cluster, catalog, yes=yes, dry_run=dry_run, as_json=as_json)
         else:
-            catalog = control.load_topics()
-            sources = all_sources(cluster, catalog, app.topology())
+            left = what_is_left(cluster, app.topology(), app.options.partitions)
             await_stopped(cluster, app.id)
             local = app.options.state_dir / app.id
-            facts = _forget(cluster, catalog, sources, local, yes=yes, dry_run=dry_run, as_json=as_json)
+            facts = _forget(cluster, left, local, yes=yes, dry_run=dry_run, as_json=as_json)
     if as_json:
         emit_json(facts)
     else:
         emit_pairs([(name, ", ".join(v) if isinstance(v, list) else v) for name, v in facts.items()])
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What there is of an application on the cluster."""
+
+    app: str
+    topics: list[str]
+    kept: list[str]
+    """Topics that it recorded, and another application, too: they stay as long as that one is there."""
+    sources: list[TopicPartition]
+
+
+def what_is_left(cluster: Cluster, topology: Topology, partitions: int) -> Left:
+    """What a reset deletes and moves. Without a catalog: what the code shows to be of an application that has run.
+
+    Raises ``CatalogMissing`` where there is nothing of it.
+    """
+    app = topology.app
+    control = ControlTopic(cluster, app)
+    catalog = control.find().without_details()
+    if catalog is None:
+        expected = expected_catalog(cluster, topology, "exactly-once", partitions, SystemClock())
+        topics = left_topics(cluster, expected)
+        if not topics and not left_positions(cluster, expected):
+            control.load_topics()  # says that there is none
+        beside = cluster.describe([members_topic(app), claims_topic(app), control.topic])
+        return Left(app, [*topics, *sorted(beside)], [], _source_partitions(expected))
+    recorded = recorded_topics(catalog)
+    ids = claims_of_others(cluster, app, recorded).ids
+    kept = sorted(name for name in recorded if recorded[name] in ids)
+    topics = [topic for topic in _own_topics(cluster, catalog) if topic not in kept]
+    return Left(app, topics, kept, all_sources(cluster, catalog, topology))
 
 
 def all_sources(cluster: Cluster, catalog: Catalog, topology: Topology) -> list[TopicPartition]:
@@ -92,19 +131,13 @@ def all_sources(cluster: Cluster, catalog: Catalog, topology: Topology) -> list[
 
 
 def _forget(
-    cluster: Cluster,
-    catalog: Catalog,
-    sources: list[TopicPartition],
-    local: Path,
-    *,
-    yes: bool,
-    dry_run: bool,
-    as_json: bool,
+    cluster: Cluster, left: Left, local: Path, *, yes: bool, dry_run: bool, as_json: bool
 ) -> dict[str, Any]:
-    app, topics = catalog.app.app, _own_topics(cluster, catalog)
+    app, topics, sources = left.app, left.topics, left.sources
     facts = {
         "app": app,
         "topics_deleted": topics,
+        **({"topics_kept_for_others": left.kept} if left.kept else {}),
         "positions_reset": [str(source) for source in sources],
         "state_deleted": str(local) if local.exists() else None,
         "dry_run": dry_run,

@@ -286,6 +286,12 @@ class OldGenerationWritten(GenerationUnfinished):
     exit_code = 48
 
 
+class TopicForeign(StateflowError):
+    """A topic that would be the application's own is another one's, or holds records of unknown origin."""
+
+    exit_code = 49
+
+
 # --- set-up and tuning: 50 … 59 ---------------------------------------------------------------------
 
 

@@ -24,9 +24,17 @@ def repartition_topic(app: str, name: str, generation: int = 0) -> str:
     return f"{app}-{name}-repartition{_generation_suffix(generation)}"
 
 
+def base_topic(topic: str) -> str:
+    """The name without its generation: that of the same topic in the first one."""
+    return re.sub(r"-g[1-9][0-9]*$", "", topic)
+
+
+CONTROL_SUFFIX = "-control"
+
+
 def control_topic(app: str) -> str:
     """``<app>-control``: one partition, compacted, the catalog."""
-    return f"{app}-control"
+    return f"{app}{CONTROL_SUFFIX}"
 
 
 def task_id(stage: str, partition: int) -> str:
