@@ -46,7 +46,8 @@ from stateflow.scale.generation import await_stopped
 @click.option(
     "--to-earliest",
     is_flag=True,
-    help="Keep the state; move the positions whose records are gone to the start of their logs, and no others.",
+    help="Keep the state; move the positions that are gone, or whose records are, to the start of their logs, and no"
+    " others.",
 )
 @brokers_override
 @state_dir_override
@@ -179,10 +180,16 @@ class Gap:
     """Where the log begins now."""
     is_recreated: bool
     """The topic was deleted and created again."""
+    is_lost: bool = False
+    """The position is gone, of a log that is there."""
 
     def __str__(self) -> str:
         then = "none" if self.position is None else str(self.position.offset_next)
-        why = "created anew" if self.is_recreated else "retention removed what is between"
+        why = "retention removed what is between"
+        if self.is_recreated:
+            why = "created anew"
+        elif self.is_lost:
+            why = "the committed position is gone: all is read again"
         return f"{self.source} from {then} to {self.offset_first} ({why})"
 
     def accepted(self) -> Committed:
@@ -199,11 +206,18 @@ def gaps(cluster: Cluster, catalog: Catalog) -> list[Gap]:
     found, sources = [], _source_partitions(catalog)
     committed, logs = cluster.committed(catalog.app.app, sources), cluster.ranges(sources)
     recreated = _recreated(cluster, catalog)
+    begun = {
+        TopicPartition(topic, partition)
+        for stage in catalog.stages.values()
+        for topic, partitions in stage.begun.items()
+        for partition in partitions
+    }
     for source in sources:
         position, offset_first = committed.get(source), logs[source].offset_first
         is_behind = position is not None and position.offset_next < offset_first
-        if is_behind or source.topic in recreated:
-            found.append(Gap(source, position, offset_first, source.topic in recreated))
+        is_lost = position is None and source in begun
+        if is_behind or is_lost or source.topic in recreated:
+            found.append(Gap(source, position, offset_first, source.topic in recreated, is_lost))
     _refuse_state_on_sources(catalog, {gap.source.topic for gap in found})
     return found
 

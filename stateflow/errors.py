@@ -163,6 +163,12 @@ class SchemaUnavailable(StateflowError):
     exit_code = 23
 
 
+class InputPositionLost(StateflowError):
+    """A position that was committed in a source partition is gone: reading it from the start would count it twice."""
+
+    exit_code = 24
+
+
 # --- local state: 30 … 39 ---------------------------------------------------------------------------
 
 

@@ -166,6 +166,8 @@ class Predecessors:
         self._shares = shares
         self._shared: list[str] = []
         """Shared writers that are fenced."""
+        self.catalog: Catalog | None = None
+        """As it was after the fence, before the committed offsets were read."""
         self._stale_claims: list[bytes] = []
         """Claims that say nothing any more."""
 
@@ -176,6 +178,7 @@ class Predecessors:
         """
         wiring = self._wiring
         writer, catalog = self._fence()
+        self.catalog = catalog
         if not wiring.is_transactional:
             return writer
         try:
@@ -194,6 +197,8 @@ class Predecessors:
             return self._fencing.committed(self._wiring)
         except OffsetsPending:
             self._left_open.end_offsets()
+            if self.catalog is not None and not self._wiring.changelogs:
+                self._left_open.end_first_positions(self.catalog)
             raise
 
     def remove_claims(self) -> None:
