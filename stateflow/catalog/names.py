@@ -58,6 +58,11 @@ def transactional_id(app: str, generation: int, task: str) -> str:
     return f"{app}-{generation}-{task}"
 
 
+def presence_group(app: str) -> str:
+    """``<app>-spark``: the group that the driver of a Spark query joins to be seen."""
+    return f"{app}-spark"
+
+
 def members_topic(app: str) -> str:
     """``<app>-members``: one partition, compacted and short-lived: who runs what, and how warm the copies are."""
     return f"{app}-members"

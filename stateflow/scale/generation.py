@@ -16,7 +16,7 @@ import msgspec
 from stateflow.catalog.control import ControlTopic, refuse_unfinished
 from stateflow.catalog.encoding import CatalogItem
 from stateflow.catalog.model import Catalog, GenerationEntry, RangeAudit, RoutingEntry
-from stateflow.catalog.names import task_id, transactional_id
+from stateflow.catalog.names import presence_group, task_id, transactional_id
 from stateflow.clock import Clock, SystemClock
 from stateflow.errors import ConfigError, GenerationUnfinished, StillRunning, TopicForeign
 from stateflow.log.base import Cluster, TopicSpec
@@ -37,11 +37,6 @@ _PAUSE_SECONDS = 0.2
 def load_catalog(cluster: Cluster, app: str) -> Catalog:
     """The application's catalog; raises ``CatalogMissing`` when it never ran on this cluster."""
     return ControlTopic(cluster, app).load()
-
-
-def presence_group(app: str) -> str:
-    """``<app>-spark``: the group that the driver of a Spark query joins to be seen."""
-    return f"{app}-spark"
 
 
 def refuse_while_running(cluster: Cluster, app: str) -> None:

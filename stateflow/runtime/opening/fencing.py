@@ -19,6 +19,7 @@ import msgspec
 from stateflow.catalog.control import ControlTopic, refuse_unfinished
 from stateflow.catalog.encoding import CatalogItem
 from stateflow.catalog.model import Catalog
+from stateflow.catalog.written import refuse_older
 from stateflow.clock import Clock
 from stateflow.errors import GenerationUnfinished, OffsetsPending, ProducerFenced
 from stateflow.failpoints import reach
@@ -85,8 +86,10 @@ class Fencing:
         return writer_of_id(self._cluster, wiring.transactional_id, changelogs, is_exact=is_exact)
 
     def catalog(self, wiring: TaskWiring) -> Catalog:
-        """The catalog of this moment, in which the task's generation is the active one."""
-        return _refuse_stale_generation(self._catalogs([wiring.app])[wiring.app], wiring)
+        """The catalog of this moment: the task's generation is active, and its code knows all steps behind it."""
+        found = _refuse_stale_generation(self._catalogs([wiring.app])[wiring.app], wiring)
+        refuse_older(wiring.app, wiring.written.lacking(found))
+        return found
 
     def committed(self, wiring: TaskWiring) -> Mapping[TopicPartition, Committed]:
         """The group's offsets of a task's inputs."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 
 from msgspec import structs
 
@@ -16,8 +17,10 @@ from stateflow.catalog.model import (
     RoutingEntry,
     StageEntry,
 )
+from stateflow.catalog.names import presence_group
+from stateflow.catalog.written import Written
 from stateflow.clock import Clock, SystemClock
-from stateflow.errors import PartitionCountChanged, TopicMissing, TopicRecreated
+from stateflow.errors import PartitionCountChanged, StillRunning, TopicMissing, TopicRecreated
 from stateflow.failpoints import reach
 from stateflow.log.base import Cluster, TopicInfo, TopicSpec
 from stateflow.operators.topology.topology import Stage, Topology
@@ -33,6 +36,8 @@ from stateflow.runtime.worker.topic_ownership import (
 
 _LOG = logging.getLogger(__name__)
 
+_PAUSE_SECONDS = 0.2
+
 
 def prepare(
     cluster: Cluster,
@@ -43,14 +48,16 @@ def prepare(
     replication: int = 1,
     *,
     trim_to: str | None = None,
+    older_leave_seconds: float = 0.0,
 ) -> Wiring:
     """Check and create what the application needs on the cluster; safe to run from several workers at once.
 
     ``partitions`` is the count of generation 0; once a catalog exists, the active generation's count stands.
     ``trim_to`` is where the images are that changelogs are deleted before, if that is the policy.
-    Raises ``TopicMissing``, ``PartitionCountChanged``, ``TopicRecreated``, ``TopicForeign``, ``CatalogMissing``,
-    ``CatalogIncompatible`` or ``GenerationUnfinished``; nothing has been changed then, except that topics may have
-    been created.
+    ``older_leave_seconds`` is how long workers are waited for that run and would have to feed what the code adds.
+    Raises ``StillRunning`` when they stay, ``TopicMissing``, ``PartitionCountChanged``, ``TopicRecreated``,
+    ``TopicForeign``, ``CatalogMissing``, ``CatalogIncompatible`` or ``GenerationUnfinished``; nothing has been changed
+    then, except that topics may have been created.
     """
     sources = _check_topics(cluster, topology)
     control = ControlTopic(cluster, topology.app)
@@ -64,6 +71,7 @@ def prepare(
     if present is None:
         refuse_lost_catalog(cluster, control, expected)
     _refuse_claimed(cluster, expected, present)  # before anything is written
+    _await_older(cluster, expected, present, older_leave_seconds)
     reach("startup.before_catalog")
     catalog = control.ensure(expected)
     _refuse_claimed(cluster, expected, catalog)  # again: now others see this catalog, or it sees theirs
@@ -88,6 +96,28 @@ def _refuse_claimed(cluster: Cluster, expected: Catalog, found: Catalog | None) 
         stages, stores = {**found.stages, **expected.stages}, {**found.stores, **expected.stores}
         planned = structs.replace(found, stages=stages, stores=stores)
     refuse_claimed(cluster, planned, recorded_topics(found))
+
+
+def _await_older(cluster: Cluster, expected: Catalog, found: Catalog | None, leave_seconds: float) -> None:
+    """Raise ``StillRunning`` while those run who commit input without feeding what the code adds to their stages.
+
+    One that joins after this look is refused when it opens a task, or stops when it hears of the new entries.
+    """
+    added = [] if found is None else Written.of_catalog(found).lacking(expected)
+    deadline = time.monotonic() + leave_seconds
+    app = expected.app.app
+    while added and (members := [*cluster.group_members(app), *cluster.group_members(presence_group(app))]):
+        if time.monotonic() >= deadline:
+            raise StillRunning(
+                f"the code adds {', '.join(added)}, and {len(members)} worker(s) or Spark query(s) of {app!r} run that"
+                " do not know of it: what they process meanwhile would be missing there.",
+                action="stop them all, then start the new version; one that was killed, or had a name of its own,"
+                " leaves the group when its session times out (10 s by default).",
+                app=app,
+                members=members,
+                added=added,
+            )
+        time.sleep(_PAUSE_SECONDS)
 
 
 def _tell_static_changes(found: Catalog | None, topology: Topology) -> None:
