@@ -31,6 +31,13 @@ from stateflow.log.base import Cluster, Committed
 from stateflow.operators.topology.topology import Topology
 from stateflow.record import TopicPartition
 from stateflow.runtime.opening.claims import fence_all_claims
+from stateflow.runtime.worker.prepare import expected_catalog
+from stateflow.runtime.worker.topic_ownership import (
+    claims_of_others,
+    left_positions,
+    left_topics,
+    recorded_topics,
+)
 from stateflow.scale.generation import await_stopped
 
 
@@ -39,7 +46,8 @@ from stateflow.scale.generation import await_stopped
 @click.option(
     "--to-earliest",
     is_flag=True,
-    help="Keep the state; move the positions whose records are gone to the start of their logs, and no others.",
+    help="Keep the state; move the positions that are gone, or whose records are, to the start of their logs, and no"
+    " others.",
 )
 @brokers_override
 @state_dir_override
@@ -67,15 +75,47 @@ def command(
             await_stopped(cluster, app.id)
             facts = _accept_gaps(cluster, catalog, yes=yes, dry_run=dry_run, as_json=as_json)
         else:
-            catalog = control.load_topics()
-            sources = all_sources(cluster, catalog, app.topology())
+            left = what_is_left(cluster, app.topology(), app.options.partitions)
             await_stopped(cluster, app.id)
             local = app.options.state_dir / app.id
-            facts = _forget(cluster, catalog, sources, local, yes=yes, dry_run=dry_run, as_json=as_json)
+            facts = _forget(cluster, left, local, yes=yes, dry_run=dry_run, as_json=as_json)
     if as_json:
         emit_json(facts)
     else:
         emit_pairs([(name, ", ".join(v) if isinstance(v, list) else v) for name, v in facts.items()])
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What there is of an application on the cluster."""
+
+    app: str
+    topics: list[str]
+    kept: list[str]
+    """Topics that it recorded, and another application, too: they stay as long as that one is there."""
+    sources: list[TopicPartition]
+
+
+def what_is_left(cluster: Cluster, topology: Topology, partitions: int) -> Left:
+    """What a reset deletes and moves. Without a catalog: what the code shows to be of an application that has run.
+
+    Raises ``CatalogMissing`` where there is nothing of it.
+    """
+    app = topology.app
+    control = ControlTopic(cluster, app)
+    catalog = control.find().without_details()
+    if catalog is None:
+        expected = expected_catalog(cluster, topology, "exactly-once", partitions, SystemClock())
+        topics = left_topics(cluster, expected)
+        if not topics and not left_positions(cluster, expected):
+            control.load_topics()  # says that there is none
+        beside = cluster.describe([members_topic(app), claims_topic(app), control.topic])
+        return Left(app, [*topics, *sorted(beside)], [], _source_partitions(expected))
+    recorded = recorded_topics(catalog)
+    ids = claims_of_others(cluster, app, recorded).ids
+    kept = sorted(name for name in recorded if recorded[name] in ids)
+    topics = [topic for topic in _own_topics(cluster, catalog) if topic not in kept]
+    return Left(app, topics, kept, all_sources(cluster, catalog, topology))
 
 
 def all_sources(cluster: Cluster, catalog: Catalog, topology: Topology) -> list[TopicPartition]:
@@ -92,19 +132,13 @@ def all_sources(cluster: Cluster, catalog: Catalog, topology: Topology) -> list[
 
 
 def _forget(
-    cluster: Cluster,
-    catalog: Catalog,
-    sources: list[TopicPartition],
-    local: Path,
-    *,
-    yes: bool,
-    dry_run: bool,
-    as_json: bool,
+    cluster: Cluster, left: Left, local: Path, *, yes: bool, dry_run: bool, as_json: bool
 ) -> dict[str, Any]:
-    app, topics = catalog.app.app, _own_topics(cluster, catalog)
+    app, topics, sources = left.app, left.topics, left.sources
     facts = {
         "app": app,
         "topics_deleted": topics,
+        **({"topics_kept_for_others": left.kept} if left.kept else {}),
         "positions_reset": [str(source) for source in sources],
         "state_deleted": str(local) if local.exists() else None,
         "dry_run": dry_run,
@@ -146,10 +180,16 @@ class Gap:
     """Where the log begins now."""
     is_recreated: bool
     """The topic was deleted and created again."""
+    is_lost: bool = False
+    """The position is gone, of a log that is there."""
 
     def __str__(self) -> str:
         then = "none" if self.position is None else str(self.position.offset_next)
-        why = "created anew" if self.is_recreated else "retention removed what is between"
+        why = "retention removed what is between"
+        if self.is_recreated:
+            why = "created anew"
+        elif self.is_lost:
+            why = "the committed position is gone: all is read again"
         return f"{self.source} from {then} to {self.offset_first} ({why})"
 
     def accepted(self) -> Committed:
@@ -166,11 +206,18 @@ def gaps(cluster: Cluster, catalog: Catalog) -> list[Gap]:
     found, sources = [], _source_partitions(catalog)
     committed, logs = cluster.committed(catalog.app.app, sources), cluster.ranges(sources)
     recreated = _recreated(cluster, catalog)
+    begun = {
+        TopicPartition(topic, partition)
+        for stage in catalog.stages.values()
+        for topic, partitions in stage.begun.items()
+        for partition in partitions
+    }
     for source in sources:
         position, offset_first = committed.get(source), logs[source].offset_first
         is_behind = position is not None and position.offset_next < offset_first
-        if is_behind or source.topic in recreated:
-            found.append(Gap(source, position, offset_first, source.topic in recreated))
+        is_lost = position is None and source in begun
+        if is_behind or is_lost or source.topic in recreated:
+            found.append(Gap(source, position, offset_first, source.topic in recreated, is_lost))
     _refuse_state_on_sources(catalog, {gap.source.topic for gap in found})
     return found
 

@@ -39,7 +39,7 @@ from stateflow.runtime.task.wiring import Wiring
 from stateflow.runtime.worker.member_records import create_membership_topic
 from stateflow.runtime.worker.observing import Observers, WorkerObserver
 from stateflow.runtime.worker.prepare import missing_topics, prepare
-from stateflow.scale.generation import await_stopped, refuse_beside_query
+from stateflow.scale.generation import STOPPED_WITHIN_SECONDS, await_stopped, refuse_beside_query
 
 if TYPE_CHECKING:
     from stateflow.spark.long_running import LongRunSettings
@@ -216,6 +216,7 @@ def _prepared(app: App, cluster: Cluster) -> Wiring:
         SystemClock(),
         options.replication,
         trim_to=options.trim_to,
+        older_leave_seconds=STOPPED_WITHIN_SECONDS,
     )
     if placed:
         create_membership_topic(cluster, app.id, options.replication)

@@ -163,6 +163,12 @@ class SchemaUnavailable(StateflowError):
     exit_code = 23
 
 
+class InputPositionLost(StateflowError):
+    """A position that was committed in a source partition is gone: reading it from the start would count it twice."""
+
+    exit_code = 24
+
+
 # --- local state: 30 … 39 ---------------------------------------------------------------------------
 
 
@@ -284,6 +290,12 @@ class OldGenerationWritten(GenerationUnfinished):
     """What a repartition copies was written to after it began; it must be undone, and begun anew."""
 
     exit_code = 48
+
+
+class TopicForeign(StateflowError):
+    """A topic that would be the application's own is another one's, or holds records of unknown origin."""
+
+    exit_code = 49
 
 
 # --- set-up and tuning: 50 … 59 ---------------------------------------------------------------------

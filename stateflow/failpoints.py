@@ -32,6 +32,7 @@ POINTS: Mapping[str, str] = {
     # a task is opened
     "open.before_fence": "a predecessor may still be writing",
     "open.after_fence": "the predecessor is fenced, nothing is read yet",
+    "open.before_first": "it has no committed input position, and never had: it is about to commit the first",
     "open.after_offsets": "the committed input offsets are known, no store is open",
     "open.after_stores": "the local stores are open and locked",
     "open.after_resolve": "the last commit is known, nothing is restored",

@@ -34,7 +34,7 @@ from stateflow.log.reading import read_range
 from stateflow.log.stable_ranges import stable_ranges
 from stateflow.record import Headers, Record, TopicPartition
 from stateflow.routing import RoutingTable
-from stateflow.runtime.worker.prepare import CHANGELOG_CONFIG, REPARTITION_CONFIG
+from stateflow.runtime.worker.own_topics import CHANGELOG_CONFIG, REPARTITION_CONFIG
 from stateflow.state.layout import routing_key
 
 STEP = "by-key"

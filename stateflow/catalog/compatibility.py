@@ -69,7 +69,8 @@ def additions(expected: Catalog, found: Catalog | None) -> list[CatalogItem]:
     app = msgspec.structs.replace(with_ids_of(expected.app, found.app), trim=trim)
     if app != found.app:
         changed.append(app)
-    changed += [stage for name, stage in expected.stages.items() if stage != found.stages.get(name)]
+    stages = {name: _with_begun(stage, found.stages.get(name)) for name, stage in expected.stages.items()}
+    changed += [stage for name, stage in stages.items() if stage != found.stages.get(name)]
     for name, store in expected.stores.items():
         present = found.stores.get(name)
         entry = store if present is None else evolved(store, present)
@@ -78,6 +79,11 @@ def additions(expected: Catalog, found: Catalog | None) -> list[CatalogItem]:
         if entry != present:
             changed.append(entry)
     return changed
+
+
+def _with_begun(stage: StageEntry, found: StageEntry | None) -> StageEntry:
+    """The entry, with what is known of positions in its sources: that is not the code's to say."""
+    return stage if found is None else msgspec.structs.replace(stage, begun=found.begun)
 
 
 def with_ids_of(app: AppEntry, found: AppEntry) -> AppEntry:

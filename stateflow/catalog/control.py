@@ -46,6 +46,7 @@ _HISTORY_MAX = 20
 CONTROL_CONFIG = {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"}
 
 Decision = Callable[[Catalog | None], Sequence[CatalogItem]]
+Offsets = Mapping[TopicPartition, Committed] | Callable[[Catalog | None], Mapping[TopicPartition, Committed]]
 
 
 class ControlTopic:
@@ -137,11 +138,11 @@ class ControlTopic:
         """Write entries as they are, all or none; returns the catalog after it."""
         return self._change(lambda _: entries, looks_first=not entries)
 
-    def change(self, decide: Decision, offsets: Mapping[TopicPartition, Committed] | None = None) -> Catalog:
+    def change(self, decide: Decision, offsets: Offsets | None = None) -> Catalog:
         """Write what ``decide`` makes of the catalog as it is then; none of it when that is nothing.
 
         ``decide`` may be called several times, and may raise. ``offsets`` become the application's input positions
-        in the same transaction: both are so afterwards, or neither.
+        in the same transaction: both are so afterwards, or neither. A function is asked for them as ``decide`` is.
         """
         return self._change(decide, offsets or {})
 
@@ -171,7 +172,7 @@ class ControlTopic:
     def _change(
         self,
         decide: Decision,
-        offsets: Mapping[TopicPartition, Committed] | None = None,
+        offsets: Offsets | None = None,
         *,
         looks_first: bool = True,
     ) -> Catalog:
@@ -192,9 +193,7 @@ class ControlTopic:
             topic=self.topic,
         )
 
-    def _try_change(
-        self, decide: Decision, offsets: Mapping[TopicPartition, Committed], *, looks_first: bool
-    ) -> Catalog:
+    def _try_change(self, decide: Decision, offsets: Offsets, *, looks_first: bool) -> Catalog:
         found = self.read() if looks_first else None
         if found is not None and not decide(found):
             return found
@@ -202,12 +201,13 @@ class ControlTopic:
         try:
             current = self.read()  # after the fence: nobody before us can change it any more
             records = [self._encoded(entry) for entry in decide(current)]
+            positions = offsets(current) if callable(offsets) else offsets
             if records:
                 writer.begin()
                 for key, value in records:
                     writer.send(self.topic, key, value, partition=0)
-                if offsets:
-                    writer.send_offsets(offsets, self._app, None)
+                if positions:
+                    writer.send_offsets(positions, self._app, None)
                 writer.commit()
         finally:
             writer.close()

@@ -105,6 +105,9 @@ class StageEntry(msgspec.Struct, frozen=True, kw_only=True):
     """Partition count of the sources when the state was built; None for a re-keyed stage."""
     source_ids: dict[str, str] = {}
     """Source topic → Kafka topic id when it was first read: another topic of that name is not its continuation."""
+    begun: dict[str, tuple[int, ...]] = {}
+    """Source topic → its partitions in which a position was committed for a task without changelogs; it is not taken
+    out again: such a partition without a position has lost it (``runtime.opening.first_positions``)."""
 
     @property
     def sources(self) -> tuple[str, ...]:

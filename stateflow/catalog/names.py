@@ -24,9 +24,17 @@ def repartition_topic(app: str, name: str, generation: int = 0) -> str:
     return f"{app}-{name}-repartition{_generation_suffix(generation)}"
 
 
+def base_topic(topic: str) -> str:
+    """The name without its generation: that of the same topic in the first one."""
+    return re.sub(r"-g[1-9][0-9]*$", "", topic)
+
+
+CONTROL_SUFFIX = "-control"
+
+
 def control_topic(app: str) -> str:
     """``<app>-control``: one partition, compacted, the catalog."""
-    return f"{app}-control"
+    return f"{app}{CONTROL_SUFFIX}"
 
 
 def task_id(stage: str, partition: int) -> str:
@@ -48,6 +56,11 @@ def stage_and_partition(task: str) -> tuple[str, int]:
 def transactional_id(app: str, generation: int, task: str) -> str:
     """``<app>-<generation>-<task>``: starting a task under it fences its predecessor."""
     return f"{app}-{generation}-{task}"
+
+
+def presence_group(app: str) -> str:
+    """``<app>-spark``: the group that the driver of a Spark query joins to be seen."""
+    return f"{app}-spark"
 
 
 def members_topic(app: str) -> str:

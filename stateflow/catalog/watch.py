@@ -1,4 +1,4 @@
-"""Following the control topic as it grows, for those who must hear of a savepoint barrier while they work."""
+"""Following the control topic as it grows, for those who must hear of savepoint barriers and new steps as they work."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import logging
 from stateflow.catalog.encoding import BARRIER_KEY, decode_entry
 from stateflow.catalog.model import BarrierEntry
 from stateflow.catalog.names import control_topic
+from stateflow.catalog.written import Written, refuse_older
 from stateflow.log.base import Cluster
 from stateflow.record import TopicPartition
 
@@ -18,7 +19,9 @@ _READ_RECORDS_MAX = 1_000
 class BarrierWatch:
     """The newest savepoint barrier of an application, as far as the control topic was read. Used by one thread."""
 
-    def __init__(self, cluster: Cluster, app: str) -> None:
+    def __init__(self, cluster: Cluster, app: str, written: Written | None = None) -> None:
+        """``written`` is what the code writes: what it does not is then refused as soon as the catalog has it."""
+        self._written = written
         self.newest: BarrierEntry | None = None
         self._app = app
         control = TopicPartition(control_topic(app), 0)
@@ -38,11 +41,23 @@ class BarrierWatch:
         )
 
     def poll(self) -> None:
-        """Take in what was written since; never waits. A record that is no barrier is passed over, with a warning."""
+        """Take in what was written since; never waits. A record that cannot be read is passed over, with a warning.
+
+        Raises ``CatalogIncompatible`` when the catalog has got what the code would have to write, and does not know.
+        """
         for batch in self._reader.read(_READ_RECORDS_MAX, 0):
             for key, value, offset in zip(batch.keys, batch.values, batch.offsets, strict=True):
                 if key == BARRIER_KEY and value is not None:
                     self._take(value, offset)
+                elif self._written is not None and value is not None:
+                    refuse_older(self._app, self._lacks(self._written, key, value))
+
+    def _lacks(self, written: Written, key: bytes, value: bytes) -> list[str]:
+        try:
+            entry = decode_entry(self._app, key, value)
+        except ValueError:
+            return []  # whoever reads the catalog tells of it
+        return [] if entry is None else written.lacks(entry)
 
     def _take(self, value: bytes, offset: int) -> None:
         try:

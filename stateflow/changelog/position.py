@@ -156,6 +156,11 @@ def _metadata(position: InputPosition) -> str:
     return _METADATA_PREFIX + base64.b64encode(encoded).decode()
 
 
+def holds_position(metadata: str) -> bool:
+    """True for metadata that a commit of stateflow has written; False for a position that was set by hand or reset."""
+    return metadata.startswith(_METADATA_PREFIX) or is_of_version_0_1(metadata)
+
+
 def is_of_version_0_1(metadata: str) -> bool:
     """True for the metadata that version 0.1 wrote beside every committed offset."""
     return metadata.startswith("{")

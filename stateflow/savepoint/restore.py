@@ -34,7 +34,7 @@ from stateflow.failpoints import reach
 from stateflow.log.base import Cluster
 from stateflow.record import TopicPartition
 from stateflow.runtime.snapshots.savepoint_participant import abort_savepoint
-from stateflow.runtime.worker.prepare import own_topics
+from stateflow.runtime.worker.own_topics import own_topics
 from stateflow.savepoint.fill import FillTarget, fill_queue, fill_task, total_audit
 from stateflow.savepoint.matching import Match, SourcePolicy, match, source_positions
 from stateflow.savepoint.target_generation import begin, next_generation, planned_catalog, resumable

@@ -17,7 +17,7 @@ from stateflow.errors import ConfigError, SavepointUnfit, TopicRecreated
 from stateflow.failpoints import reach
 from stateflow.log.base import Cluster, TopicInfo
 from stateflow.record import TopicPartition
-from stateflow.runtime.worker.prepare import own_topics
+from stateflow.runtime.worker.own_topics import own_topics
 from stateflow.savepoint.fill import FillTarget
 from stateflow.scale.generation import FENCE_LANES, copy_all_settings, delete_topics, preparing
 

@@ -16,13 +16,14 @@ import msgspec
 from stateflow.catalog.control import ControlTopic, refuse_unfinished
 from stateflow.catalog.encoding import CatalogItem
 from stateflow.catalog.model import Catalog, GenerationEntry, RangeAudit, RoutingEntry
-from stateflow.catalog.names import task_id, transactional_id
+from stateflow.catalog.names import presence_group, task_id, transactional_id
 from stateflow.clock import Clock, SystemClock
-from stateflow.errors import ConfigError, GenerationUnfinished, StillRunning
+from stateflow.errors import ConfigError, GenerationUnfinished, StillRunning, TopicForeign
 from stateflow.log.base import Cluster, TopicSpec
 from stateflow.routing import RoutingTable
 from stateflow.runtime.opening.claims import fence_all_claims
 from stateflow.runtime.task.rotating_producer import RotatingProducer
+from stateflow.runtime.worker.topic_ownership import written_topics
 from stateflow.scale.progress_group import writer_ids
 from stateflow.scale.scope import moved_topics, rekeyed_topics
 
@@ -36,11 +37,6 @@ _PAUSE_SECONDS = 0.2
 def load_catalog(cluster: Cluster, app: str) -> Catalog:
     """The application's catalog; raises ``CatalogMissing`` when it never ran on this cluster."""
     return ControlTopic(cluster, app).load()
-
-
-def presence_group(app: str) -> str:
-    """``<app>-spark``: the group that the driver of a Spark query joins to be seen."""
-    return f"{app}-spark"
 
 
 def refuse_while_running(cluster: Cluster, app: str) -> None:
@@ -218,6 +214,15 @@ def _create_topics(cluster: Cluster, catalog: Catalog, entry: GenerationEntry) -
         )
         for topic in moved
     ]
+    left = written_topics(cluster, {spec.name for spec in specs} - entry.topic_ids.keys())
+    if left:  # what an attempt before this one created is empty until it is recorded
+        raise TopicForeign(
+            f"{', '.join(left)} are there already and hold records, and the catalog of {catalog.app.app!r} does not"
+            " know them.",
+            action="delete them if nobody needs them, and start again; or undo the change with `stateflow scale"
+            " abort`.",
+            topics=left,
+        )
     created = cluster.create(specs)
     pairs = [(topic.topic(catalog.active.generation), topic.topic(entry.generation)) for topic in moved]
     copy_all_settings(cluster, pairs)

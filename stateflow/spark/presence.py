@@ -12,11 +12,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from stateflow.catalog.names import control_topic
+from stateflow.catalog.names import control_topic, presence_group
 from stateflow.errors import BrokerUnreachable, StateflowError
 from stateflow.log.base import Cluster, GroupConsumer
 from stateflow.record import TopicPartition
-from stateflow.scale.generation import presence_group
 
 _LOG = logging.getLogger(__name__)
 

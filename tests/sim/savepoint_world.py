@@ -170,6 +170,7 @@ class World:
                 AllowedLocations([str(self.place)]),
                 poll_seconds=0.03,
                 uploads=InlineExecutor(),
+                written=wiring.written,
             )
             worker = Worker(
                 self.cluster, wiring, self._open_stores, settings, self.clock, savepoints=savepoints

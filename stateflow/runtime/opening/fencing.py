@@ -19,6 +19,7 @@ import msgspec
 from stateflow.catalog.control import ControlTopic, refuse_unfinished
 from stateflow.catalog.encoding import CatalogItem
 from stateflow.catalog.model import Catalog
+from stateflow.catalog.written import refuse_older
 from stateflow.clock import Clock
 from stateflow.errors import GenerationUnfinished, OffsetsPending, ProducerFenced
 from stateflow.failpoints import reach
@@ -85,8 +86,10 @@ class Fencing:
         return writer_of_id(self._cluster, wiring.transactional_id, changelogs, is_exact=is_exact)
 
     def catalog(self, wiring: TaskWiring) -> Catalog:
-        """The catalog of this moment, in which the task's generation is the active one."""
-        return _refuse_stale_generation(self._catalogs([wiring.app])[wiring.app], wiring)
+        """The catalog of this moment: the task's generation is active, and its code knows all steps behind it."""
+        found = _refuse_stale_generation(self._catalogs([wiring.app])[wiring.app], wiring)
+        refuse_older(wiring.app, wiring.written.lacking(found))
+        return found
 
     def committed(self, wiring: TaskWiring) -> Mapping[TopicPartition, Committed]:
         """The group's offsets of a task's inputs."""
@@ -166,6 +169,8 @@ class Predecessors:
         self._shares = shares
         self._shared: list[str] = []
         """Shared writers that are fenced."""
+        self.catalog: Catalog | None = None
+        """As it was after the fence, before the committed offsets were read."""
         self._stale_claims: list[bytes] = []
         """Claims that say nothing any more."""
 
@@ -176,6 +181,7 @@ class Predecessors:
         """
         wiring = self._wiring
         writer, catalog = self._fence()
+        self.catalog = catalog
         if not wiring.is_transactional:
             return writer
         try:
@@ -194,6 +200,8 @@ class Predecessors:
             return self._fencing.committed(self._wiring)
         except OffsetsPending:
             self._left_open.end_offsets()
+            if self.catalog is not None and not self._wiring.changelogs:
+                self._left_open.end_first_positions(self.catalog)
             raise
 
     def remove_claims(self) -> None:

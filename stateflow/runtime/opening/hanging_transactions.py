@@ -14,6 +14,8 @@ import logging
 from collections.abc import Iterable, Mapping
 from itertools import groupby
 
+from stateflow.catalog.model import Catalog
+from stateflow.catalog.names import control_topic
 from stateflow.checkpoint.tails import read_tails
 from stateflow.errors import OffsetsPending
 from stateflow.log.base import Cluster, Committed
@@ -69,6 +71,17 @@ class HangingTransactions:
             commit = is_of_one_before or (last is not None and last.outcome == "committed")
             self._say(name, f"offsets of group {self._wiring.group!r}", commit=commit)
             self._cluster.transactions.end(name, (), self._wiring.group, commit=commit)
+
+    def end_first_positions(self, catalog: Catalog) -> None:
+        """Write the marker that may be missing for first positions, which are committed with the catalog.
+
+        Without their note they do no harm, so they are committed, whatever became of the transaction. Only a restore
+        commits other positions with the catalog: where one was given up, they are aborted.
+        """
+        control = control_topic(self._wiring.app)
+        given_up = any(entry.state == "aborted" and entry.savepoint for entry in catalog.generations.values())
+        self._say(control, f"offsets of group {self._wiring.group!r}", commit=not given_up)
+        self._cluster.transactions.end(control, (), self._wiring.group, commit=not given_up)
 
     def check_changelogs(self) -> None:
         """Raise ``OffsetsPending`` while somebody else's transaction is open in a changelog of the task.

@@ -3,7 +3,8 @@
 1. With a shared writer the task is claimed (``claims``). Every predecessor is fenced, so what is committed now is
    final, and the task must be one of the active generation (``fencing``); what the brokers have left open is ended
    (``hanging_transactions``).
-2. The committed input offsets are read, waiting for transactions that still hold them.
+2. The committed input offsets are read, waiting for transactions that still hold them; of a task without changelogs
+   that has none yet the first ones are committed (``first_positions``).
 3. The local stores are opened, which needs their directory's lock; an image may be fetched before, if that is shorter
    (``worker.launch``, ``checkpoint.image_selection``).
 4. The newest commit records tell what the last commit was, and where its input ended (``takeover``).
@@ -41,6 +42,7 @@ from stateflow.log.reading import read_range
 from stateflow.log.together import AskingTogether, Together
 from stateflow.record import OffsetRange, RecordBatch, TopicPartition
 from stateflow.runtime.opening.fencing import Fencing
+from stateflow.runtime.opening.first_positions import FirstPositions
 from stateflow.runtime.opening.restore_turns import RestoreTurns, check_cancelled
 from stateflow.runtime.opening.shared_writers import Claimed, SharedWriters
 from stateflow.runtime.settings import WorkerSettings
@@ -133,6 +135,7 @@ class Opener:
             cluster = AskingTogether(cluster)
         self._tails: _Tails = Together(self._read_tails) if settings.restore_threads else self._read_tails
         self._global_tables = GlobalTables(cluster, clock)
+        self._first_positions = FirstPositions(cluster, settings)
         self._fencing = Fencing(cluster, settings, clock, None if writers is None else writers.claims)
         self._cluster = cluster
         self._open_stores = open_stores
@@ -179,6 +182,8 @@ class Opener:
         assert writer is not None, "who shares none has one of its own"
         try:
             committed = predecessors.committed()  # 2
+            assert predecessors.catalog is not None, "it was read after the fence"
+            committed = self._first_positions.completed(wiring, predecessors.catalog, committed)
             predecessors.remove_claims()
             reach("open.after_offsets")
             stores = self._opened_stores(wiring, cancelled)  # 3

@@ -178,7 +178,12 @@ def _made(
     open_stores = stateless_apart(open_stores)
     allowed = AllowedLocations(settings.places)
     savepoints = SavepointParticipant(
-        cluster, wiring.topology.app, clock, checkpoint_folder(cluster, settings), allowed
+        cluster,
+        wiring.topology.app,
+        clock,
+        checkpoint_folder(cluster, settings),
+        allowed,
+        written=wiring.written,
     )
     stack.enter_context(savepoints)
     name = settings.member or f"{socket.gethostname()}-{os.getpid()}"

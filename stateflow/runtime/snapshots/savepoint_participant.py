@@ -25,6 +25,7 @@ from stateflow.catalog.control import ControlTopic
 from stateflow.catalog.encoding import CatalogItem
 from stateflow.catalog.model import BarrierEntry, Catalog
 from stateflow.catalog.watch import BarrierWatch
+from stateflow.catalog.written import Written
 from stateflow.changelog.position import InputPosition, to_metadata
 from stateflow.checkpoint.image_making import Taken, take_checkpoint_in
 from stateflow.checkpoint.images import TaskImages
@@ -84,6 +85,7 @@ class SavepointParticipant:
         *,
         poll_seconds: float = 0.5,
         uploads: Executor | None = None,
+        written: Written | None = None,
     ) -> None:
         self._cluster = cluster
         self._app = app
@@ -93,7 +95,7 @@ class SavepointParticipant:
         self._poll_seconds = poll_seconds
         self._polled_seconds = float("-inf")
         self._uploads = uploads or ThreadPoolExecutor(1, thread_name_prefix="savepoint")
-        self._watch = BarrierWatch(cluster, app)
+        self._watch = BarrierWatch(cluster, app, written)
         self._waiting: list[_PendingPart] = []
         self._published: set[tuple[int, str]] = set()
         """Barriers that are not over, and tasks whose parts of them were taken here."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from stateflow.catalog.model import Catalog, Guarantee, StoreEntry
 from stateflow.catalog.names import changelog_topic, repartition_topic, task_id, transactional_id
+from stateflow.catalog.written import Written
 from stateflow.checkpoint.changelog_policy import WHOLE_LOGS, ChangelogPolicy
 from stateflow.log.base import Writer
 from stateflow.operators.topology.topology import Input, Stage, Topology
@@ -70,6 +71,12 @@ class TaskWiring:
     """Indexes of the stores: derived, and in no changelog."""
 
     @property
+    def written(self) -> Written:
+        """What the task's stage writes."""
+        stage = self.stage.name
+        return Written({stage: frozenset(self.stage.rekeys)}, {stage: frozenset(self.entries)})
+
+    @property
     def id(self) -> str:
         """``<stage>-<partition>``."""
         return task_id(self.stage.name, self.partition)
@@ -123,6 +130,15 @@ class Wiring:
         self.catalog = catalog
         self.generation = catalog.active.generation
         self.routing = routing_of(catalog)
+
+    @property
+    def written(self) -> Written:
+        """What the stages of the code write."""
+        stages = self.topology.stages
+        return Written(
+            {stage.name: frozenset(stage.rekeys) for stage in stages},
+            {stage.name: frozenset(store.name for store in stage.stores) for stage in stages},
+        )
 
     def primary_topic(self, stage: Stage) -> str:
         """The topic whose partitions are assigned to workers; the stage's task p follows its partition p."""

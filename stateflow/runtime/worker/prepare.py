@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 
 from msgspec import structs
 
@@ -16,31 +17,26 @@ from stateflow.catalog.model import (
     RoutingEntry,
     StageEntry,
 )
-from stateflow.catalog.names import changelog_topic, repartition_topic
+from stateflow.catalog.names import presence_group
+from stateflow.catalog.written import Written
 from stateflow.clock import Clock, SystemClock
-from stateflow.errors import PartitionCountChanged, TopicMissing, TopicRecreated
+from stateflow.errors import PartitionCountChanged, StillRunning, TopicMissing, TopicRecreated
 from stateflow.failpoints import reach
 from stateflow.log.base import Cluster, TopicInfo, TopicSpec
 from stateflow.operators.topology.topology import Stage, Topology
-from stateflow.runtime.snapshots.trim_policy import TRIMMED_CONFIG, expected_trim, hold_trim_policy
+from stateflow.runtime.snapshots.trim_policy import expected_trim, hold_trim_policy
 from stateflow.runtime.task.wiring import Wiring
+from stateflow.runtime.worker.own_topics import own_topics
+from stateflow.runtime.worker.topic_ownership import (
+    recorded_topics,
+    refuse_claimed,
+    refuse_lost_catalog,
+    refuse_unrecorded,
+)
 
 _LOG = logging.getLogger(__name__)
 
-CHANGELOG_CONFIG = {
-    "cleanup.policy": "compact",
-    # Segments roll by record time: wall-clock times keep rolling steady whatever event time does.
-    "message.timestamp.type": "LogAppendTime",
-}
-REPARTITION_CONFIG = {
-    "cleanup.policy": "delete",
-    # Records carry event time, which may be years ago: only DeleteRecords behind the committed offset removes them.
-    "retention.ms": "-1",
-    "message.timestamp.type": "CreateTime",
-    # A segment per jump of event time would be a segment per record: roll by size alone.
-    "segment.ms": str(10 * 365 * 24 * 3600 * 1000),
-    "segment.bytes": str(64 << 20),
-}
+_PAUSE_SECONDS = 0.2
 
 
 def prepare(
@@ -52,24 +48,33 @@ def prepare(
     replication: int = 1,
     *,
     trim_to: str | None = None,
+    older_leave_seconds: float = 0.0,
 ) -> Wiring:
     """Check and create what the application needs on the cluster; safe to run from several workers at once.
 
     ``partitions`` is the count of generation 0; once a catalog exists, the active generation's count stands.
     ``trim_to`` is where the images are that changelogs are deleted before, if that is the policy.
-    Raises ``TopicMissing``, ``PartitionCountChanged``, ``TopicRecreated``, ``CatalogIncompatible`` or
-    ``GenerationUnfinished``; nothing has been changed then, except that topics may have been created.
+    ``older_leave_seconds`` is how long workers are waited for that run and would have to feed what the code adds.
+    Raises ``StillRunning`` when they stay, ``TopicMissing``, ``PartitionCountChanged``, ``TopicRecreated``,
+    ``TopicForeign``, ``CatalogMissing``, ``CatalogIncompatible`` or ``GenerationUnfinished``; nothing has been changed
+    then, except that topics may have been created.
     """
     sources = _check_topics(cluster, topology)
     control = ControlTopic(cluster, topology.app)
-    reach("startup.before_catalog")
     expected = _expected(topology, guarantee, partitions, sources, clock)
     if trim_to is not None:
         trim = expected_trim(cluster, control.read(), trim_to)
         expected = structs.replace(expected, app=structs.replace(expected.app, trim=trim))
+    present = control.read()
     if topology.static_tables:
-        _tell_static_changes(control.read(), topology)
+        _tell_static_changes(present, topology)
+    if present is None:
+        refuse_lost_catalog(cluster, control, expected)
+    _refuse_claimed(cluster, expected, present)  # before anything is written
+    _await_older(cluster, expected, present, older_leave_seconds)
+    reach("startup.before_catalog")
     catalog = control.ensure(expected)
+    _refuse_claimed(cluster, expected, catalog)  # again: now others see this catalog, or it sees theirs
     if catalog.active.partitions != partitions:
         _LOG.info(
             "The application asks for %d partitions, generation %d has %d: the generation stands.",
@@ -79,6 +84,40 @@ def prepare(
         )
     catalog = _with_topics(cluster, control, catalog, replication)
     return Wiring(topology, hold_trim_policy(cluster, control, catalog, clock))
+
+
+def _refuse_claimed(cluster: Cluster, expected: Catalog, found: Catalog | None) -> None:
+    """Look for other applications with the topics of this one, or with those that it will have.
+
+    One whose topics are all recorded has nothing to look for but topics that both record.
+    """
+    planned = expected
+    if found is not None:
+        stages, stores = {**found.stages, **expected.stages}, {**found.stores, **expected.stores}
+        planned = structs.replace(found, stages=stages, stores=stores)
+    refuse_claimed(cluster, planned, recorded_topics(found))
+
+
+def _await_older(cluster: Cluster, expected: Catalog, found: Catalog | None, leave_seconds: float) -> None:
+    """Raise ``StillRunning`` while those run who commit input without feeding what the code adds to their stages.
+
+    One that joins after this look is refused when it opens a task, or stops when it hears of the new entries.
+    """
+    added = [] if found is None else Written.of_catalog(found).lacking(expected)
+    deadline = time.monotonic() + leave_seconds
+    app = expected.app.app
+    while added and (members := [*cluster.group_members(app), *cluster.group_members(presence_group(app))]):
+        if time.monotonic() >= deadline:
+            raise StillRunning(
+                f"the code adds {', '.join(added)}, and {len(members)} worker(s) or Spark query(s) of {app!r} run that"
+                " do not know of it: what they process meanwhile would be missing there.",
+                action="stop them all, then start the new version; one that was killed, or had a name of its own,"
+                " leaves the group when its session times out (10 s by default).",
+                app=app,
+                members=members,
+                added=added,
+            )
+        time.sleep(_PAUSE_SECONDS)
 
 
 def _tell_static_changes(found: Catalog | None, topology: Topology) -> None:
@@ -155,30 +194,18 @@ def expected_catalog(
     return _expected(topology, guarantee, partitions, _check_topics(cluster, topology), clock)
 
 
-def own_topics(catalog: Catalog, replication: int) -> list[TopicSpec]:
-    """The changelog and repartition topics of the active generation."""
-    app, generation = catalog.app.app, catalog.active.generation
-    changelog_config = (
-        CHANGELOG_CONFIG if catalog.app.trim is None else {**CHANGELOG_CONFIG, **TRIMMED_CONFIG}
-    )
-    specs = []
-    for stage in catalog.stages.values():
-        own_generation = catalog.changelog_generation(stage.name)
-        partitions = catalog.partitions(stage.name)
-        for store in (store for store in catalog.stores.values() if store.stage == stage.name):
-            topic = changelog_topic(app, store.name, own_generation)
-            specs.append(TopicSpec(topic, partitions, replication, changelog_config))
-        for step in stage.rekeys:
-            topic = repartition_topic(app, step.name, generation)
-            specs.append(TopicSpec(topic, partitions, replication, REPARTITION_CONFIG))
-    return specs
-
-
 def missing_topics(cluster: Cluster, topology: Topology, partitions: int) -> list[str]:
     """Topics that ``prepare`` would create now; nothing is changed. Raises what ``prepare`` would raise first."""
     sources = _check_topics(cluster, topology)
     control = ControlTopic(cluster, topology.app)
-    catalog = control.read() or _expected(topology, "exactly-once", partitions, sources, SystemClock())
+    expected, present = (
+        _expected(topology, "exactly-once", partitions, sources, SystemClock()),
+        control.read(),
+    )
+    if present is None:
+        refuse_lost_catalog(cluster, control, expected)
+    _refuse_claimed(cluster, expected, present)
+    catalog = present or expected
     names = [control.topic, *(spec.name for spec in own_topics(catalog, 1))]
     return sorted(set(names) - cluster.describe(names).keys())
 
@@ -189,6 +216,7 @@ def _with_topics(cluster: Cluster, control: ControlTopic, catalog: Catalog, repl
     found = cluster.describe({spec.name for spec in specs} | recorded.keys())
     _check_recorded(recorded, found)
     reach("startup.before_topics")
+    refuse_unrecorded(cluster, control, found.keys() - recorded.keys())
     absent = [spec for spec in specs if spec.name not in found]
     if absent:
         found.update(cluster.create(absent))
