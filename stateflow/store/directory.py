@@ -16,6 +16,7 @@ import shutil
 import stat
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -123,8 +124,12 @@ class TaskDirectory:
             raise _foreign(self.path, "; ".join(differences))
 
     def mark_damaged(self, cause: str) -> None:
-        """Remember that the database is damaged, so that the next open sets it aside."""
-        (self.path / DAMAGED_FILE).write_text(cause + "\n")
+        """Remember that the database is damaged, so that the next open sets it aside.
+
+        It is not an error if the directory is gone: the next open begins an empty one.
+        """
+        with suppress(FileNotFoundError):
+            (self.path / DAMAGED_FILE).write_text(cause + "\n")
 
     def set_aside(self) -> Path:
         """Move the directory out of the way, replacing what was set aside before; returns where it went."""
