@@ -249,6 +249,7 @@ def _run_one(app: App, member: str | None, end: End, *, with_parent: bool, quiet
             quiet_to=quiet_to,
             is_reachable=cluster.is_reachable,
             figures=None if served is None else served.requests,
+            prepared_anew=functools.partial(_prepared, app, cluster),
         )
 
 

@@ -1,11 +1,11 @@
-"""Following the control topic as it grows, for those who must hear of a savepoint barrier while they work."""
+"""Following the control topic as it grows, for those who must hear of barriers and of stages that grow as they work."""
 
 from __future__ import annotations
 
 import logging
 
-from stateflow.catalog.encoding import BARRIER_KEY, decode_entry
-from stateflow.catalog.model import BarrierEntry
+from stateflow.catalog.encoding import BARRIER_KEY, STAGE_PREFIX, decode_entry
+from stateflow.catalog.model import BarrierEntry, StageEntry
 from stateflow.catalog.names import control_topic
 from stateflow.log.base import Cluster
 from stateflow.record import TopicPartition
@@ -15,15 +15,21 @@ _LOG = logging.getLogger(__name__)
 _READ_RECORDS_MAX = 1_000
 
 
-class BarrierWatch:
-    """The newest savepoint barrier of an application, as far as the control topic was read. Used by one thread."""
+class ControlWatch:
+    """The newest savepoint barrier and stages of an application, as far as the control topic was read.
+
+    Used by one thread.
+    """
 
     def __init__(self, cluster: Cluster, app: str) -> None:
         self.newest: BarrierEntry | None = None
         self._app = app
-        control = TopicPartition(control_topic(app), 0)
+        self._control = TopicPartition(control_topic(app), 0)
+        self._stages: dict[str, StageEntry] = {}
         self._reader = cluster.reader(follows=True)
-        self._reader.assign({control: cluster.ranges([control])[control].offset_first})
+        log = cluster.ranges([self._control])[self._control]
+        self._end_then = log.offset_next
+        self._reader.assign({self._control: log.offset_first})
 
     @property
     def open(self) -> BarrierEntry | None:
@@ -38,27 +44,38 @@ class BarrierWatch:
         )
 
     def poll(self) -> None:
-        """Take in what was written since; never waits. A record that is no barrier is passed over, with a warning."""
+        """Take in what was written since; never waits. A record that is no entry is passed over, with a warning."""
         for batch in self._reader.read(_READ_RECORDS_MAX, 0):
             for key, value, offset in zip(batch.keys, batch.values, batch.offsets, strict=True):
-                if key == BARRIER_KEY and value is not None:
-                    self._take(value, offset)
+                if (
+                    key is not None
+                    and value is not None
+                    and (key == BARRIER_KEY or key.startswith(STAGE_PREFIX))
+                ):
+                    self._take(key, value, offset)
 
-    def _take(self, value: bytes, offset: int) -> None:
+    def stages(self) -> list[StageEntry]:
+        """The stages as they are by now; none before all was read that was there at the beginning."""
+        is_whole = self._reader.position(self._control) >= self._end_then
+        return list(self._stages.values()) if is_whole else []
+
+    def _take(self, key: bytes, value: bytes, offset: int) -> None:
         try:
-            entry = decode_entry(self._app, BARRIER_KEY, value)
+            entry = decode_entry(self._app, key, value)
         except ValueError as error:
             _LOG.warning(
                 "A record of %s, partition 0, is passed over: %r at offset %d (%s). See `stateflow repair --app %s`.",
                 control_topic(self._app),
-                BARRIER_KEY.decode(),
+                key.decode(errors="replace"),
                 offset,
                 error,
                 self._app,
             )
             return
-        assert isinstance(entry, BarrierEntry), "no other entry has this key"
-        self.newest = entry
+        if isinstance(entry, StageEntry):
+            self._stages[entry.name] = entry
+        elif isinstance(entry, BarrierEntry):
+            self.newest = entry
 
     def close(self) -> None:
         """Stop reading."""
