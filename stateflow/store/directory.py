@@ -179,12 +179,18 @@ def find_task_directories(state_dir: Path, app: str | None = None) -> Iterator[T
 
 
 def disk_id(state_dir: Path, app: str) -> str:
-    """What tells one application's state directory from any other; written when it is first asked for."""
+    """What tells one application's state directory from any other; written when it is first asked for.
+
+    Raises ``ConfigError`` where no directory can be, ``DiskFull`` and ``TooManyOpenFiles``.
+    """
     file = state_dir / app / DISK_FILE
-    if not file.exists():
-        make_private(file.parent)
-        write_once(file, uuid.uuid4().hex)
-    return file.read_text().strip()
+    try:
+        if not file.exists():
+            make_private(file.parent)
+            write_once(file, uuid.uuid4().hex)
+        return file.read_text().strip()
+    except OSError as error:
+        raise _unusable(file.parent, error) from error
 
 
 def make_private(directory: Path) -> None:
