@@ -175,6 +175,13 @@ class Wiring:
             log_policy=ChangelogPolicy.of(catalog),
         )
 
+    def reader(self, source: TopicPartition) -> TaskWiring | None:
+        """The task that reads a partition; None where none does."""
+        for stage in self.topology.stages:
+            if source.topic in self.input_topics(stage):
+                return self.task(stage, source.partition)
+        return None
+
     def check(self, stage: Stage, partition: int) -> None:
         """Raise ``PartitionsAdded`` if the stage had no such partition when the catalog was read."""
         partitions = self.catalog.partitions(stage.name)
