@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import logging
 import sys
-import threading
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING
 import click
 
 from stateflow.app import App
-from stateflow.checkpoint.progress import Progress, ProgressBar
 from stateflow.cli.application import configured, connected
 from stateflow.cli.options import (
     Duration,
@@ -26,6 +24,7 @@ from stateflow.cli.options import (
     target_argument,
 )
 from stateflow.cli.output import emit_json, emit_pairs
+from stateflow.cli.run_text import WorkerLines
 from stateflow.clock import SystemClock
 from stateflow.errors import ConfigError
 from stateflow.log.base import Cluster
@@ -40,6 +39,7 @@ from stateflow.runtime.worker.member_records import create_membership_topic
 from stateflow.runtime.worker.observing import Observers, WorkerObserver
 from stateflow.runtime.worker.prepare import missing_topics, prepare
 from stateflow.scale.generation import STOPPED_WITHIN_SECONDS, await_stopped, refuse_beside_query
+from stateflow.store.directory import disk_id
 
 if TYPE_CHECKING:
     from stateflow.spark.long_running import LongRunSettings
@@ -47,6 +47,23 @@ if TYPE_CHECKING:
 
 
 METRICS_PORT_MAX = 65_535
+MEMBERS_OPTION = "--members"
+"""What the names of a supervisor's workers in the group begin with, behind the application's."""
+_DISK_CHARACTERS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerName:
+    """What a worker is called."""
+
+    app: str
+    own: str | None
+    members: str | None = None
+
+    @property
+    def member(self) -> str | None:
+        """In the group; None for a member without a name."""
+        return "-".join(part for part in (self.app, self.members, self.own) if part) if self.own else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +108,11 @@ class End:
     type=click.IntRange(0, METRICS_PORT_MAX),
     help="Serve metrics for Prometheus at this port of 127.0.0.1; further workers take the ports after it.",
 )
-@click.option("--name", "member", help="Name of this worker for static membership.")
+@click.option(
+    "--name",
+    "member",
+    help="Name of this worker for static membership; with --workers, what the names of all of them begin with.",
+)
 @click.option(
     "--checkpoint-dir",
     type=click.Path(path_type=Path),
@@ -113,6 +134,7 @@ class End:
     help="Spark only: the cluster, spark://host:port, yarn or k8s://…; by default this machine, 2 slots.",
 )
 @click.option("--conf", multiple=True, metavar="NAME=VALUE", help="A Spark setting; may be repeated.")
+@click.option(MEMBERS_OPTION, "members", hidden=True)
 @click.option(PARENT_PIPE_OPTION, "with_parent", is_flag=True, hidden=True)
 @click.option(QUIET_PIPE_OPTION, "quiet_to", type=int, hidden=True)
 @click.option("-v", "--verbose", is_flag=True, help="Log every task's start and release.")
@@ -135,6 +157,7 @@ def command(
     progress_file: Path | None,
     master: str | None,
     conf: tuple[str, ...],
+    members: str | None,
     with_parent: bool,
     quiet_to: int | None,
     verbose: bool,
@@ -157,10 +180,10 @@ def command(
         standby_replicas=standby,
         metrics_port=metrics_port,
     )
-    if member is not None and ((workers or 1) > 1 or runner == "spark"):
+    if member is not None and runner == "spark":
         raise ConfigError(
-            "Several workers, and those that Spark hosts, are named by who starts them.",
-            action="leave out --name, or run one local worker.",
+            "Workers that Spark hosts are named by the driver that starts them.",
+            action="leave out --name, or run local workers.",
         )
     micro_batch = micro_batch or until_drained or checkpoint_dir is not None
     if runner == "spark" and micro_batch and workers is not None:
@@ -198,9 +221,9 @@ def command(
         else:
             _run_long(app, target, LongRunSettings(workers=workers, progress_file=progress_file, spark=spark))
     elif workers is not None and workers > 1:
-        _run_several(app, target, workers, end, verbose=verbose)
+        _run_several(app, target, workers, member, end, verbose=verbose)
     else:
-        _run_one(app, member, end, with_parent=with_parent, quiet_to=quiet_to)
+        _run_one(app, WorkerName(app.id, member, members), end, with_parent=with_parent, quiet_to=quiet_to)
 
 
 def _prepared(app: App, cluster: Cluster) -> Wiring:
@@ -223,9 +246,8 @@ def _prepared(app: App, cluster: Cluster) -> Wiring:
     return wiring
 
 
-def _run_one(app: App, member: str | None, end: End, *, with_parent: bool, quiet_to: int | None) -> None:
-    name = f"{app.id}-{member}" if member else None
-    lines = WorkerLines(member or app.id)
+def _run_one(app: App, name: WorkerName, end: End, *, with_parent: bool, quiet_to: int | None) -> None:
+    lines = WorkerLines(name.own or app.id)
     with connected(app.options) as cluster, ExitStack() as stack:
         wiring = _prepared(app, cluster)
         observers: list[WorkerObserver] = [lines]
@@ -242,7 +264,7 @@ def _run_one(app: App, member: str | None, end: End, *, with_parent: bool, quiet
         run_worker(
             cluster,
             wiring,
-            worker_settings(app.options, name),
+            worker_settings(app.options, name.member),
             observer=Observers(observers),
             until_drained=end.is_awaited,
             end_of_input=end.is_of_input,
@@ -250,10 +272,11 @@ def _run_one(app: App, member: str | None, end: End, *, with_parent: bool, quiet
             quiet_to=quiet_to,
             is_reachable=cluster.is_reachable,
             figures=None if served is None else served.requests,
+            prepared_anew=functools.partial(_prepared, app, cluster),
         )
 
 
-def _run_several(app: App, target: str, workers: int, end: End, *, verbose: bool) -> None:
+def _run_several(app: App, target: str, workers: int, member: str | None, end: End, *, verbose: bool) -> None:
     options = app.options
     if options.metrics_port and options.metrics_port + workers - 1 > METRICS_PORT_MAX:
         raise ConfigError(
@@ -262,8 +285,22 @@ def _run_several(app: App, target: str, workers: int, end: End, *, verbose: bool
             setting="metrics_port",
         )
 
+    # Those of another machine have other names, or the two would put each other out of the group; those of the next
+    # start have the same, so that they are given what is on this disk.
+    members = member or options.member or disk_id(options.state_dir, app.id)[:_DISK_CHARACTERS]
+
     def command_line(name: str) -> list[str]:
-        arguments = [sys.executable, "-m", "stateflow.cli", "run", target, "--name", name]
+        arguments = [
+            sys.executable,
+            "-m",
+            "stateflow.cli",
+            "run",
+            target,
+            "--name",
+            name,
+            MEMBERS_OPTION,
+            members,
+        ]
         arguments += ["--brokers", options.brokers, "--state-dir", str(options.state_dir)]
         if options.restore_within_seconds is not None:
             arguments += ["--restore-within", f"{options.restore_within_seconds}s"]
@@ -331,46 +368,3 @@ def _show_plan(app: App, *, as_json: bool) -> None:
         emit_json(facts)
     else:
         emit_pairs([(name, ", ".join(v) if isinstance(v, list) else v) for name, v in facts.items()])
-
-
-class WorkerLines:
-    """A ``WorkerObserver``: bars on a terminal, plain lines anywhere else (stderr)."""
-
-    def __init__(self, worker: str) -> None:
-        self._worker = worker
-        self._bars: dict[str, ProgressBar] = {}
-        self._lock = threading.Lock()
-
-    def on_restore(self, task: str, progress: Progress) -> None:
-        """Draw how far a restore is; a restore that had nothing to do is not mentioned."""
-        if not progress.slots_total:
-            return
-        with self._lock:
-            bar = self._bars.setdefault(task, ProgressBar())
-            if progress.slots_remaining:
-                bar.update(progress)
-            else:
-                bar.finish(progress)
-                del self._bars[task]
-
-    def on_restore_stopped(self, task: str) -> None:
-        """Leave its bar as it is: another restore of the task has a bar of its own."""
-        with self._lock:
-            bar = self._bars.pop(task, None)
-            if bar is not None:
-                bar.leave()
-
-    def on_running(self, task: str) -> None:
-        """Say that a task runs."""
-        self._say(f"task {task} is running")
-
-    def on_commit(self, task: str, records_total: int, sent_total: int) -> None:
-        """Nothing: there are many a second."""
-
-    def on_released(self, task: str) -> None:
-        """Say that a task was let go."""
-        self._say(f"task {task} is closed")
-
-    def _say(self, what: str) -> None:
-        with self._lock:
-            click.echo(f"{self._worker}: {what}", err=True)

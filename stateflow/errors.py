@@ -86,6 +86,10 @@ class PartitionCountChanged(StateflowError):
     exit_code = 12
 
 
+class PartitionsAdded(PartitionCountChanged):
+    """A source has more partitions than when the worker started, which has to prepare anew to read them."""
+
+
 class TopicRecreated(StateflowError):
     """A topic was deleted and created again: its offsets no longer mean what they meant."""
 

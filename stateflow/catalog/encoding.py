@@ -34,7 +34,7 @@ class Removed:
 CatalogItem = CatalogEntry | Removed
 
 _APP = b"app"
-_STAGE = b"stage/"
+STAGE_PREFIX = b"stage/"
 _STORE = b"store/"
 _GENERATION = b"generation/"
 BARRIER_KEY = b"cut"
@@ -81,7 +81,7 @@ _decode_kept = lru_cache(maxsize=256)(_decode)
 def _form_of(key: bytes) -> type[CatalogEntry] | None:
     exact: dict[bytes, type[CatalogEntry]] = {_APP: AppEntry, BARRIER_KEY: BarrierEntry}
     prefixes: dict[bytes, type[CatalogEntry]] = {
-        _STAGE: StageEntry,
+        STAGE_PREFIX: StageEntry,
         _STORE: StoreEntry,
         _GENERATION: GenerationEntry,
         _SAVEPOINT: SavepointEntry,
@@ -94,7 +94,7 @@ def _key(entry: CatalogEntry) -> bytes:
         case AppEntry():
             return _APP
         case StageEntry(name=name):
-            return _STAGE + name.encode()
+            return STAGE_PREFIX + name.encode()
         case StoreEntry(name=name):
             return _STORE + name.encode()
         case GenerationEntry(generation=generation):

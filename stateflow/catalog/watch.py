@@ -1,11 +1,11 @@
-"""Following the control topic as it grows, for those who must hear of savepoint barriers and new steps as they work."""
+"""Following the control topic as it grows: barriers, new steps, and stages that grow, heard of by those who work."""
 
 from __future__ import annotations
 
 import logging
 
-from stateflow.catalog.encoding import BARRIER_KEY, decode_entry
-from stateflow.catalog.model import BarrierEntry
+from stateflow.catalog.encoding import BARRIER_KEY, STAGE_PREFIX, decode_entry
+from stateflow.catalog.model import BarrierEntry, StageEntry
 from stateflow.catalog.names import control_topic
 from stateflow.catalog.written import Written, refuse_older
 from stateflow.log.base import Cluster
@@ -16,17 +16,23 @@ _LOG = logging.getLogger(__name__)
 _READ_RECORDS_MAX = 1_000
 
 
-class BarrierWatch:
-    """The newest savepoint barrier of an application, as far as the control topic was read. Used by one thread."""
+class ControlWatch:
+    """The newest savepoint barrier and stages of an application, as far as the control topic was read.
+
+    Used by one thread.
+    """
 
     def __init__(self, cluster: Cluster, app: str, written: Written | None = None) -> None:
         """``written`` is what the code writes: what it does not is then refused as soon as the catalog has it."""
         self._written = written
         self.newest: BarrierEntry | None = None
         self._app = app
-        control = TopicPartition(control_topic(app), 0)
+        self._control = TopicPartition(control_topic(app), 0)
+        self._stages: dict[str, StageEntry] = {}
         self._reader = cluster.reader(follows=True)
-        self._reader.assign({control: cluster.ranges([control])[control].offset_first})
+        log = cluster.ranges([self._control])[self._control]
+        self._end_then = log.offset_next
+        self._reader.assign({self._control: log.offset_first})
 
     @property
     def open(self) -> BarrierEntry | None:
@@ -41,39 +47,41 @@ class BarrierWatch:
         )
 
     def poll(self) -> None:
-        """Take in what was written since; never waits. A record that cannot be read is passed over, with a warning.
+        """Take in what was written since; never waits. A record that is no entry is passed over, with a warning.
 
         Raises ``CatalogIncompatible`` when the catalog has got what the code would have to write, and does not know.
         """
         for batch in self._reader.read(_READ_RECORDS_MAX, 0):
             for key, value, offset in zip(batch.keys, batch.values, batch.offsets, strict=True):
-                if key == BARRIER_KEY and value is not None:
-                    self._take(value, offset)
-                elif self._written is not None and value is not None:
-                    refuse_older(self._app, self._lacks(self._written, key, value))
+                if key is not None and value is not None:
+                    self._take(key, value, offset)
 
-    def _lacks(self, written: Written, key: bytes, value: bytes) -> list[str]:
+    def stages(self) -> list[StageEntry]:
+        """The stages as they are by now; none before all was read that was there at the beginning."""
+        is_whole = self._reader.position(self._control) >= self._end_then
+        return list(self._stages.values()) if is_whole else []
+
+    def _take(self, key: bytes, value: bytes, offset: int) -> None:
         try:
             entry = decode_entry(self._app, key, value)
-        except ValueError:
-            return []  # whoever reads the catalog tells of it
-        return [] if entry is None else written.lacks(entry)
-
-    def _take(self, value: bytes, offset: int) -> None:
-        try:
-            entry = decode_entry(self._app, BARRIER_KEY, value)
         except ValueError as error:
+            if key != BARRIER_KEY and not key.startswith(STAGE_PREFIX):
+                return  # whoever reads the catalog tells of it
             _LOG.warning(
                 "A record of %s, partition 0, is passed over: %r at offset %d (%s). See `stateflow repair --app %s`.",
                 control_topic(self._app),
-                BARRIER_KEY.decode(),
+                key.decode(errors="replace"),
                 offset,
                 error,
                 self._app,
             )
             return
-        assert isinstance(entry, BarrierEntry), "no other entry has this key"
-        self.newest = entry
+        if isinstance(entry, StageEntry):
+            self._stages[entry.name] = entry
+        elif isinstance(entry, BarrierEntry):
+            self.newest = entry
+        if self._written is not None and entry is not None:
+            refuse_older(self._app, self._written.lacks(entry))
 
     def close(self) -> None:
         """Stop reading."""

@@ -16,6 +16,7 @@ import shutil
 import stat
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -123,8 +124,12 @@ class TaskDirectory:
             raise _foreign(self.path, "; ".join(differences))
 
     def mark_damaged(self, cause: str) -> None:
-        """Remember that the database is damaged, so that the next open sets it aside."""
-        (self.path / DAMAGED_FILE).write_text(cause + "\n")
+        """Remember that the database is damaged, so that the next open sets it aside.
+
+        It is not an error if the directory is gone: the next open begins an empty one.
+        """
+        with suppress(FileNotFoundError):
+            (self.path / DAMAGED_FILE).write_text(cause + "\n")
 
     def set_aside(self) -> Path:
         """Move the directory out of the way, replacing what was set aside before; returns where it went."""
@@ -174,12 +179,18 @@ def find_task_directories(state_dir: Path, app: str | None = None) -> Iterator[T
 
 
 def disk_id(state_dir: Path, app: str) -> str:
-    """What tells one application's state directory from any other; written when it is first asked for."""
+    """What tells one application's state directory from any other; written when it is first asked for.
+
+    Raises ``ConfigError`` where no directory can be, ``DiskFull`` and ``TooManyOpenFiles``.
+    """
     file = state_dir / app / DISK_FILE
-    if not file.exists():
-        make_private(file.parent)
-        write_once(file, uuid.uuid4().hex)
-    return file.read_text().strip()
+    try:
+        if not file.exists():
+            make_private(file.parent)
+            write_once(file, uuid.uuid4().hex)
+        return file.read_text().strip()
+    except OSError as error:
+        raise _unusable(file.parent, error) from error
 
 
 def make_private(directory: Path) -> None:

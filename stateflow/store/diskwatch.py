@@ -13,7 +13,7 @@ import time
 from rocksdict import Rdict
 
 from stateflow.store.directory import TaskDirectory
-from stateflow.store.faults import background_error, disk_full, noted
+from stateflow.store.faults import background_error, disk_full, noted, removed
 
 _STALL_SECONDS_MAX = 120.0
 _STALL_PAUSE_SECONDS = 0.005
@@ -44,8 +44,11 @@ class DiskWatch:
             )
 
     def free_bytes(self) -> int:
-        """Bytes that this user may still write to the file system."""
-        found = os.statvfs(self.directory.path)
+        """Bytes that this user may still write to the file system. Raises ``StateCorrupt`` for a removed directory."""
+        try:
+            found = os.statvfs(self.directory.path)
+        except FileNotFoundError as error:
+            raise removed(self.directory) from error
         return found.f_bavail * found.f_frsize
 
     def let_go(self) -> None:

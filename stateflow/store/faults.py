@@ -84,6 +84,8 @@ def _typed(text: str, directory: TaskDirectory) -> StateflowError | None:
         return _locked(directory, lock_holder(directory.database / "LOCK"))
     if not text.startswith(_DAMAGED):
         return None
+    if not directory.database.exists():
+        return removed(directory)
     path = str(directory.path)
     return StateCorrupt(
         f"the store in {path} is damaged ({text}).",
@@ -91,6 +93,16 @@ def _typed(text: str, directory: TaskDirectory) -> StateflowError | None:
         " was committed. If this happens again, check the disk and the rights to the directory.",
         path=path,
         replaceable=any(mark in text for mark in _REPLACEABLE),
+    )
+
+
+def removed(directory: TaskDirectory) -> StateCorrupt:
+    """The error for a database whose files are gone while it is in use: users may delete local state at any time."""
+    return StateCorrupt(
+        f"the store in {directory.path} was removed while it was in use.",
+        action="start again: it is rebuilt from the changelog, which has everything that was committed.",
+        path=str(directory.path),
+        replaceable=True,
     )
 
 
@@ -134,6 +146,8 @@ def background_error(directory: TaskDirectory, failures: int) -> StateflowError:
 
     It counts one before it says why, and the log says nothing where the disk is full: so that is waited for a moment.
     """
+    if not directory.database.exists():
+        return removed(directory)
     until = time.monotonic() + _REASON_SECONDS_MAX
     while not (reasons := _BACKGROUND_REASON.findall(end := _end_of(directory.database / "LOG"))):
         if _NO_DESCRIPTORS in end or time.monotonic() > until:

@@ -310,7 +310,8 @@ class TestDriver:
         turns = iter(range(_STEPS_MAX))
 
         def turn(_seconds: float) -> None:
-            assert next(turns, None) is not None, f"nothing has come of {_STEPS_MAX} turns of the loop"
+            if next(turns, None) is None:
+                raise AssertionError(f"nothing has come of {_STEPS_MAX} turns of the loop")
             self._worker.step()
 
         return turn

@@ -26,7 +26,8 @@ def assert_config_error(ended: Ended, *words: str) -> None:
         (["--workers", "many"], ["--workers", "many"]),
         (["--until-drowned"], ["--until-drowned"]),
         (["--runner", "cloud"], ["--runner", "cloud"]),
-        (["--workers", "2", "--name", "w"], ["--name"]),
+        (["--runner", "spark", "--name", "w"], ["--name"]),
+        (["--workers", "2", "--state-dir", __file__], ["state-dir"]),
         (["--state-dir", __file__], ["state-dir"]),
     ],
 )

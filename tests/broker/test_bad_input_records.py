@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 from stateflow.record import TopicPartition
 from tests.broker.command_site import Site
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -73,3 +76,22 @@ def test_input_that_retention_removed_is_not_skipped_in_silence(site: Site) -> N
     assert site.type("reset", site.digits, "--to-earliest", "--yes").code == 0
     assert site.drained().code == 0
     assert site.counted() == {1: 1, 2: 1, 5: 1}
+
+
+def test_input_that_is_removed_from_under_a_worker_is_told_as_at_a_start(site: Site) -> None:
+    site.topic("in", "out", "dead")
+    site.feed([1, 2])
+    worker = site.begin("run", site.digits)
+    try:
+        wait_until(lambda: site.counted() == {1: 1, 2: 1}, lambda: worker.said, worker.still_runs)
+        worker.send(signal.SIGSTOP)
+        site.feed([3])  # the answer to the request that waits
+        site.feed([4, 5])
+        source = TopicPartition(f"{site.name}-in", 0)
+        site.cluster.trim({source: site.cluster.ranges([source])[source].offset_next})
+        worker.send(signal.SIGCONT)
+        assert worker.ended() == 14
+    finally:
+        worker.close()
+    assert "retention removed input that was never processed" in worker.said
+    assert "`stateflow reset APP --to-earliest`" in worker.said

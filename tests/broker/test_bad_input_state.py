@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
+import signal
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.broker.command_site import Process, Site
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -112,3 +116,44 @@ def test_a_disk_that_takes_no_more(counted: Site) -> None:
         assert (ended.code, ended.error["error"]) == (2, "ConfigError")
         assert str(in_the_way) in ended.error["message"]
         assert "--state-dir" in ended.error["action"]
+
+
+def shows(site: Site, counts: dict[int, int]) -> bool:
+    """Whether these are the newest counts."""
+    return site.counted() == counts
+
+
+@pytest.mark.parametrize("gone", ["app", "all"])
+def test_state_that_is_removed_while_a_worker_has_it_is_rebuilt(counted: Site, gone: str) -> None:
+    worker = counted.begin("run", counted.digits)
+    try:
+        worker.until("task by-digit-0 is running")
+        shutil.rmtree(counted.state if gone == "all" else counted.state / counted.name)
+        for round_ in range(1, 4):  # the disk is not needed for every one of them
+            counted.feed([11 + 10 * round_])
+            wait_until(
+                partial(shows, counted, {1: 2 + round_, 2: 1}),
+                lambda: worker.said,
+                worker.still_runs,
+            )
+        worker.until("task by-digit-0 is running", times=2)
+        worker.send(signal.SIGTERM)
+        assert worker.ended() == 0
+    finally:
+        worker.close()
+    assert task_folder(counted)
+    assert "Traceback" not in worker.said
+
+
+def test_a_worker_whose_state_is_removed_still_stops(counted: Site) -> None:
+    worker = counted.begin("run", counted.digits)
+    try:
+        worker.until("task by-digit-0 is running")
+        shutil.rmtree(counted.state)
+        worker.send(signal.SIGTERM)
+        assert worker.ended() == 0, worker.said
+    finally:
+        worker.close()
+    counted.feed([21])
+    assert counted.drained().code == 0
+    assert counted.counted() == {1: 3, 2: 1}

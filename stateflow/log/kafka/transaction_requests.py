@@ -71,7 +71,8 @@ def described_transaction(answer: bytes) -> Described:
     at = Cursor(answer)
     at.tags()
     at.int32()  # throttle time
-    assert at.unsigned() - 1 == 1, "one id was asked about"
+    described = at.unsigned() - 1
+    assert described == 1, "one id was asked about"
     error = at.int16()
     at.compact_string()  # the id
     state = at.compact_string()

@@ -35,7 +35,7 @@ from stateflow.checkpoint.recovery import ATTEMPTS_MAX
 from stateflow.checkpoint.restore import Restoration, RestoreSettings
 from stateflow.checkpoint.tails import read_tails
 from stateflow.clock import Clock
-from stateflow.errors import ChangelogTrimmed, OffsetOutOfRange, TransactionAborted
+from stateflow.errors import ChangelogTrimmed, TransactionAborted
 from stateflow.failpoints import reach
 from stateflow.log.base import Cluster, Writer
 from stateflow.log.reading import read_range
@@ -47,6 +47,7 @@ from stateflow.runtime.opening.restore_turns import RestoreTurns, check_cancelle
 from stateflow.runtime.opening.shared_writers import Claimed, SharedWriters
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.task.global_tables import GlobalTables, TaskTables
+from stateflow.runtime.task.removed_input import removed_input
 from stateflow.runtime.task.replay import replay_of
 from stateflow.runtime.task.size_limits import SizeLimits
 from stateflow.runtime.task.takeover import (
@@ -67,12 +68,6 @@ _LOG = logging.getLogger(__name__)
 
 _ABORTED_REPAIRS_MAX = 3
 """How often in a row the repair of a torn commit may be aborted before the opening fails."""
-_ACCEPT_KEEPING_STATE = (
-    "to accept the gap and keep the state, `stateflow reset APP --to-earliest`: it moves the positions whose"
-    " records are gone, and no others."
-)
-_ACCEPT_WITHOUT_STATE = "the state rests on those records; to begin anew without it, `stateflow reset APP`."
-
 _Tails = Callable[[Collection[TopicPartition]], Mapping[TopicPartition, Tail]]
 
 StoreOpener = Callable[[TaskWiring, Callable[[], bool]], TaskStores]
@@ -294,19 +289,7 @@ class Opener:
         if offset_next is None:
             return log.offset_first if self._settings.start_from == "earliest" else log.offset_next
         if offset_next < log.offset_first:
-            raise OffsetOutOfRange(
-                f"{source} no longer has the records from offset {offset_next}; it now begins at"
-                f" {log.offset_first}: retention removed input that was never processed.",
-                action="lengthen the topic's retention; "
-                + (
-                    _ACCEPT_WITHOUT_STATE if wiring.is_rekeyed or wiring.changelogs else _ACCEPT_KEEPING_STATE
-                ),
-                topic=source.topic,
-                partition=source.partition,
-                offset=offset_next,
-                low=log.offset_first,
-                high=log.offset_next,
-            )
+            raise removed_input(wiring, source, offset_next, *log)
         return offset_next
 
     def _restored(

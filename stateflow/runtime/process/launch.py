@@ -17,6 +17,7 @@ from stateflow.clock import Clock, SystemClock
 from stateflow.errors import Interrupted
 from stateflow.log.base import Cluster
 from stateflow.runtime.opening.opening import StoreOpener
+from stateflow.runtime.process.lives import WorkerLives
 from stateflow.runtime.process.outage_exit import OutageExit
 from stateflow.runtime.process.signals import check_not_interrupted, stopped_by_signals
 from stateflow.runtime.process.supervisor import stop_with_parent
@@ -106,8 +107,12 @@ def run_worker(
     clock: Clock | None = None,
     is_reachable: Callable[[], bool] | None = None,
     figures: FigureRequests | None = None,
+    prepared_anew: Callable[[], Wiring] | None = None,
 ) -> None:
     """Run one worker in this thread until SIGINT, SIGTERM or, if asked for, the end of the input.
+
+    When a source gets more partitions the worker ends its tasks and, with ``prepared_anew``, is made once more for what
+    that returns; it is called until the catalog has the new partitions. Without, this raises ``PartitionsAdded``.
 
     ``watched`` is given what stops the worker, and entered while it runs: whoever hosts it may have reasons of its own.
 
@@ -126,6 +131,7 @@ def run_worker(
         native_state,  # takes as long as much else of us, and is needed when it runs
     )
 
+    clock = clock or SystemClock()
     allow_descriptors()  # before it makes clients and opens databases
     _LOG.info("The work is done by %s.", native_state())
     with ExitStack() as stack:
@@ -133,27 +139,32 @@ def run_worker(
         leaving = None if is_reachable is None else OutageExit(is_reachable, code)
         if leaving is not None:
             stack.callback(leaving.close)
-        worker = _made(cluster, wiring, settings, observer, clock or SystemClock(), figures, stack)
+        lives = WorkerLives()
 
         def stop() -> None:
-            worker.stop()
+            lives.stop()
             if leaving is not None:
                 leaving.begin()
+
+        def live(wiring: Wiring) -> None:
+            with ExitStack() as beside_it:
+                worker = _made(cluster, wiring, settings, observer, clock, figures, beside_it)
+                if end_of_input:
+                    worker.end_input(source_ends(cluster, wiring.catalog))
+                if quiet_to is not None:
+                    worker.quiet.listener = QuietPipe(quiet_to)
+                if until_drained:
+                    worker.quiet.listener = here = QuietHere()
+                    drain = Drain(cluster, wiring, here.last, are_all=False)
+                    beside_it.enter_context(watching_drain(drain, worker.stop))
+                lives.run(worker)
 
         if with_parent:
             stop_with_parent(stop)
         signalled = stack.enter_context(stopped_by_signals(stop))
         if watched is not None:
             stack.enter_context(watched(stop))
-        if end_of_input:
-            worker.end_input(source_ends(cluster, wiring.catalog))
-        if quiet_to is not None:
-            worker.quiet.listener = QuietPipe(quiet_to)
-        if until_drained:
-            worker.quiet.listener = here = QuietHere()
-            drain = Drain(cluster, wiring, here.last, are_all=False)
-            stack.enter_context(watching_drain(drain, worker.stop))
-        worker.run()
+        lives.follow(live, wiring, prepared_anew)
     if until_drained:
         check_not_interrupted(signalled)
 
@@ -177,13 +188,15 @@ def _made(
         open_stores = imaging.opener(open_rocks)
     open_stores = stateless_apart(open_stores)
     allowed = AllowedLocations(settings.places)
+    folder = checkpoint_folder(cluster, settings)
     savepoints = SavepointParticipant(
         cluster,
         wiring.topology.app,
         clock,
-        checkpoint_folder(cluster, settings),
+        folder,
         allowed,
         written=wiring.written,
+        on_stages=wiring.check_stages,
     )
     stack.enter_context(savepoints)
     name = settings.member or f"{socket.gethostname()}-{os.getpid()}"

@@ -12,7 +12,7 @@ What a task reads afterwards that was sent before the barrier belongs to the sav
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,8 +23,8 @@ import msgspec
 
 from stateflow.catalog.control import ControlTopic
 from stateflow.catalog.encoding import CatalogItem
-from stateflow.catalog.model import BarrierEntry, Catalog
-from stateflow.catalog.watch import BarrierWatch
+from stateflow.catalog.model import BarrierEntry, Catalog, StageEntry
+from stateflow.catalog.watch import ControlWatch
 from stateflow.catalog.written import Written
 from stateflow.changelog.position import InputPosition, to_metadata
 from stateflow.checkpoint.image_making import Taken, take_checkpoint_in
@@ -86,7 +86,10 @@ class SavepointParticipant:
         poll_seconds: float = 0.5,
         uploads: Executor | None = None,
         written: Written | None = None,
+        on_stages: Callable[[Iterable[StageEntry]], None] | None = None,
     ) -> None:
+        """``on_stages`` is told now and then what stages the catalog has, and what it raises ends the worker."""
+        self._on_stages = on_stages
         self._cluster = cluster
         self._app = app
         self._clock = clock
@@ -95,7 +98,7 @@ class SavepointParticipant:
         self._poll_seconds = poll_seconds
         self._polled_seconds = float("-inf")
         self._uploads = uploads or ThreadPoolExecutor(1, thread_name_prefix="savepoint")
-        self._watch = BarrierWatch(cluster, app, written)
+        self._watch = ControlWatch(cluster, app, written)
         self._waiting: list[_PendingPart] = []
         self._published: set[tuple[int, str]] = set()
         """Barriers that are not over, and tasks whose parts of them were taken here."""
@@ -132,6 +135,8 @@ class SavepointParticipant:
             self._watch.poll()
         except BrokerUnreachable as error:  # nor does whoever asks for a savepoint reach them
             _LOG.warning("Cannot hear of savepoints: %s", error)
+        if self._on_stages is not None:
+            self._on_stages(self._watch.stages())
         self._published = {each for each in self._published if not self._watch.is_over(each[0])}
         entry = self._wanted()
         waiting, self._waiting = self._waiting, []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from itertools import count
 
-from stateflow.errors import OffsetOutOfRange
+from stateflow.errors import OffsetOutOfRange, TopicMissing
 from stateflow.log.base import Cluster, Reader, Writer
 from stateflow.runtime.worker.member_records import MembershipTopic, membership_partition
 
@@ -35,14 +35,20 @@ class MembershipLog:
         return 0 if self._reader is None else self._reader.position(self._partition)
 
     def read(self, timeout_seconds: float) -> bool:
-        """Take in what is new; True when something was."""
-        if self._reader is None:
-            self._reader = self._made_reader()
+        """Take in what is new; True when something was. Raises ``TopicMissing``, naming the topic."""
         try:
-            batches = self._reader.read(_READ_RECORDS_MAX, timeout_seconds)
+            if self._reader is None:
+                self._reader = self._made_reader()
+            return self._read(self._reader, timeout_seconds)
+        except TopicMissing as error:
+            raise self._gone() from error
+
+    def _read(self, reader: Reader, timeout_seconds: float) -> bool:
+        try:
+            batches = reader.read(_READ_RECORDS_MAX, timeout_seconds)
         except OffsetOutOfRange as error:
             _LOG.info("Old records of members were dropped before they were read: %s", error)
-            self._read_from_the_start(self._reader)
+            self._read_from_the_start(reader)
             return False
         for batch in batches:
             for key, value in zip(batch.keys, batch.values, strict=True):
@@ -60,9 +66,20 @@ class MembershipLog:
         """Write a record of one's own, acknowledged on return."""
         if self._writer is None:
             self._writer = self._cluster.writer()
-        self._writer.begin()
-        self._writer.send(self._partition.topic, key, value, partition=self._partition.partition)
-        self._writer.commit()
+        try:
+            self._writer.begin()
+            self._writer.send(self._partition.topic, key, value, partition=self._partition.partition)
+            self._writer.commit()
+        except TopicMissing as error:
+            raise self._gone() from error
+
+    def _gone(self) -> TopicMissing:
+        return TopicMissing(
+            f"the topic {self._partition.topic}, by which workers with standby copies tell each other what they have,"
+            " was deleted while they ran.",
+            action="start them again: that creates it, and no state was in it.",
+            topic=self._partition.topic,
+        )
 
     def close(self) -> None:
         """Release both connections."""

@@ -71,7 +71,10 @@ class PlacedWorker(Worker):
     # --- what the group says ------------------------------------------------------------------------
 
     def on_assigned(self, partitions: Sequence[TopicPartition]) -> None:
-        """Whoever is assigned the members' topic leads; other partitions say nothing."""
+        """Whoever is assigned the members' topic leads; other partitions say nothing, if they were there before."""
+        for primary in partitions:
+            if primary != self._membership:
+                self._wiring.check(self._primary_topics[primary.topic], primary.partition)
         if self._membership in partitions:
             self._leads_members = True
 

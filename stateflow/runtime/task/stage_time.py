@@ -11,7 +11,7 @@ from stateflow.record import RecordBatch
 from stateflow.runtime.event_time.watermarks import Watermarks
 from stateflow.runtime.task.commit import EventTimeNews
 from stateflow.runtime.task.context import TaskContext
-from stateflow.runtime.task.wiring import TaskWiring
+from stateflow.runtime.task.wiring import TaskWiring, partitions_added
 
 
 class StageTime:
@@ -104,7 +104,13 @@ class StageTime:
             self._move_on()
 
     def hear(self, port: int, announced: Announced) -> None:
-        """A task of the stage before has announced its event time."""
+        """A task of the stage before has announced its event time.
+
+        Raises ``PartitionsAdded`` for a task that there was not when this one was opened.
+        """
+        known = self._wiring.ports[port].upstreams
+        if announced.upstream >= known:
+            raise partitions_added(f"what feeds {self._wiring.ports[port].name}", known)
         upstream = self._watermarks.upstream(port, announced.upstream)
         if self._watermarks.observe(upstream, announced.mark_ms, idle=announced.idle, ended=announced.ended):
             self._move_on()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from stateflow.catalog.model import Catalog, Guarantee, StoreEntry
+from stateflow.catalog.model import Catalog, Guarantee, StageEntry, StoreEntry
 from stateflow.catalog.names import changelog_topic, repartition_topic, task_id, transactional_id
 from stateflow.catalog.written import Written
 from stateflow.checkpoint.changelog_policy import WHOLE_LOGS, ChangelogPolicy
+from stateflow.errors import PartitionsAdded
 from stateflow.log.base import Writer
 from stateflow.operators.topology.topology import Input, Stage, Topology
 from stateflow.record import Headers, TopicPartition
@@ -117,6 +118,16 @@ class TaskWiring:
         return self.inputs.index(source)
 
 
+def partitions_added(topics: str, partitions: int) -> PartitionsAdded:
+    """The error for sources that have grown since the catalog was read, when they had ``partitions``."""
+    return PartitionsAdded(
+        f"{topics}: partitions were added to the {partitions} that there were when this worker started.",
+        action="start it again: it then reads them too, unless state depends on how many there are.",
+        topics=topics,
+        partitions=partitions,
+    )
+
+
 def routing_of(catalog: Catalog) -> RoutingTable:
     """How running tasks find the partition of a key: the table of the active generation."""
     return RoutingTable.from_entry(catalog.active.routing)
@@ -152,7 +163,8 @@ class Wiring:
         return {self.primary_topic(stage): stage for stage in self.topology.stages}
 
     def task(self, stage: Stage, partition: int) -> TaskWiring:
-        """The wiring of one task."""
+        """The wiring of one task. Raises ``PartitionsAdded`` for one that there was not when the catalog was read."""
+        self.check(stage, partition)
         app, catalog = self.topology.app, self.catalog
         own_generation = catalog.changelog_generation(stage.name)
         topics = {store.name: changelog_topic(app, store.name, own_generation) for store in stage.stores}
@@ -178,6 +190,27 @@ class Wiring:
             indexes=tuple(index(entries[store]) for store, index in sorted(stage.indexes.items())),
             log_policy=ChangelogPolicy.of(catalog),
         )
+
+    def reader(self, source: TopicPartition) -> TaskWiring | None:
+        """The task that reads a partition; None where none does."""
+        for stage in self.topology.stages:
+            if source.topic in self.input_topics(stage):
+                return self.task(stage, source.partition)
+        return None
+
+    def check(self, stage: Stage, partition: int) -> None:
+        """Raise ``PartitionsAdded`` if the stage had no such partition when the catalog was read."""
+        partitions = self.catalog.partitions(stage.name)
+        if partition >= partitions:
+            raise partitions_added(", ".join(self.input_topics(stage)), partitions)
+
+    def check_stages(self, stages: Iterable[StageEntry]) -> None:
+        """Raise ``PartitionsAdded`` if a stage of the catalog has sources that have grown since it was read."""
+        for entry in stages:
+            known = self.catalog.stages.get(entry.name)
+            before = None if known is None else known.source_partitions
+            if before is not None and (entry.source_partitions or 0) > before:
+                raise partitions_added(", ".join(entry.sources), before)
 
     def tasks(self) -> list[TaskWiring]:
         """All tasks of all stages, upstream first."""

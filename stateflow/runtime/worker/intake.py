@@ -11,9 +11,12 @@ from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 
 from stateflow.clock import Clock, SystemClock
+from stateflow.errors import OffsetOutOfRange
 from stateflow.log.base import GroupConsumer
 from stateflow.record import RecordBatch, TopicPartition
 from stateflow.runtime.settings import WorkerSettings
+from stateflow.runtime.task.removed_input import removed_input
+from stateflow.runtime.task.wiring import Wiring
 from stateflow.runtime.worker.alignment import Alignment, MarkOf
 from stateflow.runtime.worker.slices import SliceSize
 
@@ -45,7 +48,10 @@ class Intake:
         settings: WorkerSettings,
         busy: Collection[TopicPartition] = (),
         clock: Clock | None = None,
+        wiring: Wiring | None = None,
     ) -> None:
+        """With ``wiring`` it tells what to do about input that was removed before it was read."""
+        self._wiring = wiring
         self._group = group
         self._clock = clock or SystemClock()
         self._settings = settings
@@ -104,10 +110,22 @@ class Intake:
         room = 1 if self._is_full else self._settings.poll_records_max - self._ready
         if self._on_demand:
             timeout_seconds = min(timeout_seconds, _DRY_WAIT_SECONDS)
-        for batch in self._group.poll(room, 0.0 if self._waiting else timeout_seconds):
+        for batch in self._polled(room, 0.0 if self._waiting else timeout_seconds):
             self._append(batch)
             if batch.source in self._alignment and batch.source not in self._on_demand:
                 self._put_on_demand(batch.source)
+
+    def _polled(self, room: int, timeout_seconds: float) -> list[RecordBatch]:
+        try:
+            return self._group.poll(room, timeout_seconds)
+        except OffsetOutOfRange as error:
+            where = error.fields
+            source = TopicPartition(str(where["topic"]), int(str(where["partition"])))
+            reader = None if self._wiring is None else self._wiring.reader(source)
+            offset, low, high = (int(str(where[name])) for name in ("offset", "low", "high"))
+            if reader is None or offset >= low:  # beyond the end: the topic is another one
+                raise
+            raise removed_input(reader, source, offset, low, high) from error
 
     def _append(self, batch: RecordBatch) -> None:
         # Of an input that was stopped meanwhile another worker, or a later life of the task, reads it again.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import logging
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -67,6 +68,10 @@ class _Server(ThreadingMixIn, WSGIServer):
 
     daemon_threads = True
     block_on_close = False
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - the client says who it is
+        """A client that said nothing, or left amid its answer, is no concern of the worker's log."""
+        _LOG.debug("A scrape from %s ended without an answer: %r", client_address, sys.exception())
 
 
 class _Handler(WSGIRequestHandler):

@@ -84,7 +84,7 @@ class Worker:
         self._ends: dict[TopicPartition, int] = {}
         reach("startup.before_join")
         self._group = self._join(cluster)
-        self._intake = Intake(self._group, settings, self._commits.sources, clock)
+        self._intake = Intake(self._group, settings, self._commits.sources, clock, wiring)
         self._purge = Purge(cluster, settings.purge_interval_seconds, clock, requests)
         effects = CommitEffects(
             memory=memory, starting=self._starting, purge=self._purge, on_news=lambda: self.quiet.say(None)

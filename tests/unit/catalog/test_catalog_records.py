@@ -22,7 +22,7 @@ from stateflow.catalog.model import (
     StageEntry,
     StoreEntry,
 )
-from stateflow.catalog.watch import BarrierWatch
+from stateflow.catalog.watch import ControlWatch
 from stateflow.errors import CatalogIncompatible
 from stateflow.log.base import TopicSpec
 from stateflow.log.memory import MemoryCluster
@@ -210,7 +210,7 @@ def test_those_who_follow_the_topic_pass_bad_records_over(
     cluster: MemoryCluster, control: ControlTopic, caplog: pytest.LogCaptureFixture
 ) -> None:
     control.load()
-    watch = BarrierWatch(cluster, "wc")
+    watch = ControlWatch(cluster, "wc")
     plant(cluster, b"cut", b"\xff\xfe")
     plant_entry(cluster, msgspec.structs.replace(BARRIER, savepoint="../..", barrier_id=9, state="open"))
     watch.poll()
@@ -219,4 +219,22 @@ def test_those_who_follow_the_topic_pass_bad_records_over(
     plant_entry(cluster, msgspec.structs.replace(BARRIER, barrier_id=4, state="open"))
     watch.poll()
     assert watch.newest == msgspec.structs.replace(BARRIER, barrier_id=4, state="open")
+    watch.close()
+
+
+def test_stages_are_told_once_all_was_read_that_was_there(
+    cluster: MemoryCluster, control: ControlTopic
+) -> None:
+    catalog = control.load()
+    (stage,) = [entry for entry in catalog.stages.values() if entry.source_partitions is not None]
+    grown = msgspec.structs.replace(stage, source_partitions=(stage.source_partitions or 0) + 1)
+    watch = ControlWatch(cluster, "wc")
+    assert watch.stages() == []
+    watch.poll()
+    watch.poll()  # past the transaction's marker
+    assert stage in watch.stages()
+    plant_entry(cluster, grown)
+    watch.poll()
+    assert grown in watch.stages()
+    assert stage not in watch.stages()
     watch.close()

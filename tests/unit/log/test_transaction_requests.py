@@ -45,6 +45,22 @@ def test_only_producers_with_something_open_are_told() -> None:
     ]
 
 
+def test_the_state_of_a_transaction_is_read() -> None:
+    topic = b"\x02a" + b"\x03" + struct.pack(">ii", 0, 2) + b"\x00"
+    state = (
+        struct.pack(">h", 0)
+        + b"\x03id"
+        + b"\x08Ongoing"
+        + struct.pack(">iqqh", 60_000, 1, 7, 3)
+        + b"\x02"
+        + topic
+    )
+    answer = b"\x00" + struct.pack(">i", 0) + b"\x02" + state + b"\x00\x00"
+    assert requests.described_transaction(answer) == requests.Described(
+        0, "Ongoing", OWNER, frozenset({TopicPartition("a", 0), TopicPartition("a", 2)})
+    )
+
+
 def test_long_names_have_long_lengths() -> None:
     name = "x" * 249
     assert unsigned_varint(300) == b"\xac\x02"
