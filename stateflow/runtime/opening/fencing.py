@@ -19,6 +19,7 @@ import msgspec
 from stateflow.catalog.control import ControlTopic, refuse_unfinished
 from stateflow.catalog.encoding import CatalogItem
 from stateflow.catalog.model import Catalog
+from stateflow.catalog.names import control_topic
 from stateflow.catalog.written import refuse_older
 from stateflow.clock import Clock
 from stateflow.errors import GenerationUnfinished, OffsetsPending, ProducerFenced
@@ -100,6 +101,10 @@ class Fencing:
         first = wiring.transactional_id
         has_two = self._has_two_ids(wiring) or catalog.app.two_ids
         return [first, second_id(first)] if has_two else [first]
+
+    def fence_control(self, app: str) -> None:
+        """Fence whoever writes the catalog; one that lives reads it again, and goes on."""
+        self._cluster.fence(control_topic(app))
 
     def fence_second_id(self, wiring: TaskWiring, catalog: Catalog) -> None:
         """Commit modes may differ between workers, and a predecessor that hangs may hold either id.
@@ -199,9 +204,21 @@ class Predecessors:
         try:
             return self._fencing.committed(self._wiring)
         except OffsetsPending:
+            if self.catalog is None or self._wiring.changelogs:
+                self._left_open.end_offsets()
+                raise
+            return self._committed_but_for_first(self.catalog)
+
+    def _committed_but_for_first(self, catalog: Catalog) -> Mapping[TopicPartition, Committed]:
+        """The offsets, once whoever died while it wrote first positions holds them no longer: that is done by the
+        control topic's id.
+        """
+        self._fencing.fence_control(self._wiring.app)
+        try:
+            return self._fencing.committed(self._wiring)
+        except OffsetsPending:
             self._left_open.end_offsets()
-            if self.catalog is not None and not self._wiring.changelogs:
-                self._left_open.end_first_positions(self.catalog)
+            self._left_open.end_first_positions(catalog)
             raise
 
     def remove_claims(self) -> None:
