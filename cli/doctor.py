@@ -25,6 +25,7 @@ from stateflow.connectors.broker.java import find_java
 from stateflow.connectors.broker.network import certificate_bundle
 from stateflow.connectors.broker.places import cache_dir, user_state_dir
 from stateflow.errors import DISTRIBUTION, ConfigError, SetupError, StateflowError, install_command
+from stateflow.runtime.worker.own_topics import judged_topics, own_topics, settings_problems
 
 DISK_FREE_BYTES_MIN = 2 << 30
 PYTHON_MIN = (3, 11)
@@ -50,14 +51,15 @@ class Finding:
 def command(
     ctx: click.Context, target: str | None, app_id: str | None, brokers: str | None, as_json: bool
 ) -> None:
-    """Check Python, packages, Java, Kafka's jars, Docker, disk space and the broker; with APP its images, too.
+    """Check Python, packages, Java, Kafka's jars, Docker, disk space and the broker; with APP its images and the
+    settings of its own topics, too.
 
     The exit code is 0 when nothing that is needed is missing.
     """
     application = None if target is None and app_id is None else chosen(target, app_id, brokers)
     findings = examine(brokers if application is None else application.options.brokers)
     if application is not None:
-        findings.append(_images(application))
+        findings += [_images(application), _own_topics(application)]
     healthy = all(finding.ok is not False for finding in findings)
     if as_json:
         emit_json({"ok": healthy, "checks": [asdict(finding) for finding in findings]})
@@ -217,6 +219,19 @@ def _images(application: Chosen) -> Finding:
         told = " ".join(outdated_sentence(of, active) for of in found.outdated)
         return Finding("images", None, told, "`stateflow checkpoint gc` removes them.")
     return Finding("images", True, f"{found.active.images} at {found.location}")
+
+
+def _own_topics(application: Chosen) -> Finding:
+    """Settings of the application's own topics under which records, state, or event time would be lost."""
+    try:
+        with connected(application.options) as cluster:
+            catalog = ControlTopic(cluster, application.app).load()
+            problems = settings_problems(cluster, judged_topics(catalog, own_topics(catalog, 1)))
+    except StateflowError as error:
+        return Finding("own topics", None, error.message, error.action)
+    if problems:
+        return Finding("own topics", False, "; ".join(problems.values()), "Set them back; see operating.md.")
+    return Finding("own topics", True, "their settings lose nothing")
 
 
 def _broker(brokers: str | None) -> Finding:

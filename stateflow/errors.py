@@ -64,6 +64,10 @@ class GraphError(ConfigError):
     """The application's graph cannot run as it was written."""
 
 
+class TopicSettingsUnfit(ConfigError):
+    """A topic of the application has settings on the cluster that lose records, or their times."""
+
+
 # --- the broker and its topics: 10 … 19 -------------------------------------------------------------
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from stateflow.errors import BrokerUnreachable
+from stateflow.errors import BrokerRefused, BrokerUnreachable
 from stateflow.log.base import TopicSpec
 from stateflow.log.kafka import KafkaCluster, KafkaOptions, connect, streams
 from stateflow.log.kafka.admin import OFFSETS
@@ -198,6 +198,19 @@ def test_small_records_reach_a_topic_that_takes_little_at_a_time(kafka: World) -
             writer.send_many(topic, small, small, partitions=0, timestamps_ms=0)
             writer.commit()
     assert kafka.values(topic) == small * 2
+
+
+@pytest.mark.parametrize("places", [0, [0, 0, 0]])
+def test_a_record_ahead_of_the_brokers_clock_is_refused_with_the_reason(kafka: World, places: Any) -> None:
+    topic = kafka.topic(config={"message.timestamp.after.max.ms": "3600000"})
+    now_ms = int(time.time() * 1000)
+    with closing(kafka.cluster.writer(kafka.name("tx"))) as writer:
+        writer.begin()
+        times_ms = [now_ms, now_ms + 7_200_000, now_ms]
+        writer.send_many(topic, [b"k"] * 3, [b"v"] * 3, partitions=places, timestamps_ms=times_ms)
+        with pytest.raises(BrokerRefused, match="INVALID_TIMESTAMP") as told:
+            writer.flush()
+    assert "message.timestamp.after.max.ms" in told.value.action
 
 
 def test_a_topic_whose_limit_cannot_be_told_leaves_batches_as_they_are(

@@ -56,12 +56,17 @@ class Deliveries:
         return self._reports.setdefault((topic, partition), {}).__setitem__
 
     def failures(self) -> Iterator[tuple[str, KafkaError]]:
-        """Topics and errors of records that were not delivered, of each partition the first one first."""
-        for (topic, _), outcomes in self._reports.items():
-            yield from ((topic, error) for error in outcomes if error is not None)
-        for sent in self._sends.outcomes() if self._sends is not None else ():
-            if sent.failure is not None:
-                yield sent.topic, sent.failure
+        """Topics and errors of records that were not delivered, of each partition the first one first.
+
+        Behind them come records that failed only because another one of their batch did, which has the reason.
+        """
+        behind = []
+        for topic, error in self._failures():
+            if error.code() == KafkaError._INVALID_DIFFERENT_RECORD:
+                behind.append((topic, error))
+            else:
+                yield topic, error
+        yield from behind
 
     def appended(self) -> dict[TopicPartition, Appended]:
         """Where the last record of each partition landed."""
@@ -82,6 +87,13 @@ class Deliveries:
         self._reports = {}
         if self._sends is not None:
             self._sends.forget()
+
+    def _failures(self) -> Iterator[tuple[str, KafkaError]]:
+        for (topic, _), outcomes in self._reports.items():
+            yield from ((topic, error) for error in outcomes if error is not None)
+        for sent in self._sends.outcomes() if self._sends is not None else ():
+            if sent.failure is not None:
+                yield sent.topic, sent.failure
 
     def _report_chosen(self, error: KafkaError | None, message: Any) -> None:
         self.report(message.topic(), max(0, message.partition()))(error, message)

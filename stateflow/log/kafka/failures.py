@@ -70,6 +70,7 @@ _FOR_GOOD = {
     KafkaError.MSG_SIZE_TOO_LARGE,
     KafkaError.RECORD_LIST_TOO_LARGE,
     KafkaError.INVALID_RECORD,
+    KafkaError._INVALID_DIFFERENT_RECORD,
     KafkaError.INVALID_TIMESTAMP,
     KafkaError.POLICY_VIOLATION,
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -161,6 +162,17 @@ def aborted(error: KafkaError, doing: str, transactional_id: str | None) -> Stat
             transactional_id=transactional_id,
             code=error.name(),
             passing=is_passing(error),
+        )
+    if error.code() == KafkaError.INVALID_TIMESTAMP:
+        return BrokerRefused(
+            said,
+            action="nothing of it is visible. A record's time is further from the broker's clock than the topic allows"
+            " (message.timestamp.after.max.ms, an hour since Kafka 4, and message.timestamp.before.max.ms). If such"
+            " times are right, `kafka-configs.sh --bootstrap-server … --alter --topic TOPIC --add-config"
+            f" message.timestamp.after.max.ms={(1 << 63) - 1}`, then start again; if not, keep them out with"
+            " max_ahead=… of the source.",
+            transactional_id=transactional_id,
+            code=error.name(),
         )
     return BrokerRefused(
         said,

@@ -20,10 +20,13 @@ enum { ARGUMENT_TOPIC = 2, ARGUMENT_PARTITION = 3, ARGUMENT_VALUE = 4, ARGUMENT_
 #define ARGUMENTS 6
 #define COPIED 0x2 /* RD_KAFKA_MSG_F_COPY */
 
+/* RD_KAFKA_RESP_ERR__INVALID_DIFFERENT_RECORD: another record of the batch was refused, and has the reason. */
+#define FAILED_WITH_ANOTHER (-138)
+
 typedef struct {
     char *topic;
     int32_t partition;
-    int32_t failure;   /* the first one; 0 if there was none */
+    int32_t failure;   /* the first one with a reason of its own, or else the first; 0 if there was none */
     int64_t successes; /* how many */
     int64_t offset, time_ms; /* of the last one */
 } outcome;
@@ -85,7 +88,7 @@ static void note(sf_sends *own, const sf_message *of) {
         found->successes++;
         found->offset = of->offset;
         found->time_ms = sf_rd.message_timestamp(of, NULL);
-    } else if (found != NULL && found->failure == 0) {
+    } else if (found != NULL && (found->failure == 0 || found->failure == FAILED_WITH_ANOTHER)) {
         found->failure = of->error;
     }
 }

@@ -26,7 +26,7 @@ from stateflow.log.base import Cluster, TopicInfo, TopicSpec
 from stateflow.operators.topology.topology import Stage, Topology
 from stateflow.runtime.snapshots.trim_policy import expected_trim, hold_trim_policy
 from stateflow.runtime.task.wiring import Wiring
-from stateflow.runtime.worker.own_topics import own_topics
+from stateflow.runtime.worker.own_topics import judged_topics, own_topics, refuse_unfit_settings
 from stateflow.runtime.worker.topic_ownership import (
     recorded_topics,
     refuse_claimed,
@@ -217,6 +217,7 @@ def _with_topics(cluster: Cluster, control: ControlTopic, catalog: Catalog, repl
     _check_recorded(recorded, found)
     reach("startup.before_topics")
     refuse_unrecorded(cluster, control, found.keys() - recorded.keys())
+    refuse_unfit_settings(cluster, judged_topics(catalog, [spec for spec in specs if spec.name in found]))
     absent = [spec for spec in specs if spec.name not in found]
     if absent:
         found.update(cluster.create(absent))

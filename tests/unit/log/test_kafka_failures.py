@@ -7,7 +7,8 @@ from confluent_kafka import KafkaError, KafkaException
 
 from stateflow.errors import BrokerRefused, BrokerUnreachable
 from stateflow.log.kafka.connection_errors import FailedConnection
-from stateflow.log.kafka.failures import is_passing, typed
+from stateflow.log.kafka.deliveries import Deliveries
+from stateflow.log.kafka.failures import aborted, is_passing, typed
 from stateflow.log.kafka.offsets import answered
 from stateflow.record import TopicPartition
 
@@ -68,3 +69,17 @@ def test_what_the_broker_refuses_for_good_is_not_tried_again() -> None:
     error = KafkaError(KafkaError.POLICY_VIOLATION)
     assert not is_passing(error)
     assert isinstance(typed(error, "trimming", "here:9092"), BrokerRefused)
+
+
+def test_a_record_that_failed_with_another_one_of_its_batch_does_not_hide_why() -> None:
+    deliveries = Deliveries(None)
+    report = deliveries.report("t", 0)
+    for code in (KafkaError._INVALID_DIFFERENT_RECORD, KafkaError.INVALID_TIMESTAMP):
+        report(KafkaError(code), None)
+    topic, error = next(deliveries.failures())
+    assert (topic, error.code()) == ("t", KafkaError.INVALID_TIMESTAMP)
+    told = aborted(error, "records for 't' were to be taken", "id")
+    assert isinstance(told, BrokerRefused)
+    assert "message.timestamp.after.max.ms" in told.action
+    alone = aborted(KafkaError(KafkaError._INVALID_DIFFERENT_RECORD), "producing", "id")
+    assert isinstance(alone, BrokerRefused), "the record that has the reason is in the batch each time"
