@@ -113,3 +113,20 @@ def test_the_proof_of_a_member_that_was_put_out_is_not_renewed(world: World) -> 
     send_offset(world, group, place, stalled.consumer.metadata())
     stalled.consumer.close()
     assert stalled.consumer.renewed(proof) == proof, "nothing is asked of a closed client"
+
+
+def test_a_transaction_that_proves_nothing_is_taken_beside_live_members(world: World) -> None:
+    """First positions are committed with the catalog, whatever member opens the task."""
+    topic, group = world.topic(partitions=1), world.name("group")
+    member = joined(world, group, topic, 1)
+    place = TopicPartition(topic, 0)
+    writer = world.cluster.writer(world.name("tx"))
+    writer.begin()
+    writer.send(topic, b"k", b"v", partition=0)
+    writer.send_offsets({place: Committed(3)}, group, None)
+    writer.commit()
+    writer.close()
+    assert world.cluster.committed(group, [place]) == {place: Committed(3)}
+    poll(member)
+    assert set(member.listener.owned) == {place}, "the member stays"
+    member.consumer.close()
