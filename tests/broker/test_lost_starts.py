@@ -15,8 +15,8 @@ def test_lost_positions_are_refused_until_somebody_chooses(site: Site) -> None:
     site.feed(range(50))
     assert site.drained().code == 0
     admin = AdminClient({"bootstrap.servers": site.bootstrap})
-    for ended in admin.delete_consumer_groups([site.name]).values():
-        ended.result()
+    for deleted in admin.delete_consumer_groups([site.name]).values():
+        deleted.result()
     ended = site.type("run", site.digits, "--until-drained", "--json")
     assert ended.code == 24, ended.err
     assert sum(site.counted().values()) == 50

@@ -6,14 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 from stateflow.catalog.model import Guarantee
+from stateflow.catalog.names import control_topic
 from stateflow.runtime.worker.worker import Worker
 from stateflow.store.memory import MemoryTaskStores
 from tests.sim.asking_writer import AskingWriter
+from tests.sim.counting import APP
 from tests.sim.test_worker_crashes import World
 
 
 class AskingWorld(World):
-    """In the place of its cluster; ``before_commit`` is called before each commit of a transactional writer."""
+    """In the place of its cluster; ``before_commit`` is called before each commit of a task."""
 
     def __init__(self, before_commit: Callable[[], None], guarantee: Guarantee = "exactly-once") -> None:
         super().__init__(guarantee)
@@ -25,7 +27,8 @@ class AskingWorld(World):
     def writer(self, transactional_id: str | None = None) -> Any:
         """A writer of the cluster, which asks if it has transactions."""
         made = self.cluster.writer(transactional_id)
-        return made if transactional_id is None else AskingWriter(made, self._before_commit)
+        is_of_task = transactional_id not in (None, control_topic(APP))
+        return made if not is_of_task else AskingWriter(made, self._before_commit)
 
     def begin(self, **more: Any) -> Worker:
         """A worker, on the disks that the one before has left."""

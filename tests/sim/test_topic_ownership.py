@@ -147,7 +147,7 @@ def test_topics_with_records_of_unknown_origin_are_not_taken(
     cluster: MemoryCluster, before: str | None
 ) -> None:
     """Also where a start that was killed has left a catalog."""
-    cluster.create([TopicSpec(REPARTITION, 1)])
+    cluster.create([TopicSpec(REPARTITION, 1, 1, REPARTITION_CONFIG)])
     if before is not None:
         with at(before, kill), pytest.raises(Killed):
             start(cluster, STORE)

@@ -174,8 +174,7 @@ class Predecessors:
         self._shares = shares
         self._shared: list[str] = []
         """Shared writers that are fenced."""
-        self.catalog: Catalog | None = None
-        """As it was after the fence, before the committed offsets were read."""
+        self._catalog: Catalog | None = None
         self._stale_claims: list[bytes] = []
         """Claims that say nothing any more."""
 
@@ -186,7 +185,7 @@ class Predecessors:
         """
         wiring = self._wiring
         writer, catalog = self._fence()
-        self.catalog = catalog
+        self._catalog = catalog
         if not wiring.is_transactional:
             return writer
         try:
@@ -199,17 +198,23 @@ class Predecessors:
             _close(writer)
             raise
 
+    @property
+    def catalog(self) -> Catalog:
+        """As it was after the fence, before the committed offsets were read."""
+        assert self._catalog is not None, "predecessors are fenced first"
+        return self._catalog
+
     def committed(self) -> Mapping[TopicPartition, Committed]:
         """The group's offsets, which no predecessor can hold any more."""
         try:
             return self._fencing.committed(self._wiring)
         except OffsetsPending:
-            if self.catalog is None or self._wiring.changelogs:
+            if self._wiring.changelogs:
                 self._left_open.end_offsets()
                 raise
-            return self._committed_but_for_first(self.catalog)
+            return self._committed_but_for_first()
 
-    def _committed_but_for_first(self, catalog: Catalog) -> Mapping[TopicPartition, Committed]:
+    def _committed_but_for_first(self) -> Mapping[TopicPartition, Committed]:
         """The offsets, once whoever died while it wrote first positions holds them no longer: that is done by the
         control topic's id.
         """
@@ -218,7 +223,7 @@ class Predecessors:
             return self._fencing.committed(self._wiring)
         except OffsetsPending:
             self._left_open.end_offsets()
-            self._left_open.end_first_positions(catalog)
+            self._left_open.end_first_positions(self.catalog)
             raise
 
     def remove_claims(self) -> None:

@@ -177,7 +177,6 @@ class Opener:
         assert writer is not None, "who shares none has one of its own"
         try:
             committed = predecessors.committed()  # 2
-            assert predecessors.catalog is not None, "it was read after the fence"
             committed = self._first_positions.completed(wiring, predecessors.catalog, committed)
             predecessors.remove_claims()
             reach("open.after_offsets")
