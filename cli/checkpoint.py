@@ -25,7 +25,7 @@ from stateflow.cli.checkpoint_place import CLOCK, Place, opened_place, place_opt
 from stateflow.cli.image_generations import outdated_data, outdated_sentence
 from stateflow.cli.options import Duration, dry_run_option, state_dir_override
 from stateflow.cli.output import emit_json, emit_table, human_bytes
-from stateflow.errors import ConfigError, GenerationUnfinished, StateCorrupt
+from stateflow.errors import ConfigError, GenerationUnfinished, ImagesUnreachable, StateCorrupt
 from stateflow.scale.generation import preparing
 from stateflow.store.rocks import RocksResources, RocksTaskStores
 
@@ -146,7 +146,8 @@ def verify(
 ) -> None:
     """Read the newest image of each task of APP and compare every file with its hash.
 
-    Damage ends with exit code 32, naming every file.
+    Damage ends with exit code 32, naming every file; with exit code 34 if there is no image at all, though workers are
+    to make some.
     """
     with opened_place(target, app_id, brokers, images) as place:
         rows = [row for job in place.jobs for row in _verified(place.images(job), every=every)]
@@ -156,6 +157,14 @@ def verify(
                 f"{len(problems)} problems in the images of {place.catalog.app.app}: {'; '.join(problems)}.",
                 action="make new images; a restore passes over damaged ones, and the changelog has everything.",
                 problems=problems,
+            )
+        if place.jobs and not rows and place.options.image_mode != "continuous":
+            location = place.objects.location
+            raise ImagesUnreachable(
+                f"there is no image of {place.catalog.app.app!r} in {location}.",
+                action="correct --images (or the setting images) if they are elsewhere; otherwise make one with"
+                " `stateflow checkpoint create`, or let workers make them.",
+                location=location,
             )
     _show(place, "verified", rows, as_json=as_json)
 

@@ -9,12 +9,15 @@ import click
 import msgspec
 
 from stateflow.catalog.control import ControlTopic
+from stateflow.catalog.model import Catalog
+from stateflow.catalog.names import task_id
+from stateflow.catalog.stages import input_topic
 from stateflow.cli.application import connected
 from stateflow.cli.options import app_id_option, brokers_override, json_option, optional_target_argument
 from stateflow.cli.output import emit_json, emit_table
 from stateflow.cli.target import chosen
 from stateflow.clock import Clock, SystemClock
-from stateflow.log.base import Cluster
+from stateflow.log.base import AssignedMember, Cluster
 from stateflow.runtime.event_time.out_of_bounds import KINDS, shown_instant, shown_span
 from stateflow.runtime.progress.slowest_inputs import slowest_inputs
 from stateflow.runtime.standby.placement_mode import read_membership
@@ -41,7 +44,7 @@ _HELD = ("task", "reached_ms", "waits_for", "mark_ms", "furthest_ms", "slots")
 @brokers_override
 @json_option
 def command(target: str | None, app_id: str | None, brokers: str | None, as_json: bool) -> None:
-    """Show the workers of APP (or --app ID) that run with standby copies: tasks, copies, lag, rate, ETA.
+    """Show the workers of APP (or --app ID) and their tasks; of those with standby copies also copies, lag, rate, ETA.
 
     Lag is in offsets of the changelogs. Workers report at once when they start, stop or warm up, and every 5 s. Below,
     of workers of any kind: tasks that wait for a cause that may pass, the inputs that hold event time back, as of the
@@ -53,10 +56,13 @@ def command(target: str | None, app_id: str | None, brokers: str | None, as_json
     if as_json:
         emit_json(facts)
         return
-    if not facts["workers"]:
-        click.echo(
-            f"no worker of {application.app} runs with standby copies (`stateflow run APP --standby 1`)"
+    if not facts["workers"] and facts["members"]:
+        emit_table(
+            ("worker", "host", "tasks"),
+            [[row["worker"], row["host"], ", ".join(row["tasks"]) or "–"] for row in facts["members"]],
         )
+    elif not facts["workers"]:
+        click.echo(f"no worker of {application.app} runs (`stateflow run APP`)")
     else:
         header = ("task", "worker", "host", "state", "lag", "records/s", "ETA s", "told s ago")
         emit_table(header, [_text_row(copy) for copy in facts["copies"]])
@@ -79,13 +85,15 @@ def command(target: str | None, app_id: str | None, brokers: str | None, as_json
 def standby_facts(cluster: Cluster, app: str, clock: Clock) -> dict[str, Any]:
     """What the living workers last told: `workers`, `copies` with lag, `warming` tasks, the placement's number.
 
+    `members` are those of the group, workers of any kind; without standby copies their tasks are what is assigned.
     `slowest_inputs` is, of each task whose event time waits for one input while others are further, which one.
     `waiting` are tasks that do not run and are tried again, with what the last attempt met.
     `out_of_bounds` is what tasks have met of late records and of those too far ahead; of workers that have ended, too,
     for as long as the topic keeps it.
     """
     membership = read_membership(cluster, app)
-    ids = set(cluster.group_members(app))
+    assigned = cluster.group_assignments(app)
+    ids = {member.member_id for member in assigned}
     members = [] if membership is None else [m for m in membership.members.values() if m.member_id in ids]
     placement = None if membership is None else membership.placement
     now_ms = clock.now_ms()
@@ -93,6 +101,7 @@ def standby_facts(cluster: Cluster, app: str, clock: Clock) -> dict[str, Any]:
         "app": app,
         "placement": None if placement is None else placement.number,
         "leader": None if placement is None else placement.leader,
+        "members": _member_facts(cluster, app, assigned, members),
         "workers": [
             {
                 "worker": m.name,
@@ -115,6 +124,34 @@ def standby_facts(cluster: Cluster, app: str, clock: Clock) -> dict[str, Any]:
         else _out_of_bounds_facts(membership.out_of_bounds.values(), now_ms),
         "slowest_inputs": held_facts(cluster, app),
     }
+
+
+def _member_facts(
+    cluster: Cluster, app: str, assigned: Iterable[AssignedMember], told: Iterable[MemberRecord]
+) -> list[dict[str, Any]]:
+    """Of each member of the group where it is and what it runs, as it says itself or as the group has assigned it."""
+    catalog = ControlTopic(cluster, app).load()
+    stages = {} if catalog is None else _primary_stages(catalog)
+    by_id = {record.member_id: record for record in told}
+    return [
+        {
+            "worker": member.member_id,
+            "host": member.host,
+            "tasks": sorted(by_id[member.member_id].held)
+            if member.member_id in by_id
+            else [
+                task_id(stages[partition.topic], partition.partition)
+                for partition in sorted(member.partitions)
+                if partition.topic in stages
+            ],
+        }
+        for member in assigned
+    ]
+
+
+def _primary_stages(catalog: Catalog) -> dict[str, str]:
+    """The topic whose partitions are assigned to workers → its stage, as ``task.wiring`` has them."""
+    return {input_topic(catalog, stage.inputs[0]): name for name, stage in catalog.stages.items()}
 
 
 def held_facts(cluster: Cluster, app: str) -> list[dict[str, Any]]:

@@ -45,6 +45,15 @@ class Committed:
 
 
 @dataclass(frozen=True, slots=True)
+class AssignedMember:
+    """A member of a group as others see it: its host as the brokers know it, and what the group has assigned to it."""
+
+    member_id: str
+    host: str
+    partitions: frozenset[TopicPartition]
+
+
+@dataclass(frozen=True, slots=True)
 class Appended:
     """Where the last record produced to a partition landed."""
 
@@ -310,6 +319,10 @@ class Cluster(Protocol):
 
     def group_members(self, group: str) -> list[str]:
         """Ids of the members of a group right now; empty when it is not running."""
+        ...
+
+    def group_assignments(self, group: str) -> list[AssignedMember]:
+        """The members of a group right now, sorted by their ids, and what is assigned to each."""
         ...
 
     def reader(self, *, follows: bool = False) -> Reader:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from stateflow.log.base import (
     Appended,
+    AssignedMember,
     Cluster,
     Committed,
     GroupConsumer,
@@ -140,6 +141,10 @@ class ForwardingCluster:
     def group_members(self, group: str) -> list[str]:
         """Ids of the members of a group."""
         return self.inner.group_members(group)
+
+    def group_assignments(self, group: str) -> list[AssignedMember]:
+        """The members of a group, and what is assigned to each."""
+        return self.inner.group_assignments(group)
 
     def reader(self, *, follows: bool = False) -> Reader:
         """A new reader."""

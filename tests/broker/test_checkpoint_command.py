@@ -55,6 +55,11 @@ def test_images_are_made_listed_verified_and_collected(site: Site) -> None:
     assert [row["task"] for row in dry["images"]] == TASKS
     assert not site.images.exists()
 
+    for _ in range(2):  # a folder that is not there, and one without images
+        missing = site.run("checkpoint", "verify", exit_code=ImagesUnreachable.exit_code)
+        assert str(site.images) in missing["message"]
+        site.images.mkdir(exist_ok=True)
+
     first = site.create()["images"]
     assert [row["task"] for row in first] == TASKS
     assert all(row["uploaded_bytes"] == row["size_bytes"] > 0 for row in first)

@@ -9,7 +9,7 @@ from confluent_kafka import Consumer
 
 from stateflow.clock import Clock, SystemClock
 from stateflow.errors import TopicMissing
-from stateflow.log.base import Committed, GroupListener, TopicInfo, TopicSpec
+from stateflow.log.base import AssignedMember, Committed, GroupListener, TopicInfo, TopicSpec
 from stateflow.log.kafka.admin import Admin, met
 from stateflow.log.kafka.consumer import KafkaGroupConsumer
 from stateflow.log.kafka.end_watch import EndWatch, sent_once_seconds
@@ -149,6 +149,10 @@ class KafkaCluster:
     def group_members(self, group: str) -> list[str]:
         """Ids of the members of a group right now."""
         return self._offsets.group_members(group)
+
+    def group_assignments(self, group: str) -> list[AssignedMember]:
+        """The members of a group right now, and what is assigned to each."""
+        return self._offsets.group_assignments(group)
 
     def reader(self, *, follows: bool = False) -> KafkaReader:
         """A new reader."""

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 
 from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
-from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import MemberDescription, OffsetSpec  # type: ignore[attr-defined]
 
 from stateflow.errors import BrokerUnreachable, OffsetOutOfRange, OffsetsPending, StillRunning
-from stateflow.log.base import Committed
+from stateflow.log.base import AssignedMember, Committed
 from stateflow.log.kafka.admin import Admin
 from stateflow.log.kafka.failures import error_of
 from stateflow.log.kafka.topics import topics_found
@@ -189,19 +189,31 @@ class Offsets:
     def group_members(self, group: str, timeout_seconds: float | None = None) -> list[str]:
         """Ids of the members of a group right now."""
         doing = f"describing group {group!r}"
-        return self._admin.call(doing, lambda left: self._members(group, left), timeout_seconds)
+        found = self._admin.call(doing, lambda left: self._members(group, left), timeout_seconds)
+        return [member.member_id for member in found]
 
-    def _members(self, group: str, left_seconds: float) -> list[str]:
+    def group_assignments(self, group: str) -> list[AssignedMember]:
+        """The members of a group right now, and what is assigned to each."""
+        return self._admin.call(f"describing group {group!r}", lambda left: self._members(group, left))
+
+    def _members(self, group: str, left_seconds: float) -> list[AssignedMember]:
         self._admin.coordinators.ask(group, left_seconds)
         (future,) = self._admin.client.describe_consumer_groups(
             [group], request_timeout=left_seconds
         ).values()
         try:
-            return sorted(member.member_id for member in future.result().members)
+            return sorted(map(_assigned, future.result().members), key=lambda member: member.member_id)
         except KafkaException as raised:
             if error_of(raised).code() != KafkaError.GROUP_ID_NOT_FOUND:
                 raise
             return []
+
+
+def _assigned(member: MemberDescription) -> AssignedMember:
+    assignment = member.assignment
+    places = [] if assignment is None else assignment.topic_partitions
+    partitions = frozenset(TopicPartition(place.topic, place.partition) for place in places)
+    return AssignedMember(member.member_id, member.host.lstrip("/"), partitions)
 
 
 def answered(offsets: dict[TopicPartition, int]) -> dict[TopicPartition, int]:

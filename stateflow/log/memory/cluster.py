@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from stateflow.clock import Clock, SystemClock
 from stateflow.errors import BrokerRefused, OffsetOutOfRange, OffsetsPending, StillRunning
-from stateflow.log.base import Committed, GroupListener, TopicInfo, TopicSpec
+from stateflow.log.base import AssignedMember, Committed, GroupListener, TopicInfo, TopicSpec
 from stateflow.log.memory.broker import MemoryBroker
 from stateflow.log.memory.consumer import MemoryGroupConsumer
 from stateflow.log.memory.delayed import DelayedWriter
@@ -206,6 +206,13 @@ class MemoryCluster:
         with self._broker.lock:
             self._broker.expire()
             return sorted(self._broker.group(group).members)
+
+    def group_assignments(self, group: str) -> list[AssignedMember]:
+        """The members of a group right now, and what is assigned to each."""
+        with self._broker.lock:
+            self._broker.expire()
+            found = sorted(self._broker.group(group).members.items())
+            return [AssignedMember(name, "memory", frozenset(member.owned)) for name, member in found]
 
     def end_sessions(self, group: str) -> None:
         """Take all members out of a group, as if their session timeouts had passed."""
