@@ -35,6 +35,7 @@ from stateflow.runtime.progress.draining import Drain, watching_drain
 from stateflow.runtime.settings import worker_settings
 from stateflow.runtime.standby.placement_mode import refuse_mixed
 from stateflow.runtime.task.wiring import Wiring
+from stateflow.runtime.worker.descriptors import check_descriptors
 from stateflow.runtime.worker.member_records import create_membership_topic
 from stateflow.runtime.worker.observing import Observers, WorkerObserver
 from stateflow.runtime.worker.prepare import missing_topics, prepare
@@ -247,6 +248,7 @@ def _prepared(app: App, cluster: Cluster) -> Wiring:
 
 
 def _run_one(app: App, name: WorkerName, end: End, *, with_parent: bool, quiet_to: int | None) -> None:
+    check_descriptors()
     lines = WorkerLines(name.own or app.id)
     with connected(app.options) as cluster, ExitStack() as stack:
         wiring = _prepared(app, cluster)
@@ -277,6 +279,7 @@ def _run_one(app: App, name: WorkerName, end: End, *, with_parent: bool, quiet_t
 
 
 def _run_several(app: App, target: str, workers: int, member: str | None, end: End, *, verbose: bool) -> None:
+    check_descriptors()
     options = app.options
     if options.metrics_port and options.metrics_port + workers - 1 > METRICS_PORT_MAX:
         raise ConfigError(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker.command_site import Ended, Site
+from tests.broker.command_site import Ended, Process, Site
 
 pytestmark = pytest.mark.broker
 
@@ -128,3 +128,14 @@ def test_an_unknown_application(site: Site) -> None:
     ended = site.type("restore", "--app", "nobody-has-this-id", "--json")
     assert (ended.code, ended.error["error"]) == (41, "CatalogMissing")
     assert "id" in ended.error["action"]
+
+
+@pytest.mark.parametrize("options", [[], ["--workers", "2"]])
+def test_too_few_files_are_not_taken_for_brokers_that_do_not_answer(site: Site, options: list[str]) -> None:
+    command = ["sh", "-c", 'ulimit -n 64; exec "$@"', "sh", *site.command("run", site.digits, *options)]
+    run = Process(command, site.place / "said.txt")
+    try:
+        assert run.ended() == 36
+        assert "ulimit -Hn" in run.said
+    finally:
+        run.close()

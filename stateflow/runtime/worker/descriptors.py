@@ -5,12 +5,16 @@ from __future__ import annotations
 import logging
 import resource
 
+from stateflow.errors import TooManyOpenFiles
+
 _LOG = logging.getLogger(__name__)
 
 TASK_DESCRIPTORS = 24
 """What a task opens: 16 when idle, measured with 64 and 256 tasks, and the table files of its database."""
 SHARING_TASK_DESCRIPTORS = 16
 """The same where tasks share a producer: 9 when idle."""
+DESCRIPTORS_MIN = 128
+"""A process with its clients and a handful of tasks."""
 _WITHOUT_BOUND = 65_536
 """Asked for where the hard limit is none at all: systems refuse to make the soft one infinite."""
 
@@ -28,6 +32,20 @@ def allow_descriptors() -> int:
         except (OSError, ValueError) as error:
             _LOG.info("The limit of open files stays at %d: %s", soft, error)
     return allowed_descriptors()
+
+
+def check_descriptors() -> None:
+    """Raise ``TooManyOpenFiles`` where the limit cannot do for any worker, after raising it as far as may be.
+
+    To be called before any client is made: one that gets no socket says that brokers do not answer.
+    """
+    limit = allow_descriptors()
+    if limit < DESCRIPTORS_MIN:
+        raise TooManyOpenFiles(
+            f"this process may have {limit} files and connections open, and a worker needs {DESCRIPTORS_MIN} at least.",
+            action="raise the limit (ulimit -Hn, LimitNOFILE=).",
+            limit=limit,
+        )
 
 
 def allowed_descriptors() -> int:
