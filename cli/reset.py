@@ -13,7 +13,7 @@ import msgspec
 from stateflow.catalog.control import ControlTopic
 from stateflow.catalog.model import Catalog
 from stateflow.catalog.names import claims_topic, members_topic
-from stateflow.catalog.stages import stage_inputs
+from stateflow.catalog.stages import source_stage_inputs
 from stateflow.cli.application import configured, connected
 from stateflow.cli.confirm import confirm
 from stateflow.cli.options import (
@@ -31,6 +31,7 @@ from stateflow.log.base import Cluster, Committed
 from stateflow.operators.topology.topology import Topology
 from stateflow.record import TopicPartition
 from stateflow.runtime.opening.claims import fence_all_claims
+from stateflow.runtime.opening.first_positions import is_begun
 from stateflow.runtime.worker.prepare import expected_catalog
 from stateflow.runtime.worker.topic_ownership import (
     claims_of_others,
@@ -110,7 +111,7 @@ def what_is_left(cluster: Cluster, topology: Topology, partitions: int) -> Left:
         if not topics and not left_positions(cluster, expected):
             control.load_topics()  # says that there is none
         beside = cluster.describe([members_topic(app), claims_topic(app), control.topic])
-        return Left(app, [*topics, *sorted(beside)], [], _source_partitions(expected))
+        return Left(app, [*topics, *sorted(beside)], [], source_stage_inputs(expected))
     recorded = recorded_topics(catalog)
     ids = claims_of_others(cluster, app, recorded).ids
     kept = sorted(name for name in recorded if recorded[name] in ids)
@@ -122,7 +123,7 @@ def all_sources(cluster: Cluster, catalog: Catalog, topology: Topology) -> list[
     """Partitions of the sources that the catalog knows, and of those in the code: stages that cannot be read, read
     some of these.
     """
-    known = _source_partitions(catalog)
+    known = source_stage_inputs(catalog)
     declared = {topic for stage in topology.stages for topic in stage.sources} - {at.topic for at in known}
     found = cluster.describe(declared)
     more = [
@@ -203,19 +204,13 @@ def gaps(cluster: Cluster, catalog: Catalog) -> list[Gap]:
 
     Raises ``ConfigError`` when one is that of a task with state: its commit record holds the position, and would win.
     """
-    found, sources = [], _source_partitions(catalog)
+    found, sources = [], source_stage_inputs(catalog)
     committed, logs = cluster.committed(catalog.app.app, sources), cluster.ranges(sources)
     recreated = _recreated(cluster, catalog)
-    begun = {
-        TopicPartition(topic, partition)
-        for stage in catalog.stages.values()
-        for topic, partitions in stage.begun.items()
-        for partition in partitions
-    }
     for source in sources:
         position, offset_first = committed.get(source), logs[source].offset_first
         is_behind = position is not None and position.offset_next < offset_first
-        is_lost = position is None and source in begun
+        is_lost = position is None and any(is_begun(stage, source) for stage in catalog.stages.values())
         if is_behind or is_lost or source.topic in recreated:
             found.append(Gap(source, position, offset_first, source.topic in recreated, is_lost))
     _refuse_state_on_sources(catalog, {gap.source.topic for gap in found})
@@ -233,15 +228,6 @@ def _recreated(cluster: Cluster, catalog: Catalog) -> set[str]:
     then = {topic: id for stage in catalog.stages.values() for topic, id in stage.source_ids.items()}
     now = cluster.describe(then)
     return {topic for topic, id in then.items() if topic in now and now[topic].topic_id != id}
-
-
-def _source_partitions(catalog: Catalog) -> list[TopicPartition]:
-    return [
-        source
-        for stage, entry in catalog.stages.items()
-        if entry.sources
-        for source in stage_inputs(catalog, stage)
-    ]
 
 
 def _refuse_state_on_sources(catalog: Catalog, topics: set[str]) -> None:

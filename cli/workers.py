@@ -130,8 +130,7 @@ def _member_facts(
     cluster: Cluster, app: str, assigned: Iterable[AssignedMember], told: Iterable[MemberRecord]
 ) -> list[dict[str, Any]]:
     """Of each member of the group where it is and what it runs, as it says itself or as the group has assigned it."""
-    catalog = ControlTopic(cluster, app).load()
-    stages = {} if catalog is None else _primary_stages(catalog)
+    stages = _primary_stages(ControlTopic(cluster, app).load())
     by_id = {record.member_id: record for record in told}
     return [
         {

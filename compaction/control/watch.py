@@ -284,10 +284,8 @@ class Watcher:
         topic, journal = self._now.topic, self._journal
         try:
             change(self._admin, topic, changes, journal, session=self._session, clock=self._clock)
-        except (
-            StateCorrupt,
-            OSError,
-        ) as error:  # of the journal, which is written before the topic is changed
+        except (StateCorrupt, OSError) as error:
+            # Of the journal, which is written before the topic is changed.
             said = f"A change is due ({why}), but could not be undone: {str(error).rstrip('.')}."
             return self._decision("blind", f"{said} Settings stay as they are.", size_bytes, {})
         self._changed_seconds, self._senses.peak_bytes = self._clock.monotonic_seconds(), 0

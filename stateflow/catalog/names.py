@@ -24,11 +24,6 @@ def repartition_topic(app: str, name: str, generation: int = 0) -> str:
     return f"{app}-{name}-repartition{_generation_suffix(generation)}"
 
 
-def base_topic(topic: str) -> str:
-    """The name without its generation: that of the same topic in the first one."""
-    return re.sub(r"-g[1-9][0-9]*$", "", topic)
-
-
 CONTROL_SUFFIX = "-control"
 
 

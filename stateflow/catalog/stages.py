@@ -13,6 +13,13 @@ def stage_inputs(catalog: Catalog, stage: str) -> list[TopicPartition]:
     return [TopicPartition(topic, p) for topic in topics for p in range(catalog.partitions(stage))]
 
 
+def source_stage_inputs(catalog: Catalog) -> list[TopicPartition]:
+    """Every partition that stages read which read sources."""
+    return [
+        at for name, stage in catalog.stages.items() if stage.sources for at in stage_inputs(catalog, name)
+    ]
+
+
 def stage_changelogs(
     catalog: Catalog, stage: str, partition: int, generation: int
 ) -> dict[str, TopicPartition]:

@@ -83,8 +83,7 @@ def _named(
             yield from _named(item, f"{place}[{index}]", within, _NAMES)
     elif isinstance(info, _INSPECTED.CollectionType):
         yield from _named(info.item_type, f"{place}[]", within, _NAMES)
-    elif (
-        hasattr(info, "fields") and info.cls not in within
-    ):  # a type inside itself is told where it is met first
+    elif hasattr(info, "fields") and info.cls not in within:
+        # A type inside itself is described where it is met first.
         for field in info.fields:
             yield from _named(field.type, f"{place}.{field.encode_name}", within | {info.cls}, _NAMES)

@@ -61,10 +61,8 @@ def expect(accepted: Iterable[Sent], end_ms: int) -> Expected:
         if stamped_ms + STREAK_MS <= mark_ms:
             length, stamped_ms = 0, when_ms
         length += 1
-        streaks[key] = (
-            length,
-            max(stamped_ms, when_ms),
-        )  # a record that comes late does not shorten its life
+        # A record that comes late does not shorten its life.
+        streaks[key] = (length, max(stamped_ms, when_ms))
         expected.answers[number] = f"{number} streak {length}"
         if when_ms + DUE_MS <= end_ms:
             expected.due.add(number)

@@ -6,7 +6,7 @@
 2. The committed input offsets are read, waiting for transactions that still hold them; of a task without changelogs
    that has none yet the first ones are committed (``first_positions``).
 3. The local stores are opened, which needs their directory's lock; an image may be fetched before, if that is shorter
-   (``worker.launch``, ``checkpoint.image_selection``).
+   (``process.launch``, ``checkpoint.image_selection``).
 4. The newest commit records tell what the last commit was, and where its input ended (``takeover``).
 5. The changelog tail is applied, up to a target fixed after the fence (``checkpoint.planner``, ``checkpoint.restore``).
 6. What a torn commit left visible is repaired (``takeover``), by the task's own transactional id; a shared writer

@@ -92,9 +92,8 @@ class StandbyCopies(Generic[S]):
 
     def hold(self, tasks: Iterable[str]) -> None:
         """The worker itself runs or opens exactly these tasks: their directories are not ours."""
-        with (
-            self._holding
-        ):  # never for longer than this, as the poll thread calls: a slice may wait for brokers
+        # By a lock of its own, for no longer than this: the poll thread calls, and a slice may wait for brokers.
+        with self._holding:
             self._held = frozenset(tasks)
 
     def take(self, task: str) -> S | None:

@@ -108,9 +108,8 @@ class Leader:
         except BaseException:
             writer.close()
             raise
-        self._writer = (
-            writer  # from here on decisions are made: never before it is known what must be read first
-        )
+        # From here on decisions are made: never before it is known what must be read first.
+        self._writer = writer
         _LOG.info("This worker places the tasks of %s.", self._app)
 
     def _ask_who_is_there(self, now_seconds: float) -> None:

@@ -62,10 +62,10 @@ def prepare(
     sources = _check_topics(cluster, topology)
     control = ControlTopic(cluster, topology.app)
     expected = _expected(topology, guarantee, partitions, sources, clock)
-    if trim_to is not None:
-        trim = expected_trim(cluster, control.read(), trim_to)
-        expected = structs.replace(expected, app=structs.replace(expected.app, trim=trim))
     present = control.read()
+    if trim_to is not None:
+        trim = expected_trim(cluster, present, trim_to)
+        expected = structs.replace(expected, app=structs.replace(expected.app, trim=trim))
     if topology.static_tables:
         _tell_static_changes(present, topology)
     if present is None:
@@ -198,10 +198,8 @@ def missing_topics(cluster: Cluster, topology: Topology, partitions: int) -> lis
     """Topics that ``prepare`` would create now; nothing is changed. Raises what ``prepare`` would raise first."""
     sources = _check_topics(cluster, topology)
     control = ControlTopic(cluster, topology.app)
-    expected, present = (
-        _expected(topology, "exactly-once", partitions, sources, SystemClock()),
-        control.read(),
-    )
+    expected = _expected(topology, "exactly-once", partitions, sources, SystemClock())
+    present = control.read()
     if present is None:
         refuse_lost_catalog(cluster, control, expected)
     _refuse_claimed(cluster, expected, present)

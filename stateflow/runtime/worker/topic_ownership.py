@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 from stateflow.catalog.control import ControlTopic
 from stateflow.catalog.model import Catalog
-from stateflow.catalog.names import CONTROL_SUFFIX, base_topic
-from stateflow.catalog.stages import stage_inputs
+from stateflow.catalog.names import CONTROL_SUFFIX, without_generation
+from stateflow.catalog.stages import source_stage_inputs
 from stateflow.changelog.position import holds_position
 from stateflow.errors import CatalogMissing, StateflowError, TopicForeign
 from stateflow.log.base import Cluster
@@ -39,7 +39,7 @@ class Claims:
 
     def owner(self, topic: str) -> str | None:
         """The application whose topic this is, of whatever generation."""
-        return self.names.get(base_topic(topic))
+        return self.names.get(without_generation(topic))
 
 
 def claims_of_others(cluster: Cluster, app: str, topics: Iterable[str]) -> Claims:
@@ -57,13 +57,13 @@ def claims_of_others(cluster: Cluster, app: str, topics: Iterable[str]) -> Claim
         catalog = _catalog_of(cluster, other)
         if catalog is None:
             continue
-        recorded = {
-            name: id for entry in catalog.generations.values() for name, id in entry.topic_ids.items()
-        }
+        recorded = recorded_topics(catalog)
         ids.update(dict.fromkeys(recorded.values(), other))
-        names.update(dict.fromkeys([base_topic(name) for name in recorded], other))
+        names.update(dict.fromkeys([without_generation(name) for name in recorded], other))
         if any(entry.state == "active" for entry in catalog.generations.values()):
-            names.update(dict.fromkeys([base_topic(spec.name) for spec in own_topics(catalog, 1)], other))
+            names.update(
+                dict.fromkeys([without_generation(spec.name) for spec in own_topics(catalog, 1)], other)
+            )
     return Claims(names, ids)
 
 
@@ -129,7 +129,7 @@ def left_topics(cluster: Cluster, expected: Catalog) -> list[str]:
     names = {spec.name for spec in own_topics(expected, 1)}
     if not names:
         return []
-    there = [topic for topic in cluster.list_topics() if base_topic(topic) in names]
+    there = [topic for topic in cluster.list_topics() if without_generation(topic) in names]
     written = written_topics(cluster, there)
     if not written:
         return []
@@ -143,10 +143,7 @@ def left_positions(cluster: Cluster, expected: Catalog) -> list[str]:
     """
     if not own_topics(expected, 1):
         return []
-    sources = [
-        at for name, stage in expected.stages.items() if stage.sources for at in stage_inputs(expected, name)
-    ]
-    found = cluster.committed(expected.app.app, sources, stable=False)
+    found = cluster.committed(expected.app.app, source_stage_inputs(expected), stable=False)
     return [
         f"a committed position in {at}" for at, to in sorted(found.items()) if holds_position(to.metadata)
     ]
@@ -205,7 +202,4 @@ def _has_lost_its_records(cluster: Cluster, catalog: Catalog) -> bool:
     """
     if recorded_topics(catalog):
         return False
-    sources = [
-        at for name, stage in catalog.stages.items() if stage.sources for at in stage_inputs(catalog, name)
-    ]
-    return bool(cluster.committed(catalog.app.app, sources, stable=False))
+    return bool(cluster.committed(catalog.app.app, source_stage_inputs(catalog), stable=False))
