@@ -6,7 +6,6 @@ accumulator stays an object within a batch, and is decoded for the next one.
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, get_args, get_origin
@@ -15,9 +14,9 @@ import msgspec
 
 from stateflow.codec.base import Codec
 from stateflow.codec.structured import TypedCodec, UntypedCodec
+from stateflow.codec.type_parts import SCALARS, field_names, parts_of
 from stateflow.errors import DecodeError, EncodeError
 
-_SCALARS = frozenset({str, int, float, bool, bytes, type(None)})
 _SEQUENCES = (list, tuple)
 
 
@@ -128,17 +127,17 @@ def _unknown(value: Any) -> bool:  # noqa: ARG001 - decoding it will tell
 def _is_plain(value: Any) -> bool:
     """Whether MessagePack gives a value back as it is without being told its type: plain data down to the last part."""
     kind = type(value)
-    if kind in _SCALARS:
+    if kind in SCALARS:
         return True
     if kind is dict:
-        return _SCALARS.issuperset(map(type, value)) and _all_plain(value.values())
+        return SCALARS.issuperset(map(type, value)) and _all_plain(value.values())
     if kind is list:
         return _all_plain(value)
     return kind is datetime.datetime and value.tzinfo is not None
 
 
 def _all_plain(values: Iterable[Any]) -> bool:
-    return _SCALARS.issuperset(map(type, values)) or all(map(_is_plain, values))
+    return SCALARS.issuperset(map(type, values)) or all(map(_is_plain, values))
 
 
 def _quick_check(type_: Any) -> Callable[[Any], bool]:
@@ -160,7 +159,7 @@ def _quick_check(type_: Any) -> Callable[[Any], bool]:
 def _check_of_parts(type_: Any) -> Callable[[Iterable[Any]], bool] | None:
     if type_ is Any:
         return _all_plain
-    if type_ not in _SCALARS:
+    if type_ not in SCALARS:
         return None
     return lambda parts: {*map(type, parts)} <= {type_}
 
@@ -168,20 +167,6 @@ def _check_of_parts(type_: Any) -> Callable[[Iterable[Any]], bool] | None:
 def _has_any(type_: Any) -> bool:
     """Whether some part of a type may be anything: of those only the values tell whether they come back."""
     return any(isinstance(part, msgspec.inspect.AnyType) for part in parts_of(type_))
-
-
-def parts_of(type_: Any) -> list[Any]:
-    """All types that a type is made of, itself included, as ``msgspec.inspect`` describes them."""
-    todo, seen, found = [msgspec.inspect.type_info(type_)], set(), []
-    while todo:
-        part = todo.pop()
-        if isinstance(part, tuple):
-            todo.extend(part)
-        elif isinstance(part, (msgspec.inspect.Type, msgspec.inspect.Field)) and id(part) not in seen:
-            seen.add(id(part))
-            found.append(part)
-            todo.extend(getattr(part, name) for name in part.__struct_fields__)
-    return found
 
 
 def _is_same(back: Any, value: Any, *, alike: bool) -> bool:
@@ -201,7 +186,7 @@ def _is_same(back: Any, value: Any, *, alike: bool) -> bool:
         )
     if isinstance(value, (set, frozenset)):
         return _same_keys(back, value)
-    names = _field_names(value)
+    names = field_names(value)
     if names is not None:
         return all(_is_same(getattr(back, name), getattr(value, name), alike=alike) for name in names)
     return bool(back == value or (back != back and value != value))
@@ -210,11 +195,3 @@ def _is_same(back: Any, value: Any, *, alike: bool) -> bool:
 def _same_keys(back: Any, value: Any) -> bool:
     """Equal, and of the same types."""
     return set(back) == set(value) and {*map(type, back)} == {*map(type, value)}
-
-
-def _field_names(value: Any) -> Iterable[str] | None:
-    if isinstance(value, msgspec.Struct):
-        return value.__struct_fields__
-    if dataclasses.is_dataclass(value):
-        return [field.name for field in dataclasses.fields(value)]
-    return None

@@ -7,17 +7,16 @@ Bytes of a value may differ so; those of a key may not: they choose its partitio
 from __future__ import annotations
 
 import copy
-import dataclasses
 from collections.abc import Callable
-from types import NoneType
 from typing import Any
 
 import msgspec
 from msgspec import inspect
 
+from stateflow.codec.type_parts import SCALARS, field_names, parts_of
+
 Encode = Callable[[Any], bytes]
 
-_PLAIN = frozenset({str, int, float, bool, bytes, NoneType})
 _TEXT = {str}
 _WITHOUT_ORDER = (
     inspect.SetType,
@@ -32,22 +31,12 @@ _WITHOUT_ORDER = (
 
 def may_lack_order(type_: Any) -> bool:
     """Whether equal values of a type may be encoded differently: it has sets, dicts or untyped parts."""
-    todo, seen = [inspect.type_info(type_)], set()
-    while todo:
-        part = todo.pop()
-        if isinstance(part, _WITHOUT_ORDER):
-            return True
-        if isinstance(part, inspect.Type | inspect.Field) and id(part) not in seen:
-            seen.add(id(part))
-            todo.extend(getattr(part, name) for name in part.__struct_fields__)
-        elif isinstance(part, tuple):
-            todo.extend(part)
-    return False
+    return any(isinstance(part, _WITHOUT_ORDER) for part in parts_of(type_))
 
 
 def stable_encoder(encode: Encode) -> Encode:
     """An encoder that puts a value in order before; text and numbers cost it a look at their type."""
-    return lambda value: encode(value if type(value) in _PLAIN else in_order(value, encode))
+    return lambda value: encode(value if type(value) in SCALARS else in_order(value, encode))
 
 
 def in_order(value: Any, encode: Encode) -> Any:
@@ -55,7 +44,7 @@ def in_order(value: Any, encode: Encode) -> Any:
 
     Fields stay as they are declared. What has neither sets nor dicts is returned as it is.
     """
-    if type(value) in _PLAIN:
+    if type(value) in SCALARS:
         return value
     if isinstance(value, set | frozenset):
         if {*map(type, value)} == _TEXT:
@@ -98,11 +87,8 @@ def _object_in_order(value: Any, encode: Encode) -> Any:
 
 
 def _fields(value: Any) -> tuple[str, ...]:
-    if isinstance(value, msgspec.Struct):
-        return value.__struct_fields__
-    if dataclasses.is_dataclass(value):
-        return tuple(field.name for field in dataclasses.fields(value))
-    return tuple(field.name for field in getattr(value, "__attrs_attrs__", ()))
+    names = field_names(value)
+    return tuple(field.name for field in getattr(value, "__attrs_attrs__", ())) if names is None else names
 
 
 def _is(one: object, other: object) -> bool:

@@ -12,8 +12,8 @@ from typing import Any, get_type_hints
 
 import msgspec
 
-from stateflow.codec.faithful import parts_of
 from stateflow.codec.infer import codec_or_none, result_type
+from stateflow.codec.type_parts import parts_of
 from stateflow.operators.steps.fields import Pick
 
 _PLAIN = (

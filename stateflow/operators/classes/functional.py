@@ -11,7 +11,7 @@ from typing import Any
 
 from stateflow.errors import GraphError
 from stateflow.operators.classes.operator import Context, Operator, not_a_class
-from stateflow.operators.steps.callbacks import EMIT, checked
+from stateflow.operators.steps.callbacks import EMIT, called, checked, without_partial
 from stateflow.state.kinds import StateOptions
 
 RecordFunction = Callable[..., None]
@@ -47,8 +47,8 @@ def operator_of(
     body: dict[str, Any] = {
         **states,
         "__annotations__": {name: hints[name] for name in states if name in hints},
-        "__doc__": _written(function).__doc__,
-        "__module__": _written(function).__module__,
+        "__doc__": called(function).__doc__,
+        "__module__": called(function).__module__,
         "on_record": _record_method(function, tuple(states)),
     }
     if on_timer is not None:
@@ -84,22 +84,14 @@ def _output(context: Any) -> Any:
     return typing.get_args(context)[0] if typing.get_origin(context) is Context else Any
 
 
-def _written(function: Any) -> Any:
-    """What was written with its annotations: the function of a partial, the ``__call__`` of an object."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    return function if inspect.isroutine(function) else type(function).__call__
-
-
 def _name_of(function: Any) -> str:
-    while isinstance(function, functools.partial):
-        function = function.func
+    function = without_partial(function)
     return str(getattr(function, "__name__", type(function).__name__))
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
     try:
-        return typing.get_type_hints(_written(function))
+        return typing.get_type_hints(called(function))
     except NameError as cause:
         raise _wrong(
             function, f"has annotations that cannot be read: {cause}", "Import the named type at run time."

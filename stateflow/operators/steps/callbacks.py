@@ -41,16 +41,16 @@ def checked(
             f"{where} was given {function!r}, which is not a function.",
             action=f"Give a function of the value, such as lambda value: …{field}.",
         )
-    called = f"{where} was given {_shown(function)}"
-    code = _called(function)
+    given = f"{where} was given {_shown(function)}"
+    code = called(function)
     if inspect.isasyncgenfunction(code) or (inspect.iscoroutinefunction(code) and not waits):
         raise GraphError(
-            f"{called}, an `async def`: a call of it does nothing until it is awaited, which this verb does not do.",
+            f"{given}, an `async def`: a call of it does nothing until it is awaited, which this verb does not do.",
             action=USE_MAP_ASYNC if not waits else RETURN_ONE,
         )
     if inspect.isgeneratorfunction(code) and not several:
         raise GraphError(
-            f"{called}, which has a `yield`: a call of it does nothing until somebody asks for its values.",
+            f"{given}, which has a `yield`: a call of it does nothing until somebody asks for its values.",
             action=instead,
         )
     return function
@@ -66,10 +66,16 @@ def checked_or_none(function: F | None, verb: str, name: str | None = None) -> F
     return None if function is None else checked(function, verb, name)
 
 
-def _called(function: Any) -> Callable[..., Any]:
-    """What runs when it is called: the function of a partial, the ``__call__`` of an object."""
+def without_partial(function: Any) -> Any:
+    """The function of a partial; any other as it is."""
     while isinstance(function, functools.partial):
         function = function.func
+    return function
+
+
+def called(function: Any) -> Callable[..., Any]:
+    """What runs when it is called: the function of a partial, the ``__call__`` of an object."""
+    function = without_partial(function)
     if inspect.isroutine(function) or inspect.isclass(function):
         return function
     call: Callable[..., Any] = type(function).__call__
@@ -77,7 +83,6 @@ def _called(function: Any) -> Callable[..., Any]:
 
 
 def _shown(function: Any) -> str:
-    while isinstance(function, functools.partial):
-        function = function.func
+    function = without_partial(function)
     name = getattr(function, "__qualname__", None)
     return repr(function)[:80] if name is None else f"the function {name.replace('<locals>.', '')!r}"
