@@ -18,11 +18,11 @@ from stateflow.catalog.model import (
     StoreEntry,
     TrimEntry,
 )
+from stateflow.catalog.recreated import refuse_recreated_sources
 from stateflow.errors import (
     CatalogIncompatible,
     GenerationUnfinished,
     PartitionCountChanged,
-    TopicRecreated,
 )
 
 _LOG = logging.getLogger(__name__)
@@ -62,7 +62,8 @@ def additions(expected: Catalog, found: Catalog | None) -> list[CatalogItem]:
             app=expected.app.app,
             differences=differences,
         )
-    _check_source_ids(expected, found)
+    source_ids = {topic: id for stage in expected.stages.values() for topic, id in stage.source_ids.items()}
+    refuse_recreated_sources(found.stages.values(), source_ids)
     _check_partition_counts(expected, found)
     changed: list[CatalogItem] = []
     trim = merged_trim(expected.app.trim, found.app.trim)
@@ -156,22 +157,6 @@ def _difference(what: str, field: str, wanted: object, found: object) -> Iterato
 
 def _json(value: object) -> str:
     return msgspec.json.encode(value, order="sorted").decode()
-
-
-def _check_source_ids(expected: Catalog, found: Catalog) -> None:
-    """A source that was deleted and created again has lost its place: the state holds what the old one said."""
-    for name, stage in found.stages.items():
-        for topic, then in stage.source_ids.items():
-            now = expected.stages[name].source_ids.get(topic, then)
-            if now != then:
-                raise TopicRecreated(
-                    f"the source {topic} was deleted and created again (topic id {now}, the catalog says {then}).",
-                    action="if its content continues the old one's, keep the state and read it from its start with"
-                    " `stateflow reset APP --to-earliest`, which leaves other sources where they are; to begin anew"
-                    " with empty state, `stateflow reset APP`.",
-                    topic=topic,
-                    stage=name,
-                )
 
 
 def _check_partition_counts(expected: Catalog, found: Catalog) -> None:

@@ -7,9 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
+
+
+class Executors(NamedTuple):
+    """What runs the work that a worker does beside its poll thread; threads of its own where there is none."""
+
+    openings: Executor | None = None
+    """For what opens tasks."""
+    commits: Executor | None = None
+    """For what writes commits."""
+    requests: Executor | None = None
+    """For what else brokers are asked."""
+
+
+OWN_THREADS = Executors()
 
 
 class BackgroundRequest(Generic[T]):

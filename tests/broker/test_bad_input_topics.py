@@ -10,6 +10,7 @@ import pytest
 
 from stateflow.log.base import TopicSpec
 from tests.broker.command_site import Process, Site
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -118,6 +119,23 @@ def test_a_source_that_was_recreated_is_not_read_as_if_it_went_on(site: Site) ->
     assert site.type("reset", site.digits, "--to-earliest", "--yes").code == 0
     assert site.drained().code == 0
     assert site.counted() == dict.fromkeys(range(1, 8), 1)
+
+
+@pytest.mark.parametrize("suffix", ["in", "by-digit-repartition"])
+def test_a_worker_that_runs_ends_when_a_topic_of_its_is_recreated(site: Site, suffix: str) -> None:
+    """At once, its client would read on in the new topic behind what the new one begins with."""
+    site.topic("in", "out")
+    site.feed([1, 2, 3])
+    run = site.begin("run", site.digits)
+    try:
+        wait_until(lambda: len(site.counted()) == 3, lambda: run.said, run.still_runs)
+        recreate(site, suffix, 1)
+        site.feed([4, 5, 6, 7, 8, 9])
+        assert run.ended() == 13
+    finally:
+        run.close()
+    assert f"{site.name}-{suffix} was deleted and created again" in run.said
+    assert "Traceback" not in run.said
 
 
 def test_a_changelog_whose_partition_count_was_altered(site: Site) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 
 from stateflow.catalog.model import Guarantee
 from stateflow.catalog.names import control_topic
+from stateflow.runtime.background import OWN_THREADS, Executors
+from stateflow.runtime.worker.figures import WorkerNews
 from stateflow.runtime.worker.worker import Worker
 from stateflow.store.memory import MemoryTaskStores
 from tests.sim.asking_writer import AskingWriter
@@ -30,11 +32,13 @@ class AskingWorld(World):
         is_of_task = transactional_id not in (None, control_topic(APP))
         return made if not is_of_task else AskingWriter(made, self._before_commit)
 
-    def begin(self, **more: Any) -> Worker:
+    def begin(self, executors: Executors = OWN_THREADS, news: WorkerNews | None = None) -> Worker:
         """A worker, on the disks that the one before has left."""
 
         def open_stores(wiring: Any, _cancelled: object) -> MemoryTaskStores:
             names = [store.name for store in wiring.stage.stores]
             return self.disks.setdefault(wiring.id, MemoryTaskStores(names, self.clock))
 
-        return Worker(self, self.wiring, open_stores, self.settings, self.clock, **more)
+        return Worker(
+            self, self.wiring, open_stores, self.settings, self.clock, executors=executors, news=news
+        )

@@ -10,6 +10,7 @@ import pytest
 from stateflow import failpoints
 from stateflow.lab.faults.simulation.parked import ParkedExecutor
 from stateflow.record import TopicPartition
+from stateflow.runtime.background import Executors
 from stateflow.runtime.worker.worker import Worker
 from tests.sim.asking_world import AskingWorld
 from tests.sim.counting import SOURCE
@@ -31,7 +32,7 @@ class Closing(AskingWorld):
 
     def processed(self, parked: ParkedExecutor | None) -> Worker:
         """A worker that has processed all words in the first stage, and committed nothing of it."""
-        worker = self.begin(openings=parked, commits=parked)
+        worker = self.begin(Executors(parked, parked))
 
         def turn(turns: int) -> None:
             for _ in range(turns):

@@ -10,6 +10,8 @@ import pytest
 
 from stateflow.errors import BrokerUnreachable, StateflowError, TransactionAborted
 from stateflow.lab.faults.simulation.parked import ParkedExecutor
+from stateflow.runtime.background import OWN_THREADS, Executors
+from stateflow.runtime.worker.figures import WorkerNews
 from stateflow.runtime.worker.worker import Worker
 from tests.sim.asking_world import AskingWorld
 from tests.sim.test_worker_crashes import WORDS, assert_exactly_once
@@ -34,10 +36,10 @@ class Held(AskingWorld):
         usual = {"commit_interval_seconds": 1, "commit_interval_min_seconds": 1, "poll_timeout_seconds": 0}
         self.set(**{**usual, **settings})
         self.commits = ParkedExecutor()
-        self.under_test = self.begin(openings=openings)
+        self.under_test = self.begin(Executors(openings))
 
-    def begin(self, **more: Any) -> Worker:
-        return super().begin(commits=self.commits, **more)
+    def begin(self, executors: Executors = OWN_THREADS, news: WorkerNews | None = None) -> Worker:
+        return super().begin(executors._replace(commits=self.commits), news)
 
     def turn(self, turns: int = 20) -> None:
         for _ in range(turns):

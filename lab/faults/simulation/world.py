@@ -30,6 +30,7 @@ from stateflow.lab.faults.simulation.waking import NO_CAP_MS, Waking
 from stateflow.log.base import TopicSpec
 from stateflow.log.memory import DelayedWriter, MemoryCluster
 from stateflow.record import TopicPartition
+from stateflow.runtime.background import Executors
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.task.wiring import Wiring
 from stateflow.runtime.worker.prepare import prepare
@@ -239,9 +240,11 @@ class World:
                 lambda task, cancelled: machine.disk.open(cluster, process, task, cancelled),
                 self._settings(machine),
                 self.clock,
-                openings=parked if history.opens_slowly else None,
-                commits=parked if history.commits_slowly else None,
-                requests=parked if history.commits_slowly else None,
+                executors=Executors(
+                    openings=parked if history.opens_slowly else None,
+                    commits=parked if history.commits_slowly else None,
+                    requests=parked if history.commits_slowly else None,
+                ),
             )
 
         self.settle(machine, self.guard(process, born))

@@ -18,9 +18,10 @@ from stateflow.catalog.model import (
     StageEntry,
 )
 from stateflow.catalog.names import presence_group
+from stateflow.catalog.recreated import refuse_recreated_own
 from stateflow.catalog.written import Written
 from stateflow.clock import Clock, SystemClock
-from stateflow.errors import PartitionCountChanged, StillRunning, TopicMissing, TopicRecreated
+from stateflow.errors import PartitionCountChanged, StillRunning, TopicMissing
 from stateflow.failpoints import reach
 from stateflow.log.base import Cluster, TopicInfo, TopicSpec
 from stateflow.operators.topology.topology import Stage, Topology
@@ -212,7 +213,7 @@ def _with_topics(cluster: Cluster, control: ControlTopic, catalog: Catalog, repl
     specs = own_topics(catalog, replication)
     recorded = catalog.active.topic_ids
     found = cluster.describe({spec.name for spec in specs} | recorded.keys())
-    _check_recorded(recorded, found)
+    refuse_recreated_own(recorded, {name: info.topic_id for name, info in found.items()})
     reach("startup.before_topics")
     refuse_unrecorded(cluster, control, found.keys() - recorded.keys())
     refuse_unfit_settings(cluster, judged_topics(catalog, [spec for spec in specs if spec.name in found]))
@@ -226,25 +227,6 @@ def _with_topics(cluster: Cluster, control: ControlTopic, catalog: Catalog, repl
         return catalog
     reach("startup.before_topic_ids")
     return control.record_topics(catalog.active.generation, ids)
-
-
-def _check_recorded(recorded: dict[str, str], found: dict[str, TopicInfo]) -> None:
-    for name, topic_id in recorded.items():
-        if name in found and found[name].topic_id != topic_id:
-            raise TopicRecreated(
-                f"{name} was deleted and created again (topic id {found[name].topic_id}, the catalog says {topic_id}):"
-                " what it held is gone from the log.",
-                action="if that was meant, run `stateflow reset APP` to begin anew; otherwise restore the topic's data"
-                " before starting.",
-                topic=name,
-            )
-    gone = sorted(recorded.keys() - found.keys())
-    if gone:
-        raise TopicMissing(
-            f"topics of this application were deleted: {', '.join(gone)}.",
-            action="if that was meant, run `stateflow reset APP` to begin anew; otherwise restore them from a backup.",
-            topics=gone,
-        )
 
 
 def _check_partitions(spec: TopicSpec, info: TopicInfo) -> None:

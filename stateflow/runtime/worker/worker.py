@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
 from contextlib import ExitStack
 
 from stateflow.clock import Clock
@@ -17,6 +16,7 @@ from stateflow.errors import BrokerUnreachable, StateflowError
 from stateflow.failpoints import reach
 from stateflow.log.base import Cluster, GroupConsumer
 from stateflow.record import RecordBatch, TopicPartition
+from stateflow.runtime.background import OWN_THREADS, Executors
 from stateflow.runtime.event_time.idleness import IdleSources
 from stateflow.runtime.opening.inline import inline_without
 from stateflow.runtime.opening.opening import Opener, StoreOpener
@@ -38,6 +38,7 @@ from stateflow.runtime.worker.purge import Purge
 from stateflow.runtime.worker.release import TaskRelease
 from stateflow.runtime.worker.slices import turn_seconds
 from stateflow.runtime.worker.start import Failed, TaskStart
+from stateflow.runtime.worker.topic_watch import TopicWatch
 from stateflow.runtime.worker.visits import Visits
 
 _LOG = logging.getLogger(__name__)
@@ -46,8 +47,7 @@ _LOG = logging.getLogger(__name__)
 class Worker:
     """Runs the tasks that the group assigns to it, until ``stop``.
 
-    Not thread-safe except for ``stop``. ``step`` is one turn of the loop: a test drives it by hand. ``openings`` runs
-    what opens tasks, ``commits`` what writes commits, ``requests`` what else is asked; else threads do, as it is set.
+    Not thread-safe except for ``stop``. ``step`` is one turn of the loop: a test drives it by hand.
     """
 
     def __init__(
@@ -58,9 +58,7 @@ class Worker:
         settings: WorkerSettings,
         clock: Clock,
         observer: WorkerObserver | None = None,
-        openings: Executor | None = None,
-        commits: Executor | None = None,
-        requests: Executor | None = None,
+        executors: Executors = OWN_THREADS,
         savepoints: SavepointParticipant | None = None,
         news: WorkerNews | None = None,
     ) -> None:
@@ -69,12 +67,12 @@ class Worker:
         self._turn_seconds = turn_seconds(settings)
         self._primary_topics = wiring.primary_topics()
         self._tasks: dict[TopicPartition, RunningTask] = {}
-        self._commits = Commits(settings, clock, commits, observer)
+        self._commits = Commits(settings, clock, executors.commits, observer)
         memory = self._memory = TaskMemory(settings, self._commits)
         self._writers = writers_of(cluster, wiring, settings, clock)
         opener = Opener(cluster, open_stores, settings, clock, observer, self._writers)
-        self._starting = StartingTasks(opener, settings, clock, openings)
-        requests = requests or inline_without(settings.restore_threads)
+        self._starting = StartingTasks(opener, settings, clock, executors.openings)
+        requests = executors.requests or inline_without(settings.restore_threads)
         idle = self._idle_sources = IdleSources(cluster, settings.idle_seconds, clock, requests)
         self._visits = Visits(self._tasks, settings, clock)
         self._start = TaskStart(self._tasks, self._visits, memory, idle, observer, clock)
@@ -85,6 +83,7 @@ class Worker:
         reach("startup.before_join")
         self._group = self._join(cluster)
         self._intake = Intake(self._group, settings, self._commits.sources, clock, wiring)
+        self._topics = TopicWatch(cluster, wiring.catalog, clock, requests)
         self._purge = Purge(cluster, settings.purge_interval_seconds, clock, requests)
         effects = CommitEffects(
             memory=memory, starting=self._starting, purge=self._purge, on_news=lambda: self.quiet.say(None)
@@ -138,6 +137,7 @@ class Worker:
         """One turn: poll, process for a while, start what is ready, commit what is due."""
         if self._savepoints is not None:
             self._savepoints.poll()
+        self._topics.turn()
         self._visits.begin_turn()
         has_pending_timers = any(each.task.has_pending_timers for each in self._visits.awake.values())
         may_wait = not has_pending_timers and self._intake.first is None
@@ -181,7 +181,7 @@ class Worker:
         with ExitStack() as stack:
             if self._news is not None:
                 stack.callback(self._news.close)
-            for close in (self._purge.close, self._idle_sources.close, self._group.close):
+            for close in (self._topics.close, self._purge.close, self._idle_sources.close, self._group.close):
                 stack.callback(close)
             if self._writers is not None:
                 stack.callback(self._writers.close)
