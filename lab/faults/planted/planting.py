@@ -32,7 +32,7 @@ from stateflow.runtime.opening.fencing import Fencing
 from stateflow.runtime.task import commit, takeover, task
 from stateflow.runtime.task.context import TaskContext
 from stateflow.runtime.task.wiring import TaskWiring
-from stateflow.runtime.worker import prepare
+from stateflow.runtime.worker import prepare, topic_watch
 from stateflow.store.base import Change, StorePosition
 from stateflow.store.memory import MemoryTaskStores
 from stateflow.store.scanning import Cursor
@@ -101,7 +101,7 @@ def iterator_status_ignored() -> Iterator[None]:
 
 @contextmanager
 def topic_id_ignored() -> Iterator[None]:
-    """Names alone are compared, at start-up and in every restore."""
+    """Names alone are compared: at start-up, in every restore, and while workers run."""
 
     def same(facts: StoreFacts) -> str:
         return facts.topic_id_recorded
@@ -111,8 +111,10 @@ def topic_id_ignored() -> Iterator[None]:
 
     with replaced(
         (planner, "_checked_topic_id", same),
-        (prepare, "_check_recorded", pass_over),
-        (compatibility, "_check_source_ids", pass_over),
+        (prepare, "refuse_recreated_own", pass_over),
+        (compatibility, "refuse_recreated_sources", pass_over),
+        (topic_watch, "refuse_recreated_own", pass_over),
+        (topic_watch, "refuse_recreated_sources", pass_over),
     ):
         yield
 
