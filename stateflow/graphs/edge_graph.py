@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from stateflow.callbacks import checked, checked_or_none
 from stateflow.codec.scalar import String
 from stateflow.codec.structured import MsgPackOf
 from stateflow.duration import declared_ms
@@ -23,7 +24,6 @@ from stateflow.graphs.neighbourhoods import (
 )
 from stateflow.operators.dsl.port import port
 from stateflow.operators.dsl.stream import Stream
-from stateflow.operators.steps.callbacks import checked, checked_or_none
 from stateflow.operators.steps.error_policy import Fail, Policy
 
 if TYPE_CHECKING:

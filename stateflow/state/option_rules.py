@@ -6,6 +6,7 @@ import re
 from dataclasses import fields
 from typing import Any
 
+from stateflow.callbacks import checked_or_none
 from stateflow.codec.base import Codec
 from stateflow.duration import declared_ms
 from stateflow.errors import GraphError
@@ -43,6 +44,7 @@ def check_options(
         what = "is written with schemas of a registry, which tools and restores do not ask"
         raise wrong(owner, name, what, "Use sf.Avro(schema): the catalog keeps its writers' schemas.")
     _check_versions(owner, name, kind, options)
+    _check_functions(owner, name, options)
     if kind.kind == "value" and options.default is None and not is_optional:
         raise wrong(owner, name, "has no default", "Give default=…, or annotate it Value[… | None].")
     if kind.kind == "reducing":
@@ -84,6 +86,14 @@ def _check_versions(owner: type, name: str, kind: Kind, options: StateOptions) -
         raise wrong(
             owner, name, f"is {kind.noun} with migrations", "Its values have no schema: leave them out."
         )
+
+
+def _check_functions(owner: type, name: str, options: StateOptions) -> None:
+    functions: dict[str, Any] = {"reduce": options.reduce, "merge": options.merge}
+    functions |= {f"index {index!r}": function for index, function in (options.index or {}).items()}
+    functions |= {f"migration {old!r}": function for old, function in (options.migrations or {}).items()}
+    for what, function in functions.items():
+        checked_or_none(function, f"the {what} of the state {owner.__name__}.{name}")
 
 
 def _check_reducing(owner: type, name: str, options: StateOptions, *, is_optional: bool) -> None:

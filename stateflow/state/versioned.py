@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from itertools import islice
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from stateflow.codec.base import Codec
 from stateflow.codec.optional import OptionalCodec
-from stateflow.errors import ConfigError
 from stateflow.state.layout import prefix_end, prefixed_key, split_prefixed
 from stateflow.state.path import instant, instant_of
 from stateflow.state.scope import Scope
 from stateflow.store.base import StateStore
+from stateflow.times import whole_time_ms
 
 T = TypeVar("T")
 
@@ -25,7 +25,6 @@ ENTRIES_PER_STEP = 2_000
 _PASSES_PER_HISTORY = 10
 _CLEARED = b"\x00"
 """What ``OptionalCodec`` writes for "there is none"."""
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Version(NamedTuple, Generic[T]):
@@ -68,7 +67,7 @@ class Versioned(Generic[T]):
     def get(self, at: Instant | None = None) -> T | None:
         """The newest value; with ``at`` the one that held then. None where there was none, or it is forgotten.
 
-        Raises ``ConfigError`` for a datetime without a time zone.
+        Raises ``ValueError`` or ``TypeError`` for what is no moment, such as a datetime without a time zone.
         """
         found = self.version(at)
         return None if found is None else found.value
@@ -76,7 +75,7 @@ class Versioned(Generic[T]):
     def version(self, at: Instant | None = None) -> Version[T] | None:
         """As ``get``, with the time from which it holds; its value is None from a moment of clearing on."""
         prefix = prefixed_key(self._scope.key)
-        at_ms = self._scope.as_of_ms if at is None else _as_ms(at)
+        at_ms = self._scope.as_of_ms if at is None else whole_time_ms(at, "at")
         first = prefix if at is None else prefix + instant(at_ms)
         for key, data in islice(self._store.scan(first, prefix_end(prefix)), 1):
             since_ms = instant_of(key[len(prefix) :])
@@ -90,7 +89,7 @@ class Versioned(Generic[T]):
         A write so late that no kept read could see it changes nothing. Raises ``EncodeError``.
         """
         prefix = prefixed_key(self._scope.key)
-        at_ms = self._scope.timestamp_ms if at is None else _as_ms(at)
+        at_ms = self._scope.timestamp_ms if at is None else whole_time_ms(at, "at")
         data = self._codec.encode(value)
         if self._is_too_late(prefix, at_ms):
             return
@@ -105,8 +104,8 @@ class Versioned(Generic[T]):
     def history(self, first: Instant | None = None, after: Instant | None = None) -> list[Version[T]]:
         """The versions with ``first`` ≤ time < ``after``, oldest first, the moments of clearing among them."""
         prefix = prefixed_key(self._scope.key)
-        newest = prefix if after is None else prefix + instant(_as_ms(after) - 1)
-        oldest = prefix_end(prefix) if first is None else prefix + instant(_as_ms(first) - 1)
+        newest = prefix if after is None else prefix + instant(whole_time_ms(after, "after") - 1)
+        oldest = prefix_end(prefix) if first is None else prefix + instant(whole_time_ms(first, "first") - 1)
         found = [
             Version(instant_of(key[len(prefix) :]), self._codec.decode(data))
             for key, data in self._store.scan(newest, oldest)
@@ -188,14 +187,3 @@ class HistoryExpiry:
             return False
         self._pass_began_ms, self._key = watermark_ms, None
         return True
-
-
-def _as_ms(at: Instant) -> int:
-    if isinstance(at, int):
-        return at
-    if at.tzinfo is None:
-        raise ConfigError(
-            f"{at} has no time zone, so it names no moment.",
-            action="pass an aware datetime, for example datetime(…, tzinfo=timezone.utc), or ms since 1970.",
-        )
-    return (at - _EPOCH) // timedelta(milliseconds=1)

@@ -45,6 +45,7 @@ from stateflow.state.index import found_keys
 from stateflow.state.view import StoreView
 from stateflow.store.derived import index_family
 from stateflow.store.memory import MemoryTaskStores
+from stateflow.times import emitted_ms
 
 if TYPE_CHECKING:
     from stateflow.app import App, Topic
@@ -130,7 +131,7 @@ class TestDriver:
         """Send (key, value, timestamp in ms) to a source topic and process all of them together, in their order.
 
         ``partitions`` is one for all or one for each row; −1 lets the key choose. A value of None is a tombstone.
-        ``headers`` are those of every record.
+        ``headers`` are those of every record. Raises ``ValueError`` or ``TypeError`` for a timestamp that is none.
         """
         sent, own = list(rows), headers_of(headers)
         chosen = [partitions] * len(sent) if isinstance(partitions, int) else partitions
@@ -138,7 +139,7 @@ class TestDriver:
         for (key, value, stamp_ms), partition in zip(sent, chosen, strict=True):
             encoded_key = None if key is None else topic.key.encode(key)
             encoded = None if value is None else topic.value.encode(value)
-            place: dict[str, int] = {"partition": partition, "timestamp_ms": stamp_ms}
+            place: dict[str, int] = {"partition": partition, "timestamp_ms": emitted_ms(stamp_ms)}
             writer.send(topic.name, encoded_key, encoded, **place, headers=own)
         writer.commit()
         writer.close()

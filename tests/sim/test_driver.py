@@ -177,6 +177,17 @@ def test_rows_go_to_the_partitions_that_are_named() -> None:
     assert sorted(copy.value for copy in driver.output(copies)) == [1, 2, 3]
 
 
+def test_times_that_are_none_are_refused() -> None:
+    app = sf.App("copy")
+    numbers = app.topic("numbers", key=str, value=int)
+    app.stream(numbers).to(app.topic("copies", key=str, value=int))
+    driver = TestDriver(app)
+    with pytest.raises(TypeError, match="whole milliseconds"):
+        driver.send(numbers, 1, key="a", timestamp_ms=1.5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="before 1970"):
+        driver.send_many(numbers, [("a", 1, -2)])
+
+
 def test_many_records_come_fast_and_leave_as_typed_rows() -> None:
     """100,000 a minute is the least; here is a tenth, against the CPU's clock."""
     app = sf.App("many")

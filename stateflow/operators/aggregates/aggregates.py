@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, overload
 
+from stateflow.callbacks import checked, checked_or_none
 from stateflow.codec.base import Codec
 from stateflow.codec.infer import codec_for
 from stateflow.errors import GraphError
@@ -25,7 +26,6 @@ from stateflow.operators.aggregates.accumulator_types import (
     type_of_initial,
 )
 from stateflow.operators.aggregates.adding import added, are_numbers, count_rows, only, sum_rows
-from stateflow.operators.steps.callbacks import checked, checked_or_none
 from stateflow.operators.steps.fields import Pick, picked_of, picker
 from stateflow.operators.steps.reads import Reads, all_of, reads_of
 

@@ -9,9 +9,9 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from stateflow.callbacks import EMIT, called, checked, without_partial
 from stateflow.errors import GraphError
 from stateflow.operators.classes.operator import Context, Operator, not_a_class
-from stateflow.operators.steps.callbacks import EMIT, called, checked, without_partial
 from stateflow.state.kinds import StateOptions
 
 RecordFunction = Callable[..., None]

@@ -7,22 +7,22 @@ import typing
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
+from stateflow.callbacks import EMIT, checked
 from stateflow.catalog.model import StoreEntry
 from stateflow.codec.base import Codec
 from stateflow.codec.structured import MsgPack, Plain
 from stateflow.codec.timer import TimerTime
 from stateflow.errors import GraphError
 from stateflow.operators.classes.every import ROUND, Every
-from stateflow.operators.steps.callbacks import EMIT, checked
 from stateflow.operators.steps.context import StageContext
 from stateflow.operators.steps.headers import HeadersLike, headers_of
 from stateflow.operators.steps.timers import due_ms_of
-from stateflow.operators.steps.times import emitted_ms
 from stateflow.record import Headers, TopicPartition
 from stateflow.state.declare import declared_fields
 from stateflow.state.kinds import StateOptions
 from stateflow.state.scope import Scope
 from stateflow.state.timers import Timers, timers_entry
+from stateflow.times import emitted_ms
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
+from stateflow.callbacks import checked
 from stateflow.codec.base import Codec
 from stateflow.errors import GraphError
 from stateflow.operators.aggregates import aggregates
@@ -14,7 +15,6 @@ from stateflow.operators.aggregates.aggregates import Aggregate
 from stateflow.operators.aggregates.combined import combined
 from stateflow.operators.aggregates.keeping import kept_as, read_as, value_type_of
 from stateflow.operators.stateful.stateful import Stateful
-from stateflow.operators.steps.callbacks import checked
 from stateflow.operators.steps.error_policy import Fail, Policy
 from stateflow.operators.steps.fields import Pick
 

@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
+from stateflow.callbacks import checked, checked_or_none, checked_pick
 from stateflow.codec.base import Codec
 from stateflow.codec.infer import codec_for, codec_or_none, result_type
 from stateflow.duration import declared_ms
 from stateflow.errors import GraphError
 from stateflow.operators.calls.async_step import Asking, Cache, map_async_node
 from stateflow.operators.calls.call_limits import CallLimits
-from stateflow.operators.steps.callbacks import checked, checked_or_none, checked_pick
 from stateflow.operators.steps.error_policy import Fail, Policy, Retry
 from stateflow.operators.steps.fields import Pick, picker
 from stateflow.operators.topology.graph import Graph, Node

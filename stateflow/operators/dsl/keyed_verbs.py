@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
+from stateflow.callbacks import checked, checked_pick
 from stateflow.codec.base import Codec
 from stateflow.codec.infer import codec_for, codec_or_none, result_type
 from stateflow.duration import declared_ms
@@ -15,7 +16,6 @@ from stateflow.operators.joins.interval_join import IntervalRules, JoinKind
 from stateflow.operators.joins.intervals import Within
 from stateflow.operators.joins.join_nodes import as_of_node, interval_join_node, stream_table_node
 from stateflow.operators.joins.lookup_join import lookup_join_node
-from stateflow.operators.steps.callbacks import checked, checked_pick
 from stateflow.operators.steps.error_policy import Fail, LatePolicy, Policy, Skip
 from stateflow.operators.steps.fields import Pick
 from stateflow.operators.tables.table_nodes import table_place

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
+from stateflow.callbacks import checked, checked_or_none, checked_pick
 from stateflow.codec.infer import codec_or_none, result_type
 from stateflow.codec.structured import MsgPack, Plain
 from stateflow.duration import declared_ms
@@ -17,7 +18,6 @@ from stateflow.operators.order.inputs_in_order import inputs_in_order
 from stateflow.operators.stateful.limits import TimeLimit
 from stateflow.operators.stateful.suppress_step import suppress_node
 from stateflow.operators.stateful.top_step import TopRules, top_node
-from stateflow.operators.steps.callbacks import checked, checked_or_none, checked_pick
 from stateflow.operators.steps.error_policy import Fail, LatePolicy, Policy, Skip
 from stateflow.operators.steps.fields import Pick, picker
 from stateflow.operators.topology.graph import Graph, Node

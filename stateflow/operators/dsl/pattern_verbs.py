@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from stateflow.callbacks import checked
 from stateflow.codec.base import Codec
 from stateflow.codec.infer import codec_for, codec_or_none, result_type
 from stateflow.errors import GraphError
@@ -13,7 +14,6 @@ from stateflow.operators.order.in_order import OrderRules, in_order_node
 from stateflow.operators.patterns.match import Match
 from stateflow.operators.patterns.match_step import MatchRules, match_node
 from stateflow.operators.patterns.patterns import AfterMatch, Pattern, SkipTo, checked_after
-from stateflow.operators.steps.callbacks import checked
 from stateflow.operators.steps.error_policy import Fail, Policy, Skip
 from stateflow.operators.steps.stateless import MapStep
 from stateflow.operators.topology.graph import Graph, Node

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from stateflow.callbacks import checked
 from stateflow.codec.base import Codec
 from stateflow.codec.infer import codec_for, codec_or_none, item_type, result_type
 from stateflow.errors import GraphError
 from stateflow.operators.dsl.calling_verbs import CallingVerbs
-from stateflow.operators.steps.callbacks import checked
 from stateflow.operators.steps.error_policy import Fail, Policy
 from stateflow.operators.steps.guard import Guard
 from stateflow.operators.steps.headers import HeadersLike

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from stateflow.callbacks import checked, checked_pick
 from stateflow.changelog.eventual import Eventual
 from stateflow.codec.base import Codec
 from stateflow.codec.infer import codec_for, codec_or_none, item_type, result_type
@@ -18,7 +19,6 @@ from stateflow.operators.dsl.ordering_verbs import Order, OrderingVerbs, order_b
 from stateflow.operators.dsl.pattern_verbs import PatternVerbs
 from stateflow.operators.dsl.record_verbs import RecordVerbs
 from stateflow.operators.stateful.stateful import Stateful, aggregate_node, operator_node
-from stateflow.operators.steps.callbacks import checked, checked_pick
 from stateflow.operators.steps.column_functions import Columns
 from stateflow.operators.steps.columns import Column, as_column, col
 from stateflow.operators.steps.error_policy import Fail, LatePolicy, Policy, Skip

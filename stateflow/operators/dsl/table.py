@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar, overload
 
+from stateflow.callbacks import checked, checked_pick
 from stateflow.codec.base import Codec
 from stateflow.codec.change import Change, ChangeCodec
 from stateflow.codec.infer import codec_for, codec_or_none, result_type
@@ -23,7 +24,6 @@ from stateflow.operators.joins.foreign_join import (
 from stateflow.operators.joins.interval_join import JoinKind
 from stateflow.operators.joins.join_nodes import table_table_place
 from stateflow.operators.joins.table_joins import Pairing
-from stateflow.operators.steps.callbacks import checked, checked_pick
 from stateflow.operators.steps.error_policy import Fail, Policy
 from stateflow.operators.steps.fields import Pick, picker
 from stateflow.operators.steps.step import Environment, Step

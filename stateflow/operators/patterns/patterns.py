@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Generic, Literal, TypeVar
 
+from stateflow.callbacks import checked_or_none
 from stateflow.duration import declared_ms
 from stateflow.errors import GraphError
 from stateflow.operators.patterns.match import Match
-from stateflow.operators.steps.callbacks import checked_or_none
 
 V = TypeVar("V")
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
+from stateflow.callbacks import checked
 from stateflow.codec.projected import ABSENT, ProjectedRow
-from stateflow.operators.steps.callbacks import checked
 
 Pick = str | Callable[[Any], Any]
 """A field's name, or a function or column expression that picks something out of a value."""

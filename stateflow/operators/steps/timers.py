@@ -19,9 +19,9 @@ from stateflow.codec.timer import TimerTime
 from stateflow.duration import whole_ms
 from stateflow.errors import GraphError
 from stateflow.operators.steps.context import Burst, StageContext
-from stateflow.operators.steps.times import whole_time_ms
 from stateflow.record import RecordBatch
 from stateflow.store.base import StateStore
+from stateflow.times import whole_time_ms
 
 TIMERS_PER_TURN = 2_000
 TIMERS_PER_RECORD = 100_000

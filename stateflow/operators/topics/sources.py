@@ -16,10 +16,10 @@ from stateflow.operators.steps.marks import running_marks, sent_marks
 from stateflow.operators.steps.reads import Reader, Reads, all_of, reads_of
 from stateflow.operators.steps.rows import where, with_values, without
 from stateflow.operators.steps.step import Step
-from stateflow.operators.steps.times import NO_TIME_MS, time_ms
 from stateflow.operators.topics.future_records import AheadLimit
 from stateflow.operators.topics.source_keys import SourceKeys
 from stateflow.record import RecordBatch, has_none
+from stateflow.times import NO_TIME_MS, time_ms
 
 EventTime = Callable[[Any], "int | datetime"]
 """Event time of a value: ms since 1970 UTC, or a datetime with a time zone."""

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Generic, Protocol, TypeVar
 
+from stateflow.callbacks import checked_or_none
 from stateflow.codec.base import Codec
 from stateflow.duration import declared_ms
 from stateflow.errors import GraphError
-from stateflow.operators.steps.callbacks import checked_or_none
 from stateflow.operators.topics.sources import EventTime
 
 K = TypeVar("K")

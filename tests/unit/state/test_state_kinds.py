@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import stateflow as sf
-from stateflow.errors import ConfigError, EncodeError, GraphError, StateBoundExceeded
+from stateflow.errors import EncodeError, GraphError, StateBoundExceeded
 from stateflow.state.counter import COUNT_MAX, COUNT_MIN
 from stateflow.state.declare import declared_fields
 from stateflow.state.kinds import Advancing
@@ -281,8 +281,15 @@ def test_a_versioned_value_tells_what_it_was() -> None:
     assert bench.seen == {30: "thirty", 20: "twenty", 10: "ten"}
     bench.handle.set("TWENTY", at=datetime(1970, 1, 1, 0, 0, 0, 20_000, tzinfo=UTC))
     assert (bench.handle.get(at=25), len(bench.handle)) == ("TWENTY", 3)
-    with pytest.raises(ConfigError, match="no time zone"):
+
+
+def test_what_is_no_moment_is_refused() -> None:
+    bench = Bench("price")
+    with pytest.raises(ValueError, match="no time zone"):
         bench.handle.get(at=datetime(1970, 1, 1))
+    for seconds in ("10", 10.5, True):
+        with pytest.raises(TypeError, match="whole milliseconds"):
+            bench.at(10).set("ten", at=seconds)
 
 
 def test_clearing_is_a_version_too() -> None:

@@ -214,6 +214,41 @@ def test_an_aggregate_is_made_by_a_call(found: Any) -> None:
         App().keyed.aggregate(found, name="x")
 
 
+def declaring(**options: Any) -> type[sf.Operator[str, int, int]]:
+    class Totals(sf.Operator[str, int, int]):
+        total: sf.Value[int] = sf.state(default=0, **options)
+
+        def on_record(self, value: int, ctx: sf.Context[int]) -> None:
+            self.total.set(value)
+
+    return Totals
+
+
+def reducing(function: Any) -> type[sf.Operator[str, int, int]]:
+    class Sums(sf.Operator[str, int, int]):
+        total: sf.Reducing[int | None] = sf.state(reduce=function)
+
+        def on_record(self, value: int, ctx: sf.Context[int]) -> None:
+            self.total.add(value)
+
+    return Sums
+
+
+@pytest.mark.parametrize("function", [waiting, yielding, both], ids=lambda function: function.__name__)
+def test_functions_of_a_state_are_refused_likewise(function: Any) -> None:
+    owners = {
+        "the merge of the state Totals.total": declaring(merge=function),
+        "the index 'parity' of the state Totals.total": declaring(index={"parity": function}),
+        "the migration 1 of the state Totals.total": declaring(version=2, migrations={1: function}),
+        "the reduce of the state Sums.total": reducing(function),
+    }
+    for named, owner in owners.items():
+        with pytest.raises(GraphError, match=named):
+            App().keyed.process(owner, name="p")
+    with pytest.raises(GraphError, match="not a function"):
+        App().keyed.process(declaring(merge=1), name="p")
+
+
 class Limit(sf.Operator[str, int, int]):
     most = 10
     seen: sf.Value[int] = sf.state(default=0)

@@ -12,8 +12,8 @@ import pytest
 
 import stateflow as sf
 from stateflow.errors import GraphError, ProcessingError
-from stateflow.operators.steps.times import TIME_MS_MAX, emitted_ms, time_ms
 from stateflow.testing import TestDriver
+from stateflow.times import TIME_MS_MAX, emitted_ms, time_ms
 
 
 class Noon(IntEnum):
