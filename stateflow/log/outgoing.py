@@ -15,13 +15,16 @@ from stateflow.record import Headers
 OutgoingRow = tuple[bytes | None, bytes | None, int, int, Headers]
 """Key, value, partition, time (0: that of sending) and headers of one record."""
 
+FIRST_TIME_MS = 1
+"""What event time 0 is written as: to the client library 0 says that there is no time, which is the time of sending."""
+
 
 @dataclass(slots=True)  # not frozen: making a frozen one takes longer than producing its record
 class Outgoing:
     """Records for one topic in the order in which they are to be written, in columns of equal length.
 
     What is the same for every record is given once: its partition, its time. ``partitions`` −1 lets the pinned
-    default partitioner (murmur2) choose. No time, or 0, which the client library cannot send, is the time of sending.
+    default partitioner (murmur2) choose. No time is the time of sending; 0 becomes ``FIRST_TIME_MS``.
     """
 
     topic: str
@@ -46,6 +49,11 @@ class Outgoing:
         )
         if not is_whole:  # found before anything is sent, not behind the end of the shortest
             raise ValueError(f"columns of different lengths for {self.topic!r}, which has {rows} keys")
+        times_ms = self.timestamps_ms
+        if times_ms is not None and (times_ms == 0 if isinstance(times_ms, int) else 0 in times_ms):
+            self.timestamps_ms = (
+                FIRST_TIME_MS if isinstance(times_ms, int) else [each or FIRST_TIME_MS for each in times_ms]
+            )
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -55,7 +63,7 @@ class Outgoing:
         return [self.partitions] * len(self.keys) if isinstance(self.partitions, int) else self.partitions
 
     def timestamp_column(self) -> Sequence[int]:
-        """The time of each record; 0 is the time of sending."""
+        """The time of each record; 0 is the time of sending, where none was given."""
         times_ms = self.timestamps_ms or 0
         return [times_ms] * len(self.keys) if isinstance(times_ms, int) else times_ms
 

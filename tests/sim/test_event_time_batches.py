@@ -309,3 +309,18 @@ def test_windows_behind_timers_equal_the_model(
     )
     emitted = [row for out in watched(rows).values() for row in out]
     assert found == {key: list(own.items()) for key, own in windows_of(emitted).items()}
+
+
+@pytest.mark.parametrize("through_rekey", [False, True])
+def test_the_first_moment_of_all_is_in_the_first_window(through_rekey: bool) -> None:
+    app = sf.App("first")
+    times = app.topic("times", key=str, value=int, timestamp=lambda at_ms: at_ms)
+    out = app.topic("out", key=sf.WindowedKey(sf.String, 60_000), value=int)
+    stream = app.stream(times, co_partitioned=True)
+    if through_rekey:
+        stream = stream.key_by(lambda _: "k", name="by-k", key=str)
+    stream.window(sf.Tumbling(timedelta(minutes=1))).count(name="counts").to(out)
+    driver = TestDriver(app, partitions=1)
+    driver.send_many(times, [("k", 0, 5_000), ("k", 1, 6_000)])
+    assert {(row.key.start_ms, row.timestamp_ms) for row in driver.rows(out)} == {(0, 1)}
+    assert driver.rows(out)[-1].value == 2

@@ -57,6 +57,18 @@ def test_late_changes_take_their_place_and_change_nothing_that_is() -> None:
     assert driver.state("t", key="k") == {T0 + 10: None, T0 + 5: "late", T0: "a"}
 
 
+def test_a_tombstone_before_any_time_hides_nothing() -> None:
+    """It is of the first moment of all, and not of the one at which it is written."""
+    app = sf.App("versions")
+    times = app.topic("times", key=str, value=int, timestamp=lambda at_ms: at_ms)
+    out = app.topic("out", key=str, value=int)
+    app.table(times, name="t", history=timedelta(seconds=20)).to(out)
+    driver = TestDriver(app, partitions=1)
+    driver.send_many(times, [("k", None, T0), ("k", T0 + 5, T0 + 5)])
+    assert [(row.value, row.timestamp_ms) for row in driver.rows(out)][-1] == (T0 + 5, T0 + 5)
+    assert driver.state("t", key="k") == {T0 + 5: T0 + 5}
+
+
 @pytest.mark.parametrize("inner", [False, True])
 @pytest.mark.parametrize("seed", range(4))
 def test_with_a_grace_the_answer_is_that_of_the_logs_alone(seed: int, inner: bool) -> None:
