@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stateflow.errors import SetupError, install_command
+from stateflow.spark.java import java_started
 from stateflow.spark.programs import spark_java_home, spark_python
 
 if TYPE_CHECKING:
@@ -129,6 +130,7 @@ def _submitted(settings: SparkSettings) -> SparkSession:
 
 
 def _started(settings: SparkSettings) -> SparkSession:
+    from pyspark import SparkConf
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
@@ -144,7 +146,8 @@ def _started(settings: SparkSettings) -> SparkSession:
         for name, value in conf.items():
             builder = builder.config(name, value)
         try:
-            session = builder.getOrCreate()
+            with java_started(SparkConf().setAll(list(conf.items()))):
+                session = builder.getOrCreate()
         except PySparkRuntimeError as error:
             raise SetupError(
                 f"Spark's Java process did not start ({error}).",

@@ -41,6 +41,25 @@ def stopped_by_signals(stop: Callable[[], None]) -> Iterator[threading.Event]:
                 signal.signal(number, handler)
 
 
+@contextmanager
+def put_off_signals() -> Iterator[None]:
+    """SIGINT and SIGTERM that come in this scope are delivered at its end: for what must not be left half done."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    heard: list[int] = []
+    before = {
+        number: signal.signal(number, lambda heard_now, _: heard.append(heard_now)) for number in _NUMBERS
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if heard:
+            signal.raise_signal(heard[0])
+
+
 def check_not_interrupted(signalled: threading.Event) -> None:
     """Raise ``Interrupted`` when a signal ended what should have gone on to the end of the input."""
     if signalled.is_set():
