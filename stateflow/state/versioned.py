@@ -86,12 +86,12 @@ class Versioned(Generic[T]):
     def set(self, value: T | None, at: Instant | None = None) -> None:
         """From ``at`` on (the current record's event time) the value is this, until the next version; None clears.
 
-        A write so late that no kept read could see it changes nothing. Raises ``EncodeError``.
+        A write that is too late to be kept changes nothing (``is_too_late``). Raises ``EncodeError``.
         """
         prefix = prefixed_key(self._scope.key)
         at_ms = self._scope.timestamp_ms if at is None else whole_time_ms(at, "at")
         data = self._codec.encode(value)
-        if self._is_too_late(prefix, at_ms):
+        if self.is_too_late(at_ms):
             return
         self._store.put(prefix + instant(at_ms), data)
         if self._retention.max_versions is not None:
@@ -117,20 +117,28 @@ class Versioned(Generic[T]):
         prefix = prefixed_key(self._scope.key)
         self._store.put_many([(key, None) for key, _ in self._entries(prefix)])
 
+    def is_too_late(self, at_ms: int) -> bool:
+        """Whether a write of that time is not kept, whatever has been deleted by now.
+
+        One later than the history is not where a later version already holds at the beginning of what is kept. One
+        later than that by another history never is: a later moment of clearing may be forgotten by then.
+        """
+        history_ms = self._retention.history_ms
+        if history_ms is None or at_ms >= self._scope.as_of_ms - history_ms:
+            return False
+        horizon_ms = self._scope.as_of_ms - history_ms
+        if at_ms <= horizon_ms - history_ms or not self._retention.holds(at_ms, horizon_ms):
+            return True
+        prefix = prefixed_key(self._scope.key)
+        later = self._store.scan(prefix + instant(horizon_ms), prefix + instant(at_ms))
+        return any(True for _ in islice(later, 1))
+
     def __len__(self) -> int:
         """Number of versions kept."""
         return sum(1 for _ in self._entries(prefixed_key(self._scope.key)))
 
     def _entries(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         return iter(list(self._store.scan(prefix, prefix_end(prefix))))
-
-    def _is_too_late(self, prefix: bytes, at_ms: int) -> bool:
-        """True where a later version already holds at the beginning of what is kept."""
-        history_ms = self._retention.history_ms
-        if history_ms is None or at_ms >= self._scope.as_of_ms - history_ms:
-            return False
-        horizon = prefix + instant(self._scope.as_of_ms - history_ms)
-        return any(True for _ in islice(self._store.scan(horizon, prefix + instant(at_ms)), 1))
 
     def _drop_beyond(self, prefix: bytes, count: int) -> None:
         entries = self._store.scan(prefix, prefix_end(prefix))
@@ -143,8 +151,9 @@ class HistoryExpiry:
     """Deletes what no read may ask for any more, with tombstones, by bounded steps over the store.
 
     A version goes when the one after it was already there at the beginning of what is kept, or when its time to
-    live was over then. A moment of clearing that has become the oldest entry goes one history later still, so
-    that no late write brings back what it cleared.
+    live was over then. A moment of clearing that has become the oldest entry goes one history later still: no write
+    is taken any more that it would clear. While an older entry is there it stays, since a pass may end between the
+    two, and the older one would hold again.
     """
 
     def __init__(self, store: StateStore, retention: Retention) -> None:
@@ -157,6 +166,8 @@ class HistoryExpiry:
         self._key: bytes | None = None
         """The routing key that the pass is in, and whether it has met what holds at the horizon."""
         self._is_covered = False
+        self._clearing: bytes | None = None
+        """A moment of clearing that goes unless an older entry of its key is next."""
 
     def advance(self, watermark_ms: int) -> None:
         """Event time has moved on: do one step of a pass, or begin one when it is due."""
@@ -164,26 +175,41 @@ class HistoryExpiry:
             return
         horizon_ms = watermark_ms - (self._retention.history_ms or 0)
         entries = self._store.range(self._cursor or b"", None, ENTRIES_PER_STEP)
-        doomed = [key for key, data in entries if self._is_over(key, data, horizon_ms)]
+        doomed: list[bytes] = []
+        for key, data in entries:
+            if self._is_over(key, data, horizon_ms, doomed):
+                doomed.append(key)
+        self._cursor = entries[-1][0] + b"\0" if len(entries) == ENTRIES_PER_STEP else None
+        if self._cursor is None:
+            self._forget_clearing(doomed)
         if doomed:
             self._store.put_many([(key, None) for key in doomed])
-        self._cursor = entries[-1][0] + b"\0" if len(entries) == ENTRIES_PER_STEP else None
 
-    def _is_over(self, store_key: bytes, data: bytes, horizon_ms: int) -> bool:
+    def _is_over(self, store_key: bytes, data: bytes, horizon_ms: int, doomed: list[bytes]) -> bool:
         key, rest = split_prefixed(store_key)
         if key != self._key:
+            self._forget_clearing(doomed)
             self._key, self._is_covered = key, False
+        self._clearing = None
         at_ms = instant_of(rest)
         if not self._retention.holds(at_ms, horizon_ms):
             return True
         if self._retention.history_ms is None or at_ms > horizon_ms:
             return False
         was_covered, self._is_covered = self._is_covered, True
-        return was_covered or (data == _CLEARED and at_ms <= horizon_ms - self._retention.history_ms)
+        if not was_covered and data == _CLEARED and at_ms <= horizon_ms - self._retention.history_ms:
+            self._clearing = store_key
+        return was_covered
+
+    def _forget_clearing(self, doomed: list[bytes]) -> None:
+        """The key that the pass was in has no older entry."""
+        if self._clearing is not None:
+            doomed.append(self._clearing)
+        self._clearing = None
 
     def _begins_pass(self, watermark_ms: int) -> bool:
         began = self._pass_began_ms
         if watermark_ms < 0 or (began is not None and watermark_ms - began < self._every_ms):
             return False
-        self._pass_began_ms, self._key = watermark_ms, None
+        self._pass_began_ms, self._key, self._clearing = watermark_ms, None, None
         return True

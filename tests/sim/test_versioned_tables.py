@@ -110,6 +110,60 @@ def test_with_a_grace_the_answer_is_that_of_the_logs_alone(seed: int, inner: boo
     assert Counter((record.key, record.value) for record in driver.output(out)) == expected
 
 
+def kept(rows: list[tuple[str, str | None, int]], history_ms: int) -> list[tuple[str, str | None, int]]:
+    """What a table with a history passes on of the records of one partition, by times alone."""
+    written: dict[str, dict[int, str | None]] = {}
+    mark_ms, told = T0, []
+    for key, value, at_ms in rows:
+        mark_ms = max(mark_ms, at_ms)
+        versions, horizon_ms = written.setdefault(key, {}), mark_ms - history_ms
+        if at_ms <= horizon_ms - history_ms or any(at_ms < other <= horizon_ms for other in versions):
+            continue
+        newest = max(versions, default=-1)
+        before = versions.get(newest)
+        versions[at_ms] = value
+        if at_ms >= newest and (before is not None or value is not None):
+            told.append((key, value, at_ms))
+    return told
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_is_too_late_does_not_depend_on_batches(seed: int) -> None:
+    rng, history_ms = random.Random(seed), 1_000
+    app = sf.App("versions")
+    prices, out = app.topic("prices", key=str, value=str), app.topic("out", key=str, value=str)
+    table = app.table(prices, name="t", co_partitioned=True, history=timedelta(milliseconds=history_ms))
+    table.to_stream().to(out)
+    rows: list[tuple[str, str | None, int]] = []
+    now_ms = T0
+    for number in range(150):
+        now_ms += rng.choice((0, 20, 300, 1_500))
+        late_ms = rng.choice((0, 0, rng.randint(0, 4) * history_ms // 2, rng.randint(0, 4 * history_ms)))
+        rows.append((f"k{rng.randrange(4)}", rng.choice((None, f"v{number}")), max(T0, now_ms - late_ms)))
+    driver, rest = TestDriver(app, partitions=1, poll_records=rng.choice((None, 1, 7))), list(rows)
+    while rest:
+        count = rng.choice((1, 5, 40))
+        driver.send_many(prices, rest[:count])
+        rest = rest[count:]
+        if rng.random() < 0.3:
+            driver.crash(disk_lost=rng.random() < 0.5)
+            driver.restore()
+    assert [(row.key, row.value, row.timestamp_ms) for row in driver.rows(out)] == kept(rows, history_ms)
+
+
+def test_changes_that_are_too_late_are_counted() -> None:
+    app = sf.App("versions")
+    prices, out = app.topic("prices", key=str, value=str), app.topic("out", key=str, value=str)
+    app.table(prices, name="t", co_partitioned=True, history=timedelta(seconds=10)).to_stream().to(out)
+    driver = TestDriver(app, partitions=1)
+    rows = [("k", "a", 0), ("k", None, 1_000), ("z", "b", 61_000), ("z", "c", 61_001), ("k", "late", 500)]
+    for key, value, at_ms in rows:
+        driver.send(prices, value, key=key, timestamp_ms=T0 + at_ms)
+    assert [row.value for row in driver.rows(out)] == ["a", None, "b", "c"]
+    (task,) = driver._worker.tasks.values()
+    assert task.context.counters["late_records_total"] == 1
+
+
 def test_a_grace_needs_a_history_that_reaches_as_far() -> None:
     app = sf.App("versions")
     sales, prices = app.topic("sales", key=str, value=str), app.topic("prices", key=str, value=str)

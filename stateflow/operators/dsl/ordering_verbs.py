@@ -99,7 +99,7 @@ class OrderingVerbs(Generic[K, V]):
         """The ``n`` items of each key with the largest scores, ``[item, score]``, whenever they change.
 
         ``item`` is what a record is about, text or an integer; ``by`` its score from now on, a number, which may rise
-        and fall, or None for an item that has none any more. Scores are compared as 64-bit floats, equal ones by
+        and fall, or None for an item that has none any more. Integers and floats are compared exactly, equal ones by
         item, the smaller first. All items are kept, in the stores ``<name>-scores`` and ``<name>-ranks``; where scores
         only grow, the aggregate ``sf.top_k`` keeps the first ones alone. The stream must be keyed.
         """

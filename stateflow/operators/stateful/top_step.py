@@ -2,10 +2,14 @@
 
 Two maps hold all items of a key: item → score, and rank → item, where a rank is the score, larger ones first, behind
 which stands the item. So a change costs a few lookups and a scan of the first ``n``, however many items there are.
+
+The score is written as a float. Of an integer that is none, what the float lacks or exceeds it by stands between it and
+the item, behind a byte that puts it before the items of that very float, or behind them.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -49,7 +53,7 @@ class Top(Operator[Any, Any, Ranked]):
         rank = None if score is None else _rank(score, entry)
         before, first = self.scores.get(entry), self._first()
         if before is not None:
-            self.ranks.remove(_rank(before, entry))
+            self._leave(before, entry)
         if rank is None:
             self.scores.remove(entry)
         else:
@@ -59,17 +63,39 @@ class Top(Operator[Any, Any, Ranked]):
         if now != first:
             ctx.emit(now)
 
+    def _leave(self, score: float, entry: bytes) -> None:
+        rank = _rank(score, entry)
+        if len(rank) > _SCORE_BYTES + len(entry) and rank not in self.ranks:
+            rank = _rank(float(score), entry)  # where former builds put integers that are no floats
+        self.ranks.remove(rank)
+
     def _first(self) -> Ranked:
         found = self.ranks.range(limit=self.rules.count)
-        return [[_item(rank[_SCORE_BYTES:]), score] for rank, score in found]
+        return [[_item(_entry(rank)), score] for rank, score in found]
 
 
 _SCORE_BYTES = len(OrderedFloat.encode(0.0))
+_EXACT_MAX = 1 << sys.float_info.mant_dig
+"""Integers up to here are floats, too."""
+_LARGER, _SMALLER = b"\x01", b"\xff"
+"""Than the float: bytes before and behind those that an item begins with."""
+_REST_BYTES = 1 + len(OrderedInteger.encode(0))
 
 
 def _rank(score: float, entry: bytes) -> bytes:
     """Raises ``EncodeError`` for a score that is no number."""
+    if isinstance(score, int) and not -_EXACT_MAX <= score <= _EXACT_MAX:
+        rest = int(float(score)) - score
+        if rest:
+            between = (_LARGER if rest < 0 else _SMALLER) + OrderedInteger.encode(rest)
+            return OrderedFloat.encode(-float(score)) + between + entry
     return OrderedFloat.encode(-float(score)) + entry
+
+
+def _entry(rank: bytes) -> bytes:
+    """The item of a rank."""
+    found = rank[_SCORE_BYTES:]
+    return found[_REST_BYTES:] if found[:1] in (_LARGER, _SMALLER) else found
 
 
 def item_bytes(item: Any) -> bytes:

@@ -16,7 +16,7 @@ from stateflow.operators.steps.marks import marks_of
 from stateflow.operators.steps.rows import with_values, without, without_headers
 from stateflow.operators.steps.step import Step
 from stateflow.operators.tables.table_steps import real_changes
-from stateflow.record import RecordBatch
+from stateflow.record import RecordBatch, TopicPartition
 from stateflow.state.scope import Scope
 from stateflow.state.versioned import HistoryExpiry, Retention, Versioned
 from stateflow.store.base import StateStore
@@ -26,7 +26,7 @@ class VersionedTableStep(Step):
     """Keeps the values of each key with the times from which they hold. Passes on the changes of the newest.
 
     The newest is the one of the latest event time. What comes with an earlier one takes its place in the history, and
-    changes nothing that is.
+    changes nothing that is. What is too late to be kept is left out and counted.
     """
 
     takes_tombstones = True
@@ -40,12 +40,18 @@ class VersionedTableStep(Step):
         self._versions: Versioned[Any] = Versioned(store, self._scope, value, retention)
         self._expiry = HistoryExpiry(store, retention)
         self._guard = guard
+        self._name = name
+        self._context = context
+        self._source: TopicPartition | None = None
+        """Where the rows at hand are from."""
         self._reached_ms = context.watermark_ms
 
     def process(self, batch: RecordBatch) -> None:
         """Write, and pass on what was and what is the newest."""
         batch = with_keys(batch, self._guard)
-        rows = list(zip(batch.keys, batch.values, batch.timestamps_ms, marks_of(batch), strict=True))
+        times = (batch.timestamps_ms, marks_of(batch))
+        rows = list(zip(batch.keys, batch.values, *times, batch.offsets, strict=True))
+        self._source = batch.source
         changes, failed = self._guard.map(self._changed, rows, batch.offsets)
         self.forward(real_changes(with_values(without_headers(without(batch, failed)), changes)))
 
@@ -54,12 +60,16 @@ class VersionedTableStep(Step):
         self._reached_ms = watermark_ms
         self._expiry.advance(watermark_ms)
 
-    def _changed(self, row: tuple[bytes, Any, int, int]) -> Change[Any]:
+    def _changed(self, row: tuple[bytes, Any, int, int, int]) -> Change[Any]:
         scope = self._scope
-        scope.key, value, scope.timestamp_ms, scope.mark_ms = row
+        scope.key, value, scope.timestamp_ms, scope.mark_ms, offset = row
         scope.reached_ms = self._reached_ms
         if scope.timestamp_ms < 0:
             raise ValueError("the record has no event time")
+        if self._versions.is_too_late(scope.timestamp_ms):
+            assert self._source is not None, "rows come in batches"
+            self._context.late(self._name, self._source, offset, scope.timestamp_ms, scope.as_of_ms)
+            return Change(None, None)
         before = self._versions.version()
         self._versions.set(value)
         if before is not None and scope.timestamp_ms < before.at_ms:

@@ -29,7 +29,7 @@ Kind = Literal["late", "ahead", "jump"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 _SENTENCES = {
-    "late": "%d record(s) came too late for the windows of %r (%d since the task started); the newest, %s, has the time"
+    "late": "%d record(s) came too late for %r (%d since the task started); the newest, %s, has the time"
     " %s, %s behind event time.",
     "ahead": "%d record(s) of %r were further ahead than its max_ahead and left out of event time (%d since the task"
     " started); the newest, %s, has the time %s, %s ahead of its reference.",

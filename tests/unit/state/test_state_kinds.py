@@ -316,9 +316,11 @@ def test_old_versions_expire_and_reads_within_the_history_stay_exact() -> None:
 def test_a_late_write_that_nobody_can_read_changes_nothing() -> None:
     bench = Bench("price")
     bench.at(10).set("ten")
-    bench.at(300).set("late", at=5)
+    bench.at(200).set("late", at=5)
     assert len(bench.handle) == 1
-    bench.at(300).set("old but newest", at=15)
+    bench.at(200).set("old but newest", at=15)
+    assert bench.handle.get() == "old but newest"
+    bench.at(300).set("later than twice the history", at=100)
     assert bench.handle.get() == "old but newest"
 
 
@@ -327,9 +329,25 @@ def test_a_cleared_value_does_not_come_back_with_a_late_write() -> None:
     bench.at(10).set("ten")
     bench.at(20).clear()
     assert bench.expire(130) == 1, "the moment of clearing stays one history longer"
-    bench.at(130).set("late", at=15)
+    for now_ms, left in ((130, 1), (220, 0), (230, 0)):
+        bench.at(now_ms).set("late", at=15)
+        assert bench.handle.get() is None
+        assert bench.expire(now_ms + 1) == left
+    bench.at(231).set("twenty", at=20)
     assert bench.handle.get() is None
-    assert bench.expire(220) == 0
+
+
+def test_a_moment_of_clearing_outlives_what_it_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that ends between two steps of a pass forgets where it was."""
+    monkeypatch.setattr(sys.modules[HistoryExpiry.__module__], "ENTRIES_PER_STEP", 1)
+    bench = Bench("price")
+    bench.at(10).set("ten")
+    bench.at(20).clear()
+    bench.expire(1000)
+    assert bench.at(1000).get() is None
+    assert len(bench.handle) == 2
+    assert [bench.expire(1000), bench.expire(1000)] == [1, 1]
+    assert [bench.expire(1010), bench.expire(1010)] == [1, 0]
 
 
 def test_at_most_so_many_versions() -> None:

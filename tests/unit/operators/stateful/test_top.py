@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -48,6 +49,36 @@ def test_equal_scores_go_by_item_and_numbers_of_both_kinds_compare() -> None:
     stage = bench(5)
     rows = [("b", 1.5), ("a", 1.5), (10, 1.5), (9, 1.5), (-1, 2)]
     assert told(stage, *rows)[-1] == [[-1, 2], [9, 1.5], [10, 1.5], ["a", 1.5], ["b", 1.5]]
+
+
+def test_integers_that_no_float_represents_are_ranked_as_they_are() -> None:
+    rng, stage, scores = random.Random(1), bench(6), {}
+    told(stage, ("zero", 0.0), ("one", -0.0), key="zeros")
+    assert told(stage, ("a", 0), key="zeros") == [[["a", 0], ["one", -0.0], ["zero", 0.0]]]
+    for _ in range(300):
+        around = rng.choice((1, -1)) * (1 << rng.choice((53, 60, 63))) + rng.randint(-3, 3)
+        item, score = rng.randrange(12), rng.choice((float(around), None, *[max(-(1 << 63), around)] * 5))
+        scores[item] = score
+        told(stage, (item, score))
+        ranked = sorted((-known, at) for at, known in scores.items() if known is not None)[:6]
+        told(stage, (100, (1 << 64) - 1))
+        assert told(stage, (100, None)) == [[[at, -known] for known, at in ranked]], (
+            "told once the first has left"
+        )
+
+
+def test_ranks_of_former_builds_are_found_again() -> None:
+    """They put an integer where its float is."""
+    stage, score = bench(), (1 << 60) + 1
+    told(stage, ("a", score))
+    ranks = stage.context.stores["best-ranks"]
+    ((key, data),) = ranks.scan()
+    entry = b"sa"
+    ranks.put_many([(key, None), (key[: -len(entry) - 9] + entry, data)])
+    assert told(stage, ("b", 1)) == [[["a", score], ["b", 1]]]
+    assert told(stage, ("a", score + 1)) == [[["a", score + 1], ["b", 1]]]
+    assert told(stage, ("a", None), ("b", None))[-1] == []
+    assert list(ranks.scan()) == []
 
 
 @pytest.mark.parametrize("row", [("a", "high"), ([1], 1), (True, 1), ("a", [1])])

@@ -32,7 +32,7 @@ def test_the_first_is_said_at_once_and_the_others_once_a_minute(
     records.note("late", "per-minute", SOURCE, 7, T0 - 35_000, T0)
     (first,) = warnings(caplog)
     assert first == (
-        "Task orders-2: 1 record(s) came too late for the windows of 'per-minute' (1 since the task started); the"
+        "Task orders-2: 1 record(s) came too late for 'per-minute' (1 since the task started); the"
         " newest, orders[2]@7, has the time 2023-11-14 22:13:25.000+00:00, 0:00:35 behind event time."
     )
     for offset in range(8, 20):
