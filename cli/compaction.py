@@ -41,6 +41,7 @@ from stateflow.compaction.calibration.calibrate import (
 )
 from stateflow.compaction.cluster.admin import ClusterAdmin
 from stateflow.compaction.control.change import require_reachable
+from stateflow.compaction.control.kept_files import require_writable, written_to
 from stateflow.compaction.model.closed_form import predict
 from stateflow.compaction.pages.topic_page import topic_page
 from stateflow.compaction.sensing.effect import cautions, require_effect
@@ -108,6 +109,7 @@ def calibrate_command(
         if dry_run:
             _show_runs(opened, seconds, vary_buffer=vary_buffer, as_json=as_json)
             return
+        require_writable(opened.calibration_path, "Nothing was measured, as it could not be kept.")
         second = ClusterAdmin(opened.brokers, opened.settings)
         try:
             found = calibrate(
@@ -122,7 +124,8 @@ def calibrate_command(
             second.close()
         kept = opened.calibration_path if keep or not found.doubts else None
         if kept is not None:
-            save(found, kept)
+            with written_to(kept, "These costs are not kept: predictions go on as before."):
+                save(found, kept)
         if as_json:
             emit_json({**asdict(found), "doubts": found.doubts, "path": None if kept is None else str(kept)})
         else:

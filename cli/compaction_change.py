@@ -94,6 +94,8 @@ def apply_command(
     Nothing is changed when one of the topics cannot be restored in time: then it says what else would do.
     """
     with session(brokers, client_config, app_id) as opened:
+        if not dry_run:
+            opened.journal.require_writable("Nothing was changed, as it could not be undone.")
         measured, waits = opened.measured(opened.topics(topics, app_id), options), list[Cleaned]()
         plan = _plan(opened, measured, options, together=app_id is not None) if broker_settings else None
         if plan is not None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
@@ -189,6 +191,14 @@ def _docker() -> Finding:
 
 def _disk(name: str, folder: Path) -> Finding:
     existing = next(path for path in (folder, *folder.parents) if path.exists())
+    try:
+        with tempfile.TemporaryDirectory(prefix=".stateflow-doctor-", dir=existing):
+            pass
+    except OSError as error:
+        why = f"{folder} cannot be {'written' if existing == folder else 'made'} ({error.strerror})"
+        action = f"Set {_VARIABLE[name]} to a directory that this user may write."
+        if error.errno != errno.ENOSPC:  # which the free space tells better
+            return Finding(f"disk, {name}", False, why, action)
     free_bytes = shutil.disk_usage(existing).free
     enough = free_bytes >= DISK_FREE_BYTES_MIN
     action = (

@@ -15,8 +15,15 @@ from dataclasses import dataclass, replace
 from stateflow.clock import Clock, SystemClock
 from stateflow.compaction.advice.fitting import BUFFER_BYTES_MIN
 from stateflow.compaction.cluster.admin import ClusterAdmin
-from stateflow.compaction.control.change import Applied, require_accepted, require_unchanged
+from stateflow.compaction.control.change import (
+    Applied,
+    note_rolled_back,
+    nothing_changed,
+    require_accepted,
+    require_unchanged,
+)
 from stateflow.compaction.control.journal import Journal, JournalEntry
+from stateflow.compaction.control.kept_files import written_to
 from stateflow.compaction.sensing.cleaner_checkpoint import cleaned_offsets
 from stateflow.compaction.sensing.measure import local_broker
 from stateflow.compaction.settings.topic_settings import CleanerSettings
@@ -133,7 +140,8 @@ def apply_brokers(
         )
     for broker, one in zip(plan.brokers, applied, strict=True):
         now_ms = (clock or SystemClock()).now_ms()
-        journal.append(JournalEntry(one.topic, now_ms, dict(one.changes), dict(one.before)))
+        with written_to(journal.path(one.topic), nothing_changed(one.topic)):
+            journal.append(JournalEntry(one.topic, now_ms, dict(one.changes), dict(one.before)))
         admin.alter_broker(broker, one.changes)
     return applied
 
@@ -164,9 +172,10 @@ def rollback_brokers(
     if not dry_run:
         for _, _, applied in planned:
             require_accepted(applied)
+        journal.require_writable("No broker was changed.")
         for broker, entry, _ in planned:
             admin.alter_broker(broker, entry.before)
-            journal.mark_rolled_back(entry, (clock or SystemClock()).now_ms())
+            note_rolled_back(journal, entry, clock)
     return [applied for _, _, applied in planned]
 
 

@@ -12,6 +12,7 @@ from stateflow.clock import Clock, SystemClock
 from stateflow.compaction.advice.recommendation import Recommendation
 from stateflow.compaction.cluster.topic_admin import TopicAdmin
 from stateflow.compaction.control.journal import Journal, JournalEntry
+from stateflow.compaction.control.kept_files import written_to
 from stateflow.errors import BrokerRefused, ConfigError, ObjectiveUnreachable
 from stateflow.log.kafka.in_force import same_value
 
@@ -72,13 +73,19 @@ def apply(
     """Set the recommended topic settings, all in one request.
 
     The values before are in the journal, durably, before anything changes, so a crash in between can be rolled back
-    too. Raises ``ObjectiveUnreachable``, and ``BrokerRefused`` with nothing changed.
-    ``dry_run`` asks the broker to validate and reports refusals instead of raising.
+    too. Raises ``ObjectiveUnreachable``; and with nothing changed ``BrokerRefused``, and ``DiskFull`` or
+    ``ConfigError`` where the journal cannot be written. ``dry_run`` asks the broker to validate and reports refusals
+    instead of raising.
     """
     require_reachable([recommendation])
-    return change(
-        admin, recommendation.topic, dict(recommendation.changes), journal, dry_run=dry_run, clock=clock
-    )
+    topic, changes = recommendation.topic, dict(recommendation.changes)
+    with written_to(journal.path(topic), nothing_changed(topic)):
+        return change(admin, topic, changes, journal, dry_run=dry_run, clock=clock)
+
+
+def nothing_changed(name: str) -> str:
+    """What it means that a change of a topic or broker cannot be written down."""
+    return f"Nothing of {name} was changed, as it could not be undone."
 
 
 def require_reachable(found: Sequence[Recommendation]) -> None:
@@ -148,7 +155,8 @@ def rollback(
 
     Values are compared as numbers: the broker answers 0 as 0.0. Raises ``ConfigError`` when there is nothing to undo,
     or when somebody changed the same settings since (``force`` undoes the change regardless), and ``BrokerRefused``
-    when the broker does not take the former values; nothing was changed then.
+    when the broker does not take the former values, or the journal cannot be written (also ``DiskFull``); nothing was
+    changed then.
     """
     entry = journal.last_applied(topic)
     if entry is None:
@@ -170,9 +178,17 @@ def rollback(
     )
     if not dry_run:
         require_accepted(applied)
+        journal.require_writable(f"Nothing of {topic} was changed.")
         admin.alter_topic(topic, entry.before)
-        journal.mark_rolled_back(entry, (clock or SystemClock()).now_ms())
+        note_rolled_back(journal, entry, clock)
     return applied
+
+
+def note_rolled_back(journal: Journal, entry: JournalEntry, clock: Clock | None) -> None:
+    """Write down that a change was undone. Raises ``DiskFull`` and ``ConfigError``, which say that it was."""
+    told = f"{entry.topic} is as it was before; only that could not be noted, so it still counts as changed here."
+    with written_to(journal.path(entry.topic), told):
+        journal.mark_rolled_back(entry, (clock or SystemClock()).now_ms())
 
 
 def require_unchanged(name: str, entry: JournalEntry, overrides: Mapping[str, str | None]) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from stateflow.compaction.control.kept_files import default_folder, found_at
+from stateflow.compaction.control.kept_files import default_folder, found_at, require_writable
 from stateflow.errors import StateCorrupt
 
 ENTRIES_MAX = 50
@@ -51,6 +51,10 @@ class Journal:
         """The file of one topic."""
         return self._folder / (urllib.parse.quote(topic, safe="") + ".json")
 
+    def require_writable(self, otherwise: str) -> None:
+        """Raise ``DiskFull`` or ``ConfigError``, ending with ``otherwise``, where no change can be written down."""
+        require_writable(self.path("writable"), otherwise)
+
     def entries(self, topic: str) -> list[JournalEntry]:
         """All changes known, oldest first. Raises ``StateCorrupt`` for a file that is not a journal."""
         path = found_at(self.path(topic))
@@ -89,8 +93,12 @@ class Journal:
         path = self.path(topic)
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_suffix(f".{os.getpid()}.tmp")
-        with temporary.open("w") as file:
-            json.dump([asdict(entry) for entry in entries[-ENTRIES_MAX:]], file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        try:
+            with temporary.open("w") as file:
+                json.dump([asdict(entry) for entry in entries[-ENTRIES_MAX:]], file, indent=1)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        except OSError:
+            temporary.unlink(missing_ok=True)  # half a file, which takes what space is left
+            raise

@@ -75,7 +75,7 @@ def load_running(name: str = DEFAULT_NAME) -> RunningBroker | None:
     """A record, or None when no such broker was started or it was taken down. It may name dead processes."""
     try:
         body = json.loads((home_of(name) / _RECORD).read_text())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):  # the latter where the home that is set is a file
         return None
     return RunningBroker(**{**body, "pids": tuple(body["pids"])})
 

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stateflow.compaction.control.change import change, rollback
+from stateflow.compaction.advice.objective import Objective
+from stateflow.compaction.advice.recommend import recommend
+from stateflow.compaction.control.change import apply, change, rollback
 from stateflow.compaction.control.journal import Journal
 from stateflow.compaction.model.streams import RateStep, Stream
 from stateflow.compaction.settings.knobs import NEVER_MS
 from stateflow.compaction.settings.topic_settings import Policy
 from stateflow.errors import ConfigError
 from stateflow.log.kafka.in_force import same_value
-from tests.sim.compaction_topic import SimulatedTopic
+from tests.sim.compaction_topic import SimulatedTopic, measurement
 
 RATIO = "min.cleanable.dirty.ratio"
 
@@ -96,3 +99,33 @@ def test_a_ratio_is_alike_however_it_is_written(ratio: float) -> None:
 )
 def test_texts_and_missing_overrides(one: str | None, other: str | None, alike: bool) -> None:
     assert same_value(one, other) is alike
+
+
+def test_a_journal_that_cannot_be_written_leaves_the_topic_as_it_was(
+    topic: SimulatedTopic, tmp_path: Path
+) -> None:
+    (tmp_path / "home").write_text("a file, where a directory should be")
+    journal = Journal("sim", tmp_path / "home")
+    found = recommend(measurement(Policy(), 1000.0, 1000), objective=Objective(1.0))
+    assert found.reachable
+    assert found.changes
+    with pytest.raises(ConfigError) as caught:
+        apply(topic, found, journal)
+    assert "Nothing of t was changed" in caught.value.message
+    assert "STATEFLOW_HOME" in caught.value.action
+    assert topic.overrides == {}
+
+
+def test_a_change_that_cannot_be_noted_as_undone_is_not_undone(topic: SimulatedTopic, tmp_path: Path) -> None:
+    journal = Journal("sim", tmp_path / "home")
+    change(topic, "t", {"segment.ms": "5000"}, journal)
+    folder = journal.path("t").parent
+    folder.chmod(0o500)
+    try:
+        if os.access(folder, os.W_OK):
+            pytest.skip("this user may write everywhere")
+        with pytest.raises(ConfigError, match="Nothing of t was changed"):
+            rollback(topic, "t", journal)
+    finally:
+        folder.chmod(0o700)
+    assert topic.overrides == {"segment.ms": "5000"}
