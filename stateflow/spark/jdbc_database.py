@@ -127,8 +127,8 @@ class Database:
         self.commit()
         return bool(claimed)
 
-    def take_over(self, staging: str, table: str, keys: Sequence[str]) -> None:
-        """The rows of the staging table into the target, in the open transaction."""
+    def take_over(self, staging: str, table: str, keys: Sequence[str]) -> int:
+        """The rows of the staging table into the target, in the open transaction; returns how many."""
         there = self._columns(table)
         new = [name for name in self._columns(staging) if name not in (PARTITION, ATTEMPT)]
         by_name = {name.lower(): name for name in there}
@@ -148,7 +148,7 @@ class Database:
             self._run(f"DELETE FROM {table} WHERE EXISTS (SELECT 1 FROM {staging} WHERE {equal})")
         into = ", ".join(self._quoted(by_name[name.lower()]) for name in new)
         rows = f"SELECT {', '.join(map(self._quoted, new))} FROM {staging} WHERE {newest}"
-        self._run(f"INSERT INTO {table} ({into}) {rows}")
+        return self._run(f"INSERT INTO {table} ({into}) {rows}")
 
     def note(self, name: str, next_batch: int, staging: str) -> None:
         """Remember, in the open transaction, how far the query has come. Raises ``StillRunning``."""
@@ -195,10 +195,10 @@ class Database:
     def _quoted(self, name: str) -> str:
         return str(self.dialect.quoteIdentifier(name))
 
-    def _run(self, sql: str) -> None:
+    def _run(self, sql: str) -> int:
         statement = self.connection.createStatement()
         try:
-            statement.executeUpdate(sql)
+            return int(statement.executeUpdate(sql))
         finally:
             statement.close()
 

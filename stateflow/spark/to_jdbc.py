@@ -19,14 +19,14 @@ import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stateflow.errors import ConfigError
 from stateflow.failpoints import reach
 from stateflow.record import is_topic_name
 from stateflow.spark.jdbc_database import NAME_CHARACTERS_MAX, open_database, with_driver, with_text
 from stateflow.spark.task_attempts import with_attempts
-from stateflow.spark.to_topic import query_of
+from stateflow.spark.to_topic import passed_over, query_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -43,7 +43,7 @@ class JdbcWriter:
     The target is made by the first micro-batch if it is not there; columns are matched by name, whatever their case.
     With ``keys`` the rows that have the same values there are replaced: a table of the newest rows, if no key is twice
     in a micro-batch. Where two drivers of a query run, one of them fails. A static DataFrame is written by one call, as
-    micro-batch 0.
+    micro-batch 0; the next one under the same name is number 1.
     """
 
     options: Mapping[str, str] = field(repr=False)
@@ -51,10 +51,11 @@ class JdbcWriter:
     name: str
     keys: Sequence[str] = ()
 
-    def __call__(self, frame: DataFrame, batch: int) -> None:
-        """Write one micro-batch unless it is there.
+    def __call__(self, frame: DataFrame, batch: int) -> Any:  # an int; the type of foreachBatch wants None
+        """Write one micro-batch unless it is there; returns the number of rows written.
 
-        Raises ``ConfigError``, ``StillRunning`` where another driver writes as ``name``, and what the database says.
+        A static DataFrame of whose number one is there is passed over with a warning. Raises
+        ``ConfigError``, ``StillRunning`` where another driver writes as ``name``, and what the database says.
         """
         self.check(frame)
         query = query_of(frame)
@@ -62,18 +63,20 @@ class JdbcWriter:
             database.make_notes()
             staging = staging_table(self.table)
             if not database.claim(self.name, query, batch, staging):
-                return
+                passed_over(query, batch, self.name)
+                return 0
             reach("jdbc.after_claim")
             self._write(with_attempts(frame), staging)
             reach("jdbc.after_staging")
             if not database.has(self.table):
                 self._write(frame.limit(0), self.table)  # which makes it
-            database.take_over(staging, self.table, self.keys)
+            written = database.take_over(staging, self.table, self.keys)
             database.note(self.name, batch + 1, staging)
             reach("jdbc.before_commit")
             database.commit()
             reach("jdbc.after_commit")
             database.drop(staging)
+        return written
 
     def check(self, frame: DataFrame) -> None:
         """Raise ``ConfigError`` for what cannot be written."""

@@ -104,12 +104,14 @@ def test_of_two_drivers_the_one_that_claimed_last_writes(
 
 
 def test_a_micro_batch_is_written_once_and_nothing_is_left_beside_it(
-    session: SparkSession, database: dict[str, str]
+    session: SparkSession, database: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     schema = "APP" if "derby" in database["url"] else "PUBLIC"
     writer = JdbcWriter(database, f"{schema}.numbers", name="numbers")
-    for batch in (0, 0, 1):
-        writer(some_rows(session), batch)
+    assert [writer(some_rows(session), batch) for batch in (0, 0, 1)] == [ROWS, 0, ROWS]
+    (told,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert "micro-batch 0 is written already as 'numbers'" in told
+    assert "writer(frame, 1)" in told
     assert rows_of(session, database, "numbers") == sorted([(number,) for number in range(ROWS)] * 2)
     assert tables_of(session, database) == ["NUMBERS", "STATEFLOW_BATCHES"]
 
