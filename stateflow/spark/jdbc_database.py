@@ -141,8 +141,9 @@ class Database:
         attempt, partition = self._quoted(ATTEMPT), self._quoted(PARTITION)
         newest = f"{attempt} IN (SELECT MAX({attempt}) FROM {staging} GROUP BY {partition})"
         if keys:
+            by_key = {name.lower(): name for name in new}
             equal = " AND ".join(
-                f"{staging}.{self._quoted(name)} = {table}.{self._quoted(by_name[name.lower()])}"
+                f"{staging}.{self._quoted(by_key[name.lower()])} = {table}.{self._quoted(by_name[name.lower()])}"
                 for name in keys
             )
             self._run(f"DELETE FROM {table} WHERE EXISTS (SELECT 1 FROM {staging} WHERE {equal})")

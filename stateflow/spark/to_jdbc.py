@@ -19,7 +19,7 @@ import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from stateflow.errors import ConfigError
 from stateflow.failpoints import reach
@@ -80,14 +80,23 @@ class JdbcWriter:
 
     def check(self, frame: DataFrame) -> None:
         """Raise ``ConfigError`` for what cannot be written."""
-        wrong = sorted(set(self.keys) - set(frame.columns))
-        named = is_topic_name(self.name) and len(self.name) <= NAME_CHARACTERS_MAX
-        if wrong or not named or "url" not in self.options:
-            raise ConfigError(
-                f"the rows cannot be written to {self.table!r}: {', '.join(wrong) or self.name}.",
-                action="give the option `url`, keys that are columns, and a name of letters, digits, dots, - and _"
-                f" (at most {NAME_CHARACTERS_MAX}).",
+        keys: object = self.keys
+        if "url" not in self.options:
+            self._refuse(
+                "no database is named", "give the option `url`, as in jdbc:postgresql://host/database."
             )
+        if not is_topic_name(self.name) or len(self.name) > NAME_CHARACTERS_MAX:
+            action = f"take letters, digits, dots, - and _ (at most {NAME_CHARACTERS_MAX}) for it."
+            self._refuse(f"the name {self.name!r} cannot be kept", action)
+        if isinstance(keys, str):
+            self._refuse(f"keys={keys!r} is one text", f"write keys=[{keys!r}].")
+        columns = {name.lower() for name in frame.columns}
+        wrong = [name for name in self.keys if name.lower() not in columns]
+        if wrong:
+            self._refuse(f"no column is called {wrong[0]!r}", f"take keys of {', '.join(frame.columns)}.")
+
+    def _refuse(self, why: str, action: str) -> NoReturn:
+        raise ConfigError(f"the rows cannot be written to {self.table!r}: {why}.", action=action)
 
     def _write(self, frame: DataFrame, table: str) -> None:
         texts = [name for name, kind in frame.dtypes if kind == "string"]

@@ -6,9 +6,10 @@ PostgreSQL under kills is in docs/spark-tables.md.
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark import TaskContext
@@ -121,7 +122,7 @@ def test_rows_with_text_take_the_place_of_those_with_the_same_keys(
 ) -> None:
     if "derby" in database["url"]:
         database["createTableColumnTypes"] = "word VARCHAR(64)"  # Derby compares no CLOB
-    writer = JdbcWriter(database, "newest", name="newest", keys=["word"])
+    writer = JdbcWriter(database, "newest", name="newest", keys=["WORD"])
     for batch in (0, 1, 1):
         frame = session.range(3).selectExpr(
             f"concat('w', id + {batch}) AS word", f"id + {batch} * 10 AS total"
@@ -159,3 +160,18 @@ def test_columns_of_text_have_a_type_that_the_database_knows() -> None:
     assert with_text(hsqldb, ["word", "a`b"])[types] == "`word` VARCHAR(16777216), `a``b` VARCHAR(16777216)"
     assert with_text({**hsqldb, types: "word VARCHAR(8)"}, ["word"])[types] == "word VARCHAR(8)"
     assert with_text({"url": "jdbc:h2:mem:x"}, ["word"]) == {"url": "jdbc:h2:mem:x"}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"options": {}}, "option `url`"),
+        ({"name": "two words"}, "the name 'two words' cannot be kept"),
+        ({"keys": "number"}, "write keys=['number']"),
+        ({"keys": ["word"]}, "no column is called 'word'"),
+    ],
+)
+def test_what_cannot_be_written_is_named(session: SparkSession, change: dict[str, Any], said: str) -> None:
+    given: dict[str, Any] = {"options": {"url": "jdbc:h2:mem:x"}, "table": "t", "name": "n", **change}
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        JdbcWriter(**given)(some_rows(session), 0)
