@@ -143,13 +143,20 @@ class Database:
         if keys:
             by_key = {name.lower(): name for name in new}
             equal = " AND ".join(
-                f"{staging}.{self._quoted(by_key[name.lower()])} = {table}.{self._quoted(by_name[name.lower()])}"
-                for name in keys
+                self._equal(staging, by_key[name.lower()], table, by_name[name.lower()]) for name in keys
             )
             self._run(f"DELETE FROM {table} WHERE EXISTS (SELECT 1 FROM {staging} WHERE {equal})")
         into = ", ".join(self._quoted(by_name[name.lower()]) for name in new)
         rows = f"SELECT {', '.join(map(self._quoted, new))} FROM {staging} WHERE {newest}"
         return self._run(f"INSERT INTO {table} ({into}) {rows}")
+
+    def _equal(self, staging: str, key: str, table: str, column: str) -> str:
+        """That a key of a staged row is the column's value; null is the same as null, which ``=`` does not say."""
+        new, old = f"{staging}.{self._quoted(key)}", f"{table}.{self._quoted(column)}"
+        # Only where there are any: a database seldom uses an index for what has an OR.
+        if not self._has_rows(f"SELECT 1 FROM {staging} WHERE {new} IS NULL"):
+            return f"{new} = {old}"
+        return f"({new} = {old} OR ({new} IS NULL AND {old} IS NULL))"
 
     def note(self, name: str, next_batch: int, staging: str) -> None:
         """Remember, in the open transaction, how far the query has come. Raises ``StillRunning``."""
@@ -181,6 +188,14 @@ class Database:
         statement = self._prepared(f"UPDATE {NOTES_TABLE} {change}", *values)
         try:
             return int(statement.executeUpdate())
+        finally:
+            statement.close()
+
+    def _has_rows(self, query: str) -> bool:
+        statement = self.connection.createStatement()
+        try:
+            statement.setMaxRows(1)
+            return bool(statement.executeQuery(query).next())
         finally:
             statement.close()
 

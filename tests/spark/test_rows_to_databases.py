@@ -131,6 +131,22 @@ def test_rows_with_text_take_the_place_of_those_with_the_same_keys(
     assert rows_of(session, database, "newest") == [("w0", 0), ("w1", 10), ("w2", 11), ("w3", 12)]
 
 
+def test_rows_whose_key_is_null_take_the_place_of_each_other(
+    session: SparkSession, database: dict[str, str]
+) -> None:
+    writer = JdbcWriter(database, "newest", name="newest", keys=["kind", "number"])
+    for batch in range(3):
+        writer(
+            session.sql(
+                f"VALUES (1, NULL, {batch}), (NULL, 2, {batch}), (1, 2, {batch}) AS t(kind, number, total)"
+            ),
+            batch,
+        )
+    found = session.read.format("jdbc").options(**with_driver(database), dbtable="newest").load().collect()
+    assert {tuple(row) for row in found} == {(1, None, 2), (None, 2, 2), (1, 2, 2)}
+    assert len(found) == 3
+
+
 @pytest.mark.parametrize(
     ("table", "schema"),
     [
