@@ -27,6 +27,7 @@ from stateflow.record import TopicPartition, is_topic_name
 from stateflow.spark.engine import collected
 from stateflow.spark.failure import Failure, result_or_failure
 from stateflow.spark.kept_connection import kept_cluster
+from stateflow.times import whole_time_ms
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -74,7 +75,7 @@ class TopicWriter:
             )
         query = query_of(frame)
         names = [name for name in ("key", "value", "timestamp") if name in frame.columns]
-        keyed = frame.select(*names).rdd.map(partial(_record, info.partitions))
+        keyed = frame.select(*names).rdd.mapPartitions(partial(_records, info.partitions))
         placed = keyed.partitionBy(info.partitions, _as_it_is)
         written = collected(placed.mapPartitionsWithIndex(WriteTask(self, query, batch)).collect)
         if all(count is None for count in written):
@@ -109,18 +110,22 @@ class WriteTask:
     query: str
     batch: int
 
-    def __call__(self, partition: int, rows: Iterable[tuple[int, Sent]]) -> Iterator[int | Failure | None]:
+    def __call__(
+        self, partition: int, rows: Iterable[tuple[int, Sent | None]]
+    ) -> Iterator[int | Failure | None]:
         """The number of records written; None where an earlier attempt has done it."""
         cluster = kept_cluster(self.writer.connection)
         yield result_or_failure(partial(self._written, cluster, partition, rows))
 
-    def _written(self, cluster: Cluster, partition: int, rows: Iterable[tuple[int, Sent]]) -> int | None:
+    def _written(
+        self, cluster: Cluster, partition: int, rows: Iterable[tuple[int, Sent | None]]
+    ) -> int | None:
         return write_batch(
             cluster,
             TopicPartition(self.writer.topic, partition),
             self.writer.group,
             MicroBatch(self.query, self.batch),
-            (sent for _, sent in rows),
+            (_with_key(sent) for _, sent in rows),
         )
 
 
@@ -178,13 +183,29 @@ def write_batch(
     return written
 
 
-def _record(partitions: int, row: Any) -> tuple[int, Sent]:
-    cells = row.asDict()
-    key, value, at = _bytes(cells["key"]), _bytes(cells["value"]), cells.get("timestamp")
-    if key is None:
-        raise ValueError("a row has no key, and keys say where rows go")
-    timestamp_ms = int(at.timestamp() * 1000) if isinstance(at, datetime) else None
-    return partition_of(key, partitions), (key, value, timestamp_ms)
+def _records(partitions: int, rows: Iterable[Any]) -> Iterator[tuple[int, Sent | None]]:
+    """The rows by the partition that each belongs to; None for every partition where a row has no key.
+
+    So no partition is written, and the error is the writer's, as any other: one raised here would be tried again.
+    """
+    for row in rows:
+        cells = row.asDict()
+        key, value, at = _bytes(cells["key"]), _bytes(cells["value"]), cells.get("timestamp")
+        if key is None:
+            yield from ((partition, None) for partition in range(partitions))
+            return
+        # Spark's timestamps come without a time zone, in that of the process.
+        timestamp_ms = whole_time_ms(at.astimezone(), "timestamp") if isinstance(at, datetime) else None
+        yield partition_of(key, partitions), (key, value, timestamp_ms)
+
+
+def _with_key(sent: Sent | None) -> Sent:
+    if sent is None:
+        raise ConfigError(
+            "a row has no key, and keys say where rows go; nothing of its micro-batch was written.",
+            action="select another column as `key`, or leave such rows out: frame.where('key IS NOT NULL').",
+        )
+    return sent
 
 
 def _bytes(cell: Any) -> bytes | None:
