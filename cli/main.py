@@ -12,17 +12,15 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
-import signal
 import sys
-import threading
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import click
 
-from stateflow.errors import DISTRIBUTION, Interrupted, StateflowError
+from stateflow.errors import DISTRIBUTION, StateflowError
 from stateflow.failpoints import arm_from_environment
+from stateflow.interrupts import as_ctrl_c, stopped_by_user
 
 NOUNS: dict[str, str] = {
     "up": "Start a Kafka broker on this machine.",
@@ -155,37 +153,15 @@ def run(arguments: Sequence[str], command: click.Command = cli, name: str = "sta
     """
     as_json, is_verbose = "--json" in arguments, not {"-v", "--verbose"}.isdisjoint(arguments)
     try:
-        with _sigterm_as_ctrl_c():
+        with as_ctrl_c():
             result = command.main(args=list(arguments), prog_name=name, standalone_mode=False)
     except StateflowError as error:
         return report(error, as_json=as_json, is_verbose=is_verbose)
     except click.ClickException as error:
         return report_usage(error, as_json=as_json)
     except (click.Abort, KeyboardInterrupt):
-        return report(Interrupted("Stopped by the user.", action="Start it again to go on."), as_json=as_json)
+        return report(stopped_by_user(), as_json=as_json)
     return result if isinstance(result, int) else 0
-
-
-@contextmanager
-def _sigterm_as_ctrl_c() -> Iterator[None]:
-    """SIGTERM, by which systemd, Docker and Kubernetes stop a program, ends a command as Ctrl-C does.
-
-    By default it would end the process at once: settings that a command has changed for a while would stay, and the
-    processes that it has started. Commands that run until they are told to stop handle both themselves.
-    """
-    is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        yield
-        return
-    signal.signal(signal.SIGTERM, _interrupted)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-
-def _interrupted(_number: int, _frame: object) -> None:
-    raise KeyboardInterrupt
 
 
 def main() -> None:

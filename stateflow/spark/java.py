@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import logging
+import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from stateflow.errors import Interrupted, JobFailed
 from stateflow.runtime.process.signals import put_off_signals
 
 if TYPE_CHECKING:
     from pyspark import SparkConf
 
 _END_SECONDS_MAX = 10.0
+_STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM, -signal.SIGINT, -signal.SIGTERM)
+"""How Java ends when it is told to."""
+_PY4J_LOGGERS = ("", "py4j.clientserver")
+_PY4J_SAYS = (
+    "Exception occurred while shutting down connection",
+    "KeyboardInterrupt while sending command.",
+    "Exception while sending command.",
+)
 
 
 @contextmanager
@@ -41,6 +52,7 @@ def java_started(conf: SparkConf) -> Iterator[None]:
 def end_java() -> None:
     """End Spark's Java process, if there is one that we started, and forget it: the next session starts another."""
     from pyspark import SparkContext
+    from pyspark.sql import SparkSession
 
     gateway = SparkContext._gateway
     process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
@@ -51,4 +63,62 @@ def end_java() -> None:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-    SparkContext._gateway = SparkContext._jvm = None
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = SparkSession._activeSession = None
+
+
+@contextmanager
+def judged_by_java() -> Iterator[None]:
+    """A call that Java does not answer any more fails, in this scope, with how Java has ended.
+
+    Raises ``Interrupted`` where it was told to stop, as by systemd with all processes of a service, else ``JobFailed``.
+    """
+    from py4j.protocol import Py4JError, Py4JJavaError
+
+    try:
+        yield
+    except Py4JJavaError:
+        raise  # which is an answer
+    except (Py4JError, ConnectionError) as error:
+        exit_code = _exit_code()
+        if exit_code is None:
+            raise
+        if exit_code in _STOPPED:
+            raise Interrupted(
+                "Stopped by the user, and Spark's Java process was stopped at the same time.",
+                action="start it again to go on: what was not committed is done again. Send signals to Python alone"
+                " (systemd: KillMode=mixed).",
+            ) from error
+        raise JobFailed(
+            f"Spark's Java process has ended (exit code {exit_code}).",
+            action="look for its last words above, and for the kernel's out-of-memory killer; start again.",
+        ) from error
+
+
+@contextmanager
+def quiet_interrupts() -> Iterator[None]:
+    """Calls of Java that were interrupted, or met its end, are told once, by who ends; not by traces of Py4J, too."""
+    loggers = [logging.getLogger(name) for name in _PY4J_LOGGERS]
+    for logger in loggers:
+        logger.addFilter(_is_news)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeFilter(_is_news)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    return record.msg not in _PY4J_SAYS
+
+
+def _exit_code() -> int | None:
+    from pyspark import SparkContext
+
+    process: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
+    if process is None:
+        return None
+    try:
+        return process.wait(_END_SECONDS_MAX)
+    except subprocess.TimeoutExpired:
+        return None

@@ -127,8 +127,8 @@ class Database:
         self.commit()
         return bool(claimed)
 
-    def take_over(self, staging: str, table: str, keys: Sequence[str]) -> None:
-        """The rows of the staging table into the target, in the open transaction."""
+    def take_over(self, staging: str, table: str, keys: Sequence[str]) -> int:
+        """The rows of the staging table into the target, in the open transaction; returns how many."""
         there = self._columns(table)
         new = [name for name in self._columns(staging) if name not in (PARTITION, ATTEMPT)]
         by_name = {name.lower(): name for name in there}
@@ -141,14 +141,22 @@ class Database:
         attempt, partition = self._quoted(ATTEMPT), self._quoted(PARTITION)
         newest = f"{attempt} IN (SELECT MAX({attempt}) FROM {staging} GROUP BY {partition})"
         if keys:
+            by_key = {name.lower(): name for name in new}
             equal = " AND ".join(
-                f"{staging}.{self._quoted(name)} = {table}.{self._quoted(by_name[name.lower()])}"
-                for name in keys
+                self._equal(staging, by_key[name.lower()], table, by_name[name.lower()]) for name in keys
             )
             self._run(f"DELETE FROM {table} WHERE EXISTS (SELECT 1 FROM {staging} WHERE {equal})")
         into = ", ".join(self._quoted(by_name[name.lower()]) for name in new)
         rows = f"SELECT {', '.join(map(self._quoted, new))} FROM {staging} WHERE {newest}"
-        self._run(f"INSERT INTO {table} ({into}) {rows}")
+        return self._run(f"INSERT INTO {table} ({into}) {rows}")
+
+    def _equal(self, staging: str, key: str, table: str, column: str) -> str:
+        """That a key of a staged row is the column's value; null is the same as null, which ``=`` does not say."""
+        new, old = f"{staging}.{self._quoted(key)}", f"{table}.{self._quoted(column)}"
+        # Only where there are any: a database seldom uses an index for what has an OR.
+        if not self._has_rows(f"SELECT 1 FROM {staging} WHERE {new} IS NULL"):
+            return f"{new} = {old}"
+        return f"({new} = {old} OR ({new} IS NULL AND {old} IS NULL))"
 
     def note(self, name: str, next_batch: int, staging: str) -> None:
         """Remember, in the open transaction, how far the query has come. Raises ``StillRunning``."""
@@ -183,6 +191,14 @@ class Database:
         finally:
             statement.close()
 
+    def _has_rows(self, query: str) -> bool:
+        statement = self.connection.createStatement()
+        try:
+            statement.setMaxRows(1)
+            return bool(statement.executeQuery(query).next())
+        finally:
+            statement.close()
+
     def _columns(self, table: str) -> list[str]:
         """The names of a table's columns, as the database writes them."""
         statement = self.connection.createStatement()
@@ -195,10 +211,10 @@ class Database:
     def _quoted(self, name: str) -> str:
         return str(self.dialect.quoteIdentifier(name))
 
-    def _run(self, sql: str) -> None:
+    def _run(self, sql: str) -> int:
         statement = self.connection.createStatement()
         try:
-            statement.executeUpdate(sql)
+            return int(statement.executeUpdate(sql))
         finally:
             statement.close()
 

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
+import signal
 import sys
 import tempfile
+import threading
+import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stateflow.errors import SetupError, install_command
-from stateflow.spark.java import java_started
+from stateflow.spark.java import end_java, java_started, judged_by_java, quiet_interrupts
 from stateflow.spark.programs import spark_java_home, spark_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_LOG = logging.getLogger(__name__)
 
 _QUIET_LOG4J = """\
 rootLogger.level = error
@@ -99,11 +105,41 @@ def spark_session(settings: SparkSettings | None = None) -> Iterator[SparkSessio
     if present is not None:
         yield present
         return
-    session = _submitted(settings) if "PYSPARK_GATEWAY_PORT" in os.environ else _started(settings)
+    before = signal.getsignal(signal.SIGINT)
+    with quiet_interrupts():
+        session = _submitted(settings) if "PYSPARK_GATEWAY_PORT" in os.environ else _started(settings)
+        # pyspark's handler calls Java amid another call of it, which spoils both; the end of the session stops all jobs
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
+        try:
+            with judged_by_java():
+                yield session
+        except KeyboardInterrupt:
+            _hush(session)
+            raise
+        finally:
+            _stop(session)
+
+
+def _hush(session: SparkSession) -> None:
+    """Have Java say nothing of the jobs that end with the session."""
+    from py4j.protocol import Py4JError
+
+    with suppress(Py4JError, ConnectionError):  # where it has ended it says nothing either
+        session.sparkContext.setLogLevel("OFF")
+
+
+def _stop(session: SparkSession) -> None:
+    from py4j.protocol import Py4JError
+
     try:
-        yield session
-    finally:
-        session.stop()
+        with warnings.catch_warnings(
+            category=RuntimeWarning, action="ignore"
+        ):  # pyspark's, where Java has ended
+            session.stop()
+    except (Py4JError, ConnectionError) as error:
+        _LOG.info("Spark's Java process has ended before its session was stopped: %s", error)
+        end_java()
 
 
 def require_pyspark() -> None:

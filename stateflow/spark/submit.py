@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import ast
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from stateflow.errors import ConfigError
+from stateflow.connectors.broker.processes import children
+from stateflow.errors import ConfigError, Interrupted
+from stateflow.interrupts import as_ctrl_c
+from stateflow.runtime.process.signals import put_off_signals
 from stateflow.spark.programs import spark_home, spark_java_home, spark_python
 from stateflow.spark.session import require_pyspark
 
 JOBS = ("pipeline", "repartition", "recover", "snapshot", "change-feed", "bootstrap")
 _FOLDER = Path(__file__).parent / "jobs"
+_JAVA_PACKAGE = "org.apache.spark."
+_STOP_SECONDS_MAX = 90.0
+"""Longer than the workers of an application have to stop (``long_running.py``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +104,39 @@ class Submission:
         return wanted
 
     def run(self) -> int:
-        """Run it to its end, its output on ours; returns its exit code."""
-        return subprocess.run(self.command(), env=self.environment(), check=False).returncode
+        """Run it to its end, its output on ours; returns its exit code.
+
+        Interrupted, it has the program stop in order, and waits for it. Raises ``KeyboardInterrupt`` then, unless the
+        program has told itself that it was stopped.
+        """
+        with as_ctrl_c(signal.SIGTERM), as_ctrl_c(signal.SIGHUP):
+            with (
+                put_off_signals()
+            ):  # Ctrl-C in a terminal is for us: Java would end at once, under its program
+                process = subprocess.Popen(self.command(), env=self.environment(), start_new_session=True)
+            try:
+                return process.wait()
+            except KeyboardInterrupt:
+                exit_code = _stopped(process)
+                if exit_code in (0, Interrupted.exit_code):
+                    return exit_code
+                raise
+
+
+def _stopped(process: subprocess.Popen[bytes]) -> int:
+    """Stop what spark-submit runs; returns its exit code. Interrupted once more, it is killed."""
+    try:
+        programs = [pid for pid, command in children(process.pid).items() if _JAVA_PACKAGE not in command]
+        for pid in programs:
+            os.kill(pid, signal.SIGTERM)
+        if not programs:  # Java still starts, or is the program
+            os.killpg(process.pid, signal.SIGTERM)
+        return process.wait(_STOP_SECONDS_MAX)
+    except (KeyboardInterrupt, subprocess.TimeoutExpired):
+        os.killpg(process.pid, signal.SIGKILL)
+        return process.wait()
+    except ProcessLookupError:  # it ended by itself meanwhile
+        return process.wait()
 
 
 def spark_submit() -> Path:

@@ -19,14 +19,14 @@ import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from stateflow.errors import ConfigError
 from stateflow.failpoints import reach
 from stateflow.record import is_topic_name
 from stateflow.spark.jdbc_database import NAME_CHARACTERS_MAX, open_database, with_driver, with_text
 from stateflow.spark.task_attempts import with_attempts
-from stateflow.spark.to_topic import query_of
+from stateflow.spark.to_topic import passed_over, query_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -43,7 +43,7 @@ class JdbcWriter:
     The target is made by the first micro-batch if it is not there; columns are matched by name, whatever their case.
     With ``keys`` the rows that have the same values there are replaced: a table of the newest rows, if no key is twice
     in a micro-batch. Where two drivers of a query run, one of them fails. A static DataFrame is written by one call, as
-    micro-batch 0.
+    micro-batch 0; the next one under the same name is number 1.
     """
 
     options: Mapping[str, str] = field(repr=False)
@@ -51,10 +51,11 @@ class JdbcWriter:
     name: str
     keys: Sequence[str] = ()
 
-    def __call__(self, frame: DataFrame, batch: int) -> None:
-        """Write one micro-batch unless it is there.
+    def __call__(self, frame: DataFrame, batch: int) -> Any:  # an int; the type of foreachBatch wants None
+        """Write one micro-batch unless it is there; returns the number of rows written.
 
-        Raises ``ConfigError``, ``StillRunning`` where another driver writes as ``name``, and what the database says.
+        A static DataFrame of whose number one is there is passed over with a warning. Raises
+        ``ConfigError``, ``StillRunning`` where another driver writes as ``name``, and what the database says.
         """
         self.check(frame)
         query = query_of(frame)
@@ -62,29 +63,40 @@ class JdbcWriter:
             database.make_notes()
             staging = staging_table(self.table)
             if not database.claim(self.name, query, batch, staging):
-                return
+                passed_over(query, batch, self.name)
+                return 0
             reach("jdbc.after_claim")
             self._write(with_attempts(frame), staging)
             reach("jdbc.after_staging")
             if not database.has(self.table):
                 self._write(frame.limit(0), self.table)  # which makes it
-            database.take_over(staging, self.table, self.keys)
+            written = database.take_over(staging, self.table, self.keys)
             database.note(self.name, batch + 1, staging)
             reach("jdbc.before_commit")
             database.commit()
             reach("jdbc.after_commit")
             database.drop(staging)
+        return written
 
     def check(self, frame: DataFrame) -> None:
         """Raise ``ConfigError`` for what cannot be written."""
-        wrong = sorted(set(self.keys) - set(frame.columns))
-        named = is_topic_name(self.name) and len(self.name) <= NAME_CHARACTERS_MAX
-        if wrong or not named or "url" not in self.options:
-            raise ConfigError(
-                f"the rows cannot be written to {self.table!r}: {', '.join(wrong) or self.name}.",
-                action="give the option `url`, keys that are columns, and a name of letters, digits, dots, - and _"
-                f" (at most {NAME_CHARACTERS_MAX}).",
+        keys: object = self.keys
+        if "url" not in self.options:
+            self._refuse(
+                "no database is named", "give the option `url`, as in jdbc:postgresql://host/database."
             )
+        if not is_topic_name(self.name) or len(self.name) > NAME_CHARACTERS_MAX:
+            action = f"take letters, digits, dots, - and _ (at most {NAME_CHARACTERS_MAX}) for it."
+            self._refuse(f"the name {self.name!r} cannot be kept", action)
+        if isinstance(keys, str):
+            self._refuse(f"keys={keys!r} is one text", f"write keys=[{keys!r}].")
+        columns = {name.lower() for name in frame.columns}
+        wrong = [name for name in self.keys if name.lower() not in columns]
+        if wrong:
+            self._refuse(f"no column is called {wrong[0]!r}", f"take keys of {', '.join(frame.columns)}.")
+
+    def _refuse(self, why: str, action: str) -> NoReturn:
+        raise ConfigError(f"the rows cannot be written to {self.table!r}: {why}.", action=action)
 
     def _write(self, frame: DataFrame, table: str) -> None:
         texts = [name for name, kind in frame.dtypes if kind == "string"]

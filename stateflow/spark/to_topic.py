@@ -12,6 +12,7 @@ source that can be replayed; how they are spread over tasks does not matter.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -26,11 +27,14 @@ from stateflow.record import TopicPartition, is_topic_name
 from stateflow.spark.engine import collected
 from stateflow.spark.failure import Failure, result_or_failure
 from stateflow.spark.kept_connection import kept_cluster
+from stateflow.times import whole_time_ms
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from stateflow.spark.connection import Connection
+
+_LOG = logging.getLogger(__name__)
 
 _COLUMNS = {"key", "value", "timestamp"}
 _KINDS = ("string", "binary")
@@ -47,15 +51,19 @@ class TopicWriter:
     Columns: ``key`` and ``value``, text or bytes (a null value is a tombstone), and ``timestamp`` if records shall have
     one of their own. ``name`` is the query's for good, as its checkpoint is: it names the group that holds how far it
     has come. Another query is refused under it. A static DataFrame is written by one call, as micro-batch 0: again, it
-    writes what is missing.
+    writes what is missing. The next one under the same name is number 1.
     """
 
     connection: Connection
     topic: str
     name: str
 
-    def __call__(self, frame: DataFrame, batch: int) -> None:
-        """Write one micro-batch; again, it writes what is missing of it. Raises ``TopicMissing``, ``ConfigError``."""
+    def __call__(self, frame: DataFrame, batch: int) -> Any:  # an int; the type of foreachBatch wants None
+        """Write one micro-batch; again, it writes what is missing of it. Returns the number of records written.
+
+        A static DataFrame of whose number all is written already is passed over with a warning. Raises
+        ``TopicMissing``, ``ConfigError``.
+        """
         self.check(frame)
         with closing(self.connection.open()) as cluster:
             info = cluster.describe([self.topic]).get(self.topic)
@@ -67,9 +75,12 @@ class TopicWriter:
             )
         query = query_of(frame)
         names = [name for name in ("key", "value", "timestamp") if name in frame.columns]
-        keyed = frame.select(*names).rdd.map(partial(_record, info.partitions))
+        keyed = frame.select(*names).rdd.mapPartitions(partial(_records, info.partitions))
         placed = keyed.partitionBy(info.partitions, _as_it_is)
-        collected(placed.mapPartitionsWithIndex(WriteTask(self, query, batch)).collect)
+        written = collected(placed.mapPartitionsWithIndex(WriteTask(self, query, batch)).collect)
+        if all(count is None for count in written):
+            passed_over(query, batch, self.name)
+        return sum(count or 0 for count in written)
 
     def check(self, frame: DataFrame) -> None:
         """Raise ``ConfigError`` for columns that are no record, or a name that cannot name a group."""
@@ -99,18 +110,22 @@ class WriteTask:
     query: str
     batch: int
 
-    def __call__(self, partition: int, rows: Iterable[tuple[int, Sent]]) -> Iterator[int | Failure]:
-        """The number of records written; 0 where an earlier attempt has done it."""
+    def __call__(
+        self, partition: int, rows: Iterable[tuple[int, Sent | None]]
+    ) -> Iterator[int | Failure | None]:
+        """The number of records written; None where an earlier attempt has done it."""
         cluster = kept_cluster(self.writer.connection)
         yield result_or_failure(partial(self._written, cluster, partition, rows))
 
-    def _written(self, cluster: Cluster, partition: int, rows: Iterable[tuple[int, Sent]]) -> int:
+    def _written(
+        self, cluster: Cluster, partition: int, rows: Iterable[tuple[int, Sent | None]]
+    ) -> int | None:
         return write_batch(
             cluster,
             TopicPartition(self.writer.topic, partition),
             self.writer.group,
             MicroBatch(self.query, self.batch),
-            (sent for _, sent in rows),
+            (_with_key(sent) for _, sent in rows),
         )
 
 
@@ -127,10 +142,22 @@ def query_of(frame: DataFrame) -> str:
     return str(frame.sparkSession.sparkContext.getLocalProperty(_QUERY_ID) or _NO_QUERY)
 
 
+def passed_over(query: str, batch: int, name: str) -> None:
+    """Tell that a micro-batch is there already: expected of a query that begins again, not of static DataFrames."""
+    say = _LOG.warning if query == _NO_QUERY else _LOG.info
+    say(
+        "Nothing was written: micro-batch %d is written already as %r. If these are other rows, give another number,"
+        " writer(frame, %d), or another name.",
+        batch,
+        name,
+        batch + 1,
+    )
+
+
 def write_batch(
     cluster: Cluster, target: TopicPartition, group: str, batch: MicroBatch, records: Iterable[Sent]
-) -> int:
-    """Write one partition's part of a micro-batch in one transaction, unless it is there; returns the records written.
+) -> int | None:
+    """Write one partition's part of a micro-batch in one transaction; returns the records written, None if it is there.
 
     Earlier attempts are fenced first: on return, or after any failure, the part is there once or not at all. Raises
     ``ConfigError`` where another query has written under the group: its numbers say nothing of this one.
@@ -145,7 +172,7 @@ def write_batch(
                 group=group,
             )
         if done is not None and done.offset_next > batch.number:
-            return 0
+            return None
         writer.begin()
         written = 0
         for key, value, timestamp_ms in records:
@@ -156,13 +183,29 @@ def write_batch(
     return written
 
 
-def _record(partitions: int, row: Any) -> tuple[int, Sent]:
-    cells = row.asDict()
-    key, value, at = _bytes(cells["key"]), _bytes(cells["value"]), cells.get("timestamp")
-    if key is None:
-        raise ValueError("a row has no key, and keys say where rows go")
-    timestamp_ms = int(at.timestamp() * 1000) if isinstance(at, datetime) else None
-    return partition_of(key, partitions), (key, value, timestamp_ms)
+def _records(partitions: int, rows: Iterable[Any]) -> Iterator[tuple[int, Sent | None]]:
+    """The rows by the partition that each belongs to; None for every partition where a row has no key.
+
+    So no partition is written, and the error is the writer's, as any other: one raised here would be tried again.
+    """
+    for row in rows:
+        cells = row.asDict()
+        key, value, at = _bytes(cells["key"]), _bytes(cells["value"]), cells.get("timestamp")
+        if key is None:
+            yield from ((partition, None) for partition in range(partitions))
+            return
+        # Spark's timestamps come without a time zone, in that of the process.
+        timestamp_ms = whole_time_ms(at.astimezone(), "timestamp") if isinstance(at, datetime) else None
+        yield partition_of(key, partitions), (key, value, timestamp_ms)
+
+
+def _with_key(sent: Sent | None) -> Sent:
+    if sent is None:
+        raise ConfigError(
+            "a row has no key, and keys say where rows go; nothing of its micro-batch was written.",
+            action="select another column as `key`, or leave such rows out: frame.where('key IS NOT NULL').",
+        )
+    return sent
 
 
 def _bytes(cell: Any) -> bytes | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from stateflow.errors import Interrupted
+from stateflow.errors import Interrupted, JobFailed
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.spark
@@ -106,4 +106,59 @@ def test_an_interrupt_while_java_starts_leaves_nothing(started: Callable[..., St
     program.until(program.has_java)
     assert program.end_by(signal.SIGINT) == Interrupted.exit_code
     assert program.said() == [LINE]
+    program.check_gone()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_amid_a_job_is_one_line(started: Callable[..., Started], number: int) -> None:
+    program = started("-c", _COMMAND)
+    program.until(lambda: "working" in program.said())
+    assert program.end_by(number) == Interrupted.exit_code
+    assert program.said() == ["working", LINE]
+    program.check_gone()
+
+
+def test_the_end_of_java_is_told_as_an_error(started: Callable[..., Started]) -> None:
+    program = started("-c", _COMMAND)
+    program.until(lambda: "working" in program.said())
+    for pid, command in program.processes().items():
+        if "deploy.SparkSubmit" in command:
+            os.kill(pid, signal.SIGKILL)
+    assert program.process.wait(60) == JobFailed.exit_code
+    working, error = program.said()
+    assert working == "working"
+    assert error.startswith("error: Spark's Java process has ended (exit code -9)")
+
+
+_JOB = """
+import sys, time
+from stateflow.errors import StateflowError
+from stateflow.interrupts import as_ctrl_c
+from stateflow.spark.job_errors import told
+from stateflow.spark.session import spark_session
+
+def main():
+    try:
+        with as_ctrl_c(), spark_session() as session:
+            print("working", flush=True)
+            session.sparkContext.parallelize([600], 1).foreach(time.sleep)
+    except (StateflowError, KeyboardInterrupt) as error:
+        return told(error)
+
+sys.exit(main())
+"""
+_QUIET = "spark.driver.extraJavaOptions=-Dlog4j2.level=error"
+
+
+@pytest.mark.parametrize("moment", ["while Java starts", "while it works"])
+def test_an_interrupted_submission_stops_what_it_submitted(
+    started: Callable[..., Started], tmp_path: Path, moment: str
+) -> None:
+    (tmp_path / "job.py").write_text(_JOB)
+    arguments = ["jobs", "submit", "--conf", _QUIET, str(tmp_path / "job.py")]
+    program = started("-m", "stateflow.cli", *arguments)
+    program.until(program.has_java if moment == "while Java starts" else lambda: "working" in program.said())
+    assert program.end_by(signal.SIGINT) == Interrupted.exit_code
+    assert [line for line in program.said() if line.startswith("error") or "Traceback" in line] == [LINE]
+    assert "KeyboardInterrupt" not in "".join(program.said())
     program.check_gone()

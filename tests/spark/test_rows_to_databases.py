@@ -6,9 +6,10 @@ PostgreSQL under kills is in docs/spark-tables.md.
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark import TaskContext
@@ -104,12 +105,14 @@ def test_of_two_drivers_the_one_that_claimed_last_writes(
 
 
 def test_a_micro_batch_is_written_once_and_nothing_is_left_beside_it(
-    session: SparkSession, database: dict[str, str]
+    session: SparkSession, database: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     schema = "APP" if "derby" in database["url"] else "PUBLIC"
     writer = JdbcWriter(database, f"{schema}.numbers", name="numbers")
-    for batch in (0, 0, 1):
-        writer(some_rows(session), batch)
+    assert [writer(some_rows(session), batch) for batch in (0, 0, 1)] == [ROWS, 0, ROWS]
+    (told,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert "micro-batch 0 is written already as 'numbers'" in told
+    assert "writer(frame, 1)" in told
     assert rows_of(session, database, "numbers") == sorted([(number,) for number in range(ROWS)] * 2)
     assert tables_of(session, database) == ["NUMBERS", "STATEFLOW_BATCHES"]
 
@@ -119,13 +122,29 @@ def test_rows_with_text_take_the_place_of_those_with_the_same_keys(
 ) -> None:
     if "derby" in database["url"]:
         database["createTableColumnTypes"] = "word VARCHAR(64)"  # Derby compares no CLOB
-    writer = JdbcWriter(database, "newest", name="newest", keys=["word"])
+    writer = JdbcWriter(database, "newest", name="newest", keys=["WORD"])
     for batch in (0, 1, 1):
         frame = session.range(3).selectExpr(
             f"concat('w', id + {batch}) AS word", f"id + {batch} * 10 AS total"
         )
         writer(frame, batch)
     assert rows_of(session, database, "newest") == [("w0", 0), ("w1", 10), ("w2", 11), ("w3", 12)]
+
+
+def test_rows_whose_key_is_null_take_the_place_of_each_other(
+    session: SparkSession, database: dict[str, str]
+) -> None:
+    writer = JdbcWriter(database, "newest", name="newest", keys=["kind", "number"])
+    for batch in range(3):
+        writer(
+            session.sql(
+                f"VALUES (1, NULL, {batch}), (NULL, 2, {batch}), (1, 2, {batch}) AS t(kind, number, total)"
+            ),
+            batch,
+        )
+    found = session.read.format("jdbc").options(**with_driver(database), dbtable="newest").load().collect()
+    assert {tuple(row) for row in found} == {(1, None, 2), (None, 2, 2), (1, 2, 2)}
+    assert len(found) == 3
 
 
 @pytest.mark.parametrize(
@@ -157,3 +176,18 @@ def test_columns_of_text_have_a_type_that_the_database_knows() -> None:
     assert with_text(hsqldb, ["word", "a`b"])[types] == "`word` VARCHAR(16777216), `a``b` VARCHAR(16777216)"
     assert with_text({**hsqldb, types: "word VARCHAR(8)"}, ["word"])[types] == "word VARCHAR(8)"
     assert with_text({"url": "jdbc:h2:mem:x"}, ["word"]) == {"url": "jdbc:h2:mem:x"}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"options": {}}, "option `url`"),
+        ({"name": "two words"}, "the name 'two words' cannot be kept"),
+        ({"keys": "number"}, "write keys=['number']"),
+        ({"keys": ["word"]}, "no column is called 'word'"),
+    ],
+)
+def test_what_cannot_be_written_is_named(session: SparkSession, change: dict[str, Any], said: str) -> None:
+    given: dict[str, Any] = {"options": {"url": "jdbc:h2:mem:x"}, "table": "t", "name": "n", **change}
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        JdbcWriter(**given)(some_rows(session), 0)

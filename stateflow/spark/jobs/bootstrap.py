@@ -25,7 +25,9 @@ from typing import TYPE_CHECKING
 from stateflow.bootstrap.plan import Sources
 from stateflow.bootstrap.write import WrittenState, write_connected
 from stateflow.errors import ConfigError, StateflowError
+from stateflow.interrupts import as_ctrl_c
 from stateflow.spark.bootstrap import SparkWriter
+from stateflow.spark.job_errors import told
 from stateflow.spark.session import SparkSettings, spark_session
 
 if TYPE_CHECKING:
@@ -93,10 +95,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--dry-run", action="store_true", help="check and count every row, write nothing")
     options = parser.parse_args(arguments)
     try:
-        done = run(options)
-    except StateflowError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
+        with as_ctrl_c():
+            done = run(options)
+    except (StateflowError, KeyboardInterrupt) as error:
+        return told(error)
     print(json.dumps(asdict(done)))
     return 0
 

@@ -13,15 +13,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import signal
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from stateflow.errors import StateflowError
+from stateflow.interrupts import as_ctrl_c
 from stateflow.query.feed import Feed, checked_start
 from stateflow.query.read import where
+from stateflow.runtime.process.signals import stopped_by_signals
 from stateflow.spark.connection import Connection
+from stateflow.spark.job_errors import told
 from stateflow.spark.session import SparkSettings, spark_session
 from stateflow.spark.table import change_frame
 
@@ -50,13 +52,8 @@ def run(session: SparkSession, connection: Connection, options: argparse.Namespa
         records_max=options.records_max,
     )
     query = written(changes, options)
-    before = signal.signal(signal.SIGTERM, lambda *_: query.stop())
-    try:
+    with stopped_by_signals(query.stop):
         query.awaitTermination()
-    except KeyboardInterrupt:
-        query.stop()
-    finally:
-        signal.signal(signal.SIGTERM, before)
     last = query.lastProgress
     return {"app": options.app, "store": options.store, "out": options.out, "batch": last and last["batchId"]}
 
@@ -97,15 +94,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--dry-run", action="store_true", help="only say what would be read")
     options = parser.parse_args(arguments)
     try:
-        connection = Connection(*where(options.app, options.brokers, options.client_config))
-        if options.dry_run:
-            done = would_run(connection, options)
-        else:
-            with spark_session(SparkSettings(app_name=f"changes-{options.app}")) as session:
-                done = run(session, connection, options)
-    except StateflowError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
+        with as_ctrl_c():
+            connection = Connection(*where(options.app, options.brokers, options.client_config))
+            if options.dry_run:
+                done = would_run(connection, options)
+            else:
+                with spark_session(SparkSettings(app_name=f"changes-{options.app}")) as session:
+                    done = run(session, connection, options)
+    except (StateflowError, KeyboardInterrupt) as error:
+        return told(error)
     print(json.dumps(done))
     return 0
 

@@ -19,9 +19,11 @@ from pathlib import Path
 
 from stateflow.app import App, load
 from stateflow.errors import StateflowError
+from stateflow.interrupts import as_ctrl_c
 from stateflow.log.client_file import BROKERS, read_properties, translated
 from stateflow.runtime.settings import worker_settings
 from stateflow.spark.connection import Connection
+from stateflow.spark.job_errors import told
 from stateflow.spark.long_running import LongRunSettings, LongRunTotals, run_long
 from stateflow.spark.runner import PipelineSettings, PipelineTotals, run_spark
 from stateflow.spark.shipping import pipeline_of
@@ -69,10 +71,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     try:
-        totals = run(configured(options), options)
-    except StateflowError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
+        with as_ctrl_c():
+            totals = run(configured(options), options)
+    except (StateflowError, KeyboardInterrupt) as error:
+        return told(error)
     print(json.dumps(dataclasses.asdict(totals)))
     return 0
 

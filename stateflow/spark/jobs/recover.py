@@ -19,12 +19,14 @@ from dataclasses import asdict
 
 from stateflow.clock import SystemClock
 from stateflow.errors import StateflowError
+from stateflow.interrupts import as_ctrl_c
 from stateflow.query.read import where
 from stateflow.scale.generation import load_catalog
 from stateflow.scale.progress import Progress
 from stateflow.scale.recover import Recovered, recover
 from stateflow.spark.connection import Connection
 from stateflow.spark.engine import SparkEngine
+from stateflow.spark.job_errors import told
 from stateflow.spark.session import SparkSettings, spark_session
 
 
@@ -71,11 +73,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     try:
-        connection = Connection(*where(options.app, options.brokers, options.client_config))
-        done = run(options.app, connection, options.images, options.partition)
-    except StateflowError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
+        with as_ctrl_c():
+            connection = Connection(*where(options.app, options.brokers, options.client_config))
+            done = run(options.app, connection, options.images, options.partition)
+    except (StateflowError, KeyboardInterrupt) as error:
+        return told(error)
     print(json.dumps(asdict(done)))
     return 0
 

@@ -21,6 +21,7 @@ import msgspec
 
 from stateflow.clock import SystemClock
 from stateflow.errors import StateflowError
+from stateflow.interrupts import as_ctrl_c
 from stateflow.query.read import where
 from stateflow.scale.generation import await_stopped, check_change, load_catalog, preparing, target_routing
 from stateflow.scale.past_runs import PastRuns
@@ -28,6 +29,7 @@ from stateflow.scale.progress import Progress
 from stateflow.scale.start import Outcome, start
 from stateflow.spark.connection import Connection
 from stateflow.spark.engine import SparkEngine
+from stateflow.spark.job_errors import told
 from stateflow.spark.session import SparkSettings, spark_session
 
 
@@ -79,11 +81,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--client-config", help="a properties file of the Kafka client: TLS, SASL")
     options = parser.parse_args(arguments)
     try:
-        connection = Connection(*where(options.app, options.brokers, options.client_config))
-        outcome = repartition(options.app, options.partitions, connection)
-    except StateflowError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
+        with as_ctrl_c():
+            connection = Connection(*where(options.app, options.brokers, options.client_config))
+            outcome = repartition(options.app, options.partitions, connection)
+    except (StateflowError, KeyboardInterrupt) as error:
+        return told(error)
     print(json.dumps({name: msgspec.to_builtins(value) for name, value in asdict(outcome).items()}))
     return 0
 

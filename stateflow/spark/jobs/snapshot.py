@@ -16,12 +16,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from stateflow.errors import ConfigError, StateflowError
+from stateflow.interrupts import as_ctrl_c
 from stateflow.log.base import Cluster
 from stateflow.query.columns import TableSpec
 from stateflow.query.read import where
 from stateflow.query.snapshot import Snapshot, store_snapshot, topic_snapshot
 from stateflow.scale.generation import load_catalog
 from stateflow.spark.connection import Connection
+from stateflow.spark.job_errors import told
 from stateflow.spark.session import SparkSettings, spark_session
 from stateflow.spark.table import snapshot_rows
 
@@ -91,16 +93,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a sentence")
     options = parser.parse_args(arguments)
     try:
-        connection = Connection(*where(options.app or "", options.brokers, options.client_config))
-        cluster = connection.open()
-        try:
-            snapshot = chosen_snapshot(cluster, options)
-        finally:
-            cluster.close()
-        written = write_snapshot(connection, snapshot, options.out, overwrite=options.overwrite)
-    except StateflowError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
+        with as_ctrl_c():
+            connection = Connection(*where(options.app or "", options.brokers, options.client_config))
+            cluster = connection.open()
+            try:
+                snapshot = chosen_snapshot(cluster, options)
+            finally:
+                cluster.close()
+            written = write_snapshot(connection, snapshot, options.out, overwrite=options.overwrite)
+    except (StateflowError, KeyboardInterrupt) as error:
+        return told(error)
     print(json.dumps(written) if options.json else _sentence(written))
     return 0
 
