@@ -86,6 +86,7 @@ def test_a_topic_that_is_not_there_is_met_by_those_who_read_it() -> None:
     watching = Watching()
     watching.cluster.delete([SOURCE])
     watching.look()
+    assert watching.cluster.questions == 1, "it was looked at, and nothing raised"
 
 
 def test_the_poll_thread_does_not_wait_for_the_answer_and_asks_no_second_time() -> None:
