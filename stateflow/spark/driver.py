@@ -52,7 +52,10 @@ class Driving:
 
     session: SparkSession
     wiring: Wiring
+    """Of the start."""
     presence: Presence
+    prepared_anew: Callable[[], Wiring]
+    """For when sources have got more partitions. Raises what ``prepare`` raises."""
 
 
 @contextmanager
@@ -84,7 +87,7 @@ def driving(
         brought_files(session.sparkContext, pipeline.files),
     ):
         # Again, now that nobody can begin a repartition any more without seeing us.
-        yield Driving(session, prepared(), present)
+        yield Driving(session, prepared(), present, prepared)
 
 
 def travelling(worker: WorkerSettings) -> WorkerSettings:

@@ -3,7 +3,8 @@
 Each *lane* is a Spark job of one task that hosts a local worker (``hosted_worker.py``) and holds a slot until it is
 stopped. The workers are members of the application's consumer group, which gives each its partitions; so one that is
 lost leaves its partitions to the others until its lane runs again. A lane that Spark gives up is started again here, on
-whichever executor has a slot, with back-off. To stop, the driver leaves its own group: the workers see it, commit and
+whichever executor has a slot, with back-off. One that says that a source has got more partitions is started again at
+once, for what is prepared anew here. To stop, the driver leaves its own group: the workers see it, commit and
 end; so they do when the driver dies and they do not.
 """
 
@@ -20,8 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stateflow.clock import Clock, SystemClock
-from stateflow.errors import BrokerUnreachable, JobFailed, StateflowError
+from stateflow.errors import BrokerUnreachable, JobFailed, PartitionsAdded, StateflowError
 from stateflow.log.base import Cluster
+from stateflow.runtime.process.lives import grown
 from stateflow.runtime.process.signals import stopped_by_signals
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.task.wiring import Wiring
@@ -124,6 +126,9 @@ class _Lanes:
         self.totals = LongRunTotals(workers=workers)
         self._cluster = cluster
         self._driver = driver
+        self._wiring = driver.wiring
+        """What workers are started with: at first that of the start."""
+        self._preparing = threading.Lock()
         self._pipeline = pipeline
         self._connection = connection
         self._worker = worker
@@ -138,7 +143,7 @@ class _Lanes:
         """Start all, watch them until the end, stop them; raises what ended them otherwise."""
         from pyspark import InheritableThread
 
-        before = said = _slots_done(self._cluster, self._driver.wiring)
+        before = said = _slots_done(self._cluster, self._wiring)
         self._stopping, self._is_reporting = stopping, progress is not None
         threads = {
             lane: InheritableThread(target=self._keep, args=(lane,), daemon=True)
@@ -152,20 +157,22 @@ class _Lanes:
                 self._driver.presence.check()
                 self._end_hanging()
                 if (seconds := time.monotonic() - said_at) >= _SAY_SECONDS:
-                    said_at, done = time.monotonic(), _slots_done(self._cluster, self._driver.wiring)
+                    said_at, done = time.monotonic(), _slots_done(self._cluster, self._wiring)
                     _LOG.info(
                         "%d offsets of input committed, %.0f/s.", done - before, (done - said) / seconds
                     )
                     said = done
                     if progress is not None:
+                        progress.look_at(self._wiring.catalog)
                         progress.write()
         finally:
             self._stop(threads)
             if progress is not None:
+                progress.look_at(self._wiring.catalog)
                 progress.write(has_ended=True)
         if self._error is not None:
             raise self._error
-        self.totals.slots_total = _slots_done(self._cluster, self._driver.wiring) - before
+        self.totals.slots_total = _slots_done(self._cluster, self._wiring) - before
 
     # --- one lane ---------------------------------------------------------------------------------------
 
@@ -175,10 +182,16 @@ class _Lanes:
         restarts = Restarts(lives.long_total)
         while not self._stopping.is_set():
             lives.begin()
-            error, cause = self._life(lane)
+            wiring = self._wiring
+            error, cause = self._life(lane, wiring)
             lives.end()
             if self._stopping.is_set():
                 return
+            if isinstance(error, PartitionsAdded):
+                refused = self._prepare_anew(wiring, error)
+                if refused is None:
+                    continue
+                error, cause = refused, refused.message if refused.is_retriable else None
             pause_seconds = None if cause is None else restarts.pause_seconds()
             if pause_seconds is None:
                 self._error = self._error or error
@@ -188,14 +201,27 @@ class _Lanes:
             _LOG.warning("Worker %d is started again in %.0f s: %s", lane, pause_seconds, cause)
             self._stopping.wait(pause_seconds)
 
-    def _life(self, lane: int) -> tuple[StateflowError, str | None]:
+    def _prepare_anew(self, before: Wiring, error: PartitionsAdded) -> StateflowError | None:
+        """Have all workers started with the partitions that were added, once for all lanes; what refuses it, if so."""
+        with self._preparing:
+            if self._wiring is not before:
+                return None
+            _LOG.warning("All workers are started anew: %s", error.message)
+            try:
+                found = grown(before, self._driver.prepared_anew, error, self._stopping)
+            except StateflowError as refused:
+                return refused
+            self._wiring = found or before
+            return None
+
+    def _life(self, lane: int, wiring: Wiring) -> tuple[StateflowError, str | None]:
         """Run a worker to its end; the error that this is if nobody asked for it, and its cause if it may pass."""
         from py4j.protocol import Py4JJavaError
 
         work = HostedWorker(
             self._connection,
             self._pipeline.checked,
-            self._driver.wiring.catalog,
+            wiring.catalog,
             self._worker,
             self._driver.presence.member_id,
             self.run_id,

@@ -66,6 +66,10 @@ class ProgressFile:
         self._look()
         self._first = {lag.source: lag.offset_next for lag in self._lags}
 
+    def look_at(self, catalog: Catalog) -> None:
+        """From now on tell of the tasks of this catalog: sources have got more partitions."""
+        self._catalog = catalog
+
     def note(self, results: Iterable[EpochResult]) -> None:
         """What tasks have committed in a micro-batch; those that found an earlier attempt's work done count nothing."""
         for result in results:

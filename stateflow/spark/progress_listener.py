@@ -7,7 +7,8 @@ its times are Spark's.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming.listener import (
@@ -18,11 +19,23 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
+from stateflow.catalog.model import Catalog
 from stateflow.spark.epoch import EpochResult
 from stateflow.spark.progress import ProgressFile
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+@contextmanager
+def listening(session: SparkSession, file: ProgressFile, query_name: str) -> Iterator[ProgressListener]:
+    """Inside, the progress of a query is written to a file."""
+    listener = ProgressListener(file, query_name)
+    session.streams.addListener(listener)
+    try:
+        yield listener
+    finally:
+        listener.close(session)
 
 
 class ProgressListener(StreamingQueryListener):
@@ -44,6 +57,11 @@ class ProgressListener(StreamingQueryListener):
         with self._lock:
             self._file.note(results)
             self._tasks[batch] = len(results)
+
+    def look_at(self, catalog: Catalog) -> None:
+        """The query goes on with the tasks of this catalog."""
+        with self._lock:
+            self._file.look_at(catalog)
 
     def close(self, session: SparkSession) -> None:
         """The query has ended: write the last line, with all that was counted."""

@@ -187,6 +187,7 @@ class RangePlanner:
 
     def rows(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[RangeRow]:
         """One row per task that has something to do: new offsets, inputs falling idle, or a look at its timers."""
+        behind = self._behind(end) if start.get(RUN) != end.get(RUN) else set()
         rows = []
         for task in self._options.tasks:
             keys = [offset_key(source) for source in task.inputs]
@@ -201,9 +202,24 @@ class RangePlanner:
             ended = [key for key in keys if key in targets and end.get(ENDED, {}).get(key) == targets[key]]
             ends_now = any(key not in before for key in ended)
             look = falls_idle or is_woken or ends_now or (is_new_run and task.has_timers)
-            if look or any(start.get(key) != target for key, target in targets.items()):
+            if look or any(start.get(key) != target or key in behind for key, target in targets.items()):
                 rows.append((task.stage, task.partition, targets, idle, ended, look))
         return rows
+
+    def _behind(self, end: Mapping[str, Any]) -> set[str]:
+        """Inputs that are not committed up to ``end``.
+
+        A new run asks, as the one before may have planned a micro-batch and done nothing of it, when it was stopped.
+        """
+        committed = self._cluster.committed(self._options.group, self._sources, stable=False)
+        starts = {source: found.offset_next for source, found in committed.items()}
+        if not self._options.from_end:
+            starts = {**dict.fromkeys(self._sources, 0), **starts}
+        return {
+            offset_key(source)
+            for source, offset_next in starts.items()
+            if offset_next < int(end.get(offset_key(source), 0))
+        }
 
 
 class RangeSource(DataSource):

@@ -13,7 +13,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,14 +24,16 @@ from stateflow.errors import BrokerUnreachable, JobFailed, StateflowError
 from stateflow.log.base import Cluster
 from stateflow.record import TopicPartition
 from stateflow.runtime.opening.inline import InlineExecutor
+from stateflow.runtime.process.lives import follow_growth
 from stateflow.runtime.process.signals import stopped_by_signals
 from stateflow.runtime.progress.lag import is_drained, source_ends
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.snapshots.savepoint_participant import abort_savepoint
 from stateflow.runtime.task.wiring import TaskWiring, Wiring
 from stateflow.runtime.worker.purge import Purge
+from stateflow.runtime.worker.topic_watch import TopicWatch
 from stateflow.spark.connection import Connection
-from stateflow.spark.driver import Pipeline, driving, travelling
+from stateflow.spark.driver import Driving, Pipeline, driving, travelling
 from stateflow.spark.epoch import EpochResult
 from stateflow.spark.executor import PipelineTask
 from stateflow.spark.failure import Failure, last_line
@@ -92,6 +94,9 @@ def run_spark(
 
     With ``end_of_input`` the input ends where it ends now, and what waits for event time fires and closes then.
 
+    When a source gets more partitions the query is ended, the application prepared anew, and the query goes on with the
+    new tasks.
+
     ``worker.state_dir`` must be a local folder on every executor. Raises ``StillRunning`` while workers or
     another query of this application run, ``SetupError`` without Spark, ``JobFailed`` when a task failed in
     all attempts, and any typed error of a task.
@@ -100,19 +105,48 @@ def run_spark(
     cluster = connection.open()
     try:
         with driving(cluster, pipeline, worker, clock, settings.spark) as driver:
-            control = ControlTopic(cluster, pipeline.topology.app)
-            abort_savepoint(control, None, "a Spark query began to run the application")
-            run = _Run(cluster, driver.wiring, pipeline, connection, worker, clock)
-            with _checkpoint(settings) as checkpoint, run.telling(driver.session, settings.progress_file):
-                ends = source_ends(cluster, driver.wiring.catalog) if end_of_input else None
-                run.follow(
-                    lambda: run.started(driver.session, settings, checkpoint, ends),
-                    until_idle=until_idle,
-                    check=driver.presence.check,
-                )
-            return run.totals
+            app = pipeline.topology.app
+            abort_savepoint(ControlTopic(cluster, app), None, "a Spark query began to run the application")
+            totals, stopping = PipelineTotals(), threading.Event()
+            with (
+                _checkpoint(settings) as checkpoint,
+                _telling(settings.progress_file, driver, cluster, clock) as listener,
+                stopped_by_signals(stopping.set),
+            ):
+
+                def live(wiring: Wiring) -> None:
+                    if listener is not None:
+                        listener.look_at(wiring.catalog)
+                    run = _Run(
+                        cluster, wiring, pipeline, connection, worker, clock, totals, stopping, listener
+                    )
+                    ends = source_ends(cluster, wiring.catalog) if end_of_input else None
+                    run.follow(
+                        lambda: run.started(driver.session, settings, checkpoint, ends),
+                        until_idle=until_idle,
+                        check=driver.presence.check,
+                    )
+
+                follow_growth(live, driver.wiring, driver.prepared_anew, stopping)
+            return totals
     finally:
         cluster.close()
+
+
+def _telling(
+    file: Path | None, driver: Driving, cluster: Cluster, clock: Clock
+) -> AbstractContextManager[ProgressListener | None]:
+    """Inside, progress is written to a file, if there is one."""
+    if file is None:
+        return nullcontext()
+    from stateflow.spark.progress_listener import listening
+
+    progress = ProgressFile(file, cluster, driver.wiring.catalog, clock)
+    return listening(driver.session, progress, _query_name(driver.wiring))
+
+
+def _query_name(wiring: Wiring) -> str:
+    return f"stateflow-{wiring.topology.app}"
 
 
 @contextmanager
@@ -125,7 +159,7 @@ def _checkpoint(settings: PipelineSettings) -> Iterator[str]:
 
 
 class _Run:
-    """One run of the query, in the driver."""
+    """One run of the query, in the driver, with the tasks that there are at its start."""
 
     def __init__(
         self,
@@ -135,42 +169,28 @@ class _Run:
         connection: Connection,
         worker: WorkerSettings,
         clock: Clock,
+        totals: PipelineTotals | None = None,
+        stopping: threading.Event | None = None,
+        listener: ProgressListener | None = None,
     ) -> None:
-        self.totals = PipelineTotals()
+        """``totals`` are those of earlier runs, to go on from; ``stopping`` asks for the end."""
+        self.totals = totals or PipelineTotals()
         self._cluster = cluster
         self._wiring = wiring
         self._connection = connection
         self._worker = worker
         self._task = PipelineTask(uuid.uuid4().hex, connection, pipeline.checked, wiring.catalog, worker)
         self._purge = Purge(cluster, worker.purge_interval_seconds, clock, InlineExecutor())
-        self._stopping = threading.Event()
+        self._topics = TopicWatch(cluster, wiring.catalog, clock, check_counts=wiring.check_counts)
+        self._stopping = stopping or threading.Event()
+        self._ending = threading.Event()
+        """No further micro-batch does anything."""
         self._error: StateflowError | None = None
-        self._clock = clock
-        self._listener: ProgressListener | None = None
+        self._listener = listener
         self._begun_total = self._done_total = 0
         self._unseen = {task.id for task in wiring.tasks() if _has_timers(task)}
         """Tasks that may have something due and were not looked at yet."""
         self._unended: set[str] = set()
-
-    @contextmanager
-    def telling(self, session: SparkSession, file: Path | None) -> Iterator[None]:
-        """Inside, progress is written to a file, if there is one."""
-        if file is None:
-            yield
-            return
-        from stateflow.spark.progress_listener import ProgressListener
-
-        progress = ProgressFile(file, self._cluster, self._wiring.catalog, self._clock)
-        self._listener = ProgressListener(progress, self._query_name)
-        session.streams.addListener(self._listener)
-        try:
-            yield
-        finally:
-            self._listener.close(session)
-
-    @property
-    def _query_name(self) -> str:
-        return f"stateflow-{self._wiring.topology.app}"
 
     def started(
         self,
@@ -207,7 +227,7 @@ class _Run:
         rows = session.readStream.format(SOURCE_NAME).option("ranges", options.to_json()).load()
         return (
             rows.writeStream.foreachBatch(self._on_batch)
-            .queryName(self._query_name)
+            .queryName(_query_name(self._wiring))
             .option("checkpointLocation", checkpoint)
             .trigger(processingTime=f"{round(settings.trigger_seconds * 1000)} milliseconds")
             .start()
@@ -218,28 +238,31 @@ class _Run:
     ) -> None:
         """Wait for the end of the query; raises what ended it. A failure that passes by itself starts it again.
 
-        ``check`` is called now and then, and ends the run with what it raises.
+        ``check`` is called now and then, and ends the run with what it raises. So do topics that were created again,
+        and sources with more partitions than at its start: they are looked at every few seconds, and before the end of
+        the input is believed.
 
         That the end was reached is seen once and for all: what comes later, a stage that fell silent and says so
         if nothing else, is for the next run.
         """
         drained, restarts = False, Restarts(self._progress)
-        with stopped_by_signals(self._stopping.set) as signalled:
-            query = start()
-            try:
-                while not drained and not self._stopping.wait(_POLL_SECONDS):
-                    check()
-                    if query.isActive:
-                        drained = until_idle and self._has_drained()
-                    elif not self._may_restart(query, restarts):
-                        break
-                    else:
-                        query = start()
-            finally:
-                self._stopping.set()  # no further micro-batch does anything
-                _let_finish(query)
-                failure = query.exception()
-                query.stop()
+        query = start()
+        try:
+            while not drained and not self._stopping.wait(_POLL_SECONDS):
+                check()
+                self._topics.turn()
+                if query.isActive:
+                    drained = until_idle and self._has_drained()
+                elif not self._may_restart(query, restarts):
+                    break
+                else:
+                    query = start()
+        finally:
+            self._ending.set()
+            self._topics.close()
+            _let_finish(query)
+            failure = query.exception()
+            query.stop()
         if self._error is not None:
             raise self._error
         if failure is not None:
@@ -247,7 +270,7 @@ class _Run:
                 f"the query ended: {last_line(str(failure))}",
                 action="cure the cause and start again: every task goes on from its committed offset.",
             ) from failure
-        if not signalled.is_set() and not drained:
+        if not self._stopping.is_set() and not drained:
             raise JobFailed(  # ended from outside, without a word
                 "the query ended before its input was processed, and Spark gives no reason.",
                 action="start again: every task goes on from its committed offset.",
@@ -276,16 +299,19 @@ class _Run:
     def _has_drained(self) -> bool:
         """All input is processed in all stages, every task with timers was looked at, and nothing happened meanwhile.
 
-        A micro-batch ends with nothing due and all watermarks told.
+        A micro-batch ends with nothing due and all watermarks told. Raises what is wrong with the topics by then.
         """
         begun = self._begun_total
         if begun != self._done_total or self._unseen or self._unended:
             return False
-        return is_drained(self._cluster, self._wiring.catalog) and self._begun_total == begun
+        if not is_drained(self._cluster, self._wiring.catalog) or self._begun_total != begun:
+            return False
+        self._topics.look()
+        return True
 
     def _on_batch(self, rows: DataFrame, epoch: int) -> None:
         """One micro-batch: Spark calls this with a row per task that has something to do."""
-        if self._stopping.is_set():
+        if self._stopping.is_set() or self._ending.is_set():
             return
         self._begun_total += 1
         started_at = time.monotonic()

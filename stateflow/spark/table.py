@@ -1,15 +1,17 @@
 """A Spark data source that reads state as a table: ``spark.read.format("stateflow").options(app=…, store=…)``.
 
-One Spark task per state partition, each up to an offset fixed when the query is planned; every partition is whole and
-consistent with itself. The connector of Spark for Kafka is not needed. Options:
+One Spark task per state partition, each up to an offset fixed when the DataFrame is first evaluated; every partition is
+whole and consistent with itself. The connector of Spark for Kafka is not needed. Options:
 
 - ``app``, ``store``; ``brokers`` and ``client_file`` (the Kafka client's settings, read by the driver) if the driver's
   ``stateflow.toml`` and environment do not say them;
 - ``as_of``, the name of a savepoint, and ``location``, where it is kept if the application's list does not say it;
 - ``columns``, the names of those to read, divided by commas: Spark does not tell a Python data source which ones a
-  query uses.
+  query uses;
+- ``keys``, a JSON list of the keys to read, from the partitions that have them.
 
-Conditions on ``key`` and ``partition`` leave out partitions, if Spark hands conditions on, which ``register`` asks for.
+Conditions are evaluated row by row. Spark would hand them on to a Python data source, but keeps one plan of reading for
+all that is derived from a DataFrame: ``frame.where(…)`` would decide which partitions ``frame`` itself reads.
 
 ``spark.readStream.format("stateflow").options(…, rows="changes")`` is the change feed (``spark/feed.py``);
 ``format("stateflow").options(topic=…)`` has the records of any topic (``spark/topic_records.py``).
@@ -18,6 +20,7 @@ Conditions on ``key`` and ``partition`` leave out partitions, if Spark hands con
 from __future__ import annotations
 
 import atexit
+import json
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,8 +31,6 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
-    EqualTo,
-    In,
     InputPartition,
 )
 
@@ -45,23 +46,17 @@ from stateflow.spark.topic_records import TopicReader, TopicRequest
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.datasource import Filter
 
 SOURCE_NAME = "stateflow"
-_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 _SNAPSHOT = "snapshot"
 _OPTIONS = {"app", "store", "brokers", "client_file"}
-_OF_TABLES = {"as_of", "location", "columns"}
+_OF_TABLES = {"as_of", "location", "columns", "keys"}
 _OF_CHANGES = {"rows", "starting", "records_max"}
 _OF_TOPICS = {"topic", "key", "value", "brokers", "client_file", "starting", "records_max"}
 
 
 def register(session: SparkSession) -> None:
-    """Make ``format("stateflow")`` known to a session, and have it hand conditions on to Python data sources.
-
-    Without the latter Spark refuses data sources that use them.
-    """
-    session.conf.set(_PUSHDOWN, "true")
+    """Make ``format("stateflow")`` known to a session."""
     session.dataSource.register(StateSource)
 
 
@@ -217,9 +212,30 @@ class StateSource(DataSource):
         )
         cluster = connection.open()
         try:
-            return connection, request.snapshot(cluster)
+            snapshot = request.snapshot(cluster)
         finally:
             cluster.close()
+        return connection, _of_keys(snapshot, options["keys"]) if "keys" in options else snapshot
+
+
+def _of_keys(snapshot: Snapshot, written: str) -> Snapshot:
+    """Only rows of the keys that the option names."""
+    try:
+        keys = json.loads(written)
+    except ValueError:
+        keys = None
+    if not isinstance(keys, list):
+        raise ConfigError(
+            f"the option 'keys' is no JSON list: {written}.",
+            action='write them as in .option("keys", \'["ada", "bob"]\').',
+        )
+    narrowed = snapshot.of_keys(keys)
+    if narrowed.routing_keys is None:
+        raise ConfigError(
+            f"which partitions have the keys {written} cannot be told from their bytes.",
+            action="leave the option 'keys' out, and write a condition on the column key.",
+        )
+    return narrowed
 
 
 def _check_known(options: Mapping[str, str], known: set[str]) -> None:
@@ -247,28 +263,14 @@ def _connection(options: Mapping[str, str]) -> Connection:
 
 
 class StateReader(DataSourceReader):
-    """One Spark partition per state partition that may hold a wanted row. Secrets travel in it, and in no option."""
+    """One Spark partition per state partition that may hold a wanted row. Secrets travel in it, and in no option.
+
+    Spark asks one reader for all that is derived from a DataFrame, so nothing here may depend on a condition.
+    """
 
     def __init__(self, connection: Connection, snapshot: Snapshot) -> None:
         self._connection = connection
         self._snapshot = snapshot
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's signature
-        """Leave out what conditions on key and partition exclude; Spark still evaluates all of them on the rows."""
-        for condition in filters:
-            if isinstance(condition, EqualTo):
-                self._keep(condition.attribute, [condition.value])
-            elif isinstance(condition, In):
-                self._keep(condition.attribute, list(condition.value))
-        return filters
-
-    def _keep(self, column: tuple[str, ...], values: Sequence[object]) -> None:
-        if column == ("key",):
-            self._snapshot = self._snapshot.of_keys([_plain(value) for value in values])
-        elif column == ("partition",):
-            self._snapshot = self._snapshot.of_partitions(
-                {value for value in values if isinstance(value, int)}
-            )
 
     def partitions(self) -> Sequence[InputPartition]:
         """The partitions to read."""
@@ -283,7 +285,3 @@ class StateReader(DataSourceReader):
             yield from self._snapshot.batches(cluster, partition.value)
         finally:
             cluster.close()
-
-
-def _plain(value: object) -> object:
-    return bytes(value) if isinstance(value, bytearray) else value

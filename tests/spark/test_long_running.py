@@ -17,7 +17,7 @@ import pytest
 from pyspark import cloudpickle
 
 from stateflow.clock import SystemClock
-from stateflow.errors import ConfigError, GraphError
+from stateflow.errors import ConfigError, GraphError, PartitionCountChanged
 from stateflow.lab.applications.words import Count, Words, topology
 from stateflow.log.kafka import KafkaCluster
 from stateflow.operators.steps.context import StageContext
@@ -33,6 +33,7 @@ from stateflow.spark.driver import Pipeline
 from stateflow.spark.long_running import LongRunSettings, LongRunTotals, run_long
 from stateflow.spark.session import SparkSettings, spark_session
 from stateflow.testing.broker import TestBroker
+from tests.spark.growing import expect_last_partition, feed_keys, growing, growing_under_state
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-u
 
 PARTITIONS = 3
 SLOTS = 2
+LOOKING_OFTEN = {"topic.metadata.refresh.interval.ms": 1000}
+"""Clients look for new partitions every five minutes otherwise."""
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +113,7 @@ def on_spark(
     with stopped_after(meanwhile, stopping):
         return run_long(
             pipeline,
-            Connection(broker.bootstrap),
+            Connection(broker.bootstrap, LOOKING_OFTEN),
             worker,
             settings=LongRunSettings(workers=workers),
             stopping=stopping,
@@ -185,6 +188,38 @@ def test_killed_workers_come_back_and_the_application_moves_on_to_a_local_worker
 
 def partition_of(file: Path) -> str:
     return file.name.partition("-")[0]
+
+
+def test_partitions_that_are_added_are_read_by_all_workers(
+    broker: TestBroker, words: Words, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    words.feed(50)
+    expect_last_partition(words)
+    load = functools.partial(growing, words.app, str(tmp_path), broker.bootstrap)
+
+    def counted() -> bool:
+        return len(words.sent()) == words.expected.total()
+
+    totals = on_spark(
+        words, broker, tmp_path, lambda: wait_until(counted, "all input", seconds=120), load=load
+    )
+    words.assert_counted_once()
+    assert caplog.text.count("All workers are started anew") == 1
+    assert totals.restarts_total == 0, "none was lost"
+
+
+def test_where_state_depends_on_them_the_workers_end_as_a_start_would(
+    broker: TestBroker, words: Words, tmp_path: Path
+) -> None:
+    feed_keys(words)
+    load = functools.partial(growing_under_state, words.app, str(tmp_path), broker.bootstrap)
+    pipeline = Pipeline(topology=load(), guarantee="exactly-once", partitions=PARTITIONS, load=load)
+    with pytest.raises(PartitionCountChanged, match="2 partitions when the state of counts was built"):
+        run_long(
+            pipeline,
+            Connection(broker.bootstrap, LOOKING_OFTEN),
+            WorkerSettings(state_dir=tmp_path / "state"),
+        )
 
 
 def test_more_workers_than_slots_are_refused(broker: TestBroker, words: Words, tmp_path: Path) -> None:

@@ -64,6 +64,19 @@ def test_a_new_query_begins_at_the_committed_offsets(cluster: MemoryCluster) -> 
     assert (late["in:0"], late["in:1"]) == (7, 3)
 
 
+def test_a_new_run_does_what_the_one_before_planned_and_left(cluster: MemoryCluster) -> None:
+    produce(cluster, "in", 0, 10)
+    produce(cluster, "in", 1, 10)
+    before = RangePlanner(cluster, options(run="before"), ManualClock())
+    planned = before.latest(before.initial())
+    cluster.commit("app", {TopicPartition("in", 1): Committed(planned["in:1"])})
+    # It was stopped then: Spark has written down that the micro-batch is done.
+    after = RangePlanner(cluster, options(run="after"), ManualClock())
+    then = after.latest(planned)
+    assert [row[:2] for row in after.rows(planned, then)] == [("source", 0)]
+    assert after.rows(then, after.latest(then)) == []
+
+
 def test_a_row_for_each_task_that_has_something_to_do(cluster: MemoryCluster) -> None:
     planner = RangePlanner(cluster, options(), ManualClock())
     start = planner.initial()

@@ -5,6 +5,7 @@ killed.
 from __future__ import annotations
 
 import functools
+import json
 import os
 import signal
 import sys
@@ -17,7 +18,7 @@ import pytest
 from pyspark import cloudpickle
 
 from stateflow.clock import SystemClock
-from stateflow.errors import ProcessingError, StillRunning
+from stateflow.errors import PartitionCountChanged, ProcessingError, StillRunning
 from stateflow.lab.applications.words import Count, Words, topology
 from stateflow.log.kafka import KafkaCluster
 from stateflow.operators.steps.context import StageContext
@@ -35,6 +36,7 @@ from stateflow.spark.presence import presence
 from stateflow.spark.runner import PipelineSettings, PipelineTotals, run_spark
 from stateflow.spark.session import spark_session
 from stateflow.testing.broker import TestBroker
+from tests.spark.growing import expect_last_partition, feed_keys, growing, growing_under_state
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -73,7 +75,7 @@ def on_spark(
     pipeline = Pipeline(
         topology=graph or topology(words.app), guarantee="exactly-once", partitions=PARTITIONS, load=load
     )
-    settings = PipelineSettings(trigger_seconds=0.2, slots_per_batch_max=150)
+    settings = PipelineSettings(trigger_seconds=0.2, slots_per_batch_max=150, **options)  # type: ignore[arg-type]
     worker = WorkerSettings(state_dir=folder / "state")
     return run_spark(pipeline, Connection(broker.bootstrap), worker, until_idle=True, settings=settings)
 
@@ -180,6 +182,29 @@ def test_an_error_of_user_code_ends_the_query_with_its_own_type(
         on_spark(words, broker, tmp_path, load=functools.partial(refusing_topology, words.app))
     on_spark(words, broker, tmp_path)
     words.assert_counted_once()
+
+
+def test_partitions_that_are_added_while_the_query_runs_are_read_before_it_has_drained(
+    broker: TestBroker, words: Words, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    words.feed(50)
+    expect_last_partition(words)
+    load = functools.partial(growing, words.app, str(tmp_path), broker.bootstrap)
+    progress = tmp_path / "progress.jsonl"
+    on_spark(words, broker, tmp_path, load=load, progress_file=progress)
+    words.assert_counted_once()
+    assert "partitions were added to the 2" in caplog.text
+    last = json.loads(progress.read_text().splitlines()[-1])
+    assert last["records_total"] == 3 * 50 + words.expected.total() - 50  # lines, half of them of two words
+
+
+def test_where_state_depends_on_them_the_query_ends_as_a_start_would(
+    broker: TestBroker, words: Words, tmp_path: Path
+) -> None:
+    feed_keys(words)
+    load = functools.partial(growing_under_state, words.app, str(tmp_path), broker.bootstrap)
+    with pytest.raises(PartitionCountChanged, match="2 partitions when the state of counts was built"):
+        on_spark(words, broker, tmp_path, graph=load(), load=load)
 
 
 def test_a_running_query_is_seen_by_a_repartition(

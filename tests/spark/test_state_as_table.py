@@ -92,13 +92,18 @@ def test_the_table_is_what_state_scan_shows(
     assert rows(counts) == scanned
     assert counts.rdd.getNumPartitions() == PARTITIONS
 
-    one = counts.where("key = 'w7'")
-    assert rows(one) == [row for row in scanned if row["key"] == "w7"]
-    assert one.rdd.getNumPartitions() == 1, "a condition on the key leaves one partition"
-    two = counts.where("key in ('w7', 'of nobody') and value > 0")
-    assert rows(two) == rows(one)
-    assert counts.where("partition = 99").collect() == [], "no partition is left to read"
-    assert counts.where("partition = 2").rdd.getNumPartitions() == 1
+    def of(*keys: str) -> list[dict[str, object]]:
+        return [row for row in scanned if row["key"] in keys]
+
+    words_apart = [next(str(row["key"]) for row in scanned if row["partition"] == n) for n in range(2)]
+    one, two = (counts.where(counts.key == word) for word in words_apart)
+    assert rows(one) == of(words_apart[0])
+    assert rows(counts) == scanned, "a condition of one frame is no other's"
+    assert rows(one.union(two)) == of(*words_apart)
+    assert counts.where("partition = 99").collect() == []
+    alone = frame(keys='["w7", "of nobody"]')
+    assert rows(alone) == of("w7")
+    assert alone.rdd.getNumPartitions() < PARTITIONS, "only the partitions that have the keys are read"
     assert [row[0] for row in frame(columns="value").agg({"value": "sum"}).collect()] == [500]
     assert frame(columns="value").columns == ["value"]
 

@@ -1,4 +1,4 @@
-"""The workers that a process runs one after another: each new one reads what sources have got since the one before."""
+"""What a process runs one after another: each worker, or query, reads what sources have got since the one before."""
 
 from __future__ import annotations
 
@@ -54,28 +54,42 @@ class WorkerLives:
         prepared_anew: Callable[[], Wiring] | None,
     ) -> None:
         """Run ``live``, and again with what is prepared anew whenever sources have got more partitions."""
-        while True:
-            try:
-                live(wiring)
-                return
-            except PartitionsAdded as error:
-                if prepared_anew is None:
-                    raise
-                _LOG.warning("All tasks of this worker are opened anew: %s", error.message)
-                found = self._grown(wiring, prepared_anew, error)
-            if found is None:
-                return
-            wiring = found
+        follow_growth(live, wiring, prepared_anew, self._stopping)
 
-    def _grown(
-        self, before: Wiring, prepared_anew: Callable[[], Wiring], error: PartitionsAdded
-    ) -> Wiring | None:
-        """A wiring with more tasks; None when asked to stop. Raises the error if there is still none after a while."""
-        for _ in range(_LOOKS_MAX):
-            if self._stopping.is_set():
-                return None
-            found = prepared_anew()
-            if len(found.tasks()) > len(before.tasks()):
-                return found
-            self._stopping.wait(_LOOK_SECONDS)
-        raise error
+
+def follow_growth(
+    live: Callable[[Wiring], None],
+    wiring: Wiring,
+    prepared_anew: Callable[[], Wiring] | None,
+    stopping: threading.Event,
+) -> None:
+    """Run ``live`` until it returns, and again with what is prepared anew as often as it raises ``PartitionsAdded``.
+
+    Without ``prepared_anew`` that is raised here.
+    """
+    while True:
+        try:
+            live(wiring)
+            return
+        except PartitionsAdded as error:
+            if prepared_anew is None:
+                raise
+            _LOG.warning("All tasks are opened anew: %s", error.message)
+            found = grown(wiring, prepared_anew, error, stopping)
+        if found is None:
+            return
+        wiring = found
+
+
+def grown(
+    before: Wiring, prepared_anew: Callable[[], Wiring], error: PartitionsAdded, stopping: threading.Event
+) -> Wiring | None:
+    """A wiring with more tasks; None when asked to stop. Raises ``error`` if there is still none after a while."""
+    for _ in range(_LOOKS_MAX):
+        if stopping.is_set():
+            return None
+        found = prepared_anew()
+        if len(found.tasks()) > len(before.tasks()):
+            return found
+        stopping.wait(_LOOK_SECONDS)
+    raise error

@@ -121,7 +121,7 @@ class TaskWiring:
 def partitions_added(topics: str, partitions: int) -> PartitionsAdded:
     """The error for sources that have grown since the catalog was read, when they had ``partitions``."""
     return PartitionsAdded(
-        f"{topics}: partitions were added to the {partitions} that there were when this worker started.",
+        f"{topics}: partitions were added to the {partitions} that there were at the start.",
         action="start it again: it then reads them too, unless state depends on how many there are.",
         topics=topics,
         partitions=partitions,
@@ -211,6 +211,17 @@ class Wiring:
             before = None if known is None else known.source_partitions
             if before is not None and (entry.source_partitions or 0) > before:
                 raise partitions_added(", ".join(entry.sources), before)
+
+    def check_counts(self, found: Mapping[str, int]) -> None:
+        """Raise ``PartitionsAdded`` if a topic that a stage reads from outside has more partitions by now.
+
+        ``found`` are the counts by topic; topics that are not among them pass.
+        """
+        for stage in self.topology.stages:
+            before = self.catalog.partitions(stage.name)
+            topics = [topic for topic in stage.sources if found.get(topic, before) > before]
+            if topics:
+                raise partitions_added(", ".join(topics), before)
 
     def tasks(self) -> list[TaskWiring]:
         """All tasks of all stages, upstream first."""

@@ -1,4 +1,4 @@
-"""Topics that are deleted and created again under a running worker, which hears nothing of it from its client.
+"""Topics that are deleted and created again under whoever reads them, and hears nothing of it from the client.
 
 A client finds the new topic under the old name and reads on at the old offset: what the new one holds before it would
 be passed over in silence. So a worker compares topic ids with the catalog's now and then.
@@ -7,6 +7,7 @@ be passed over in silence. So a worker compares topic ids with the catalog's now
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from functools import partial
 
@@ -28,14 +29,22 @@ LOOK_FAILED_SECONDS = 30.0
 class TopicWatch:
     """The topics of an application, as its catalog knew them when the worker started. Used by one thread alone.
 
-    ``requests`` takes the place of the thread that asks the brokers.
+    ``requests`` takes the place of the thread that asks the brokers. ``check_counts`` is given how many partitions the
+    topics have, by those who do not hear of that from a consumer group.
     """
 
     def __init__(
-        self, cluster: Cluster, catalog: Catalog, clock: Clock, requests: Executor | None = None
+        self,
+        cluster: Cluster,
+        catalog: Catalog,
+        clock: Clock,
+        requests: Executor | None = None,
+        *,
+        check_counts: Callable[[Mapping[str, int]], None] | None = None,
     ) -> None:
         self._cluster = cluster
         self._clock = clock
+        self._check_counts = check_counts
         self._stages = list(catalog.stages.values())
         self._own_ids = catalog.active.topic_ids
         sources = {topic for stage in self._stages for topic in stage.source_ids}
@@ -46,8 +55,8 @@ class TopicWatch:
     def turn(self) -> None:
         """Look when it is time to, and take note of what was seen; to be called with every turn of the worker.
 
-        Raises ``TopicRecreated``. A topic that is not there is none of this one's concern: its readers and writers
-        meet it.
+        Raises ``TopicRecreated``, and what ``check_counts`` raises. A topic that is not there is none of this one's
+        concern: its readers and writers meet it.
         """
         if self._request.is_over:
             self._take_note()
@@ -62,9 +71,18 @@ class TopicWatch:
             _LOG.warning("Cannot see whether topics were created again: %s", error)
             found, pause_seconds = {}, LOOK_FAILED_SECONDS
         self._next_seconds = self._clock.monotonic_seconds() + pause_seconds
+        self._judge(found)
+
+    def look(self) -> None:
+        """Look now, and wait for the answer. Raises what ``turn`` raises, and what asking the brokers does."""
+        self._judge(self._cluster.describe(self._topics))
+
+    def _judge(self, found: Mapping[str, TopicInfo]) -> None:
         found_ids = {name: info.topic_id for name, info in found.items()}
         refuse_recreated_sources(self._stages, found_ids)
         refuse_recreated_own(self._own_ids, found_ids)
+        if self._check_counts is not None:
+            self._check_counts({name: info.partitions for name, info in found.items()})
 
     def close(self) -> None:
         """Ask nothing any more; a question that brokers do not answer is not waited for."""

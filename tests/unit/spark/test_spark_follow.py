@@ -9,8 +9,9 @@ from typing import Any, cast
 import pytest
 
 from stateflow.clock import SystemClock
-from stateflow.errors import BrokerRefused, JobFailed
+from stateflow.errors import BrokerRefused, JobFailed, TopicRecreated
 from stateflow.lab.applications.words import Words, topology
+from stateflow.log.base import TopicSpec
 from stateflow.log.memory import MemoryCluster
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.worker.prepare import prepare
@@ -139,3 +140,14 @@ def test_a_driver_that_cannot_be_seen_any_more_ends_the_run_with_the_reason(
     with pytest.raises(BrokerRefused, match="may not be read"):
         follow(words, tmp_path, query, check=check)
     assert not query.isActive
+
+
+def test_the_end_is_not_believed_of_a_source_that_is_another_topic_now(words: Words, tmp_path: Path) -> None:
+    name = f"{words.app}-in"
+
+    def recreate() -> None:
+        words.cluster.delete([name])
+        words.cluster.create([TopicSpec(name, 2)])
+
+    with pytest.raises(TopicRecreated, match=f"the source {name} was deleted and created again"):
+        follow(words, tmp_path, PlayedQuery(), check=recreate)

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from stateflow.clock import ManualClock
-from stateflow.errors import BrokerUnreachable, TopicRecreated
+from stateflow.errors import BrokerUnreachable, PartitionsAdded, TopicRecreated
 from stateflow.lab.faults.simulation.parked import ParkedExecutor
 from stateflow.log.base import TopicInfo, TopicSpec
 from stateflow.log.memory import MemoryCluster
@@ -72,10 +72,21 @@ def test_so_does_every_topic_of_the_application_itself() -> None:
             watching.look()
 
 
+def test_partitions_that_were_added_are_told_of_to_those_who_ask() -> None:
+    cluster = MemoryCluster()
+    cluster.create([TopicSpec(SOURCE, 2), TopicSpec(OUTPUT, 2)])
+    wiring = prepare(cluster, topology(), "exactly-once", 2, ManualClock())
+    TopicWatch(cluster, wiring.catalog, ManualClock(), check_counts=wiring.check_counts).look()
+    wiring.check_counts({SOURCE: 2, OUTPUT: 3})
+    with pytest.raises(PartitionsAdded, match=f"{SOURCE}: partitions were added to the 2"):
+        wiring.check_counts({SOURCE: 3, OUTPUT: 2})
+
+
 def test_a_topic_that_is_not_there_is_met_by_those_who_read_it() -> None:
     watching = Watching()
     watching.cluster.delete([SOURCE])
     watching.look()
+    assert watching.cluster.questions == 1, "it was looked at, and nothing raised"
 
 
 def test_the_poll_thread_does_not_wait_for_the_answer_and_asks_no_second_time() -> None:
