@@ -30,6 +30,8 @@ _LOG = logging.getLogger(__name__)
 STORE_FIELDS_FIXED = ("stage", "kind", "layout", "key_codec", "window_ms")
 """Fields of a store that its bytes depend on. Of the values see ``evolution``; grace and policy may change freely."""
 STAGE_FIELDS_FIXED = ("inputs",)
+_GENERATION_FIELDS_FIXED = ("routing", "savepoint", "merged_app", "source_generation", "created_ms")
+"""The plan of a generation, and when it was made: whoever finds another one there has met another command's."""
 _TRANSITIONS: dict[GenerationState, tuple[GenerationState, ...]] = {
     "preparing": ("preparing", "active", "aborted"),
     "active": ("active", "retired"),
@@ -132,6 +134,14 @@ def check_transition(found: GenerationEntry | None, entry: GenerationEntry) -> N
         raise GenerationUnfinished(
             f"generation {entry.generation} is {was} by now and cannot become {entry.state}.",
             action="another command changed it meanwhile: look at `stateflow scale status`, and begin again.",
+            generation=entry.generation,
+        )
+    if found is not None and any(
+        getattr(found, field) != getattr(entry, field) for field in _GENERATION_FIELDS_FIXED
+    ):
+        raise GenerationUnfinished(
+            f"generation {entry.generation} is {found.state} by another plan than this one.",
+            action="another command began it meanwhile: look at `stateflow scale status`, and begin again.",
             generation=entry.generation,
         )
 

@@ -19,7 +19,13 @@ from stateflow.log.base import Cluster, TopicInfo
 from stateflow.record import TopicPartition
 from stateflow.runtime.worker.own_topics import own_topics
 from stateflow.savepoint.fill import FillTarget
-from stateflow.scale.generation import FENCE_LANES, copy_all_settings, delete_topics, preparing
+from stateflow.scale.generation import (
+    FENCE_LANES,
+    copy_all_settings,
+    delete_topics,
+    preparing,
+    refuse_other_counts,
+)
 
 
 def source_of(savepoint: Savepoint) -> str:
@@ -85,7 +91,9 @@ def begin(
     specs = own_topics(planned, replication)
     found = cluster.describe({spec.name for spec in specs} | entry.topic_ids.keys())
     _check_found(cluster, entry, found)
+    refuse_other_counts(specs, found)
     created = cluster.create(specs)
+    refuse_other_counts(specs, created)  # again: somebody may have been quicker
     if any(generation.state == "active" for generation in catalog.generations.values()):
         _keep_settings(cluster, catalog, planned)
     catalog = control.record_topics(entry.generation, {name: info.topic_id for name, info in created.items()})

@@ -8,7 +8,7 @@ undoes it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
@@ -18,8 +18,14 @@ from stateflow.catalog.encoding import CatalogItem
 from stateflow.catalog.model import Catalog, GenerationEntry, RangeAudit, RoutingEntry
 from stateflow.catalog.names import presence_group, task_id, transactional_id
 from stateflow.clock import Clock, SystemClock
-from stateflow.errors import ConfigError, GenerationUnfinished, StillRunning, TopicForeign
-from stateflow.log.base import Cluster, TopicSpec
+from stateflow.errors import (
+    ConfigError,
+    GenerationUnfinished,
+    PartitionCountChanged,
+    StillRunning,
+    TopicForeign,
+)
+from stateflow.log.base import Cluster, TopicInfo, TopicSpec
 from stateflow.routing import RoutingTable
 from stateflow.runtime.opening.claims import fence_all_claims
 from stateflow.runtime.task.rotating_producer import RotatingProducer
@@ -180,40 +186,49 @@ def begin(
     """Publish the next generation as *preparing*, or find the one that an earlier attempt left; create its
     topics.
 
-    Raises ``GenerationUnfinished`` when the unfinished one has another routing, ``ConfigError`` when nothing
-    would change. A crash in here is repaired by calling it again.
+    It is decided on the catalog as it is then, not on ``catalog``, of which the plan was made: another command may
+    have changed it since. Raises ``GenerationUnfinished`` where that has begun or finished another change,
+    ``ConfigError`` when nothing would change, ``TopicForeign`` and ``PartitionCountChanged`` for topics that are in
+    the way. A crash in here is repaired by calling it again.
     """
     control = ControlTopic(cluster, catalog.app.app)
-    entry = check_change(catalog, routing, merged_app)
-    if entry is None:
+    created_ms = clock.now_ms()
+
+    def decide(now: Catalog | None) -> Sequence[CatalogItem]:
+        assert now is not None, "a change begins with a catalog that was read"
+        if check_change(now, routing, merged_app) is not None:
+            return []
+        if now.active.generation != catalog.active.generation:
+            raise GenerationUnfinished(
+                f"generation {now.active.generation} became active after this change was planned.",
+                action="another command changed it meanwhile: look at `stateflow scale status`, and begin again.",
+                generation=now.active.generation,
+            )
         entry = GenerationEntry(
-            generation=max(catalog.generations) + 1,
+            generation=max(now.generations) + 1,
             state="preparing",
             routing=routing,
             merged_app=merged_app,
-            created_ms=clock.now_ms(),
-            source_generation=catalog.active.source_generation,
+            created_ms=created_ms,
+            source_generation=now.active.source_generation,
         )
-        catalog = control.write_generations([entry])
+        specs = _topic_specs(cluster, now, entry)
+        refuse_other_counts(specs, cluster.describe(spec.name for spec in specs))
+        return [entry]
+
+    catalog = control.change(decide)
+    entry = preparing(catalog)
+    assert entry is not None, "it was published a moment ago"
     topic_ids = _create_topics(cluster, catalog, entry)
     if topic_ids != entry.topic_ids:
-        entry = msgspec.structs.replace(entry, topic_ids=topic_ids)
-        catalog = control.write_generations([entry])
-    return catalog, entry
+        catalog = control.write_generations([msgspec.structs.replace(entry, topic_ids=topic_ids)])
+    return catalog, catalog.generations[entry.generation]
 
 
 def _create_topics(cluster: Cluster, catalog: Catalog, entry: GenerationEntry) -> dict[str, str]:
     """Topics with the settings that the active generation's have right now, tuned ones included."""
-    moved = moved_topics(catalog)
-    old = cluster.describe(topic.topic(catalog.active.generation) for topic in moved)
-    specs = [
-        TopicSpec(
-            topic.topic(entry.generation),
-            entry.partitions,
-            old[topic.topic(catalog.active.generation)].replication,
-        )
-        for topic in moved
-    ]
+    specs = _topic_specs(cluster, catalog, entry)
+    refuse_other_counts(specs, cluster.describe(spec.name for spec in specs))
     left = written_topics(cluster, {spec.name for spec in specs} - entry.topic_ids.keys())
     if left:  # what an attempt before this one created is empty until it is recorded
         raise TopicForeign(
@@ -224,9 +239,38 @@ def _create_topics(cluster: Cluster, catalog: Catalog, entry: GenerationEntry) -
             topics=left,
         )
     created = cluster.create(specs)
+    refuse_other_counts(specs, created)  # again: somebody may have been quicker
+    moved = moved_topics(catalog)
     pairs = [(topic.topic(catalog.active.generation), topic.topic(entry.generation)) for topic in moved]
     copy_all_settings(cluster, pairs)
     return {name: info.topic_id for name, info in created.items()}
+
+
+def _topic_specs(cluster: Cluster, catalog: Catalog, entry: GenerationEntry) -> list[TopicSpec]:
+    moved = moved_topics(catalog)
+    old = cluster.describe(topic.topic(catalog.active.generation) for topic in moved)
+    return [
+        TopicSpec(
+            topic.topic(entry.generation),
+            entry.partitions,
+            old[topic.topic(catalog.active.generation)].replication,
+        )
+        for topic in moved
+    ]
+
+
+def refuse_other_counts(specs: Iterable[TopicSpec], found: Mapping[str, TopicInfo]) -> None:
+    """Raise ``PartitionCountChanged`` for a topic that is there with another partition count than it is to have."""
+    for spec in specs:
+        info = found.get(spec.name)
+        if info is not None and info.partitions != spec.partitions:
+            raise PartitionCountChanged(
+                f"{spec.name} has {info.partitions} partitions, the generation that is prepared needs"
+                f" {spec.partitions}.",
+                action="delete the topic if nobody needs it, and start again.",
+                topic=spec.name,
+                partitions=info.partitions,
+            )
 
 
 def copy_all_settings(cluster: Cluster, pairs: Iterable[tuple[str, str]]) -> None:

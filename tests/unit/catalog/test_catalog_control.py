@@ -190,6 +190,30 @@ def test_generations_move_on_together_and_only_forwards(control: ControlTopic) -
     assert control.load() == after
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"routing": RoutingEntry(kind="modulo", partitions=7)},
+        {"savepoint": "wc/before"},
+        {"merged_app": "second"},
+        {"created_ms": 77},
+        {"source_generation": 1},
+    ],
+    ids=lambda other: next(iter(other)),
+)
+def test_a_generation_that_is_prepared_is_not_replaced_by_another_plan(
+    control: ControlTopic, other: dict[str, Any]
+) -> None:
+    control.ensure(catalog())
+    control.write_generations([generation(1, "preparing")])
+    before = control.load()
+    states: tuple[GenerationState, ...] = ("preparing", "active", "aborted")
+    for state in states:
+        with pytest.raises(GenerationUnfinished, match="another plan"):
+            control.write_generations([msgspec.structs.replace(generation(1, state), **other)])
+    assert control.load() == before
+
+
 def test_topics_are_recorded_once(control: ControlTopic) -> None:
     control.ensure(catalog())
     one, two = "wc-counts-changelog", "wc-by-word-repartition"
