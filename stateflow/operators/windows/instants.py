@@ -32,6 +32,10 @@ class Instants:
         last = bisect_right(touched_ms, start_ms + self._difference_ms) - 1
         return last if last >= 0 and touched_ms[last] >= start_ms else -1
 
+    def of(self, start_ms: int) -> Any:
+        """What the window that starts there comes to."""
+        return self._grown(None, *self._within(start_ms))
+
     def over(self, starts_ms: Sequence[int]) -> Iterator[Any]:
         """What the window of each start comes to; they must be in order.
 

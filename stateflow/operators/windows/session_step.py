@@ -26,7 +26,7 @@ from stateflow.operators.steps import timers as timing
 from stateflow.operators.steps.context import StageContext
 from stateflow.operators.steps.error_policy import LatePolicy
 from stateflow.operators.steps.guard import Guard
-from stateflow.operators.steps.rows import derived
+from stateflow.operators.steps.rows import NO_OFFSET, derived, left_of
 from stateflow.operators.steps.step import Step
 from stateflow.operators.steps.timers import Turn
 from stateflow.operators.topics.tombstones import forward_sparing
@@ -97,9 +97,11 @@ class SessionStep(Step):
         told = _Told([], [], [], [])
         for key in sorted(rows_of):
             try:
-                self._update(key, self._folded(key, rows_of[key], batch), told)
+                changed = self._updated(key, self._folded(key, rows_of[key], batch))
             except Exception:  # noqa: BLE001 - comes up again at the record that causes it
-                self._update(key, self._folded_one_by_one(key, rows_of[key], batch), told)
+                changed = self._updated(key, self._folded_one_by_one(key, rows_of[key], batch))
+            if self._rules.emit == "on_update":
+                self._say(key, changed, batch, told)
         if self._rules.emit == "on_update":
             forward_sparing(self, _as_rows(told, batch))
 
@@ -170,26 +172,35 @@ class SessionStep(Step):
             found, back_ms = [(b"", b"")] * _NEAR_SESSIONS, back_ms * 4
         return [entry for entry in found if split_window(entry[0])[0] == key]
 
-    def _update(self, key: bytes, sessions: KeySessions, told: _Told) -> None:
-        """Write what has changed of one key, and note what is to be said of it; fails before it does anything."""
+    def _updated(self, key: bytes, sessions: KeySessions) -> list[LiveSession]:
+        """Write what has changed of one key, and return it; fails before it does anything."""
+        changed = list(sessions.changed())
         changes: dict[bytes, bytes | None] = {}
         opened: list[Due] = []
-        said = _Told([], [], [], [])
-        for session in sessions.changed():
-            for start_ms, end_ms in session.found:
+        for session in changed:
+            for start_ms, _ in session.found:
                 changes.setdefault(window_key(key, start_ms), None)
-                if (start_ms, end_ms) != (session.start_ms, session.end_ms):
-                    _say(said, session.row, key, (start_ms, end_ms), None)
             store_key = window_key(key, session.start_ms)
             changes[store_key] = self._accumulators.encoded(session.end_ms, session.accumulator)
             if session.start_ms not in [start_ms for start_ms, _ in session.found]:
                 opened.append((session.end_ms, store_key))
-            result = self._accumulators.result(session.accumulator)
-            _say(said, session.row, key, (session.start_ms, session.end_ms), result)
         self._store.put_many(sorted(changes.items(), key=_store_key))
         self._order.add(opened)
-        for column, more in zip(_columns(told), _columns(said), strict=True):
-            column.extend(more)
+        return changed
+
+    def _say(self, key: bytes, changed: list[LiveSession], batch: RecordBatch, told: _Told) -> None:
+        """Note what is to be said of one key. A result that fails is not said, and the record stays in its session."""
+        offsets = [batch.offsets[session.row] for session in changed]
+        accumulators = [session.accumulator for session in changed]
+        shown, failed = self._guard.map(self._accumulators.result, accumulators, offsets)
+        results = iter(shown)
+        for row, session in enumerate(changed):
+            span_ms = (session.start_ms, session.end_ms)
+            for former_ms in session.found:
+                if former_ms != span_ms:
+                    _note(told, session.row, key, former_ms, None)
+            if row not in failed:
+                _note(told, session.row, key, span_ms, next(results))
 
     # --- closing ----------------------------------------------------------------------------------------
 
@@ -217,16 +228,20 @@ class SessionStep(Step):
     def _tell_closed(self, closing: list[tuple[int, bytes, bytes]]) -> None:
         if self._rules.emit != "on_close" or not closing:
             return
-        keys, times_ms, results = [], [], []
-        for end_ms, store_key, data in closing:
+        held = [data for _, _, data in closing]
+        results, failed = self._guard.map(self._result, held, [NO_OFFSET] * len(held))
+        keys, times_ms = [], []
+        for end_ms, store_key, _ in left_of(closing, failed):
             key, start_ms = split_window(store_key)
             keys.append(key + session_suffix(start_ms, end_ms))
             times_ms.append(end_ms)
-            results.append(self._accumulators.result(self._accumulators.decoded(data)[1]))
         forward_sparing(self, derived(self._name, self._context.partition, times_ms, keys, results))
 
+    def _result(self, data: bytes) -> Any:
+        return self._accumulators.result(self._accumulators.decoded(data)[1])
 
-def _say(told: _Told, row: int, key: bytes, span_ms: tuple[int, int], result: Any) -> None:
+
+def _note(told: _Told, row: int, key: bytes, span_ms: tuple[int, int], result: Any) -> None:
     start_ms, end_ms = span_ms
     told.rows.append(row)
     told.keys.append(key + session_suffix(start_ms, end_ms))
@@ -236,10 +251,6 @@ def _say(told: _Told, row: int, key: bytes, span_ms: tuple[int, int], result: An
 
 def _store_key(change: Change) -> bytes:
     return change[0]
-
-
-def _columns(told: _Told) -> tuple[list[Any], ...]:
-    return told.rows, told.keys, told.times_ms, told.results
 
 
 def _as_rows(told: _Told, batch: RecordBatch) -> RecordBatch:

@@ -9,7 +9,7 @@ the entry goes. What is late goes by record and mark alone (``windows.Sliding``)
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,7 @@ from stateflow.operators.steps import timers as timing
 from stateflow.operators.steps.context import StageContext
 from stateflow.operators.steps.error_policy import LatePolicy
 from stateflow.operators.steps.guard import Guard
-from stateflow.operators.steps.rows import derived
+from stateflow.operators.steps.rows import NO_OFFSET, derived, left_of
 from stateflow.operators.steps.step import Step
 from stateflow.operators.steps.timers import Turn
 from stateflow.operators.windows.instants import Instants
@@ -55,8 +55,8 @@ class _Cell:
     is_new: bool = False
 
 
-_Result = tuple[int, bytes, Any]
-"""Row, key of the result, result."""
+_Told = tuple[int, bytes, Any]
+"""Row, or end of the window; key of the result; accumulator or result."""
 
 
 class SlidingStep(Step):
@@ -89,12 +89,13 @@ class SlidingStep(Step):
         rows_of: dict[bytes, list[int]] = {}
         for row, key in enumerate(batch.keys):
             rows_of.setdefault(key, []).append(row)
-        told: list[_Result] = []
+        told: list[_Told] = []
         for key in sorted(rows_of):
             try:
-                told += self._update(key, self._folded(key, rows_of[key], batch))
+                whole = self._updated(key, self._folded(key, rows_of[key], batch))
             except Exception:  # noqa: BLE001 - comes up again at the record that causes it
-                told += self._update(key, self._folded_one_by_one(key, rows_of[key], batch))
+                whole = self._updated(key, self._folded_in_parts(key, rows_of[key], batch))
+            told += self._shown(whole, [batch.offsets[row] for row, _, _ in whole])
         self._tell([batch.offsets[row] for row, _, _ in told], told, batch)
 
     needs_turns = False
@@ -131,22 +132,45 @@ class SlidingStep(Step):
             self._add(cells, batch.timestamps_ms[row], batch.values[row], row)
         return cells
 
-    def _folded_one_by_one(self, key: bytes, rows: list[int], batch: RecordBatch) -> dict[int, _Cell]:
+    def _folded_in_parts(self, key: bytes, rows: list[int], batch: RecordBatch) -> dict[int, _Cell]:
         """The slow way after a failure: each record is in whole or not at all."""
         cells = self._cells_around(key, rows, batch)
-        for row in rows:
-            when_ms, value = batch.timestamps_ms[row], batch.values[row]
-            self._guard.run(partial(self._add, cells, when_ms, value, row, copied=True), batch.offsets[row])
+        self._add_in_parts(key, cells, rows, batch)
         return cells
 
-    def _add(
-        self, cells: dict[int, _Cell], when_ms: int, value: Any, row: int, *, copied: bool = False
-    ) -> None:
+    def _add_in_parts(self, key: bytes, cells: dict[int, _Cell], rows: list[int], batch: RecordBatch) -> None:
+        """Add what can be, by halves: to look at the windows around each record alone would take long."""
+        add = partial(self._add_or_raise, key, cells, rows, batch)
+        if len(rows) == 1:
+            self._guard.run(add, batch.offsets[rows[0]])
+            return
+        try:
+            add()
+        except Exception:  # noqa: BLE001 - comes up again at the record that causes it
+            middle = len(rows) // 2
+            self._add_in_parts(key, cells, rows[:middle], batch)
+            self._add_in_parts(key, cells, rows[middle:], batch)
+
+    def _add_or_raise(self, key: bytes, cells: dict[int, _Cell], rows: list[int], batch: RecordBatch) -> None:
+        """Add all of some records, if on update the windows that they are in can be told of; or change nothing."""
+        tried: dict[int, _Cell] = {}
+        for row in rows:
+            when_ms = batch.timestamps_ms[row]
+            if when_ms in cells and when_ms not in tried:
+                cell = cells[when_ms]
+                tried[when_ms] = replace(
+                    cell, accumulator=self._accumulators.copied(cell.accumulator), row=-1
+                )
+            self._add(tried, when_ms, batch.values[row], row)
+        for cell in tried.values():
+            self._accumulators.encoded(0, cell.accumulator)
+        if self._rules.emit == "on_update":
+            self._around(key, cells | tried, tried)
+        cells |= tried
+
+    def _add(self, cells: dict[int, _Cell], when_ms: int, value: Any, row: int) -> None:
         cell = cells.get(when_ms)
-        held = None if cell is None else cell.accumulator
-        accumulator = self._accumulators.added(self._accumulators.copied(held) if copied else held, value)
-        if copied:
-            self._accumulators.encoded(0, accumulator)
+        accumulator = self._accumulators.added(None if cell is None else cell.accumulator, value)
         if cell is None:
             first_ms = when_ms if self._rules.emit == "on_close" else when_ms + 1 + self._difference_ms
             cells[when_ms] = _Cell(first_ms, accumulator, row, is_new=True)
@@ -174,10 +198,10 @@ class SlidingStep(Step):
                 cells[when_ms] = _Cell(*self._accumulators.decoded(data))
         return cells
 
-    def _update(self, key: bytes, cells: dict[int, _Cell]) -> list[_Result]:
-        """Write what has changed of one key; what is to be said of it. Fails before it does anything."""
+    def _updated(self, key: bytes, cells: dict[int, _Cell]) -> list[_Told]:
+        """Write what has changed of one key; what there is to tell of it. Fails before it does anything."""
         changed = {when_ms: cell for when_ms, cell in sorted(cells.items()) if cell.row >= 0}
-        told = self._updates(key, cells, changed) if self._rules.emit == "on_update" else []
+        told = self._around(key, cells, changed) if self._rules.emit == "on_update" else []
         self._store.put_many(
             [
                 (window_key(key, when_ms), self._accumulators.encoded(cell.closes_ms, cell.accumulator))
@@ -188,33 +212,40 @@ class SlidingStep(Step):
         self._order.add(new)
         return told
 
-    def _updates(self, key: bytes, cells: dict[int, _Cell], changed: dict[int, _Cell]) -> list[_Result]:
+    def _around(self, key: bytes, cells: dict[int, _Cell], changed: dict[int, _Cell]) -> list[_Told]:
         """The windows that records of this batch are in, and those that new instants have brought about."""
         instants = self._instants(cells)
-        touched_ms, rows = list(changed), [cell.row for cell in changed.values()]
+        touched = sorted(changed.items())
+        touched_ms, rows = [when_ms for when_ms, _ in touched], [cell.row for _, cell in touched]
         found: dict[int, int] = {}
         for when_ms in instants.times_ms:
             for start_ms in (when_ms - self._difference_ms, when_ms + 1):
                 at = instants.contains(start_ms, touched_ms)
                 if at >= 0:
                     found[start_ms] = rows[at]
-        for when_ms, cell in changed.items():
+        for when_ms, cell in touched:
             # A window that ends with another record is that record's, and no new one.
             is_of_another = when_ms + 1 + self._difference_ms in cells
             if cell.is_new and not is_of_another and not instants.is_empty(when_ms + 1):
                 found.setdefault(when_ms + 1, cell.row)
         starts_ms = sorted(found)
-        results = map(self._accumulators.result, instants.over(starts_ms))
         return [
-            (found[start_ms], key + window_suffix_of(start_ms), result)
-            for start_ms, result in zip(starts_ms, results, strict=True)
+            (found[start_ms], key + window_suffix_of(start_ms), whole)
+            for start_ms, whole in zip(starts_ms, instants.over(starts_ms), strict=True)
+        ]
+
+    def _shown(self, told: Sequence[_Told], offsets: Sequence[int]) -> list[_Told]:
+        """The same with results; one that fails follows the policy and is not told."""
+        results, failed = self._guard.map(self._accumulators.result, [whole for *_, whole in told], offsets)
+        return [
+            (at, key, result) for (at, key, _), result in zip(left_of(told, failed), results, strict=True)
         ]
 
     def _instants(self, cells: dict[int, _Cell]) -> Instants:
         folded = {when_ms: cell.accumulator for when_ms, cell in cells.items()}
         return Instants(self._difference_ms, self._accumulators, folded)
 
-    def _tell(self, offsets: list[int], told: Sequence[_Result], batch: RecordBatch) -> None:
+    def _tell(self, offsets: list[int], told: Sequence[_Told], batch: RecordBatch) -> None:
         keys = [key for _, key, _ in told]
         times_ms = [max(0, _start_of(key)) for key in keys]
         self.forward(
@@ -249,7 +280,7 @@ class SlidingStep(Step):
         for end_ms, store_key in due:
             key, when_ms = split_window(store_key)
             ends_of.setdefault(key, []).append((end_ms, when_ms == end_ms))
-        told: list[tuple[int, bytes, Any]] = []
+        told: list[_Told] = []
         for key, ends in ends_of.items():
             told += self._closed(key, ends)
         told.sort(key=_end_and_key)
@@ -257,7 +288,7 @@ class SlidingStep(Step):
         keys, results = [key for _, key, _ in told], [result for _, _, result in told]
         self.forward(derived(self._name, self._context.partition, starts_ms, keys, results))
 
-    def _closed(self, key: bytes, ends: list[tuple[int, bool]]) -> list[tuple[int, bytes, Any]]:
+    def _closed(self, key: bytes, ends: list[tuple[int, bool]]) -> list[_Told]:
         """Results of one key's windows, given by their ends, in order, and whether they end with an instant."""
         first_ms, last_ms = ends[0][0] - self._difference_ms, ends[-1][0]
         instants = self._instants(self._cells(key, max(0, first_ms), last_ms))
@@ -268,11 +299,19 @@ class SlidingStep(Step):
             # One that begins after an instant may be empty, or also end with another one, which tells it.
             if ends_with_it or (end_ms not in at and not instants.is_empty(end_ms - self._difference_ms))
         ]
-        results = map(self._accumulators.result, instants.over(starts_ms))
-        return [
-            (start_ms + self._difference_ms, key + window_suffix_of(start_ms), result)
-            for start_ms, result in zip(starts_ms, results, strict=True)
+        told = [
+            (start_ms + self._difference_ms, key + window_suffix_of(start_ms), whole)
+            for start_ms, whole in self._wholes(instants, starts_ms)
         ]
+        return self._shown(told, [NO_OFFSET] * len(told))
+
+    def _wholes(self, instants: Instants, starts_ms: list[int]) -> list[tuple[int, Any]]:
+        """What windows come to, by their starts; one whose parts cannot be merged follows the policy on its own."""
+        try:
+            return list(zip(starts_ms, instants.over(starts_ms), strict=True))
+        except Exception:  # noqa: BLE001 - comes up again at the window that causes it
+            found, failed = self._guard.map(instants.of, starts_ms, [NO_OFFSET] * len(starts_ms))
+            return list(zip(left_of(starts_ms, failed), found, strict=True))
 
 
 def _start_of(key: bytes) -> int:
@@ -283,5 +322,5 @@ def _store_key(change: Change) -> bytes:
     return change[0]
 
 
-def _end_and_key(told: tuple[int, bytes, Any]) -> tuple[int, bytes]:
+def _end_and_key(told: _Told) -> tuple[int, bytes]:
     return told[0], told[1]
