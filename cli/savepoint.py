@@ -41,6 +41,7 @@ from stateflow.cli.target import Chosen, chosen
 from stateflow.clock import SystemClock
 from stateflow.errors import ConfigError, ImagesUnreachable, StateCorrupt
 from stateflow.log.base import Cluster
+from stateflow.record import is_topic_name
 from stateflow.redaction import redacted_text, shown
 from stateflow.runtime.worker.prepare import expected_catalog
 from stateflow.savepoint import lookup as kept
@@ -319,6 +320,11 @@ def restore(
     APP may have changed since. It must not run; what it did since the savepoint is given up, and its input is read
     again from there: outputs of that time are written a second time. Interrupted, it goes on when started again.
     """
+    if new_id is not None and not is_topic_name(new_id):
+        raise ConfigError(
+            f"{new_id!r} is not an application's id: topics are called after it.",
+            action="give letters, digits, dots, hyphens and underscores.",
+        )
     application, name, target = _named(words, app_id, brokers)
     with connected(application.options) as cluster, _place_errors(location or name):
         saved, savepoint = _open(cluster, application, name, location)
@@ -334,6 +340,7 @@ def restore(
         settings = RestoreSettings(
             allow_dropped_state=allow_dropped_state,
             sources=cast("SourcePolicy | None", sources),
+            as_new=new_id is not None,
             replication=application.options.replication,
         )
         if dry_run:

@@ -29,7 +29,7 @@ from stateflow.changelog.event_time import EventTime
 from stateflow.changelog.position import InputPosition
 from stateflow.checkpoint.savepoints import Savepoint, SavepointObjects
 from stateflow.clock import Clock
-from stateflow.errors import GenerationUnfinished
+from stateflow.errors import ConfigError, GenerationUnfinished
 from stateflow.failpoints import reach
 from stateflow.log.base import Cluster
 from stateflow.record import TopicPartition
@@ -53,6 +53,8 @@ class RestoreSettings:
     """Go on without state, or records in flight, that the application has no place for."""
     sources: SourcePolicy | None = None
     """Where sources are read from that are not the savepoint's own topics."""
+    as_new: bool = False
+    """Restore only as an application that has nothing yet: one that has run is refused, and not replaced."""
     replication: int = 1
     chunk_records_max: int = 100_000
     """Records per transaction: what a killed restore has to write again."""
@@ -92,6 +94,8 @@ def plan_restore(
     positions = source_positions(cluster, savepoint, expected, settings.sources)
     catalog = ControlTopic(cluster, expected.app.app).read()
     entry = resumable(catalog, savepoint)
+    if settings.as_new and catalog is not None and entry is None:
+        raise _taken(expected.app.app)
     generation = next_generation(catalog) if entry is None else entry.generation
     topics = planned_catalog(expected, savepoint, generation)
     return Plan(
@@ -101,6 +105,15 @@ def plan_restore(
         match=found,
         positions=positions,
         topics=tuple(sorted(spec.name for spec in own_topics(topics, settings.replication))),
+    )
+
+
+def _taken(app: str) -> ConfigError:
+    return ConfigError(
+        f"there is an application {app!r} already, whose state a restore under its id would replace.",
+        action="choose an id that is free; or, to give up that state, restore the savepoint without `--as`, with the"
+        " application's own code.",
+        app=app,
     )
 
 
@@ -118,7 +131,8 @@ def restore(
 
     Its partition counts behind re-key steps become those of the savepoint. Raises ``StillRunning`` while it runs,
     ``CatalogIncompatible``, ``SavepointUnfit``, ``GenerationUnfinished`` when another change of it is unfinished,
-    ``StateCorrupt``, ``SavepointMissing`` and ``AuditFailed``. What was active is active until this returns.
+    ``StateCorrupt``, ``SavepointMissing``, ``AuditFailed`` and ``ConfigError``. What was active is active until this
+    returns.
     """
     started_at = time.monotonic()
     settings = settings or RestoreSettings()

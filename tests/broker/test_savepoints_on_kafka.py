@@ -109,6 +109,13 @@ def test_a_savepoint_of_two_workers_under_load_goes_on_elsewhere(site: Site, tmp
     done = restored(site, "--from", place, "--as", other, "--app", site.name, "one")
     saved = Counter(n % 100 for p in range(2) for n in load.fed[p][: vector[p]])
     assert (done["generation"], done["keys"]) == (0, len(saved))
+    again = ["savepoint", "restore", "--from", place, "--app", site.name, "one", "--json"]
+    for taken in (other, site.name):
+        refused = site.type(*again, "--as", taken)
+        assert (refused.code, refused.error["error"]) == (2, "ConfigError")
+        assert f"there is an application '{taken}' already" in refused.error["message"]
+    for options in (["--as", "bad id!"], ["--as", "bad id!", "--dry-run"]):
+        assert site.type(*again, *options).code == 2
     ended = site.type("run", TALLIES, "--until-drained", "--state-dir", str(tmp_path / "other"))
     assert ended.code == 0, ended.err
     source = TopicPartition(f"{other}-out", 0)

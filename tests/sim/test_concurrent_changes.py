@@ -25,7 +25,7 @@ from tests.sim.savepoint_world import PARTITIONS, World
 from tests.sim.test_savepoints import running
 
 
-class Overtaken:
+class Preempted:
     """A cluster on which something else happens right before the next change of the catalog."""
 
     def __init__(self, cluster: MemoryCluster, topic: str, other: Callable[[], object]) -> None:
@@ -42,8 +42,8 @@ class Overtaken:
         return getattr(self._cluster, name)
 
 
-def overtaken(cluster: MemoryCluster, app: str, other: Callable[[], object]) -> Cluster:
-    return cast("Cluster", Overtaken(cluster, f"{app}-control", other))
+def preempted(cluster: MemoryCluster, app: str, other: Callable[[], object]) -> Cluster:
+    return cast("Cluster", Preempted(cluster, f"{app}-control", other))
 
 
 def begun(cluster: MemoryCluster, partitions: int) -> None:
@@ -57,7 +57,7 @@ def begun(cluster: MemoryCluster, partitions: int) -> None:
 
 def test_the_later_of_two_counts_is_refused_and_the_first_is_finished(cluster: MemoryCluster) -> None:
     app = written(cluster, RoutingTable.modulo(4))
-    other = overtaken(cluster, "shop", lambda: begun(cluster, 6))
+    other = preempted(cluster, "shop", lambda: begun(cluster, 6))
     with pytest.raises(GenerationUnfinished, match="6 partitions"):
         run(other, RoutingTable.modulo(5).entry())
     entry = generations.preparing(generations.load_catalog(cluster, "shop"))
@@ -69,7 +69,7 @@ def test_the_later_of_two_counts_is_refused_and_the_first_is_finished(cluster: M
 
 def test_the_later_of_two_equal_changes_goes_on_with_the_first_one(cluster: MemoryCluster) -> None:
     app = written(cluster, RoutingTable.modulo(4))
-    run(overtaken(cluster, "shop", lambda: begun(cluster, 6)), RoutingTable.modulo(6).entry())
+    run(preempted(cluster, "shop", lambda: begun(cluster, 6)), RoutingTable.modulo(6).entry())
     entries = generations.load_catalog(cluster, "shop").generations
     assert {number: entry.state for number, entry in entries.items()} == {0: "retired", 1: "active"}
     assert entries[1].created_ms == 500, "it resumed"
@@ -78,7 +78,7 @@ def test_the_later_of_two_equal_changes_goes_on_with_the_first_one(cluster: Memo
 
 def test_a_plan_of_a_generation_that_was_replaced_meanwhile_is_refused(cluster: MemoryCluster) -> None:
     app = written(cluster, RoutingTable.modulo(4))
-    other = overtaken(cluster, "shop", lambda: run(cluster, RoutingTable.modulo(6).entry()))
+    other = preempted(cluster, "shop", lambda: run(cluster, RoutingTable.modulo(6).entry()))
     with pytest.raises(GenerationUnfinished, match="generation 1 became active"):
         run(other, RoutingTable.modulo(5).entry())
     assert sorted(generations.load_catalog(cluster, "shop").generations) == [0, 1]
@@ -90,7 +90,7 @@ def test_a_change_that_is_undone_while_its_topics_are_created_ends(cluster: Memo
     catalog = generations.load_catalog(cluster, "shop")
     begun(cluster, 6)
     generations.delete_topics(cluster, catalog, generations.load_catalog(cluster, "shop").generations[1])
-    other = overtaken(cluster, "shop", lambda: generations.abort(cluster, "shop"))
+    other = preempted(cluster, "shop", lambda: generations.abort(cluster, "shop"))
     with pytest.raises(GenerationUnfinished, match="aborted"):
         run(other, RoutingTable.modulo(6).entry())
     assert generations.load_catalog(cluster, "shop").active.generation == 0
@@ -135,7 +135,7 @@ def test_a_change_of_the_partitions_leaves_a_restore_that_was_quicker_alone(quic
         with handled(ending("refill.after_generation")), pytest.raises(Ended):
             world.restore(savepoint)
 
-    other = overtaken(world.cluster, "chain", restore_until_its_topics_are_due)
+    other = preempted(world.cluster, "chain", restore_until_its_topics_are_due)
     with pytest.raises(GenerationUnfinished, match="chain/one"):
         start(other, "chain", RoutingTable.modulo(PARTITIONS + 2).entry(), InProcess(other), world.clock)
     world.restore(savepoint)
@@ -157,7 +157,7 @@ def test_a_restore_leaves_a_change_of_the_partitions_that_was_quicker_alone(quic
     def begin_change() -> None:
         generations.begin(cluster, generations.load_catalog(cluster, "chain"), routing, world.clock)
 
-    world.cluster = cast("MemoryCluster", overtaken(cluster, "chain", begin_change))
+    world.cluster = cast("MemoryCluster", preempted(cluster, "chain", begin_change))
     with pytest.raises(GenerationUnfinished, match=f"to {PARTITIONS + 2} partitions"):
         world.restore(savepoint)
     world.cluster = cluster
