@@ -45,6 +45,8 @@ from stateflow.compaction.control.kept_files import require_writable, written_to
 from stateflow.compaction.model.closed_form import predict
 from stateflow.compaction.pages.topic_page import topic_page
 from stateflow.compaction.sensing.effect import cautions, require_effect
+from stateflow.compaction.settings.knobs import check, knobs_for
+from stateflow.compaction.settings.topic_settings import Policy
 from stateflow.errors import CalibrationDoubtful, ConfigError
 
 
@@ -80,7 +82,11 @@ def measure_command(
 @command.command("calibrate")
 @cluster_options
 @click.option(
-    "--seconds", type=Duration(), default=6.0, show_default=True, help="Length of each of nine runs."
+    "--seconds",
+    type=Duration(is_above_zero=True),
+    default=6.0,
+    show_default=True,
+    help="Length of each of nine runs.",
 )
 @click.option(
     "--vary-buffer",
@@ -162,11 +168,30 @@ def _show_runs(opened: Session, seconds: float, *, vary_buffer: bool, as_json: b
     )
 
 
+def _settings(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
+    """What ``--set`` names: settings of a topic, with values that a broker could take."""
+    pairs = [text.partition("=") for text in texts]
+    unset = [name for name, equals, _ in pairs if not equals]
+    if unset:
+        raise click.BadParameter(f"{unset[0]!r} is not a setting; write segment.ms=1000.", ctx, param)
+    changes = {name: value for name, _, value in pairs}
+    try:
+        Policy().with_config(changes)
+    except ConfigError as error:
+        raise click.BadParameter(f"{error.message} {error.action}", ctx, param) from error
+    return changes
+
+
 @command.command("model")
 @topic_options
 @measure_options
 @click.option(
-    "--set", "settings", multiple=True, metavar="NAME=VALUE", help="A topic setting to try; repeat it."
+    "--set",
+    "changes",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=_settings,
+    help="A topic setting to try; repeat it.",
 )
 @json_option
 def model_command(
@@ -174,14 +199,15 @@ def model_command(
     app_id: str | None,
     brokers: str,
     client_config: Path | None,
-    settings: tuple[str, ...],
+    changes: dict[str, str],
     as_json: bool,
     **options: Any,
 ) -> None:
     """Predict size, restore time and cleaner CPU of topics, as they are or under other settings."""
-    changes = dict(_setting(text) for text in settings)
     with session(brokers, client_config, app_id) as opened:
-        for topic in opened.topics(topics, app_id):
+        chosen = opened.topics(topics, app_id)
+        check(changes, knobs_for(opened.admin.version()[0]))
+        for topic in chosen:
             found = opened.measure(topic, options)
             require_effect(found)
             policy = found.policy.with_config(changes)
@@ -192,13 +218,6 @@ def model_command(
                 emit_json({"topic": topic, "policy": policy.to_config(), "prediction": data})
             else:
                 print_prediction(topic, policy, outcome, found.restore, costs)
-
-
-def _setting(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise ConfigError(f"{text!r} is not a setting.", action="Write --set segment.ms=1000.")
-    return name, value
 
 
 @command.command("recommend")

@@ -248,7 +248,13 @@ def _print_undone(undone: Applied, as_json: bool) -> None:
 @objective_options
 @dry_run_option
 @click.option("-v", "--verbose", is_flag=True, help="Every look, not only what is new, and once a minute.")
-@click.option("--interval", type=Duration(), default=1.0, show_default=True, help="Time between two looks.")
+@click.option(
+    "--interval",
+    type=Duration(is_above_zero=True),
+    default=1.0,
+    show_default=True,
+    help="Time between two looks.",
+)
 @click.option("--for", "duration", type=Duration(), help="Stop after so long. [default: until Ctrl-C]")
 @click.option(
     "--log",

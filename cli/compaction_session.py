@@ -17,6 +17,7 @@ from stateflow.cli.compaction_brief import Advice
 from stateflow.cli.options import (
     Cores,
     Duration,
+    Number,
     Size,
     app_id_option,
     brokers_option,
@@ -262,15 +263,23 @@ saved_option = click.option(
 )
 measure_options = stacked(
     click.option(
-        "--seconds", type=Duration(), default=5.0, show_default=True, help="How long to watch the topic."
+        "--seconds",
+        type=Duration(is_above_zero=True),
+        default=5.0,
+        show_default=True,
+        help="How long to watch the topic.",
     ),
-    click.option("--rate", type=float, help="Updates per second, when the application is not running now."),
     click.option(
-        "--restore-rate", type=float, help="Records per second of a real restore; else one is made on trial."
+        "--rate", type=Number(), help="Updates per second, when the application is not running now."
+    ),
+    click.option(
+        "--restore-rate",
+        type=Number(is_above=True),
+        help="Records per second of a real restore; else one is made on trial.",
     ),
     click.option(
         "--records-max",
-        type=int,
+        type=click.IntRange(1),
         default=1_000_000,
         show_default=True,
         help="Stop reading after the partition that reaches so many records; the others are taken to be alike.",
@@ -285,10 +294,17 @@ measure_options = stacked(
 )
 objective_options = stacked(
     click.option(
-        "--restore-within", type=Duration(), required=True, help="The longest restore you accept, e.g. 20s."
+        "--restore-within",
+        type=Duration(is_above_zero=True),
+        required=True,
+        help="The longest restore you accept, e.g. 20s.",
     ),
     click.option(
-        "--restorers", type=int, default=1, show_default=True, help="Workers that restore at the same time."
+        "--restorers",
+        type=click.IntRange(1),
+        default=1,
+        show_default=True,
+        help="Workers that restore at the same time.",
     ),
     click.option(
         "--transaction-timeout",
@@ -299,7 +315,7 @@ objective_options = stacked(
     ),
     click.option(
         "--slowest-replay",
-        type=Duration(),
+        type=Duration(is_above_zero=True),
         help="The slowest reader that must see every tombstone. [default: ten restores, at least 60s]",
     ),
     click.option(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -16,9 +17,12 @@ _UNITS_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
 class Duration(click.ParamType[float]):
-    """`500ms`, `20s`, `5m`, `1h`, or seconds without a unit."""
+    """`500ms`, `20s`, `5m`, `1h`, or seconds without a unit; with ``is_above_zero`` none that is 0."""
 
     name = "duration"
+
+    def __init__(self, *, is_above_zero: bool = False) -> None:
+        self._is_above_zero = is_above_zero
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """To seconds."""
@@ -27,7 +31,32 @@ class Duration(click.ParamType[float]):
         match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h)?", str(value).strip())
         if match is None:
             self.fail(f"{value!r} is not a duration; write for example 500ms, 20s, 5m.", param, ctx)
-        return float(match[1]) * _UNITS_SECONDS[match[2] or "s"]
+        seconds = float(match[1]) * _UNITS_SECONDS[match[2] or "s"]
+        if self._is_above_zero and not 0 < seconds < math.inf:
+            self.fail(
+                f"{value!r} is too short or too long; write a time above 0, for example 1s.", param, ctx
+            )
+        return seconds
+
+
+class Number(click.ParamType[float]):
+    """A finite number of at least ``low``, or above it (``is_above``); never NaN or infinity."""
+
+    name = "number"
+
+    def __init__(self, low: float = 0.0, *, is_above: bool = False) -> None:
+        self._low, self._is_above = low, is_above
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """To a float."""
+        bound = f"above {self._low:g}" if self._is_above else f"of at least {self._low:g}"
+        try:
+            number = float(value)
+        except ValueError:
+            number = math.nan
+        if not math.isfinite(number) or number < self._low or (self._is_above and number == self._low):
+            self.fail(f"{value!r} is no finite number {bound}.", param, ctx)
+        return number
 
 
 class Size(click.ParamType[float]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from stateflow.compaction.settings.legal import require_number
 from stateflow.errors import ConfigError
 from stateflow.log.kafka import KafkaOptions
 
@@ -34,16 +35,21 @@ class Objective:
     """The slowest reader that must see every tombstone; ten restores, and at least a minute, when not given."""
 
     def __post_init__(self) -> None:
-        if self.restore_within_seconds <= 0 or self.restorers < 1:
+        if not 0 < self.restore_within_seconds < math.inf or not 1 <= self.restorers < math.inf:
             raise ConfigError(
                 "A restore objective needs a time above 0 and at least one restorer.",
                 action="Give for example --restore-within 20s --restorers 1.",
             )
-        if not 0 <= self.margin < 1 or self.rate_headroom < 1 or self.live_headroom < 1:
+        headrooms = (self.rate_headroom, self.live_headroom)
+        if not 0 <= self.margin < 1 or not all(1 <= headroom < math.inf for headroom in headrooms):
             raise ConfigError(
                 "The margin is a share in [0, 1), headrooms are factors of at least 1.",
                 action="Leave them out to use 0.1, 1.25 and 1.05.",
             )
+        require_number("disk_bytes_max", self.disk_bytes_max)
+        require_number("cpu_cores_max", self.cpu_cores_max)
+        require_number("transaction_timeout_ms", self.transaction_timeout_ms)
+        require_number("replay_seconds_max", self.replay_seconds_max)
 
     def parallelism(self, partitions: int) -> float:
         """By how much the restorers shorten a restore: each takes whole partitions."""

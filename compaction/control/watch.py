@@ -11,7 +11,7 @@ from __future__ import annotations
 import uuid
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 from stateflow.clock import Clock, SystemClock
@@ -25,6 +25,7 @@ from stateflow.compaction.model.closed_form import predict
 from stateflow.compaction.model.costs import Costs
 from stateflow.compaction.sensing.measure import changelog_bytes
 from stateflow.compaction.sensing.measurement import Measurement
+from stateflow.compaction.settings.legal import require_number
 from stateflow.compaction.settings.topic_settings import Policy
 from stateflow.errors import BrokerRefused, BrokerUnreachable, ConfigError, StateCorrupt, TopicMissing
 from stateflow.log.base import Cluster
@@ -58,6 +59,11 @@ class WatchOptions:
     trough_cycles: float = 2.5
     """The smallest size within so many predicted cycles stands for the live records."""
     dry_run: bool = False
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            if one.name != "dry_run":
+                require_number(one.name, getattr(self, one.name))
 
 
 @dataclass(frozen=True, slots=True)

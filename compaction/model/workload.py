@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from stateflow.compaction.settings.legal import require_number
+
 BATCH_OVERHEAD_BYTES = 61
 """Header of a record batch; a batch keeps it as long as one of its records lives."""
 
@@ -92,6 +94,13 @@ class RestoreRate:
     record_bytes: float = 0.0
     cpu_seconds_per_record: float | None = None
     """CPU time of the restoring process per record of this log; None when it was not measured."""
+
+    def __post_init__(self) -> None:
+        require_number("records_per_second of a restore", self.records_per_second, is_above=True)
+        require_number("bytes_per_second of a restore", self.bytes_per_second, is_above=True)
+        require_number("fixed_seconds of a restore", self.fixed_seconds)
+        require_number("relative_error of a restore", self.relative_error)
+        require_number("record_bytes of a restore", self.record_bytes)
 
     @property
     def seconds_per_record(self) -> float:

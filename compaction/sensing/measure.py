@@ -25,6 +25,7 @@ from stateflow.compaction.sensing.restore_probe import learn_rate
 from stateflow.compaction.sensing.scan import Scan, ScanOptions
 from stateflow.compaction.sensing.scan import scan as read_log
 from stateflow.compaction.settings.cleanup import Cleanup
+from stateflow.compaction.settings.legal import require_number
 from stateflow.compaction.settings.topic_settings import CleanerSettings, Policy
 from stateflow.errors import BrokerRefused, PartitionCountChanged
 from stateflow.log.base import Cluster
@@ -60,6 +61,15 @@ class MeasureOptions:
     """What cleaning costs, where it was calibrated: turns the exporters' bytes into CPU."""
     read_timeout_seconds: float = 120.0
     """When reading does not get on for so long, the broker counts as gone."""
+
+    def __post_init__(self) -> None:
+        require_number("seconds", self.seconds, is_above=True)
+        require_number("sample_seconds", self.sample_seconds, is_above=True)
+        require_number("records_max", self.records_max, low=1)  # of no record read, all would be extrapolated
+        require_number("updates_per_second", self.updates_per_second)
+        require_number("probe_records_max", self.probe_records_max)
+        require_number("keys_max", self.keys_max, low=1)
+        require_number("read_timeout_seconds", self.read_timeout_seconds, is_above=True)
 
 
 @dataclass(slots=True)

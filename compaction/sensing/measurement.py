@@ -11,6 +11,7 @@ from stateflow.compaction.cluster.which_topics import TopicRole
 from stateflow.compaction.model.workload import Bursts, RestoreRate, Workload
 from stateflow.compaction.sensing.cleaner_metrics import CleanerEstimate
 from stateflow.compaction.settings.cleanup import Cleanup
+from stateflow.compaction.settings.legal import require_number
 from stateflow.compaction.settings.topic_settings import CleanerSettings, Policy
 from stateflow.errors import ConfigError
 
@@ -87,6 +88,13 @@ class Measurement:
 
     ours: bool = False
     """True when the log carries commit records of this library: only then can its restorers use images."""
+
+    def __post_init__(self) -> None:
+        require_number(f"partitions of {self.topic}", self.partitions, low=1)
+        require_number(f"size_bytes of {self.topic}", self.size_bytes)
+        require_number(f"records of {self.topic}", self.records)
+        require_number(f"record_bytes of {self.topic}", self.record_bytes, is_above=True)
+        require_number(f"updates_per_second of {self.topic}", self.updates_per_second)
 
     @classmethod
     def known(

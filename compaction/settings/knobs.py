@@ -40,8 +40,15 @@ class Knob:
         return min(max(value, self.low), self.high)
 
     def allows(self, value: float) -> bool:
-        """True for a value in the legal range (both ends included)."""
+        """True for a value in the legal range (both ends included); never for NaN."""
         return self.low <= value <= self.high
+
+    def read(self, text: str) -> float | None:
+        """The value that a text stands for; None where it stands for none, as half a byte."""
+        try:
+            return float(text) if self.unit == "ratio" else int(text)
+        except ValueError:
+            return None
 
 
 _TOPIC_COST = "applies at once, to this topic only"
@@ -105,22 +112,28 @@ def knobs_for(broker_version: tuple[int, int] = (4, 3), provider: str = "apache"
     return found
 
 
+def knobs_of_any_release() -> dict[str, Knob]:
+    """The knobs with what is legal on one release or another: refused everywhere is what is outside of that."""
+    return {name: replace(knob, low=_BEFORE_4_LOWS.get(name, knob.low)) for name, knob in knobs_for().items()}
+
+
 def illegal_from_kafka_5(config: Mapping[str, str]) -> tuple[str, ...]:
     """The settings of these that KIP-1030 makes illegal in Kafka 5, by name."""
     return tuple(sorted(name for name, low in _KAFKA_5_LOWS.items() if float(config.get(name, low)) < low))
 
 
 def check(changes: Mapping[str, str], knobs: Mapping[str, Knob]) -> None:
-    """Raise ``ConfigError`` when a change is outside the legal range or not ours to make."""
+    """Raise ``ConfigError`` when a change is no number, outside the legal range, or not ours to make."""
     for name, text in changes.items():
         knob = knobs.get(name)
         if knob is None or not knob.tunable:
             raise ConfigError(
                 f"{name} cannot be set here.", action="Leave it out of the change.", setting=name
             )
-        if not knob.allows(float(text)):
+        value, whole = knob.read(text), "" if knob.unit == "ratio" else "whole "
+        if value is None or not knob.allows(value):
             raise ConfigError(
-                f"{name}={text} is outside the legal range {knob.low:g} … {knob.high:g}.",
+                f"{name}={text} is no {whole}number in the legal range {knob.low} … {knob.high}.",
                 action="Choose a value in the range, or name the right broker version and provider.",
                 setting=name,
             )

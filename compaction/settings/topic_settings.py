@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 
-from stateflow.compaction.settings.knobs import NEVER_MS
+from stateflow.compaction.settings.knobs import NEVER_MS, check, knobs_of_any_release
 from stateflow.errors import ConfigError
 
 UNTHROTTLED = 1e300
@@ -65,13 +65,17 @@ class Policy:
         return {name: text for name, text in mine.items() if text != theirs[name]}
 
     def with_config(self, changes: Mapping[str, str]) -> Policy:
-        """This policy with some settings replaced, named as Kafka names them."""
+        """This policy with some settings replaced, named as Kafka names them.
+
+        Raises ``ConfigError`` for other settings, and for values that no release of Kafka takes.
+        """
         unknown = set(changes) - set(CONFIG_NAMES.values())
         if unknown:
             raise ConfigError(
                 f"Not a compaction setting of a topic: {', '.join(sorted(unknown))}.",
                 action=f"Use one of {', '.join(sorted(CONFIG_NAMES.values()))}.",
             )
+        check(changes, knobs_of_any_release())
         return Policy.from_config({**self.to_config(), **changes})
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import pytest
 
-from stateflow.cli.options import Cores, Size
+from stateflow.cli.options import Cores, Duration, Number, Size
 
 
 @pytest.mark.parametrize(
@@ -34,3 +34,17 @@ def test_what_is_neither_is_refused_with_an_example(text: str) -> None:
         Size().convert(text, None, None)
     with pytest.raises(click.BadParameter, match="50%"):
         Cores().convert(text, None, None)
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-inf", "-5", "1e999", "many", "0"])
+def test_what_is_no_finite_number_in_the_range_is_refused_with_it(text: str) -> None:
+    with pytest.raises(click.BadParameter, match="no finite number above 0"):
+        Number(is_above=True).convert(text, None, None)
+    assert Number().convert("0", None, None) == 0
+
+
+def test_a_time_that_must_pass_is_above_zero() -> None:
+    with pytest.raises(click.BadParameter, match="above 0"):
+        Duration(is_above_zero=True).convert("0s", None, None)
+    assert Duration(is_above_zero=True).convert("1ms", None, None) == 0.001
+    assert Duration().convert("0s", None, None) == 0
