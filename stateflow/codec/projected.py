@@ -64,8 +64,14 @@ class Projection:
 
 
 def can_be_fields(names: AbstractSet[str]) -> bool:
-    """Whether these can be the names of attributes; others are rare, and records are then read whole."""
-    return all(name.isidentifier() and not keyword.iskeyword(name) and name != _BYTES for name in names)
+    """Whether these can be the names of attributes; others are rare, and records are then read whole.
+
+    Among those that begin with two underscores are what Python itself looks for in a class.
+    """
+    return not any(
+        name == _BYTES or name.startswith("__") or keyword.iskeyword(name) or not name.isidentifier()
+        for name in names
+    )
 
 
 def _check_text(rows: Sequence[bytes]) -> None:

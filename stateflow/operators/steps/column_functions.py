@@ -53,10 +53,18 @@ class FirstTrue(ColumnFunction):
         self.fields = frozenset[str]().union(*(part.fields for part in parts))
 
     def of_many(self, values: Sequence[Any]) -> list[int]:
-        """The number of each value's."""
+        """The number of each value's. A column is computed of those alone for which none before it is true."""
         found = [len(self._parts)] * len(values)
-        for number, part in reversed(list(enumerate(self._parts))):
-            found = [number if true else at for true, at in zip(part.of_many(values), found, strict=True)]
+        rows = list(range(len(values)))
+        for number, part in enumerate(self._parts):
+            left = []
+            for row, true in zip(rows, part.of_many(values), strict=True):
+                if true:
+                    found[row] = number
+                else:
+                    left.append(row)
+            values = [value for value, row in zip(values, rows, strict=True) if found[row] != number]
+            rows = left
         return found
 
 

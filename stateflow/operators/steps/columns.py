@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Sequence
+from itertools import compress
 from typing import Any, NoReturn
 
 from stateflow.errors import GraphError
@@ -112,29 +113,29 @@ class Column(ColumnFunction):
         return _both(operator.ge, self, other, ">=", bool)
 
     def __and__(self, other: Any) -> Column:
-        return _logic(_and, self, other, "&")
+        return _logic(_and, False, self, other, "&")
 
     def __rand__(self, other: Any) -> Column:
-        return _logic(_and, other, self, "&")
+        return _logic(_and, False, other, self, "&")
 
     def __or__(self, other: Any) -> Column:
-        return _logic(_or, self, other, "|")
+        return _logic(_or, True, self, other, "|")
 
     def __ror__(self, other: Any) -> Column:
-        return _logic(_or, other, self, "|")
+        return _logic(_or, True, other, self, "|")
 
     def __invert__(self) -> Column:
         return _each(_not, self, f"~{self._text}", bool)
 
     def between(self, low: Any, high: Any) -> Column:
         """Not below ``low`` and not above ``high``."""
-        return _logic(_and, self >= low, self <= high, "&")
+        return _logic(_and, False, self >= low, self <= high, "&")
 
     def is_in(self, choices: Iterable[Any]) -> Column:
         """Whether it is one of these values; None for None."""
-        chosen = frozenset(choices)
-        shown = ", ".join(sorted(map(repr, chosen)))
-        return _each(chosen.__contains__, self, f"{self._text}.is_in({shown})", bool)
+        listed = tuple(choices)
+        shown = ", ".join(sorted(dict.fromkeys(map(repr, listed))))
+        return _each(_among(listed), self, f"{self._text}.is_in({shown})", bool)
 
     # --- what there is no value for ---------------------------------------------------------------------
 
@@ -161,11 +162,16 @@ class Column(ColumnFunction):
     def fill_null(self, other: Any) -> Column:
         """This, or the other column or value where this is None."""
         first, second = self._compute, as_column(other)
+
+        def compute(values: Sequence[Any]) -> list[Any]:
+            found = first(values)
+            others = iter(
+                second.of_many([value for value, one in zip(values, found, strict=True) if one is None])
+            )
+            return [next(others) if one is None else one for one in found]
+
         return Column(
-            lambda values: [
-                two if one is None else one
-                for one, two in zip(first(values), second.of_many(values), strict=True)
-            ],
+            compute,
             self.fields | second.fields,
             f"{self._text}.fill_null({other!r})",
             self.returns,
@@ -229,15 +235,22 @@ def col(name: str, *path: str) -> Column:
 
 
 def when(condition: Column, value: Any, *, otherwise: Any = None) -> Column:
-    """One column or value where the condition is True, another where it is False or None."""
+    """One column or value where the condition is True, another where it is False or None.
+
+    Each is computed where it is taken only: ``sf.when(n != 0, total / n)`` divides by nothing.
+    """
     yes, no = as_column(value), as_column(otherwise)
+
+    def compute(values: Sequence[Any]) -> list[Any]:
+        taken = [chosen is True for chosen in condition.of_many(values)]
+        ones = iter(yes.of_many(list(compress(values, taken))))
+        others = iter(
+            no.of_many([each for each, is_taken in zip(values, taken, strict=True) if not is_taken])
+        )
+        return [next(ones) if is_taken else next(others) for is_taken in taken]
+
     return Column(
-        lambda values: [
-            one if chosen is True else two
-            for chosen, one, two in zip(
-                condition.of_many(values), yes.of_many(values), no.of_many(values), strict=True
-            )
-        ],
+        compute,
         condition.fields | yes.fields | no.fields,
         f"when({condition!r}, {value!r}, otherwise={otherwise!r})",
         yes.returns if yes.returns is no.returns else None,
@@ -287,14 +300,40 @@ def _both(function: Callable[[Any, Any], Any], one: Any, two: Any, sign: str, re
     )
 
 
-def _logic(function: Callable[[Any, Any], Any], one: Any, two: Any, sign: str) -> Column:
+def _logic(function: Callable[[Any, Any], Any], decided: bool, one: Any, two: Any, sign: str) -> Column:
+    """Where the first is ``decided``, so is the whole, and the second is not computed: as ``and`` and ``or``."""
     left, right = as_column(one), as_column(two)
+
+    def compute(values: Sequence[Any]) -> list[Any]:
+        firsts = left.of_many(values)
+        open_ = [value for value, first in zip(values, firsts, strict=True) if first is not decided]
+        if len(open_) == len(firsts):
+            return list(map(function, firsts, right.of_many(values)))
+        seconds = iter(right.of_many(open_))
+        return [decided if first is decided else function(first, next(seconds)) for first in firsts]
+
     return Column(
-        lambda values: list(map(function, left.of_many(values), right.of_many(values))),
+        compute,
         left.fields | right.fields,
         f"({one!r} {sign} {two!r})",
         bool,
     )
+
+
+def _among(listed: tuple[Any, ...]) -> Callable[[Any], bool]:
+    """``in`` of these; lists and dicts among them, or looked for, are compared one by one."""
+    try:
+        hashed = frozenset(listed)
+    except TypeError:
+        return listed.__contains__
+
+    def is_among(value: Any) -> bool:
+        try:
+            return value in hashed
+        except TypeError:  # it has no hash
+            return value in listed
+
+    return is_among
 
 
 def _and(one: Any, two: Any) -> bool | None:

@@ -197,3 +197,56 @@ def test_what_is_no_text_and_no_truth_raises() -> None:
     for wrong in (sf.col("a").contains("1"), sf.col("a") & sf.col("a"), sf.col("a").lower(), sf.col("a") / 0):
         with pytest.raises((TypeError, ZeroDivisionError)):
             wrong({"a": 1})
+
+
+ROWS_THAT_FAIL = [{"s": 4, "n": 2}, {"s": 4, "n": 0}, {"s": None, "n": 0}, {"n": 1}]
+S, N = sf.col("s"), sf.col("n")
+
+
+@pytest.mark.parametrize(
+    ("column", "expected"),
+    [
+        (sf.when(N != 0, S / N, otherwise=0), [2.0, 0, 0, None]),
+        (sf.when(N == 0, -1, otherwise=S / N), [2.0, -1, -1, None]),
+        ((N != 0) & (S / N > 1), [True, False, False, None]),
+        ((N == 0) | (S / N > 1), [True, True, True, None]),
+        (N.fill_null(S / 0), [2, 0, 0, 1]),
+    ],
+)
+def test_what_is_not_taken_is_not_computed(column: Any, expected: list[Any]) -> None:
+    assert column.of_many(ROWS_THAT_FAIL) == expected
+    assert [column(row) for row in ROWS_THAT_FAIL] == expected
+    assert column.of_many([]) == []
+
+
+def test_lists_and_dicts_are_among_values_or_not() -> None:
+    rows = [{"a": each} for each in ([1], {"x": 1}, "text", 1, None)]
+    assert sf.col("a").is_in([[1], "text"]).of_many(rows) == [True, False, True, False, None]
+    assert sf.col("a").is_in(["text", 1.0, "text"]).of_many(rows) == [False, False, True, True, None]
+    assert repr(sf.col("a").is_in(["b", [1], "b"])) == "col('a').is_in('b', [1])"
+
+
+@pytest.mark.parametrize("name", ["__init__", "__slots__", "__class__", "__struct_fields__", "as_bytes_"])
+def test_fields_are_named_as_records_name_them(name: str) -> None:
+    app = sf.App("names")
+    rows, out = app.topic("rows", key=str, value=sf.Json), app.topic("out", key=str, value=sf.Json)
+    app.stream(rows).filter(sf.col(name) > 0).map(sf.col(name), value=sf.Json).to(out)
+    driver = sf.testing.TestDriver(app, partitions=1)
+    driver.send(rows, {name: 1}, {name: 0}, {"other": 1}, {name: 2}, key="k")
+    assert [row.value for row in driver.rows(out)] == [1, 2]
+
+
+def test_arms_of_a_branch_are_asked_in_their_order_and_no_further() -> None:
+    by_function = [lambda row: row.get("kind") == "a", lambda row: row["n"] > 5]
+    for conditions in ([sf.col("kind") == "a", sf.col("n") > 5], by_function):
+        app = sf.App("arms")
+        rows = app.topic("rows", key=str, value=sf.Json)
+        arms = app.stream(rows).branch(*conditions, on_error=sf.Skip())
+        topics = [app.topic(f"arm-{number}", key=str, value=sf.Json) for number in range(3)]
+        for arm, topic in zip(arms, topics, strict=True):
+            arm.to(topic)
+        driver = sf.testing.TestDriver(app, partitions=1)
+        sent = [("a", "text"), ("b", 7), ("b", "text"), ("b", 1), ("a", 9)]
+        driver.send(rows, *({"kind": kind, "n": n} for kind, n in sent), key="k")
+        found = [[row.value["n"] for row in driver.rows(topic)] for topic in topics]
+        assert found == [["text", 9], [7], [1]]
