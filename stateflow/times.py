@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 TIME_MS_MAX = 1 << 62
 """The latest event time. Kafka's timestamps are 64-bit; sizes of windows and graces are added to them."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
 NO_TIME_MS = -1
 """Kafka's word for a record without a timestamp."""
 
@@ -14,8 +16,8 @@ NO_TIME_MS = -1
 def time_ms(when: Any, what: str = "event time") -> int:
     """A time in ms. Raises ``ValueError`` or ``TypeError`` for one that is none, before 1970 or beyond 2**62 ms.
 
-    A float is taken where it is whole, since JSON does not tell 5.0 from 5; cutting off a fraction would hide that the
-    unit is another one.
+    A datetime is in a millisecond, and that is its time. A float is taken where it is whole, since JSON does not tell
+    5.0 from 5; cutting off a fraction would hide that the unit is another one.
     """
     if type(when) is int and 0 <= when <= TIME_MS_MAX:
         return when
@@ -35,7 +37,7 @@ def whole_time_ms(when: Any, what: str) -> int:
     if isinstance(when, datetime):
         if when.tzinfo is None:
             raise ValueError(f"{what} {when!r} has no time zone")
-        return round(when.timestamp() * 1000)
+        return (when - _EPOCH) // _MILLISECOND  # and not by way of a float, which may be the next one
     if isinstance(when, float) and when.is_integer():
         found = int(when)
     elif isinstance(when, bool) or not hasattr(when, "__index__"):

@@ -26,6 +26,8 @@ TAKEN = [
     (1.7e12, 1_700_000_000_000),
     (Noon.TODAY, 43_200_000),
     (datetime(1970, 1, 2, tzinfo=UTC), 86_400_000),
+    (datetime(2024, 1, 1, 11, 59, 59, 999_600, tzinfo=UTC), 1_704_110_399_999),
+    (datetime(2004, 11, 1, 1, 37, 50, 728_000, tzinfo=UTC), 1_099_273_070_728),
     (TIME_MS_MAX, TIME_MS_MAX),
 ]
 REFUSED = [
