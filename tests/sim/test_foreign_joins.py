@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import msgspec
@@ -165,32 +164,3 @@ def test_a_row_that_names_no_key_for_an_error_is_corrected_by_the_next() -> None
     assert newest(driver, out) == {"k": ["b", 2]}
     driver.send(right, 3, key="a")
     assert newest(driver, out) == {"k": ["b", 2]}
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_a_table_is_joined_with_itself(seed: int) -> None:
-    rng = random.Random(seed)
-    app = sf.App("h")
-    people, out = app.topic("people", key=str, value=sf.Json), app.topic("out", key=str, value=sf.Json)
-    table = app.table(people, name="people-table")
-
-    def boss_of(row: list[Any]) -> str | None:
-        return row[1] or None
-
-    def names(row: list[Any], boss: list[Any] | None) -> list[Any]:
-        return [row[0], None if boss is None else boss[0]]
-
-    active = table.filter(lambda row: row[0] % 5 != 0)
-    active.left_foreign_join(table, boss_of, names, name="joined").to(out)
-    driver = TestDriver(app, partitions=rng.randint(1, 3))
-    rows: dict[str, list[Any] | None] = {}
-    for number in range(60):
-        key = rng.choice("abcd")
-        rows[key] = None if rng.random() < 0.2 else [number, rng.choice(("", *"abcd"))]
-        driver.send(people, rows[key], key=key)
-        if rng.random() < 0.1:
-            driver.crash(disk_lost=rng.random() < 0.5)
-            driver.restore()
-    kept = {key: row for key, row in rows.items() if row is not None}
-    expected = {key: names(row, kept.get(row[1])) for key, row in kept.items() if row[0] % 5 != 0}
-    assert {key: row for key, row in newest(driver, out).items() if row is not None} == expected

@@ -23,7 +23,7 @@ from stateflow.operators.tables.table_steps import AggregateTableStep, RegroupSt
 from stateflow.operators.tables.versioned_tables import VersionedTable, VersionedTableStep
 from stateflow.operators.topics.handover import Handover
 from stateflow.operators.topics.sources import ReadStep
-from stateflow.operators.topology.copartition import co_partitioned, rekeyed_by_own_key
+from stateflow.operators.topology.copartition import co_partitioned
 from stateflow.operators.topology.graph import Graph, Node
 from stateflow.operators.topology.rekeyed import rekeyed
 from stateflow.state.versioned import Retention
@@ -56,11 +56,6 @@ def table_place(
         return TableStep(value, env.context.store(name), env.guard(name, on_error))
 
     return kept_place(graph, (parent,), "table", name, value, make, on_error)
-
-
-def kept_again(graph: Graph, values: Node, name: str, on_error: Policy) -> TablePlace:
-    """A table's rows kept in another stage, too, which they reach through a re-key step of that name."""
-    return table_place(graph, rekeyed_by_own_key(graph, values, name, on_error), name, on_error)
 
 
 def aggregated_place(
