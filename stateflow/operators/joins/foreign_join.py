@@ -24,7 +24,6 @@ from stateflow.operators.joins.interval_join import LEFT, RIGHT
 from stateflow.operators.joins.join_nodes import joined_ports
 from stateflow.operators.stateful.stateful import operator_node
 from stateflow.operators.steps.error_policy import Fail, Policy
-from stateflow.operators.steps.guard import Guard
 from stateflow.operators.steps.step import Environment, Step
 from stateflow.operators.tables.table_nodes import TablePlace
 from stateflow.operators.tables.table_readers import TableReader
@@ -56,8 +55,6 @@ class Kept(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     number: int
     value: bytes
-    timestamp_ms: int = -1
-    """Of the row; builds before 0.1.0 was released did not keep it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,23 +89,13 @@ class Subscribing(Operator[Any, Change[Any], Subscription]):
         rules, number = self.rules, self.number.get() + 1
         self.number.set(number)
         key = rules.left_key.encode(ctx.key)
-        old, new = self._foreign_before(change.old), self._foreign(change.new)
+        old, new = self._foreign(change.old), self._foreign(change.new)
         if old is not None and old != new:
             ctx.emit(Subscription(old, key, number, None))
         if new is not None:
             ctx.emit(Subscription(new, key, number, rules.left.encode(change.new)))
         else:
             ctx.emit(Reply(key, number, None if change.new is None else rules.joined(change.new, None)))
-
-    def _foreign_before(self, value: Any) -> bytes | None:
-        """None for a row that fails: it was let go in its own turn.
-
-        Whom the row before that one named is not told; its answers are known as outdated by their number.
-        """
-        try:
-            return self._foreign(value)
-        except Exception:  # noqa: BLE001 - in its own turn the policy saw to it
-            return None
 
     def _foreign(self, value: Any) -> bytes | None:
         found = None if value is None else self.rules.foreign_key_of(value)
@@ -122,33 +109,24 @@ class Answering(Operator[Any, Any, Reply]):
     subscriptions: MapOf[bytes, Kept]
     right: TableReader
     key: Any
-    guard: Guard
 
     def on_left(self, wanted: Subscription, ctx: Context[Reply]) -> None:
         """A row of the left table names this key, or does so no longer."""
         if wanted.value is None:
             self.subscriptions.remove(wanted.key)
             return
-        kept = Kept(wanted.number, wanted.value, ctx.timestamp_ms)
-        self.subscriptions.put(wanted.key, kept)
+        self.subscriptions.put(wanted.key, Kept(wanted.number, wanted.value))
         found = self.right.get(self.key.key, ctx.timestamp_ms)
-        if found is None:
-            self._answer(wanted.key, kept, None, ctx.timestamp_ms, ctx)
-        else:
-            self._answer(wanted.key, kept, found.value, found.timestamp_ms, ctx)
+        reply = self._reply(wanted.key, wanted.number, wanted.value, None if found is None else found.value)
+        ctx.emit(
+            reply,
+            timestamp_ms=ctx.timestamp_ms if found is None else max(ctx.timestamp_ms, found.timestamp_ms),
+        )
 
     def on_right(self, change: Change[Any], ctx: Context[Reply]) -> None:
         """The row of this key has changed."""
         for key, kept in self.subscriptions.items():
-            self._answer(key, kept, change.new, ctx.timestamp_ms, ctx)
-
-    def _answer(self, key: bytes, kept: Kept, right: Any, right_ms: int, ctx: Context[Reply]) -> None:
-        """Where the pair fails, none; what the other rows are told, and that this one names the key, stays."""
-        replies = self.guard.one_of_several(
-            self._reply, key, kept.number, kept.value, right, offset=ctx.offset
-        )
-        for reply in replies:
-            ctx.emit(reply, timestamp_ms=max(kept.timestamp_ms, right_ms))
+            ctx.emit(self._reply(key, kept.number, kept.value, change.new))
 
     def _reply(self, key: bytes, number: int, left: bytes, right: Any) -> Reply:
         return Reply(key, number, self.rules.joined(self.rules.left.decode(left), right))
@@ -175,17 +153,11 @@ class AnsweringStep(OperatorStep):
     takes_tombstones = False
 
     def __init__(
-        self,
-        declared: OperatorClass,
-        right: TableReader,
-        key_codec: Codec[Any],
-        env: Environment,
-        guard: Guard,
+        self, declared: OperatorClass, right: TableReader, key_codec: Codec[Any], env: Environment, guard: Any
     ) -> None:
         super().__init__(declared, key_codec, env.context, guard)
         assert isinstance(self._operator, Answering), "it is made for this step"
         self._operator.right, self._operator.key = right, self._scope
-        self._operator.guard = guard
 
 
 def subscribing_operator(rules: ForeignRules) -> type[Operator[Any, Any, Any]]:

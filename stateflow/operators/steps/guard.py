@@ -80,16 +80,16 @@ class Guard:
             return self._again(attempt, error, offset)
         return True
 
-    def one_of_several(self, function: Callable[..., R], *arguments: Any, offset: int = NO_OFFSET) -> list[R]:
-        """The result for one of the rows that a timer or record passes on, in a list; an empty one where it is let go.
+    def one_of_several(self, function: Callable[..., R], *arguments: Any) -> list[R]:
+        """The result for one of the rows that a timer passes on, in a list; an empty one where the row is let go.
 
-        The other rows must not be undone with it: a timer is gone, and nothing would call for them again. A policy
-        that may end the task is left to whoever runs the timer or record. The function must have no effects.
+        The other rows must not be undone with it: their timer is gone, and nothing would call for them again. A
+        policy that may end the task is left to whoever runs the timer. The function must have no effects.
         """
         if not self.lets_go:
             return [function(*arguments)]
         results: list[R] = []
-        self.run(lambda: results.append(function(*arguments)), offset)
+        self.run(lambda: results.append(function(*arguments)), NO_OFFSET)
         return results
 
     def failed(self, error: Exception, offset: int, attempts: int = 1) -> bool:
