@@ -51,8 +51,6 @@ class StartingTasks:
             )
         )
         self._starting: dict[TopicPartition, _Starting] = {}
-        self._one_is_over = threading.Event()
-        """Set by whatever is opened or has failed; cleared by whoever is about to wait for that."""
 
     def submit(self, primary: TopicPartition, wiring: TaskWiring) -> None:
         """Begin to open a task, at once or after the pause that its last failure has cost it."""
@@ -101,8 +99,6 @@ class StartingTasks:
         starting = self._starting[primary]
         if starting.future is None and self._retries.may_open(primary):
             starting.future = self._pool.submit(self._opener.open, starting.wiring, starting.cancelled.is_set)
-            # A callback and not `wait`: a simulation drives what it is to hear of.
-            starting.future.add_done_callback(lambda _: self._one_is_over.set())
 
     def is_opening(self, primary: TopicPartition) -> bool:
         """True unless the task is not on its way, or waits for the pause after a failure."""
@@ -111,10 +107,12 @@ class StartingTasks:
 
     def wait_a_while(self, timeout_seconds: float) -> None:
         """Until the first of the tasks on their way is opened or has failed, or the time is over."""
-        self._one_is_over.clear()
         under_way = [each.future for each in self._starting.values() if each.future is not None]
-        if under_way and not any(future.done() for future in under_way):
-            self._one_is_over.wait(timeout_seconds)
+        is_one_done = threading.Event()
+        for future in under_way:  # callbacks and not `wait`: a simulation drives what it is to hear of
+            future.add_done_callback(lambda _: is_one_done.set())
+        if under_way:
+            is_one_done.wait(timeout_seconds)
 
     def primaries(self) -> list[TopicPartition]:
         """Primary inputs of the tasks being opened."""

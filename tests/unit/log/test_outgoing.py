@@ -13,7 +13,7 @@ def test_what_is_given_once_holds_for_every_row() -> None:
 def test_columns_are_given_row_by_row() -> None:
     headers = [(("a", b"1"),), ()]
     rows = Outgoing("t", [b"a", b"b"], [b"1", b"2"], range(2), [0, 9], headers).rows()
-    assert list(rows) == [(b"a", b"1", 0, 0, headers[0]), (b"b", b"2", 1, 9, ())]
+    assert list(rows) == [(b"a", b"1", 0, 1, headers[0]), (b"b", b"2", 1, 9, ())]
 
 
 def test_no_time_is_the_time_of_sending() -> None:
