@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Set
 
 from msgspec import structs
 
@@ -214,6 +215,7 @@ def _with_topics(cluster: Cluster, control: ControlTopic, catalog: Catalog, repl
     recorded = catalog.active.topic_ids
     found = cluster.describe({spec.name for spec in specs} | recorded.keys())
     refuse_recreated_own(recorded, {name: info.topic_id for name, info in found.items()})
+    _refuse_gone(recorded.keys() - found.keys())
     reach("startup.before_topics")
     refuse_unrecorded(cluster, control, found.keys() - recorded.keys())
     refuse_unfit_settings(cluster, judged_topics(catalog, [spec for spec in specs if spec.name in found]))
@@ -227,6 +229,15 @@ def _with_topics(cluster: Cluster, control: ControlTopic, catalog: Catalog, repl
         return catalog
     reach("startup.before_topic_ids")
     return control.record_topics(catalog.active.generation, ids)
+
+
+def _refuse_gone(topics: Set[str]) -> None:
+    if topics:
+        raise TopicMissing(
+            f"topics of this application were deleted: {', '.join(sorted(topics))}.",
+            action="if that was meant, run `stateflow reset APP` to begin anew; otherwise restore them from a backup.",
+            topics=sorted(topics),
+        )
 
 
 def _check_partitions(spec: TopicSpec, info: TopicInfo) -> None:
