@@ -55,16 +55,15 @@ class FirstTrue(ColumnFunction):
     def of_many(self, values: Sequence[Any]) -> list[int]:
         """The number of each value's. A column is computed of those alone for which none before it is true."""
         found = [len(self._parts)] * len(values)
-        rows = list(range(len(values)))
+        open_rows = list(range(len(values)))
         for number, part in enumerate(self._parts):
-            left = []
-            for row, true in zip(rows, part.of_many(values), strict=True):
+            computed = zip(open_rows, part.of_many([values[row] for row in open_rows]), strict=True)
+            open_rows = []
+            for row, true in computed:
                 if true:
                     found[row] = number
                 else:
-                    left.append(row)
-            values = [value for value, row in zip(values, rows, strict=True) if found[row] != number]
-            rows = left
+                    open_rows.append(row)
         return found
 
 

@@ -9,7 +9,7 @@ filter keeps what is True. A field that a dict does not have is None.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import compress
 from typing import Any, NoReturn
 
@@ -165,9 +165,7 @@ class Column(ColumnFunction):
 
         def compute(values: Sequence[Any]) -> list[Any]:
             found = first(values)
-            others = iter(
-                second.of_many([value for value, one in zip(values, found, strict=True) if one is None])
-            )
+            others = _where(second, values, [one is None for one in found])
             return [next(others) if one is None else one for one in found]
 
         return Column(
@@ -243,10 +241,7 @@ def when(condition: Column, value: Any, *, otherwise: Any = None) -> Column:
 
     def compute(values: Sequence[Any]) -> list[Any]:
         taken = [chosen is True for chosen in condition.of_many(values)]
-        ones = iter(yes.of_many(list(compress(values, taken))))
-        others = iter(
-            no.of_many([each for each, is_taken in zip(values, taken, strict=True) if not is_taken])
-        )
+        ones, others = _where(yes, values, taken), _where(no, values, map(operator.not_, taken))
         return [next(ones) if is_taken else next(others) for is_taken in taken]
 
     return Column(
@@ -300,16 +295,18 @@ def _both(function: Callable[[Any, Any], Any], one: Any, two: Any, sign: str, re
     )
 
 
+def _where(column: Column, values: Sequence[Any], wanted: Iterable[bool]) -> Iterator[Any]:
+    """A column of those values alone that are wanted."""
+    return iter(column.of_many(list(compress(values, wanted))))
+
+
 def _logic(function: Callable[[Any, Any], Any], decided: bool, one: Any, two: Any, sign: str) -> Column:
     """Where the first is ``decided``, so is the whole, and the second is not computed: as ``and`` and ``or``."""
     left, right = as_column(one), as_column(two)
 
     def compute(values: Sequence[Any]) -> list[Any]:
         firsts = left.of_many(values)
-        open_ = [value for value, first in zip(values, firsts, strict=True) if first is not decided]
-        if len(open_) == len(firsts):
-            return list(map(function, firsts, right.of_many(values)))
-        seconds = iter(right.of_many(open_))
+        seconds = _where(right, values, [first is not decided for first in firsts])
         return [decided if first is decided else function(first, next(seconds)) for first in firsts]
 
     return Column(
