@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from stateflow.compaction.control.journal import Journal
 from stateflow.compaction.model.streams import RateStep, Stream
 from stateflow.compaction.settings.knobs import NEVER_MS
 from stateflow.compaction.settings.topic_settings import Policy
-from stateflow.errors import ConfigError
+from stateflow.errors import ConfigError, DiskFull
 from stateflow.log.kafka.in_force import same_value
 from tests.sim.compaction_topic import SimulatedTopic, measurement
 
@@ -114,6 +115,20 @@ def test_a_journal_that_cannot_be_written_leaves_the_topic_as_it_was(
     assert "Nothing of t was changed" in caught.value.message
     assert "STATEFLOW_HOME" in caught.value.action
     assert topic.overrides == {}
+
+
+def test_with_a_full_disk_nothing_is_undone(topic: SimulatedTopic, tmp_path: Path) -> None:
+    journal = Journal("sim", tmp_path / "home")
+    change(topic, "t", {"segment.ms": "5000"}, journal)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))  # which root meets, too
+    try:
+        with pytest.raises(DiskFull, match="Nothing of t was changed"):
+            rollback(topic, "t", journal)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert topic.overrides == {"segment.ms": "5000"}
+    assert [path.suffix for path in journal.path("t").parent.iterdir()] == [".json"], "no rest of the attempt"
 
 
 def test_a_change_that_cannot_be_noted_as_undone_is_not_undone(topic: SimulatedTopic, tmp_path: Path) -> None:
