@@ -50,10 +50,10 @@ class Outgoing:
         if not is_whole:  # found before anything is sent, not behind the end of the shortest
             raise ValueError(f"columns of different lengths for {self.topic!r}, which has {rows} keys")
         times_ms = self.timestamps_ms
-        if times_ms is not None and (times_ms == 0 if isinstance(times_ms, int) else 0 in times_ms):
-            self.timestamps_ms = (
-                FIRST_TIME_MS if isinstance(times_ms, int) else [each or FIRST_TIME_MS for each in times_ms]
-            )
+        if times_ms == 0:
+            self.timestamps_ms = FIRST_TIME_MS
+        elif isinstance(times_ms, Sequence) and 0 in times_ms:
+            self.timestamps_ms = [each or FIRST_TIME_MS for each in times_ms]
 
     def __len__(self) -> int:
         return len(self.keys)

@@ -38,9 +38,8 @@ def java_started(conf: SparkConf) -> Iterator[None]:
 
     try:
         if SparkContext._gateway is None:
-            with (
-                put_off_signals()
-            ):  # amid it nobody could end Java: pyspark has not told yet which process it is
+            # Amid it nobody could end Java: pyspark has not told yet which process it is.
+            with put_off_signals():
                 gateway = launch_gateway(conf, {"start_new_session": True})  # type: ignore[no-untyped-call]
                 SparkContext._ensure_initialized(gateway=gateway)
         yield

@@ -8,7 +8,7 @@ from stateflow.errors import StateflowError
 from stateflow.interrupts import stopped_by_user
 
 
-def told(error: StateflowError | KeyboardInterrupt) -> int:
+def report(error: StateflowError | KeyboardInterrupt) -> int:
     """Print one line of it; returns the exit code."""
     why = error if isinstance(error, StateflowError) else stopped_by_user()
     print(f"error: {why}", file=sys.stderr)

@@ -133,9 +133,8 @@ def _stop(session: SparkSession) -> None:
     from py4j.protocol import Py4JError
 
     try:
-        with warnings.catch_warnings(
-            category=RuntimeWarning, action="ignore"
-        ):  # pyspark's, where Java has ended
+        # The warning is pyspark's, where Java has ended.
+        with warnings.catch_warnings(category=RuntimeWarning, action="ignore"):
             session.stop()
     except (Py4JError, ConnectionError) as error:
         _LOG.info("Spark's Java process has ended before its session was stopped: %s", error)

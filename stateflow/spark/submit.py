@@ -110,9 +110,8 @@ class Submission:
         program has told itself that it was stopped.
         """
         with as_ctrl_c(signal.SIGTERM), as_ctrl_c(signal.SIGHUP):
-            with (
-                put_off_signals()
-            ):  # Ctrl-C in a terminal is for us: Java would end at once, under its program
+            # In a session of its own, as Ctrl-C in a terminal is for us: Java would end at once, under its program.
+            with put_off_signals():
                 process = subprocess.Popen(self.command(), env=self.environment(), start_new_session=True)
             try:
                 return process.wait()

@@ -134,7 +134,7 @@ _JOB = """
 import sys, time
 from stateflow.errors import StateflowError
 from stateflow.interrupts import as_ctrl_c
-from stateflow.spark.job_errors import told
+from stateflow.spark.job_errors import report
 from stateflow.spark.session import spark_session
 
 def main():
@@ -143,7 +143,7 @@ def main():
             print("working", flush=True)
             session.sparkContext.parallelize([600], 1).foreach(time.sleep)
     except (StateflowError, KeyboardInterrupt) as error:
-        return told(error)
+        return report(error)
 
 sys.exit(main())
 """

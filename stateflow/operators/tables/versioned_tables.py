@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from stateflow.codec.base import Codec
@@ -42,8 +43,6 @@ class VersionedTableStep(Step):
         self._guard = guard
         self._name = name
         self._context = context
-        self._source: TopicPartition | None = None
-        """Where the rows at hand are from."""
         self._reached_ms = context.watermark_ms
 
     def process(self, batch: RecordBatch) -> None:
@@ -51,8 +50,7 @@ class VersionedTableStep(Step):
         batch = with_keys(batch, self._guard)
         times = (batch.timestamps_ms, marks_of(batch))
         rows = list(zip(batch.keys, batch.values, *times, batch.offsets, strict=True))
-        self._source = batch.source
-        changes, failed = self._guard.map(self._changed, rows, batch.offsets)
+        changes, failed = self._guard.map(partial(self._changed, batch.source), rows, batch.offsets)
         self.forward(real_changes(with_values(without_headers(without(batch, failed)), changes)))
 
     def advance(self, watermark_ms: int) -> None:
@@ -60,15 +58,14 @@ class VersionedTableStep(Step):
         self._reached_ms = watermark_ms
         self._expiry.advance(watermark_ms)
 
-    def _changed(self, row: tuple[bytes, Any, int, int, int]) -> Change[Any]:
+    def _changed(self, source: TopicPartition, row: tuple[bytes, Any, int, int, int]) -> Change[Any]:
         scope = self._scope
         scope.key, value, scope.timestamp_ms, scope.mark_ms, offset = row
         scope.reached_ms = self._reached_ms
         if scope.timestamp_ms < 0:
             raise ValueError("the record has no event time")
         if self._versions.is_too_late(scope.timestamp_ms):
-            assert self._source is not None, "rows come in batches"
-            self._context.late(self._name, self._source, offset, scope.timestamp_ms, scope.as_of_ms)
+            self._context.late(self._name, source, offset, scope.timestamp_ms, scope.as_of_ms)
             return Change(None, None)
         before = self._versions.version()
         self._versions.set(value)

@@ -1,6 +1,6 @@
-"""Topics that are deleted and created again under whoever reads them, and hears nothing of it from the client.
+"""Notices topics that are deleted and created again while they are read, of which the client tells nobody.
 
-A client finds the new topic under the old name and reads on at the old offset: what the new one holds before it would
+It finds the new topic under the old name and reads on at the old offset: what the new one holds before it would
 be passed over in silence. So a worker compares topic ids with the catalog's now and then.
 """
 

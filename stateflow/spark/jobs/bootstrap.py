@@ -27,7 +27,7 @@ from stateflow.bootstrap.write import WrittenState, write_connected
 from stateflow.errors import ConfigError, StateflowError
 from stateflow.interrupts import as_ctrl_c
 from stateflow.spark.bootstrap import SparkWriter
-from stateflow.spark.job_errors import told
+from stateflow.spark.job_errors import report
 from stateflow.spark.session import SparkSettings, spark_session
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with as_ctrl_c():
             done = run(options)
     except (StateflowError, KeyboardInterrupt) as error:
-        return told(error)
+        return report(error)
     print(json.dumps(asdict(done)))
     return 0
 

@@ -23,7 +23,7 @@ from stateflow.query.feed import Feed, checked_start
 from stateflow.query.read import where
 from stateflow.runtime.process.signals import stopped_by_signals
 from stateflow.spark.connection import Connection
-from stateflow.spark.job_errors import told
+from stateflow.spark.job_errors import report
 from stateflow.spark.session import SparkSettings, spark_session
 from stateflow.spark.table import change_frame
 
@@ -102,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 with spark_session(SparkSettings(app_name=f"changes-{options.app}")) as session:
                     done = run(session, connection, options)
     except (StateflowError, KeyboardInterrupt) as error:
-        return told(error)
+        return report(error)
     print(json.dumps(done))
     return 0
 

@@ -23,7 +23,7 @@ from stateflow.interrupts import as_ctrl_c
 from stateflow.log.client_file import BROKERS, read_properties, translated
 from stateflow.runtime.settings import worker_settings
 from stateflow.spark.connection import Connection
-from stateflow.spark.job_errors import told
+from stateflow.spark.job_errors import report
 from stateflow.spark.long_running import LongRunSettings, LongRunTotals, run_long
 from stateflow.spark.runner import PipelineSettings, PipelineTotals, run_spark
 from stateflow.spark.shipping import pipeline_of
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with as_ctrl_c():
             totals = run(configured(options), options)
     except (StateflowError, KeyboardInterrupt) as error:
-        return told(error)
+        return report(error)
     print(json.dumps(dataclasses.asdict(totals)))
     return 0
 

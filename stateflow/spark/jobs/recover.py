@@ -26,7 +26,7 @@ from stateflow.scale.progress import Progress
 from stateflow.scale.recover import Recovered, recover
 from stateflow.spark.connection import Connection
 from stateflow.spark.engine import SparkEngine
-from stateflow.spark.job_errors import told
+from stateflow.spark.job_errors import report
 from stateflow.spark.session import SparkSettings, spark_session
 
 
@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             connection = Connection(*where(options.app, options.brokers, options.client_config))
             done = run(options.app, connection, options.images, options.partition)
     except (StateflowError, KeyboardInterrupt) as error:
-        return told(error)
+        return report(error)
     print(json.dumps(asdict(done)))
     return 0
 

@@ -29,7 +29,7 @@ from stateflow.scale.progress import Progress
 from stateflow.scale.start import Outcome, start
 from stateflow.spark.connection import Connection
 from stateflow.spark.engine import SparkEngine
-from stateflow.spark.job_errors import told
+from stateflow.spark.job_errors import report
 from stateflow.spark.session import SparkSettings, spark_session
 
 
@@ -85,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             connection = Connection(*where(options.app, options.brokers, options.client_config))
             outcome = repartition(options.app, options.partitions, connection)
     except (StateflowError, KeyboardInterrupt) as error:
-        return told(error)
+        return report(error)
     print(json.dumps({name: msgspec.to_builtins(value) for name, value in asdict(outcome).items()}))
     return 0
 

@@ -23,7 +23,7 @@ from stateflow.query.read import where
 from stateflow.query.snapshot import Snapshot, store_snapshot, topic_snapshot
 from stateflow.scale.generation import load_catalog
 from stateflow.spark.connection import Connection
-from stateflow.spark.job_errors import told
+from stateflow.spark.job_errors import report
 from stateflow.spark.session import SparkSettings, spark_session
 from stateflow.spark.table import snapshot_rows
 
@@ -102,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 cluster.close()
             written = write_snapshot(connection, snapshot, options.out, overwrite=options.overwrite)
     except (StateflowError, KeyboardInterrupt) as error:
-        return told(error)
+        return report(error)
     print(json.dumps(written) if options.json else _sentence(written))
     return 0
 
