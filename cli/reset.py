@@ -30,7 +30,7 @@ from stateflow.errors import ConfigError
 from stateflow.log.base import Cluster, Committed
 from stateflow.operators.topology.topology import Topology
 from stateflow.record import TopicPartition
-from stateflow.runtime.opening.claims import fence_all_claims
+from stateflow.runtime.opening.claims import fenced_claims
 from stateflow.runtime.opening.first_positions import is_begun
 from stateflow.runtime.worker.prepare import expected_catalog
 from stateflow.runtime.worker.topic_ownership import (
@@ -147,7 +147,8 @@ def _forget(
     if not dry_run:
         question = f"Forget {len(topics)} topics and {len(sources)} positions of {app!r}?"
         confirm(question, yes=yes, as_json=as_json)
-        fence_all_claims(cluster, app, SystemClock())  # nobody knows of them once their log is gone
+        with fenced_claims(cluster, app, SystemClock()):
+            pass  # nobody knows of these writers once their log is gone
         _move_to_start(cluster, app, sources)
         cluster.delete(topics)
         if local.exists():

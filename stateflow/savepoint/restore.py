@@ -38,8 +38,9 @@ from stateflow.runtime.worker.own_topics import own_topics
 from stateflow.savepoint.fill import FillTarget, fill_queue, fill_task, total_audit
 from stateflow.savepoint.matching import Match, SourcePolicy, match, source_positions
 from stateflow.savepoint.target_generation import begin, next_generation, planned_catalog, resumable
+from stateflow.scale.fencing import fence_tasks
 from stateflow.scale.first_commits import FirstCommit, first_commits, write_commit_records
-from stateflow.scale.generation import fence_tasks, refuse_while_running
+from stateflow.scale.generation import refuse_while_running
 
 Report = Callable[[int, int], None]
 """Told how many of all partitions are filled."""

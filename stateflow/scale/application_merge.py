@@ -32,7 +32,8 @@ from stateflow.record import OffsetRange, TopicPartition
 from stateflow.runtime.progress.lag import application_lag
 from stateflow.scale.audit import HASH_MODULUS, AuditResult, Tally, entry_hash
 from stateflow.scale.committed_chunks import committed_chunks
-from stateflow.scale.generation import fence_tasks, load_catalog, preparing, refuse_while_running
+from stateflow.scale.fencing import fence_tasks
+from stateflow.scale.generation import load_catalog, preparing, refuse_while_running
 from stateflow.scale.keyed import Sources, paired_states
 from stateflow.scale.last_commits import read_last_commits
 from stateflow.scale.progress_group import progress_group

@@ -16,8 +16,8 @@ import msgspec
 from stateflow.catalog.control import ControlTopic, refuse_unfinished
 from stateflow.catalog.encoding import CatalogItem
 from stateflow.catalog.model import Catalog, GenerationEntry, RangeAudit, RoutingEntry
-from stateflow.catalog.names import presence_group, task_id, transactional_id
-from stateflow.clock import Clock, SystemClock
+from stateflow.catalog.names import presence_group
+from stateflow.clock import Clock
 from stateflow.errors import (
     ConfigError,
     GenerationUnfinished,
@@ -27,8 +27,6 @@ from stateflow.errors import (
 )
 from stateflow.log.base import Cluster, TopicInfo, TopicSpec
 from stateflow.routing import RoutingTable
-from stateflow.runtime.opening.claims import fence_all_claims
-from stateflow.runtime.task.rotating_producer import RotatingProducer
 from stateflow.runtime.worker.topic_ownership import written_topics
 from stateflow.scale.progress_group import writer_ids
 from stateflow.scale.scope import moved_topics, rekeyed_topics
@@ -288,26 +286,6 @@ def copy_settings(cluster: Cluster, source: str, target: str) -> None:
     changes = {name: value for name, value in wanted.items() if present.get(name) != value}
     if changes:
         cluster.alter_topic_config(target, changes)
-
-
-def fence_tasks(cluster: Cluster, catalog: Catalog) -> None:
-    """Take the transactional ids of all tasks of the active generation, and of all writers that tasks have shared.
-
-    Afterwards no worker that was believed dead can write any more, and what it left open is aborted, so the
-    last stable offsets of the topics are their ends.
-    """
-    app, generation = catalog.app.app, catalog.active.generation
-    ids = [
-        transactional_id(app, generation, task_id(stage, partition))
-        for stage in catalog.stages
-        for partition in range(catalog.partitions(stage))
-    ]
-    with ThreadPoolExecutor(FENCE_LANES, thread_name_prefix="fence") as pool:
-        # Both ids of a task: whether its workers were paranoid is not known here.
-        for _ in pool.map(lambda name: RotatingProducer(cluster, name).close(), ids):
-            pass
-    if catalog.app.shared_writers:
-        fence_all_claims(cluster, app, SystemClock())
 
 
 def activate(

@@ -36,12 +36,12 @@ from stateflow.scale.application_merge import (
 )
 from stateflow.scale.auditing import audit_repartition
 from stateflow.scale.engine import Engine
+from stateflow.scale.fencing import fence_tasks
 from stateflow.scale.first_commits import FirstCommit, first_commits, write_commit_records
 from stateflow.scale.generation import (
     activate,
     begin,
     check_change,
-    fence_tasks,
     load_catalog,
     refuse_while_running,
 )

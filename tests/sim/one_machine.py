@@ -53,6 +53,11 @@ class OneMachine:
         self.cluster.create(topics)
         self.wiring = prepare(self.cluster, topology, guarantee, partitions, self.clock)
 
+    def begin_anew(self, partitions: int) -> None:
+        """Its next workers run the generation that is active now, and find nothing on the disks."""
+        self.wiring = prepare(self.cluster, self.wiring.topology, self.guarantee, partitions, self.clock)
+        self.disks.clear()
+
     def feed_topic(self, topic: str, rows: Sequence[tuple[bytes, int]], partitions: int) -> None:
         """Values with their times, dealt out to the partitions in turn."""
         writer = self.cluster.writer()

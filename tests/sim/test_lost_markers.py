@@ -12,11 +12,14 @@ from typing import Any, cast
 
 import pytest
 
-from stateflow.catalog.model import Guarantee
+from stateflow.catalog.model import Guarantee, RoutingEntry
 from stateflow.errors import OffsetsPending
+from stateflow.log.memory import MemoryCluster
 from stateflow.log.transactions import LastTransaction, LeftOpen
 from stateflow.record import TopicPartition
 from stateflow.runtime.opening.opening import Opener
+from stateflow.scale.engine import InProcess
+from stateflow.scale.start import start
 from stateflow.store.memory import MemoryTaskStores
 from tests.sim.counting import APP, OUTPUT, STORE
 from tests.sim.crashing import Crash, CrashPlan
@@ -46,6 +49,10 @@ def repartition(world: World) -> Lost:
 
 def offsets(world: World) -> Lost:
     return [APP]
+
+
+def own_topics(world: World) -> Lost:
+    return [*changelogs(world), *repartition(world), *offsets(world)]
 
 
 def everything(world: World) -> Lost:
@@ -109,6 +116,8 @@ def live_through(world: World, lost: Lost, call: int | None, *, after: bool) -> 
 EVERY_NTH = 5
 """Of the calls of a life; each kind of outage begins to count at another one."""
 WHERE = (changelogs, outputs, repartition, offsets, everything)
+WHERE_MOVED = (changelogs, repartition, offsets, own_topics)
+"""Without its code it is not known to which topics an application writes beside its own."""
 CASES = [("exactly-once", where) for where in WHERE] + [("at-least-once", changelogs)]
 
 
@@ -126,6 +135,31 @@ def test_an_outage_at_every_write(guarantee: Guarantee, where: Any, after: bool)
                 assert_exactly_once(world)
             else:
                 assert_nothing_lost(world)
+        except AssertionError as error:
+            raise AssertionError(f"died {plan.died_at}, call {call} of {total}: {error}") from error
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("where", WHERE_MOVED)
+def test_another_number_of_partitions_after_an_outage(where: Any, after: bool) -> None:
+    """Without a worker in between: it is the change that writes the markers, and reads what they decide."""
+    world = World("exactly-once")
+    total = live_through(world, where(world), None, after=after).calls
+    for call in range(1 + WHERE_MOVED.index(where), total + 1, 3 * EVERY_NTH):
+        world = World("exactly-once")
+        lost = where(world)
+        plan = OutagePlan(world, lost, call, after=after)
+        world.feed(WORDS)
+        with pytest.raises(Crash):
+            world.one_life(plan)
+        world.cluster.end_sessions(APP)
+        fencing = cast(MemoryCluster, FencingInOutage(world.cluster, lost))
+        start(fencing, APP, RoutingEntry(kind="modulo", partitions=5), InProcess(world.cluster), world.clock)
+        world.begin_anew(partitions=5)
+        world.one_life(CrashPlan())
+        try:
+            assert_exactly_once(world)
         except AssertionError as error:
             raise AssertionError(f"died {plan.died_at}, call {call} of {total}: {error}") from error
 

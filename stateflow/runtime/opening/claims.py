@@ -9,8 +9,8 @@ removes another claim than the one that it was meant for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from typing import NamedTuple
@@ -139,6 +139,21 @@ class ClaimsLog:
             [(_outcome_key(writer), msgspec.json.encode(_Outcome(last.outcome, places, last.has_offsets)))]
         )
 
+    def fence(self, writer: str) -> LastTransaction | None:
+        """Fence a shared writer; what was known of its last transaction before.
+
+        The coordinator forgets it then, and whoever opens another task of that writer asks later: so it is noted
+        before, and looked up where the coordinator knows nothing.
+        """
+        last = self.cluster.transactions.last(writer)
+        if last is not None and last.outcome != "none":
+            self.note_outcome(writer, last)
+        elif last is not None:
+            last = self.read().outcomes.get(writer, last)
+        reach("fence.each")
+        self.cluster.fence(writer)
+        return last
+
     def remove(self, keys: Sequence[bytes]) -> None:
         """Take records out of the log for good."""
         if keys:
@@ -230,16 +245,26 @@ class ClaimsLog:
             return self.cluster.writer()
 
 
-def fence_all_claims(cluster: Cluster, app: str, clock: Clock) -> None:
-    """Fence every shared writer that may have written for an application of which no worker runs; remove the claims."""
+@contextmanager
+def fenced_claims(
+    cluster: Cluster, app: str, clock: Clock
+) -> Iterator[Mapping[str, Mapping[str, LastTransaction | None]]]:
+    """Fence every shared writer that may have written for an application of which no worker runs.
+
+    Gives, by task, those that claimed it, and what their coordinators said before. The claims are removed at the end.
+    """
     with closing(ClaimsLog(cluster, app, clock)) as log:
         if log.partition.topic not in cluster.describe([log.partition.topic]):
+            yield {}
             return
         found = log.read()
-        for writer in found.writers:
-            cluster.fence(writer)
+        last = {writer: log.fence(writer) for writer in found.writers}
+        yield {
+            task: {claim.writer: last[claim.writer] for claim in found.of(task)}
+            for task in {claim.task for claim in found.by_key.values()}
+        }
         gone = list(found.by_key)
-        log.remove([*gone, *found.outdated_outcomes(gone)])
+        log.remove([*gone, *log.read().outdated_outcomes(gone)])
 
 
 def _offset(claim: Claim) -> int:

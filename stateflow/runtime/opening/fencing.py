@@ -30,16 +30,15 @@ from stateflow.log.transactions import LastTransaction
 from stateflow.record import TopicPartition
 from stateflow.runtime.opening.claims import Claim, Claims, ClaimsLog
 from stateflow.runtime.opening.fenced import writer_of_id
-from stateflow.runtime.opening.hanging_transactions import HangingTransactions
+from stateflow.runtime.opening.hanging_transactions import (
+    AWAIT_SHARED_SECONDS,
+    HangingTransactions,
+    TaskWrites,
+)
 from stateflow.runtime.opening.inline import inline_without
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.task.rotating_producer import RotatingProducer, second_id
 from stateflow.runtime.task.wiring import TaskWiring
-
-_AWAIT_STABLE_SECONDS = 10.0
-"""How long the end of a changelog is waited for to be decided, where a shared writer may have let go of the task just
-before: its last transaction is over, and markers of it may be on their way."""
-
 
 _ByApp = Callable[[Collection[str]], Mapping[str, Catalog]]
 
@@ -67,7 +66,7 @@ class Fencing:
         self, wiring: TaskWiring, claim: Claim | None = None, *, shares: bool = False
     ) -> Predecessors:
         """Those who may have written for a task. Who ``shares`` a writer has the ``claim``, where there need be one."""
-        left_open = HangingTransactions(self._cluster, wiring)
+        left_open = HangingTransactions(self._cluster, TaskWrites.of(wiring))
         return Predecessors(self, left_open, wiring, claim, shares=shares or claim is not None)
 
     def fence_id(self, wiring: TaskWiring) -> None:
@@ -119,22 +118,10 @@ class Fencing:
             self._cluster.fence(second_id(wiring.transactional_id))
 
     def fence_shared(self, writer: str, log: ClaimsLog) -> LastTransaction | None:
-        """Fence a shared writer, unless that was done from here; what was known of its last transaction before.
-
-        The coordinator forgets it then, and whoever opens another task of that writer asks later: so it is noted
-        before, and looked up where the coordinator knows nothing.
-        """
-        if writer in self._fenced:
-            return self._fenced[writer]
-        last = self._cluster.transactions.last(writer)
-        if last is not None and last.outcome != "none":
-            log.note_outcome(writer, last)
-        elif last is not None:
-            last = log.read().outcomes.get(writer, last)
-        reach("fence.each")
-        self._cluster.fence(writer)
-        self._fenced[writer] = last
-        return last
+        """Fence a shared writer, unless that was done from here; what was known of its last transaction before."""
+        if writer not in self._fenced:
+            self._fenced[writer] = log.fence(writer)
+        return self._fenced[writer]
 
     @contextmanager
     def claims(self, app: str) -> Iterator[ClaimsLog]:
@@ -246,7 +233,7 @@ class Predecessors:
             if wiring.is_transactional:
                 fencing.fence_second_id(wiring, catalog)
                 if catalog.app.shared_writers:
-                    self._left_open.await_stable_seconds = _AWAIT_STABLE_SECONDS
+                    self._left_open.await_stable_seconds = AWAIT_SHARED_SECONDS
                     self._fence_claims()
             return writer, catalog
         except BaseException:

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from itertools import groupby
 
-from stateflow.catalog.model import Catalog
-from stateflow.catalog.names import control_topic
+from stateflow.catalog.model import Catalog, Guarantee
+from stateflow.catalog.names import control_topic, repartition_topic, task_id, transactional_id
+from stateflow.catalog.stages import stage_changelogs, stage_inputs
 from stateflow.checkpoint.tails import read_tails
 from stateflow.errors import OffsetsPending
 from stateflow.log.base import Cluster, Committed
@@ -26,19 +28,78 @@ from stateflow.runtime.task.wiring import TaskWiring
 
 _LOG = logging.getLogger(__name__)
 
+AWAIT_SHARED_SECONDS = 10.0
+"""How long the end of a changelog is waited for to be decided, where a shared writer may have let go of the task just
+before: its last transaction is over, and markers of it may be on their way."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskWrites:
+    """What a task reads and writes, as far as its transactions concern it."""
+
+    app: str
+    """The application, and the group of its input offsets."""
+    task: str
+    guarantee: Guarantee
+    transactional_id: str
+    inputs: tuple[TopicPartition, ...]
+    changelogs: Mapping[str, TopicPartition]
+    """By store."""
+    topics: frozenset[str]
+    """The other topics that it writes to: of its re-key steps, and outputs as far as they are known."""
+
+    @property
+    def is_transactional(self) -> bool:
+        """True for a task that has a transactional id: all but those that keep nothing, at least once."""
+        return self.guarantee == "exactly-once" or bool(self.changelogs)
+
+    @classmethod
+    def of(cls, wiring: TaskWiring) -> TaskWrites:
+        """Those of a task whose code is here."""
+        topics = {*wiring.stage.outputs, *(rekey.topic for rekey in wiring.rekeys.values())}
+        return cls(
+            wiring.app,
+            wiring.id,
+            wiring.guarantee,
+            wiring.transactional_id,
+            wiring.inputs,
+            wiring.changelogs,
+            frozenset(topics),
+        )
+
+    @classmethod
+    def of_catalog(cls, catalog: Catalog, stage: str, partition: int) -> TaskWrites:
+        """Those of a task of the active generation, without the code: outputs are not known."""
+        app, generation = catalog.app.app, catalog.active.generation
+        task = task_id(stage, partition)
+        return cls(
+            app,
+            task,
+            catalog.app.guarantee,
+            transactional_id(app, generation, task),
+            tuple(at for at in stage_inputs(catalog, stage) if at.partition == partition),
+            stage_changelogs(catalog, stage, partition, catalog.changelog_generation(stage)),
+            frozenset(
+                repartition_topic(app, port.name, generation)
+                for reader in catalog.stages.values()
+                for port in reader.rekeys
+                if port.upstream == stage
+            ),
+        )
+
 
 class HangingTransactions:
     """What a task's predecessors have left open. Made before the fence, used after it."""
 
-    def __init__(self, cluster: Cluster, wiring: TaskWiring) -> None:
+    def __init__(self, cluster: Cluster, writes: TaskWrites) -> None:
         self._cluster = cluster
-        self._wiring = wiring
-        self._changelogs = frozenset(wiring.changelogs.values())
+        self._writes = writes
+        self._changelogs = frozenset(writes.changelogs.values())
         self._last: dict[str, LastTransaction | None] = {}
         self.await_stable_seconds = 0.0
         """How long markers that may be on their way are waited for: somebody who was not fenced may have sent them."""
-        if wiring.is_transactional:
-            self._last[wiring.transactional_id] = cluster.transactions.last(wiring.transactional_id)
+        if writes.is_transactional:
+            self._last[writes.transactional_id] = cluster.transactions.last(writes.transactional_id)
 
     def know(self, transactional_id: str, last: LastTransaction | None) -> None:
         """What is known of another predecessor from before its fence."""
@@ -69,8 +130,8 @@ class HangingTransactions:
         for name, last in self._last.items():
             is_of_one_before = last is not None and last.outcome == "open" and last.has_offsets is False
             commit = is_of_one_before or (last is not None and last.outcome == "committed")
-            self._say(name, f"offsets of group {self._wiring.group!r}", commit=commit)
-            self._cluster.transactions.end(name, (), self._wiring.group, commit=commit)
+            self._say(name, f"offsets of group {self._writes.app!r}", commit=commit)
+            self._cluster.transactions.end(name, (), self._writes.app, commit=commit)
 
     def end_first_positions(self, catalog: Catalog) -> None:
         """Write the marker that may be missing for first positions, which are committed with the catalog.
@@ -78,10 +139,10 @@ class HangingTransactions:
         Without their note they do no harm, so they are committed, whatever became of the transaction. Only a restore
         commits other positions with the catalog: where one was given up, they are aborted.
         """
-        control = control_topic(self._wiring.app)
+        control = control_topic(self._writes.app)
         given_up = any(entry.state == "aborted" and entry.savepoint for entry in catalog.generations.values())
-        self._say(control, f"offsets of group {self._wiring.group!r}", commit=not given_up)
-        self._cluster.transactions.end(control, (), self._wiring.group, commit=not given_up)
+        self._say(control, f"offsets of group {self._writes.app!r}", commit=not given_up)
+        self._cluster.transactions.end(control, (), self._writes.app, commit=not given_up)
 
     def check_changelogs(self) -> None:
         """Raise ``OffsetsPending`` while somebody else's transaction is open in a changelog of the task.
@@ -93,7 +154,7 @@ class HangingTransactions:
             return
         if held:
             raise OffsetsPending(
-                f"An open transaction of another producer hides the end of {held[0]} from task {self._wiring.id}.",
+                f"An open transaction of another producer hides the end of {held[0]} from task {self._writes.task}.",
                 action="if it stays, no producer is left that would end it: look for it with `kafka-transactions.sh"
                 " find-hanging`, and end it with `kafka-transactions.sh abort`.",
                 partitions=[str(partition) for partition in held],
@@ -108,10 +169,9 @@ class HangingTransactions:
 
     def _written(self) -> frozenset[TopicPartition]:
         """The partitions that the task's transactions may have written to."""
-        if self._wiring.guarantee != "exactly-once":
+        if self._writes.guarantee != "exactly-once":
             return self._changelogs
-        topics = {*self._wiring.stage.outputs, *(rekey.topic for rekey in self._wiring.rekeys.values())}
-        found = self._cluster.describe(topics)
+        found = self._cluster.describe(self._writes.topics)
         return self._changelogs.union(
             TopicPartition(name, number)
             for name, topic in found.items()
@@ -158,24 +218,24 @@ class HangingTransactions:
 
     def _lacking_a_commit(self) -> frozenset[TopicPartition]:
         """The task's changelogs in which its last commit cannot be seen, though it was one."""
-        tails = read_tails(self._cluster, self._wiring.changelogs)
+        tails = read_tails(self._cluster, self._writes.changelogs)
         seen = {store: tail.last for store, tail in tails.items() if tail.last is not None}
         if not seen:
             return frozenset()
         newest = max(seen.values(), key=lambda record: (record.sequence, record.owner))
         if is_ahead(self._group_offsets(), newest.position.offsets):
-            return frozenset(self._wiring.changelogs[store] for store in seen)
+            return frozenset(self._writes.changelogs[store] for store in seen)
         return frozenset(
-            self._wiring.changelogs[store]
+            self._writes.changelogs[store]
             for store, record in seen.items()
             if record.sequence < newest.sequence
         )
 
     def _group_offsets(self) -> Mapping[TopicPartition, Committed]:
-        if self._wiring.guarantee != "exactly-once":
+        if self._writes.guarantee != "exactly-once":
             return {}
         try:
-            return self._cluster.committed(self._wiring.group, self._wiring.inputs)
+            return self._cluster.committed(self._writes.app, self._writes.inputs)
         except OffsetsPending:
             return {}  # they lack their marker, too, and say nothing
 
@@ -183,7 +243,7 @@ class HangingTransactions:
         _LOG.warning(
             "A transaction of task %s had ended, but not in %s, for want of a leader there (KAFKA-20734);"
             " it is %s now, by a marker of %s.",
-            self._wiring.id,
+            self._writes.task,
             where,
             "committed" if commit else "aborted",
             transactional_id,

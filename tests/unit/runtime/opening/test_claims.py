@@ -13,7 +13,7 @@ from stateflow.log.base import TopicSpec
 from stateflow.log.memory import MemoryCluster
 from stateflow.log.transactions import LastTransaction
 from stateflow.record import TopicPartition
-from stateflow.runtime.opening.claims import ClaimsLog, fence_all_claims
+from stateflow.runtime.opening.claims import ClaimsLog, fenced_claims
 
 APP = "shop"
 
@@ -109,14 +109,17 @@ def test_an_application_at_rest_is_fenced_as_a_whole(cluster: MemoryCluster) -> 
             writer.begin()
             writer.send("out", b"k", b"v", partition=0)
         log.note_outcome("a", LastTransaction("committed"))
-        fence_all_claims(cluster, APP, ManualClock(0))
-        for writer in writers:
-            with pytest.raises(ProducerFenced):
-                writer.commit()
+        with fenced_claims(cluster, APP, ManualClock(0)) as by_task:
+            for writer in writers:
+                with pytest.raises(ProducerFenced):
+                    writer.commit()
+            assert len(log.read().by_key) == 2
+        assert by_task["t-0"].keys() == {"a", "b"}
         assert log.read().by_key == {}
         assert log.read().outcomes == {}
 
 
 def test_an_application_that_never_shared_writers_has_nothing_to_fence(cluster: MemoryCluster) -> None:
-    fence_all_claims(cluster, APP, ManualClock(0))
+    with fenced_claims(cluster, APP, ManualClock(0)) as by_task:
+        assert by_task == {}
     assert cluster.list_topics() == []
