@@ -35,7 +35,7 @@ from stateflow.failpoints import reach
 from stateflow.log.base import Cluster
 from stateflow.runtime.snapshots.savepoint_participant import abort_savepoint
 from stateflow.savepoint.inflight import collect_queues
-from stateflow.savepoint.stopped import stopped_parts
+from stateflow.savepoint.stopped import StartedMeanwhile, stopped_parts
 from stateflow.scale.generation import load_catalog, refuse_beside_query
 
 _LOG = logging.getLogger(__name__)
@@ -72,11 +72,30 @@ def create(
 ) -> Savepoint:
     """Make a savepoint of an application, running or not; on return it is whole and listed.
 
+    Where workers start while it is made of an application that stood still, it is begun again, with them taking part.
+
     Raises ``ConfigError`` for a name that is taken or cannot be one, ``StillRunning`` while another is being made or
     Spark runs the application in micro-batches, ``SavepointFailed`` when a task did not publish its part in time or
     could not, ``CommitTorn`` and what reading the log raises. Nothing of it is left then.
     """
     settings = settings or CreateSettings()
+    try:
+        return _create(cluster, app, name, location, clock, settings, report, pause)
+    except StartedMeanwhile as error:
+        _LOG.info("%s It is begun again.", error.message)
+    return _create(cluster, app, name, location, clock, settings, report, pause)
+
+
+def _create(
+    cluster: Cluster,
+    app: str,
+    name: str,
+    location: str,
+    clock: Clock,
+    settings: CreateSettings,
+    report: Report | None,
+    pause: Callable[[float], None],
+) -> Savepoint:
     catalog = check_creatable(cluster, app, name)
     control = ControlTopic(cluster, app)
     entry = _open_barrier(control, catalog, name, location, clock, settings)

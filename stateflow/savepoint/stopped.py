@@ -20,11 +20,16 @@ from stateflow.log.base import Cluster
 from stateflow.log.stable_ranges import stable_ranges
 from stateflow.record import OffsetRange, TopicPartition
 from stateflow.runtime.snapshots.savepoint_participant import publish_image, saved_task
-from stateflow.scale.generation import fence_tasks, refuse_while_running
+from stateflow.scale.fencing import fence_tasks
+from stateflow.scale.generation import refuse_beside_query
 from stateflow.scale.last_commits import read_last_commits
 from stateflow.store.directory import TaskDirectory
 from stateflow.store.resources import RocksResources
 from stateflow.store.rocks import RocksTaskStores
+
+
+class StartedMeanwhile(SavepointFailed):
+    """Workers ran while the parts of an application that had stood still were made."""
 
 
 def stopped_parts(
@@ -37,11 +42,11 @@ def stopped_parts(
 ) -> list[SavedTask]:
     """Every task of an application at its last commit, with its image published.
 
-    Tasks are fenced first, so that no worker that was believed dead can move on. Raises ``StillRunning``,
-    ``CommitTorn``, ``ReplayPending``, and ``SavepointFailed`` when a worker ran meanwhile all the same.
+    Tasks are fenced first, so that no worker that was believed dead can move on. Raises ``StillRunning`` beside a
+    Spark query, ``CommitTorn``, ``ReplayPending``, and ``StartedMeanwhile`` when a worker ran all the same.
     """
     app = catalog.app.app
-    refuse_while_running(cluster, app)
+    _refuse_started(cluster, app)
     fence_tasks(cluster, catalog)
     before = _ends(cluster, catalog)
     last = read_last_commits(cluster, catalog)
@@ -61,13 +66,18 @@ def stopped_parts(
             tasks.append(saved_task(task, stage, partition, own, image))
             if report is not None:
                 report(len(tasks), total)
-    refuse_while_running(cluster, app)
-    if _ends(cluster, catalog) != before:
-        raise SavepointFailed(
-            f"{app!r} ran while its savepoint was made.",
-            action="stop it, or make the savepoint while it runs.",
-        )
+    _refuse_started(cluster, app, ran=_ends(cluster, catalog) != before)
     return tasks
+
+
+def _refuse_started(cluster: Cluster, app: str, *, ran: bool = False) -> None:
+    if ran or cluster.group_members(app):
+        raise StartedMeanwhile(
+            f"{app!r} was started while its savepoint was made.",
+            action="make it again once its workers run, or are stopped for good.",
+            app=app,
+        )
+    refuse_beside_query(cluster, app)
 
 
 def _ends(cluster: Cluster, catalog: Catalog) -> dict[TopicPartition, OffsetRange]:

@@ -223,6 +223,7 @@ class World:
         *,
         timeout_seconds: float = 60,
         pause: Callable[[float], None] | None = None,
+        report: Callable[[int, int], None] | None = None,
     ) -> Savepoint:
         return create(
             self.cluster,
@@ -232,6 +233,7 @@ class World:
             self.clock,
             settings=CreateSettings(timeout_seconds=timeout_seconds),
             pause=pause or (self.turn if self.workers else lambda _: None),
+            report=report,
         )
 
     def saved(self, savepoint: Savepoint) -> SavepointObjects:

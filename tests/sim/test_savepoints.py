@@ -14,7 +14,7 @@ from stateflow.checkpoint.locations import AllowedLocations
 from stateflow.errors import AuditFailed, SavepointFailed, SavepointMissing, StillRunning
 from stateflow.failpoints import handled
 from stateflow.savepoint import lookup as kept
-from tests.sim.savepoint_world import PARTITIONS, World
+from tests.sim.savepoint_world import APP, PARTITIONS, World
 
 pytestmark = pytest.mark.slow
 
@@ -99,6 +99,32 @@ def test_the_same_application_goes_back_to_the_savepoint(quick_path: Path, seed:
     world.run()
     world.stop()
     assert world.state() == world.expected()
+
+
+@pytest.mark.parametrize("stays", [True, False], ids=["stays", "goes"])
+def test_an_application_that_starts_while_its_savepoint_is_made_takes_part(
+    quick_path: Path, stays: bool
+) -> None:
+    world = running(quick_path, 5)
+    world.run()
+    world.stop()
+    times_all: list[int] = []
+
+    def start(parts: int, total: int) -> None:
+        if parts == total:
+            times_all.append(parts)
+        if parts == 2 and not world.workers and not times_all:
+            world.waiting = words(50, 7)
+            world.begin("w0", "w1")
+            world.run()
+            if not stays:
+                world.stop()
+
+    savepoint = world.create(report=start, pause=lambda _: world.turn())
+    assert len(times_all) == 2, "it was not begun again"
+    assert world.contents(savepoint) == world.expected(world.vector(savepoint))
+    assert list(ControlTopic(world.cluster, APP).load().savepoints) == ["one"]
+    world.stop()
 
 
 def test_keys_that_no_task_would_look_for_where_they_are_fail_the_audit(quick_path: Path) -> None:
