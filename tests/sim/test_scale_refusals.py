@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -61,6 +62,21 @@ def test_local_workers_wait_for_a_query_to_end(cluster: MemoryCluster) -> None:
     query.close()
     generations.await_stopped(cluster, "shop", 0, refuse=generations.refuse_beside_query)
     worker.close()
+
+
+def test_time_without_an_answer_of_the_broker_does_not_count(cluster: MemoryCluster) -> None:
+    """While it is away it ends no session, and afterwards sessions have their whole time again."""
+    looks: list[float] = []
+
+    def refuse(_cluster: object, app: str) -> None:
+        looks.append(time.monotonic())
+        if len(looks) == 1:
+            time.sleep(0.5)  # an outage longer than the wait
+        if len(looks) < 3:
+            raise StillRunning(f"a member of {app} is there.", action="wait.")
+
+    generations.await_stopped(cluster, "shop", 0.4, refuse=refuse)
+    assert len(looks) == 3
 
 
 def test_an_unknown_application_is_refused(cluster: MemoryCluster) -> None:
