@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -55,20 +55,29 @@ class Guard:
             found = _of_many(function, items)
             if found is not None:
                 return found, []
+        return self.each(map(function, items), lambda row: function(items[row]), offsets)
+
+    def each(
+        self, made: Iterator[Any], again: Callable[[int], Any], offsets: Sequence[int]
+    ) -> tuple[list[Any], list[int]]:
+        """What ``made`` gives for the rows that it succeeds on, and the rows that were let go.
+
+        It goes on with the next row after it has raised, as ``map`` does. ``again`` makes the result of one row.
+        """
         results: list[Any] = []
         failed: list[int] = []
-        remaining = iter(items)
-        while (row := len(results) + len(failed)) < len(items):
+        while len(results) + len(failed) < len(offsets):
             try:
-                results.extend(map(function, remaining))  # keeps what came before an exception
-                row = len(results) + len(failed)
-                if row < len(items):
+                results.extend(made)  # keeps what came before an exception
+                if len(results) == len(offsets):
+                    break
+                if len(results) + len(failed) < len(offsets):
                     raise ProcessingError(
                         "The function raised StopIteration.", action="Let it return a value."
                     )
             except Exception as error:  # noqa: BLE001 - the policy sees to it
                 row = len(results) + len(failed)
-                if not self._again(partial(_append, results, function, items[row]), error, offsets[row]):
+                if not self._again(partial(_append, results, again, row), error, offsets[row]):
                     failed.append(row)
         return results, failed
 
