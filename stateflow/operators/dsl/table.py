@@ -19,7 +19,7 @@ from stateflow.operators.joins.foreign_join import (
     Subscription,
     answering_node,
     newest_node,
-    subscribing_operator,
+    subscribing_node,
 )
 from stateflow.operators.joins.interval_join import JoinKind
 from stateflow.operators.joins.join_nodes import table_table_place
@@ -259,7 +259,8 @@ class Table(Generic[K, V]):
             foreign_key=right.node.key,
             result=_codec(value, result_type(function)),
         )
-        told = self.changes().process(subscribing_operator(rules), name=f"{name}-left", on_error=on_error)
+        subscribing = subscribing_node(self._graph, self.changes().node, rules, on_error)
+        told: Stream[Any, Any] = Stream(self._graph, subscribing)
         wanted, unnamed = told.branch(lambda each: isinstance(each, Subscription))
         to_foreign = wanted.key_by(
             lambda each: rules.foreign_key.decode(each.foreign),
