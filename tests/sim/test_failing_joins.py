@@ -5,16 +5,18 @@ from __future__ import annotations
 import random
 from collections import Counter
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 import stateflow as sf
 from stateflow.errors import ProcessingError
 from stateflow.testing import TestDriver
+from tests.sim.test_tables import newest
 
 T0 = 1_704_067_200_000
 SECOND = timedelta(seconds=1)
-POLICIES = [sf.Skip(), sf.DeadLetter("dead"), sf.Retry(2, then=sf.DeadLetter("dead"))]
+POLICIES: list[Any] = [sf.Skip(), sf.DeadLetter("dead"), sf.Retry(2, then=sf.DeadLetter("dead"))]
 
 
 def paired(left: str | None, right: str | None) -> str:
@@ -116,3 +118,134 @@ def test_with_fail_a_pair_stops_the_task_and_names_the_record() -> None:
     driver.send_many(lefts, [("k", "a", T0), ("k", "b", T0)])
     with pytest.raises(ProcessingError, match=r"'pairs' at rights\[0\] offset 1: ValueError: as was asked"):
         driver.send_many(rights, [("k", "c", T0), ("k", "b", T0)])
+
+
+# --- tables -------------------------------------------------------------------------------------------------
+
+
+def tagged(value: str) -> str:
+    """Fails for a value of the letter d."""
+    if value[0] == "d":
+        raise ValueError("as was asked")
+    return value
+
+
+def held_by(how: str, lefts: dict[str, str], rights: dict[str, str]) -> dict[str, str]:
+    """What a join of tables of these rows holds, those left out that fail."""
+    found = {}
+    for key in {**lefts, **rights}:
+        left, right = lefts.get(key), rights.get(key)
+        if (left is None and how != "outer_join") or (right is None and how == "join"):
+            continue
+        if not (left and right and left[0] == right[0]):
+            found[key] = f"{left}+{right}"
+    return found
+
+
+@pytest.mark.parametrize("how", ["join", "left_join", "outer_join"])
+@pytest.mark.parametrize("seed", range(4))
+def test_tables_hold_the_join_of_their_contents_whatever_fails_between(how: str, seed: int) -> None:
+    """In whichever order they are read, and with what else is computed of the join: a join, groups, a stream."""
+    rng = random.Random(f"tables-{how}-{seed}")
+    policy = rng.choice(POLICIES)
+    app, lefts, rights, out = two_topics()
+    thirds, asked = app.topic("thirds", key=str, value=str), app.topic("asked", key=str, value=str)
+    all_three, counts = app.topic("all", key=str, value=str), app.topic("counts", key=str, value=int)
+    answers = app.topic("answers", key=str, value=str)
+    left = app.table(lefts, name="lefts-kept").map(tagged, value=str, on_error=policy)
+    right = app.table(rights, name="rights-kept").filter(tagged, on_error=policy)
+    both: sf.Table[str, str] = getattr(left, how)(right, paired, name="both", on_error=policy)
+    both.to(out)
+    both.left_join(app.table(thirds, name="thirds-kept"), lambda one, two: f"{one}/{two}", name="all").to(
+        all_three
+    )
+    both.group_by(lambda value: value[:1], name="by-first", key=str).count(name="n").to(counts)
+    app.stream(asked).left_join(both, lambda _, found: str(found), name="answers", value=str).to(answers)
+    driver = TestDriver(app, partitions=2, poll_records=rng.choice((None, 1)))
+    held: list[dict[str, str]] = [{}, {}, {}]
+    topics = (lefts, rights, thirds)
+    for _ in range(40):
+        number = rng.choice((0, 1, 0, 1, 2))
+        rows: list[tuple[str, str | None, int]] = [
+            (f"k{rng.randrange(3)}", rng.choice((None, "a", "b", "c", "d")), T0)
+            for _ in range(rng.choice((1, 4)))
+        ]
+        driver.send_many(topics[number], rows)
+        for key, value, _ in rows:
+            held[number].pop(key, None)
+            if value is not None:
+                held[number][key] = value
+        if rng.random() < 0.1:
+            driver.crash(disk_lost=rng.random() < 0.5)
+            driver.restore()
+        good = [{key: value for key, value in rows.items() if value != "d"} for rows in held[:2]]
+        joined = held_by(how, *good)
+        assert newest(driver.output(out)) == joined
+    assert newest(driver.output(all_three)) == {
+        key: f"{value}/{held[2].get(key)}" for key, value in joined.items()
+    }
+    assert newest(driver.output(counts)) == dict(Counter(value[:1] for value in joined.values()))
+    for key in ("k0", "k1", "k2"):
+        driver.send(asked, "?", key=key)
+    assert newest(driver.output(answers)) == {key: str(joined.get(key)) for key in ("k0", "k1", "k2")}
+
+
+@pytest.mark.parametrize("how", ["join", "left_join", "outer_join"])
+@pytest.mark.parametrize("poll_records", [None, 1])
+def test_tables_computed_of_one_hold_the_join_of_their_contents(how: str, poll_records: int | None) -> None:
+    rng = random.Random(how)
+    app, lefts, _, out = two_topics()
+    table = app.table(lefts, name="kept", co_partitioned=True)
+    seconds = table.map(lambda value: value[1:], value=str)
+    getattr(table, how)(seconds, paired, name="both", on_error=sf.Skip(), value=str).to(out)
+    driver = TestDriver(app, partitions=1, poll_records=poll_records)
+    held: dict[str, str] = {}
+    for _ in range(30):
+        rows = [(f"k{rng.randrange(2)}", rng.choice((None, "ab", "aa", "ba", "bb")), T0) for _ in range(3)]
+        driver.send_many(lefts, rows)
+        held |= {key: value or "" for key, value, _ in rows}
+        good = {key: value for key, value in held.items() if value and value[0] != value[1]}
+        assert newest(driver.output(out)) == {key: f"{value}+{value[1:]}" for key, value in good.items()}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_dead_letter_names_the_record_whose_value_failed_and_no_other(
+    policy: sf.Skip | sf.DeadLetter,
+) -> None:
+    app, lefts, rights, out = two_topics()
+    joined = app.table(lefts, name="lefts-kept").join(
+        app.table(rights, name="rights-kept"), paired, name="both", on_error=policy
+    )
+    joined.to(out)
+    driver = TestDriver(app, partitions=1)
+    driver.send(rights, "r", key="k")
+    for value in ("a", "bad", "c", "bad"):
+        driver.send(lefts, value, key="k")
+    assert [row.value for row in driver.rows(out)] == ["a+r", None, "c+r", None]
+    driver.send(rights, None, key="k")
+    driver.send(lefts, "d", key="k")
+    if policy != sf.Skip():
+        tried = b"3" if isinstance(policy, sf.Retry) else b"1"
+        assert [attempts for _, attempts in letters(driver, app)] == [tried] * 2
+
+
+# --- streams with tables ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("grace", [None, SECOND])
+def test_a_stream_meets_no_value_that_fails(grace: timedelta | None) -> None:
+    """It is as if a filter had taken it out; no other record is lost with the one that asks."""
+    app, lefts, rights, out = two_topics()
+    table = app.table(rights, name="kept", history=None if grace is None else 10 * SECOND)
+    values = table.map(tagged, value=str, on_error=sf.Skip())
+    stream = app.stream(lefts)
+    if grace is None:
+        joined = stream.left_join(values, paired, name="pairs", on_error=sf.Skip())
+    else:
+        joined = stream.left_join(values, paired, name="pairs", on_error=sf.Skip(), grace=grace)
+    joined.to(out)
+    driver = TestDriver(app, partitions=1)
+    driver.send_many(rights, [("k", "d", T0), ("m", "x", T0)])
+    driver.send_many(lefts, [("k", "a", T0), ("m", "b", T0), ("m", "x", T0), ("k", "c", T0), ("m", "c", T0)])
+    driver.end_input()
+    assert sorted(row.value for row in driver.rows(out)) == ["a+None", "b+x", "c+None", "c+x"]

@@ -26,6 +26,7 @@ from stateflow.operators.joins.join_nodes import table_table_place
 from stateflow.operators.joins.table_joins import Pairing
 from stateflow.operators.steps.error_policy import Fail, Policy
 from stateflow.operators.steps.fields import Pick, picker
+from stateflow.operators.steps.guard import remaking
 from stateflow.operators.steps.step import Environment, Step
 from stateflow.operators.tables.table_nodes import (
     TablePlace,
@@ -294,7 +295,7 @@ class Table(Generic[K, V]):
         place = TablePlace(
             node=node,
             value=value,
-            read=lambda context: ComputedTable(before(context), function),
+            read=lambda context: ComputedTable(before(context), remaking(function, on_error)),
             history_ms=self._place.history_ms,
         )
         return Table(self._graph, place)

@@ -94,7 +94,7 @@ class Subscribing(Operator[Any, Change[Any], Subscription]):
         rules, guard, number = self.rules, self.guard, self.number.get() + 1
         self.number.set(number)
         key = rules.left_key.encode(ctx.key)
-        old = guard.remade(self._foreign, change.old)
+        old = guard.remaking(self._foreign)(change.old)
         named = guard.one_of_several(self._foreign, change.new, offset=ctx.offset)
         new = named[0] if named else None
         if old is not None and old != new:

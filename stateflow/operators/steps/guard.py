@@ -102,9 +102,9 @@ class Guard:
         self.run(lambda: results.append(function(*arguments)), offset)
         return results
 
-    def remade(self, function: Callable[..., R], *arguments: Any) -> R | None:
-        """As ``remaking``, called at once."""
-        return remaking(function, self._policy)(*arguments)
+    def remaking(self, function: Callable[..., R]) -> Callable[..., R | None]:
+        """The function for what it was called with at an earlier record, as ``remaking`` below makes it."""
+        return remaking(function, self._policy)
 
     def failed(self, error: Exception, offset: int, attempts: int = 1) -> bool:
         """Follow the policy for a record whose work raised, without trying again; False when it is let go."""
