@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -192,3 +193,36 @@ def test_with_fail_a_pair_stops_the_task() -> None:
     driver.send(left, {"of": "f", "n": 9}, key="x")
     with pytest.raises(ProcessingError, match="ZeroDivisionError"):
         driver.send(right, 9, key="f")
+
+
+# --- a table with itself ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("history", [None, timedelta(hours=1)])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_table_is_joined_with_itself(seed: int, history: timedelta | None) -> None:
+    rng = random.Random(seed)
+    app = sf.App("h")
+    people, out = app.topic("people", key=str, value=sf.Json), app.topic("out", key=str, value=sf.Json)
+    table = app.table(people, name="people-table", history=history)
+
+    def boss_of(row: list[Any]) -> str | None:
+        return row[1] or None
+
+    def names(row: list[Any], boss: list[Any] | None) -> list[Any]:
+        return [row[0], None if boss is None else boss[0]]
+
+    active = table.filter(lambda row: row[0] % 5 != 0)
+    active.left_foreign_join(table, boss_of, names, name="joined").to(out)
+    driver = TestDriver(app, partitions=rng.randint(1, 3))
+    rows: dict[str, list[Any] | None] = {}
+    for number in range(60):
+        key = rng.choice("abcd")
+        rows[key] = None if rng.random() < 0.2 else [number, rng.choice(("", *"abcd"))]
+        driver.send(people, rows[key], key=key, timestamp_ms=T0 + number)
+        if rng.random() < 0.1:
+            driver.crash(disk_lost=rng.random() < 0.5)
+            driver.restore()
+    kept = {key: row for key, row in rows.items() if row is not None}
+    expected = {key: names(row, kept.get(row[1])) for key, row in kept.items() if row[0] % 5 != 0}
+    assert {key: row for key, row in newest(driver, out).items() if row is not None} == expected

@@ -32,6 +32,7 @@ from stateflow.operators.tables.table_nodes import (
     TablePlace,
     aggregated_place,
     change_node,
+    kept_again,
     regroup_nodes,
     table_place,
 )
@@ -39,6 +40,7 @@ from stateflow.operators.tables.table_readers import ComputedTable
 from stateflow.operators.tables.table_steps import ChangesStep, CurrentStep
 from stateflow.operators.topics.topic_options import Takes
 from stateflow.operators.topology.graph import Graph, Node
+from stateflow.operators.topology.stages import feeds
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -250,6 +252,8 @@ class Table(Generic[K, V]):
         checked(by, "by of the foreign join", name)
         checked(function, "The foreign join", name)
         left, right = self._place, other.place
+        if feeds(self._graph, right.node, left.node):  # its stage cannot read what comes of itself
+            right = kept_again(self._graph, right, other.to_stream().node, f"{name}-others", on_error)
         rules = ForeignRules(
             name=name,
             foreign_key_of=by,
