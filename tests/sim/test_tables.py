@@ -218,14 +218,40 @@ def test_functions_that_fail_follow_the_policy() -> None:
     table.map(lambda person: 10 / person.age, value=float, on_error=sf.Skip()).to(out)
     driver = TestDriver(app, partitions=1)
     driver.send_many(people, [("p", Person("a", age), T0) for age in (2, 0, 5, 10)])
-    # 5 follows 0, of which the function failed: its change cannot be told, that from 5 to 10 can
-    assert [record.value for record in driver.output(out)] == [5.0, 1.0]
+    # 0, which the function fails for, is left out as by a filter
+    assert [record.value for record in driver.output(out)] == [5.0, None, 2.0, 1.0]
     strict, stopping = people_app()
     strict.table(stopping, name="t").map(lambda person: 10 / person.age, value=float).to(
         strict.topic("out", key=str, value=float)
     )
     with pytest.raises(ProcessingError, match="ZeroDivisionError"):
         TestDriver(strict, partitions=1).send(stopping, Person("a", 0), key="p")
+
+
+@pytest.mark.parametrize("fails_in", ["map", "group"])
+@pytest.mark.parametrize("policy", [sf.Skip(), sf.Retry(1, then=sf.DeadLetter("dead"))])
+def test_a_value_that_fails_is_in_no_group_and_leaves_nothing_behind(fails_in: str, policy: Any) -> None:
+    app, people = people_app()
+    out = app.topic("out", key=int, value=int)
+
+    def tens(age: int) -> int:
+        assert age != 13
+        return age // 10
+
+    ages = app.table(people, name="t").map(lambda person: person.age, value=int)
+    if fails_in == "map":
+        groups = ages.map(tens, value=int, on_error=policy).group_by(int, name="by-tens", key=int)
+    else:
+        groups = ages.group_by(tens, name="by-tens", key=int, on_error=policy)
+    groups.count(name="n").to(out)
+    driver = TestDriver(app, partitions=1)
+    told = []
+    for key, age in (("p", 21), ("q", 22), ("p", 13), ("p", 13), ("p", 31), ("q", 13), ("q", 23)):
+        driver.send(people, Person("a", age), key=key)
+        told.append(newest(driver.output(out)))
+    assert told == [{2: 1}, {2: 2}, {2: 1}, {2: 1}, {2: 1, 3: 1}, {3: 1}, {2: 1, 3: 1}]
+    if policy != sf.Skip():
+        assert len(driver.output(app.topic("dead"))) == 3, "one for each value that failed"
 
 
 def test_names_are_taken_once() -> None:

@@ -19,18 +19,20 @@ from stateflow.operators.joins.foreign_join import (
     Subscription,
     answering_node,
     newest_node,
-    subscribing_operator,
+    subscribing_node,
 )
 from stateflow.operators.joins.interval_join import JoinKind
 from stateflow.operators.joins.join_nodes import table_table_place
 from stateflow.operators.joins.table_joins import Pairing
 from stateflow.operators.steps.error_policy import Fail, Policy
 from stateflow.operators.steps.fields import Pick, picker
+from stateflow.operators.steps.guard import remaking
 from stateflow.operators.steps.step import Environment, Step
 from stateflow.operators.tables.table_nodes import (
     TablePlace,
     aggregated_place,
     change_node,
+    kept_again,
     regroup_nodes,
     table_place,
 )
@@ -38,6 +40,7 @@ from stateflow.operators.tables.table_readers import ComputedTable
 from stateflow.operators.tables.table_steps import ChangesStep, CurrentStep
 from stateflow.operators.topics.topic_options import Takes
 from stateflow.operators.topology.graph import Graph, Node
+from stateflow.operators.topology.stages import feeds
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -249,6 +252,8 @@ class Table(Generic[K, V]):
         checked(by, "by of the foreign join", name)
         checked(function, "The foreign join", name)
         left, right = self._place, other.place
+        if feeds(self._graph, right.node, left.node):  # its stage cannot read what comes of itself
+            right = kept_again(self._graph, right, other.to_stream().node, f"{name}-others", on_error)
         rules = ForeignRules(
             name=name,
             foreign_key_of=by,
@@ -259,7 +264,8 @@ class Table(Generic[K, V]):
             foreign_key=right.node.key,
             result=_codec(value, result_type(function)),
         )
-        told = self.changes().process(subscribing_operator(rules), name=f"{name}-left", on_error=on_error)
+        subscribing = subscribing_node(self._graph, self.changes().node, rules, on_error)
+        told: Stream[Any, Any] = Stream(self._graph, subscribing)
         wanted, unnamed = told.branch(lambda each: isinstance(each, Subscription))
         to_foreign = wanted.key_by(
             lambda each: rules.foreign_key.decode(each.foreign),
@@ -293,7 +299,7 @@ class Table(Generic[K, V]):
         place = TablePlace(
             node=node,
             value=value,
-            read=lambda context: ComputedTable(before(context), function),
+            read=lambda context: ComputedTable(before(context), remaking(function, on_error)),
             history_ms=self._place.history_ms,
         )
         return Table(self._graph, place)

@@ -50,11 +50,16 @@ class AsOfJoin(BufferingInOne):
     def release(self, rows: list[Buffered], ctx: Context[Any]) -> None:
         """Join the records whose time has come."""
         for at_ms, value, headers, _ in rows:
-            found = self.table.get(self.key.key, at_ms)
-            if found is not None or not self.rules.is_inner:
-                held = None if found is None else found.value
-                for joined in self.guard.one_of_several(self.rules.function, value, held):
-                    ctx.emit(joined, timestamp_ms=at_ms, headers=headers or None)
+            for joined in self.guard.one_of_several(self._joined, value, at_ms):
+                for result in joined:
+                    ctx.emit(result, timestamp_ms=at_ms, headers=headers or None)
+
+    def _joined(self, value: Any, at_ms: int) -> list[Any]:
+        """The record's result, in a list; an empty one where it has no partner and is left out."""
+        found = self.table.get(self.key.key, at_ms)
+        if found is None and self.rules.is_inner:
+            return []
+        return [self.rules.function(value, None if found is None else found.value)]
 
 
 def as_of_operator(rules: AsOfRules, value: Codec[Any]) -> type[AsOfJoin]:

@@ -5,6 +5,9 @@ it names; where it named another before, that one is told to forget it. The righ
 each key and answers them, at once and whenever its row changes. The last one, by the left key again, keeps the newest
 answer: answers of several tasks come in any order, and one that was made for an older change of the left row is known
 by its number and dropped.
+
+A pair that fails and is let go is answered, too: by no result. So what a row has does not depend on which table was
+read first, and no other row of the foreign key is undone with it.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from stateflow.operators.joins.interval_join import LEFT, RIGHT
 from stateflow.operators.joins.join_nodes import joined_ports
 from stateflow.operators.stateful.stateful import operator_node
 from stateflow.operators.steps.error_policy import Fail, Policy
+from stateflow.operators.steps.guard import Guard
 from stateflow.operators.steps.step import Environment, Step
 from stateflow.operators.tables.table_nodes import TablePlace
 from stateflow.operators.tables.table_readers import TableReader
@@ -83,19 +87,25 @@ class Subscribing(Operator[Any, Change[Any], Subscription]):
 
     rules: ForeignRules
     number: Value[int]
+    guard: Guard
 
     def on_record(self, change: Change[Any], ctx: Context[Any]) -> None:
-        """One change of the left table."""
-        rules, number = self.rules, self.number.get() + 1
+        """One change of the left table. Of a row that fails nobody is told but who it named before."""
+        rules, guard, number = self.rules, self.guard, self.number.get() + 1
         self.number.set(number)
         key = rules.left_key.encode(ctx.key)
-        old, new = self._foreign(change.old), self._foreign(change.new)
+        old = guard.remaking(self._foreign)(change.old)
+        named = guard.one_of_several(self._foreign, change.new, offset=ctx.offset)
+        new = named[0] if named else None
         if old is not None and old != new:
             ctx.emit(Subscription(old, key, number, None))
         if new is not None:
             ctx.emit(Subscription(new, key, number, rules.left.encode(change.new)))
-        else:
-            ctx.emit(Reply(key, number, None if change.new is None else rules.joined(change.new, None)))
+            return
+        results: list[bytes | None] = []
+        if named and change.new is not None:
+            results = guard.one_of_several(rules.joined, change.new, None, offset=ctx.offset)
+        ctx.emit(Reply(key, number, results[0] if results else None))
 
     def _foreign(self, value: Any) -> bytes | None:
         found = None if value is None else self.rules.foreign_key_of(value)
@@ -109,27 +119,32 @@ class Answering(Operator[Any, Any, Reply]):
     subscriptions: MapOf[bytes, Kept]
     right: TableReader
     key: Any
+    guard: Guard
 
     def on_left(self, wanted: Subscription, ctx: Context[Reply]) -> None:
         """A row of the left table names this key, or does so no longer."""
         if wanted.value is None:
             self.subscriptions.remove(wanted.key)
             return
-        self.subscriptions.put(wanted.key, Kept(wanted.number, wanted.value))
+        kept = Kept(wanted.number, wanted.value)
+        self.subscriptions.put(wanted.key, kept)
         found = self.right.get(self.key.key, ctx.timestamp_ms)
-        reply = self._reply(wanted.key, wanted.number, wanted.value, None if found is None else found.value)
-        ctx.emit(
-            reply,
-            timestamp_ms=ctx.timestamp_ms if found is None else max(ctx.timestamp_ms, found.timestamp_ms),
-        )
+        if found is None:
+            self._answer(wanted.key, kept, None, ctx.timestamp_ms, ctx)
+        else:
+            self._answer(wanted.key, kept, found.value, max(ctx.timestamp_ms, found.timestamp_ms), ctx)
 
     def on_right(self, change: Change[Any], ctx: Context[Reply]) -> None:
         """The row of this key has changed."""
         for key, kept in self.subscriptions.items():
-            ctx.emit(self._reply(key, kept.number, kept.value, change.new))
+            self._answer(key, kept, change.new, ctx.timestamp_ms, ctx)
 
-    def _reply(self, key: bytes, number: int, left: bytes, right: Any) -> Reply:
-        return Reply(key, number, self.rules.joined(self.rules.left.decode(left), right))
+    def _answer(self, key: bytes, kept: Kept, right: Any, at_ms: int, ctx: Context[Reply]) -> None:
+        results = self.guard.one_of_several(self._joined, kept.value, right, offset=ctx.offset)
+        ctx.emit(Reply(key, kept.number, results[0] if results else None), timestamp_ms=at_ms)
+
+    def _joined(self, left: bytes, right: Any) -> bytes | None:
+        return self.rules.joined(self.rules.left.decode(left), right)
 
 
 class Newest(Operator[Any, Reply, Any]):
@@ -147,28 +162,51 @@ class Newest(Operator[Any, Reply, Any]):
             ctx.emit(None if reply.value is None else self.rules.result.decode(reply.value))
 
 
+class SubscribingStep(OperatorStep):
+    """The first operator at work."""
+
+    def __init__(
+        self, declared: OperatorClass, key_codec: Codec[Any], env: Environment, guard: Guard
+    ) -> None:
+        super().__init__(declared, key_codec, env.context, guard)
+        assert isinstance(self._operator, Subscribing), "it is made for this step"
+        self._operator.guard = guard
+
+
 class AnsweringStep(OperatorStep):
     """The middle operator at work: it reads the right table, which is kept in its own stage."""
 
     takes_tombstones = False
 
     def __init__(
-        self, declared: OperatorClass, right: TableReader, key_codec: Codec[Any], env: Environment, guard: Any
+        self,
+        declared: OperatorClass,
+        right: TableReader,
+        key_codec: Codec[Any],
+        env: Environment,
+        guard: Guard,
     ) -> None:
         super().__init__(declared, key_codec, env.context, guard)
         assert isinstance(self._operator, Answering), "it is made for this step"
         self._operator.right, self._operator.key = right, self._scope
+        self._operator.guard = guard
 
 
-def subscribing_operator(rules: ForeignRules) -> type[Operator[Any, Any, Any]]:
-    """The first operator, its state declared."""
+def subscribing_node(graph: Graph, changes: Node, rules: ForeignRules, on_error: Policy) -> Node:
+    """The first stage's operator, behind the changes of the left table; added to the graph."""
     chosen = rules
 
     class Declared(Subscribing):
         rules = chosen
         number: Value[int] = state(default=0)
 
-    return Declared
+    declared = OperatorClass(f"{rules.name}-left", Declared)
+    node = operator_node(graph, changes, declared, declared.name, on_error)
+
+    def make(env: Environment) -> Step:
+        return SubscribingStep(declared, changes.key, env, env.guard(declared.name, on_error))
+
+    return graph.add(replace(node, make=make))
 
 
 def answering_node(

@@ -11,9 +11,11 @@ step is told of event time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import repeat
+from operator import itemgetter
 from typing import Any, Literal
 
 from stateflow.catalog.model import StoreEntry
@@ -46,7 +48,6 @@ LEFT, RIGHT = "on_left", "on_right"
 
 Entries = list[tuple[bytes, bytes]]
 """Store keys and values."""
-MakePairs = Callable[[Any, Entries], list[Any]]
 
 _LEFT_SIDE, _RIGHT_SIDE = b"l", b"r"
 _TELLS_ALONE: dict[JoinKind, tuple[bytes, ...]] = {
@@ -54,6 +55,8 @@ _TELLS_ALONE: dict[JoinKind, tuple[bytes, ...]] = {
     "left": (_LEFT_SIDE,),
     "outer": (_LEFT_SIDE, _RIGHT_SIDE),
 }
+_DATA = itemgetter(1)
+"""The value of an entry."""
 _CHUNK_ENTRIES = 1_000
 """Entries of a side that are forgotten together, between two looks at what is left of the turn."""
 _ENTRIES_PER_TURN = 20_000
@@ -170,18 +173,22 @@ class IntervalJoinStep(PortedStep):
         if own_side == _RIGHT_SIDE:
             earlier_ms, later_ms = later_ms, earlier_ms
         notes_own = own_side in self._tells_alone
-        make_pairs = self._pairs_of_left if own_side == _LEFT_SIDE else self._pairs_of_right
-        encode, is_fatal = self._codecs[own_side].encode, self._guard.is_fatal
+        encode = self._codecs[own_side].encode
         prefixes = {key: prefixed_key(key) for key in set(batch.keys)}
         for each in self._kept:
             each.open(list(prefixes.values()))
-        all_encoded = self._encoded(own_side, batch)
+        all_encoded: Sequence[Any] = self._encoded(own_side, batch)
         if unmatched is None and not has_none(all_encoded):
             of_rows = [prefixes[key] for key in batch.keys]
-            failed = self._pair(batch, of_rows, other, (earlier_ms, later_ms), make_pairs, out)
-            own.add_all(
-                left_of(of_rows, failed), left_of(batch.timestamps_ms, failed), left_of(all_encoded, failed)
-            )
+            # The rows of one input are no partners of each other: they are added together when all have been paired.
+            for row in other.rows_with_entries(of_rows):
+                at_ms = batch.timestamps_ms[row]
+                found = other.between(of_rows[row], at_ms - earlier_ms, at_ms + later_ms)
+                if found:
+                    self._pair(
+                        own_side, batch.values[row], found, batch.offsets[row], batch.keys[row], at_ms, out
+                    )
+            own.add_all(of_rows, batch.timestamps_ms, all_encoded)
             return
         rows = zip(
             batch.offsets,
@@ -196,26 +203,16 @@ class IntervalJoinStep(PortedStep):
             prefix = prefixes[key]
             if unmatched is not None:
                 self._pass_on_over_of(unmatched, key, prefix, reached_ms, out)
-            found = other.between(prefix, at_ms - earlier_ms, at_ms + later_ms)
             data = encoded
-            if is_fatal:
-                try:
-                    pairs = make_pairs(value, found) if found else []
-                    data = encode(value) if data is None else data
-                except Exception as error:  # noqa: BLE001 - becomes an error that names the record
-                    self._guard.failed(error, offset)
-            elif found or data is None:
-                made: list[tuple[list[Any], bytes]] = []
-                if not self._guard.run(partial(self._made, made, make_pairs, value, found, own_side), offset):
+            if data is None:  # what cannot be stored meets nothing: who came first would decide what it meets
+                stored, refused = self._guard.map(encode, [value], [offset])
+                if refused:
                     continue
-                pairs, data = made[0]
-            else:
-                pairs = []
+                (data,) = stored
+            found = other.between(prefix, at_ms - earlier_ms, at_ms + later_ms)
             if found:
-                size = len(prefix)
-                times_ms = [max(at_ms, time_of(store_key, size)) for store_key, _ in found]
-                _append(out, offset, key, pairs, times_ms)
-                if unmatched is not None:
+                self._pair(own_side, value, found, offset, key, at_ms, out)
+                if unmatched is not None:  # a pair that failed was one all the same
                     for store_key, _ in found:
                         unmatched.discard(prefix, other_side, store_key)
             store_key = own.add(prefix, at_ms, data)
@@ -223,34 +220,24 @@ class IntervalJoinStep(PortedStep):
                 unmatched.add(prefix, own_side, store_key)
 
     def _pair(
-        self,
-        batch: RecordBatch,
-        prefixes: list[bytes],
-        other: WaitingSide,
-        reach_ms: tuple[int, int],
-        make_pairs: MakePairs,
-        out: RecordBatch,
-    ) -> list[int]:
-        """Pair the rows of an inner join; returns those that failed and were let go.
+        self, side: bytes, value: Any, found: Entries, offset: int, key: bytes, at_ms: int, out: RecordBatch
+    ) -> None:
+        """Pair a record of one side with entries of the other; the policy sees to the pair that fails, and no other."""
+        pairs, failed = self._guard.each(
+            self._pairs(side, value, found),
+            lambda row: next(self._pairs(side, value, found[row : row + 1])),
+            [offset] * len(found),
+        )
+        size = LENGTH_BYTES + len(key)
+        met = left_of(found, failed) if failed else found
+        _append(out, offset, key, pairs, [max(at_ms, time_of(store_key, size)) for store_key, _ in met])
 
-        The rows of one input are no partners of each other, so they are added together when all have been paired.
-        """
-        failed, (earlier_ms, later_ms) = [], reach_ms
-        for row in other.rows_with_entries(prefixes):
-            at_ms, offset, prefix = batch.timestamps_ms[row], batch.offsets[row], prefixes[row]
-            found = other.between(prefix, at_ms - earlier_ms, at_ms + later_ms)
-            if not found:
-                continue
-            made: list[list[Any]] = []
-            if not self._guard.run(
-                partial(_append_pairs, made, make_pairs, batch.values[row], found), offset
-            ):
-                failed.append(row)
-                continue
-            size = len(prefix)
-            times_ms = [max(at_ms, time_of(store_key, size)) for store_key, _ in found]
-            _append(out, offset, batch.keys[row], made[0], times_ms)
-        return failed
+    def _pairs(self, side: bytes, value: Any, found: Entries) -> Iterator[Any]:
+        if side == _LEFT_SIDE:
+            return map(
+                self._function, repeat(value), map(self._codecs[_RIGHT_SIDE].decode, map(_DATA, found))
+            )
+        return map(self._function, map(self._codecs[_LEFT_SIDE].decode, map(_DATA, found)), repeat(value))
 
     def _encoded(self, side: bytes, batch: RecordBatch) -> Sequence[bytes | None]:
         """The values' bytes; None where that is left to the record, which may have none or fail."""
@@ -265,25 +252,6 @@ class IntervalJoinStep(PortedStep):
         if self._unmatched is None or others_ms <= reached_ms:
             return [reached_ms] * len(batch)
         return [max(reached_ms, min(mark_ms, others_ms)) for mark_ms in marks_of(batch)]
-
-    def _made(
-        self,
-        made: list[tuple[list[Any], bytes]],
-        make_pairs: MakePairs,
-        value: Any,
-        found: Entries,
-        side: bytes,
-    ) -> None:
-        pairs = make_pairs(value, found)
-        made.append((pairs, self._codecs[side].encode(value)))
-
-    def _pairs_of_left(self, value: Any, found: Entries) -> list[Any]:
-        function, decode = self._function, self._codecs[_RIGHT_SIDE].decode
-        return [function(value, decode(data)) for _, data in found]
-
-    def _pairs_of_right(self, value: Any, found: Entries) -> list[Any]:
-        function, decode = self._function, self._codecs[_LEFT_SIDE].decode
-        return [function(decode(data), value) for _, data in found]
 
     def _pass_on_over_of(
         self, unmatched: Unmatched, key: bytes, prefix: bytes, reached_ms: int, out: RecordBatch
@@ -371,10 +339,6 @@ class IntervalJoinStep(PortedStep):
             self._former_timers.delete_many([key for key, _ in found])
         else:
             self._former_timers = None
-
-
-def _append_pairs(made: list[list[Any]], make_pairs: MakePairs, value: Any, found: Entries) -> None:
-    made.append(make_pairs(value, found))
 
 
 def _append(out: RecordBatch, offset: int, key: bytes, values: list[Any], times_ms: list[int]) -> None:

@@ -36,6 +36,7 @@ from stateflow.operators.stateful.stateful import (
     rewriters_of,
 )
 from stateflow.operators.steps.error_policy import Policy, check_late_policy, dead_letter_topics
+from stateflow.operators.steps.guard import remaking
 from stateflow.operators.steps.step import Environment, Step
 from stateflow.operators.tables.table_nodes import TablePlace, kept_place
 from stateflow.operators.tables.table_readers import TableReader
@@ -159,21 +160,23 @@ def table_table_place(
     """Two tables as one. Nothing is kept for it, but where both are computed of one table."""
     ports = joined_ports(graph, (left.node, right.node), name, on_error)
 
-    def read(context: Any) -> TableReader:
-        return JoinedTable(left.read(context), right.read(context), pairing)
-
     if not tables_before(left.node).isdisjoint(tables_before(right.node)):
         graph.claim("store", name)
 
         def make_kept(env: Environment) -> Step:
             guard = env.guard(name, on_error)
-            return OverlappingTablesStep(read(env.context), value, env.context.store(name), guard)
+            joined = JoinedTable(left.read(env.context), right.read(env.context), pairing.joined)
+            return OverlappingTablesStep(joined, value, env.context.store(name), guard)
 
         return kept_place(graph, ports, f"{pairing.kind}_join", name, value, make_kept, on_error)
 
     def make(env: Environment) -> Step:
         guard = env.guard(name, on_error)
         return TableTableStep(left.read(env.context), right.read(env.context), pairing, guard)
+
+    def read(context: Any) -> TableReader:
+        joined = remaking(pairing.joined, on_error)
+        return JoinedTable(left.read(context), right.read(context), joined)
 
     node = _stateless(ports, f"{pairing.kind}_join", name, make, ChangeCodec(value), on_error)
     return TablePlace(node=graph.add(replace(node, is_table=True)), value=value, read=read)

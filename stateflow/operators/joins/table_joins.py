@@ -85,14 +85,15 @@ class TableTableStep(PortedStep):
         super().__init__()
         self._others = {LEFT: right, RIGHT: left}
         self._pairing = pairing
+        self._before = guard.remaking(pairing.joined)
         self._guard = guard
 
     def process_from(self, handler: str, batch: RecordBatch) -> None:
-        """Join the changes of one side with what the other holds."""
+        """Join the changes of one side with what the other holds. A pair that is let go has no result."""
         other = self._others[handler]
         other.prefetch(sorted(set(batch.keys)))
         is_left = handler == LEFT
-        rows = list(zip(batch.keys, batch.values, batch.timestamps_ms, strict=True))
+        rows = list(zip(batch.keys, batch.values, batch.timestamps_ms, batch.offsets, strict=True))
         results, failed = self._guard.map(
             lambda row: self._changed(row, other, is_left=is_left), rows, batch.offsets
         )
@@ -102,17 +103,20 @@ class TableTableStep(PortedStep):
         self.forward(real_changes(moved))
 
     def _changed(
-        self, row: tuple[bytes, Change[Any], int], other: TableReader, *, is_left: bool
+        self, row: tuple[bytes, Change[Any], int, int], other: TableReader, *, is_left: bool
     ) -> tuple[int, Change[Any]]:
-        key, change, at_ms = row
+        key, change, at_ms, offset = row
         found = other.get(key, NEWEST_MS)
         beside = None if found is None else found.value
-        joined = self._pairing.joined
+        make, joined = self._guard.one_of_several, self._pairing.joined
         if is_left:
-            result = Change(joined(change.old, beside), joined(change.new, beside))
+            before, now = self._before(change.old, beside), make(joined, change.new, beside, offset=offset)
         else:
-            result = Change(joined(beside, change.old), joined(beside, change.new))
-        return (at_ms if found is None else max(at_ms, found.timestamp_ms)), result
+            before, now = self._before(beside, change.old), make(joined, beside, change.new, offset=offset)
+        return (
+            at_ms if found is None else max(at_ms, found.timestamp_ms),
+            Change(before, now[0] if now else None),
+        )
 
 
 class OverlappingTablesStep(PortedStep):
@@ -132,16 +136,17 @@ class OverlappingTablesStep(PortedStep):
     def process_from(self, handler: str, batch: RecordBatch) -> None:  # noqa: ARG002 - both sides are looked up
         """Work out what the keys of these changes have now."""
         self._joined.prefetch(sorted(set(batch.keys)))
-        rows = list(zip(batch.keys, batch.timestamps_ms, strict=True))
+        rows = list(zip(batch.keys, batch.timestamps_ms, batch.offsets, strict=True))
         results, failed = self._guard.map(self._changed, rows, batch.offsets)
         batch = without(batch, failed)
         times_ms = [timestamp_ms for timestamp_ms, _ in results]
         changes = [change for _, change in results]
         self.forward(real_changes(with_times(with_values(batch, changes), times_ms)))
 
-    def _changed(self, row: tuple[bytes, int]) -> tuple[int, Change[Any]]:
-        key, at_ms = row
-        found, before = self._joined.get(key, NEWEST_MS), self._store.get(key)
+    def _changed(self, row: tuple[bytes, int, int]) -> tuple[int, Change[Any]]:
+        key, at_ms, offset = row
+        joined = self._guard.one_of_several(self._joined.get, key, NEWEST_MS, offset=offset)
+        found, before = joined[0] if joined else None, self._store.get(key)
         now = None if found is None else self._codec.encode(found)
         if now == before:
             return at_ms, Change(None, None)
@@ -158,7 +163,8 @@ class JoinedTable:
 
     left: TableReader
     right: TableReader
-    pairing: Pairing
+    joined: Callable[[Any, Any], Any]
+    """The value for what they hold; None for none."""
 
     def prefetch(self, keys: Sequence[bytes]) -> None:
         """Of both."""
@@ -168,9 +174,7 @@ class JoinedTable:
     def get(self, key: bytes, as_of_ms: int) -> Timed[Any] | None:
         """The joined value, as new as the newer of the two."""
         left, right = self.left.get(key, as_of_ms), self.right.get(key, as_of_ms)
-        value = self.pairing.joined(
-            None if left is None else left.value, None if right is None else right.value
-        )
+        value = self.joined(None if left is None else left.value, None if right is None else right.value)
         if value is None:
             return None
         return Timed(max(each.timestamp_ms for each in (left, right) if each is not None), value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -30,6 +30,7 @@ class Guard:
         self._context = context
         self._origin = origin
         self._step = step
+        self._policy = policy
         self._retries = policy.attempts if isinstance(policy, Retry) else 0
         self._last = policy.then if isinstance(policy, Retry) else policy
 
@@ -55,20 +56,29 @@ class Guard:
             found = _of_many(function, items)
             if found is not None:
                 return found, []
+        return self.each(map(function, items), lambda row: function(items[row]), offsets)
+
+    def each(
+        self, made: Iterator[Any], again: Callable[[int], Any], offsets: Sequence[int]
+    ) -> tuple[list[Any], list[int]]:
+        """What ``made`` gives for the rows that it succeeds on, and the rows that were let go.
+
+        It goes on with the next row after it has raised, as ``map`` does. ``again`` makes the result of one row.
+        """
         results: list[Any] = []
         failed: list[int] = []
-        remaining = iter(items)
-        while (row := len(results) + len(failed)) < len(items):
+        while len(results) + len(failed) < len(offsets):
             try:
-                results.extend(map(function, remaining))  # keeps what came before an exception
-                row = len(results) + len(failed)
-                if row < len(items):
+                results.extend(made)  # keeps what came before an exception
+                if len(results) == len(offsets):
+                    break
+                if len(results) + len(failed) < len(offsets):
                     raise ProcessingError(
                         "The function raised StopIteration.", action="Let it return a value."
                     )
             except Exception as error:  # noqa: BLE001 - the policy sees to it
                 row = len(results) + len(failed)
-                if not self._again(partial(_append, results, function, items[row]), error, offsets[row]):
+                if not self._again(partial(_append, results, again, row), error, offsets[row]):
                     failed.append(row)
         return results, failed
 
@@ -80,17 +90,21 @@ class Guard:
             return self._again(attempt, error, offset)
         return True
 
-    def one_of_several(self, function: Callable[..., R], *arguments: Any) -> list[R]:
-        """The result for one of the rows that a timer passes on, in a list; an empty one where the row is let go.
+    def one_of_several(self, function: Callable[..., R], *arguments: Any, offset: int = NO_OFFSET) -> list[R]:
+        """The result for one of the rows that a record or timer makes, in a list; an empty one where it is let go.
 
-        The other rows must not be undone with it: their timer is gone, and nothing would call for them again. A
-        policy that may end the task is left to whoever runs the timer. The function must have no effects.
+        The other rows must not be undone with it: a timer is gone, and nothing would call for them again. A policy
+        that may end the task is left to whoever runs the record or timer. The function must have no effects.
         """
         if not self.lets_go:
             return [function(*arguments)]
         results: list[R] = []
-        self.run(lambda: results.append(function(*arguments)), NO_OFFSET)
+        self.run(lambda: results.append(function(*arguments)), offset)
         return results
+
+    def remaking(self, function: Callable[..., R]) -> Callable[..., R | None]:
+        """The function for what it was called with at an earlier record, as ``remaking`` below makes it."""
+        return remaking(function, self._policy)
 
     def failed(self, error: Exception, offset: int, attempts: int = 1) -> bool:
         """Follow the policy for a record whose work raised, without trying again; False when it is let go."""
@@ -208,6 +222,28 @@ class Guard:
             action="Correct the code or the record, or give the step on_error=Skip() or DeadLetter(topic).",
             **fields,
         )
+
+
+def remaking(function: Callable[..., R], policy: Policy) -> Callable[..., R | None]:
+    """The function for values that it was called with before, at a record before this one.
+
+    Where it fails and the policy lets such values go, its result is None: the policy saw to the value in its own turn,
+    and this record is not to be let go with it. A policy that ends in ``Fail`` has let none go.
+    """
+    last = policy.then if isinstance(policy, Retry) else policy
+    if isinstance(last, Fail):
+        return function
+    attempts = 1 + (policy.attempts if isinstance(policy, Retry) else 0)
+
+    def remade(*arguments: Any) -> R | None:
+        for _ in range(attempts):
+            try:
+                return function(*arguments)
+            except Exception as error:  # noqa: BLE001 - in its own turn the policy saw to it
+                _pass_on_what_no_record_caused(error)
+        return None
+
+    return remade
 
 
 def _of_many(function: ColumnFunction, items: Sequence[Any]) -> list[Any] | None:

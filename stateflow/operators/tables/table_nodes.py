@@ -23,7 +23,7 @@ from stateflow.operators.tables.table_steps import AggregateTableStep, RegroupSt
 from stateflow.operators.tables.versioned_tables import VersionedTable, VersionedTableStep
 from stateflow.operators.topics.handover import Handover
 from stateflow.operators.topics.sources import ReadStep
-from stateflow.operators.topology.copartition import co_partitioned
+from stateflow.operators.topology.copartition import co_partitioned, rekeyed_by_own_key
 from stateflow.operators.topology.graph import Graph, Node
 from stateflow.operators.topology.rekeyed import rekeyed
 from stateflow.state.versioned import Retention
@@ -56,6 +56,12 @@ def table_place(
         return TableStep(value, env.context.store(name), env.guard(name, on_error))
 
     return kept_place(graph, (parent,), "table", name, value, make, on_error)
+
+
+def kept_again(graph: Graph, table: TablePlace, values: Node, name: str, on_error: Policy) -> TablePlace:
+    """A table, of which these are the values, kept in another stage, too, behind a re-key step of that name."""
+    moved = rekeyed_by_own_key(graph, values, name, on_error)
+    return table_place(graph, moved, name, on_error, table.history_ms)
 
 
 def aggregated_place(

@@ -58,22 +58,30 @@ class TableStep(Step):
 
 
 class ChangesStep(Step):
-    """Old and new values replaced by a function's results. A change between none and none is left out."""
+    """Old and new values replaced by a function's results. A change between none and none is left out.
+
+    A value that fails and is let go is left out, as by a filter: its key has none until the next one comes.
+    """
 
     def __init__(self, function: Callable[[Any], Any], guard: Guard) -> None:
         super().__init__()
         self._function = function
+        self._before = guard.remaking(function)
         self._guard = guard
 
     def process(self, batch: RecordBatch) -> None:
         """Call the function for what is there of each change."""
-        changes, failed = self._guard.map(self._changed, batch.values, batch.offsets)
+        rows = list(zip(batch.values, batch.offsets, strict=True))
+        changes, failed = self._guard.map(self._changed, rows, batch.offsets)
         self.forward(real_changes(with_values(without(batch, failed), changes)))
 
-    def _changed(self, change: Change[Any]) -> Change[Any]:
-        function = self._function
-        old = None if change.old is None else function(change.old)
-        return Change(old, None if change.new is None else function(change.new))
+    def _changed(self, row: tuple[Change[Any], int]) -> Change[Any]:
+        change, offset = row
+        old = None if change.old is None else self._before(change.old)
+        if change.new is None:
+            return Change(old, None)
+        new = self._guard.one_of_several(self._function, change.new, offset=offset)
+        return Change(old, new[0] if new else None)
 
 
 class CurrentStep(SparingStep):
@@ -87,7 +95,10 @@ class CurrentStep(SparingStep):
 
 
 class RegroupStep(Step):
-    """Sends each change on to the groups that its old and its new value belong to."""
+    """Sends each change on to the groups that its old and its new value belong to.
+
+    A value that fails and is let go is in no group.
+    """
 
     def __init__(
         self,
@@ -98,27 +109,31 @@ class RegroupStep(Step):
     ) -> None:
         super().__init__()
         self._key_of = key_of
+        self._group_before = guard.remaking(self._group)
         self._key, self._change = codecs
         self._handover = handover
         self._guard = guard
 
     def process(self, batch: RecordBatch) -> None:
         """Encode and hand over: one record, or two where a row has moved from one group to another."""
-        sent, failed = self._guard.map(self._encoded, batch.values, batch.offsets)
+        rows_in = list(zip(batch.values, batch.offsets, strict=True))
+        sent, failed = self._guard.map(self._encoded, rows_in, batch.offsets)
         rows = repeated(without(batch, failed), sent)
         if len(rows):
             keys, values = zip(*rows.values, strict=True)
             self._handover.send(rows, keys, values)
 
-    def _encoded(self, change: Change[Any]) -> list[tuple[bytes, bytes]]:
-        old = None if change.old is None else self._group(change.old)
-        new = None if change.new is None else self._group(change.new)
-        if old is None and new is None:
-            return []
-        if old is None or new is None or old == new:
-            return [(old or new or b"", self._change.encode(change))]
+    def _encoded(self, row: tuple[Change[Any], int]) -> list[tuple[bytes, bytes]]:
+        change, offset = row
+        old = None if change.old is None else self._group_before(change.old)
+        named = (
+            [] if change.new is None else self._guard.one_of_several(self._group, change.new, offset=offset)
+        )
+        if old is not None and named == [old]:
+            return [(old, self._change.encode(change))]
         left, entered = Change(change.old, None), Change(None, change.new)
-        return [(old, self._change.encode(left)), (new, self._change.encode(entered))]
+        sent = [] if old is None else [(old, self._change.encode(left))]
+        return sent + [(new, self._change.encode(entered)) for new in named]
 
     def _group(self, value: Any) -> bytes:
         key = self._key_of(value)

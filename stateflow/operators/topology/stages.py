@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
+from typing import NoReturn
 
 import msgspec
 
@@ -203,7 +204,32 @@ def _upstream_first(stages: Sequence[Stage]) -> tuple[Stage, ...]:
     while waiting:
         known = {None, *(stage.name for stage in ordered)}
         ready = [stage for stage in waiting if all(port.upstream in known for port in stage.inputs)]
-        assert ready, "a graph of streams has no cycles"
+        if not ready:
+            _refuse_cycle(waiting)
         ordered.extend(ready)
         waiting = [stage for stage in waiting if stage not in ready]
     return tuple(ordered)
+
+
+def _refuse_cycle(waiting: Sequence[Stage]) -> NoReturn:
+    """Of these stages each waits for another one of them, or for itself: what was brought into one belongs in two."""
+    among = {stage.name for stage in waiting}
+    steps = sorted({port.name for stage in waiting for port in stage.inputs if port.upstream in among})
+    raise GraphError(
+        f"What comes through {', '.join(steps)} is joined or merged with what it was made of, one stage before.",
+        action="Use the earlier one a second time: app.table(topic, name=…) or app.stream(topic) of the same topic"
+        " again; or send it through a key_by(…, name=…) of its own first.",
+    )
+
+
+def feeds(graph: Graph, first: Node, second: Node) -> bool:
+    """Whether the stage of the second step reads what that of the first sends it, directly or not, or is the same."""
+    part_of = {node: part for part in _connected(graph.nodes) for node in part}
+    parts: dict[int, Sequence[Node]] = {}
+    todo = [part_of[second]]
+    while todo:
+        part = todo.pop()
+        if id(part) not in parts:
+            parts[id(part)] = part
+            todo += [part_of[node.reads] for node in part if node.reads is not None]
+    return id(part_of[first]) in parts

@@ -172,3 +172,19 @@ def test_merge_of_different_keys_is_refused() -> None:
     other = app.topic("other", key=int, value=int)
     with pytest.raises(GraphError, match="different keys"):
         app.stream(orders).merge(app.stream(other))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("is_second", [False, True])
+def test_what_comes_of_a_stage_is_not_joined_with_what_that_keeps(is_second: bool) -> None:
+    app = sf.App("shop")
+    orders, out = app.topic("orders", key=str, value=int), app.topic("out", key=str, value=list)
+    table = app.table(orders, name="kept")
+    counts = table.group_by(str, name="by-value", key=str).count(name="counted")
+    other = app.table(orders, name="again") if is_second else table
+    counts.left_join(other, lambda count, value: [count, value], name="both").to(out)
+    if is_second:
+        assert len(app.topology().stages) == 3
+    else:
+        with pytest.raises(GraphError, match="through by-value is joined or merged") as refused:
+            app.topology()
+        assert "a second time" in str(refused.value)
