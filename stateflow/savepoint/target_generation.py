@@ -19,13 +19,8 @@ from stateflow.log.base import Cluster, TopicInfo
 from stateflow.record import TopicPartition
 from stateflow.runtime.worker.own_topics import own_topics
 from stateflow.savepoint.fill import FillTarget
-from stateflow.scale.generation import (
-    FENCE_LANES,
-    copy_all_settings,
-    delete_topics,
-    preparing,
-    refuse_other_counts,
-)
+from stateflow.scale.generation import FENCE_LANES, delete_topics, preparing
+from stateflow.scale.generation_topics import check_topics, copy_all_settings, refuse_other_counts
 
 
 def source_of(savepoint: Savepoint) -> str:
@@ -77,7 +72,9 @@ def begin(
     def decide(current: Catalog | None) -> list[CatalogItem]:
         if resumable(current, savepoint) is not None:
             return []
-        (fresh,) = planned_catalog(expected, savepoint, next_generation(current)).generations.values()
+        planned = planned_catalog(expected, savepoint, next_generation(current))
+        check_topics(cluster, own_topics(planned, replication))
+        (fresh,) = planned.generations.values()
         entry = msgspec.structs.replace(fresh, state="preparing", created_ms=clock.now_ms())
         if current is not None:
             return [entry]
