@@ -38,6 +38,21 @@ def resumable(catalog: Catalog | None, savepoint: Savepoint) -> GenerationEntry 
     return entry
 
 
+def found_attempt(
+    catalog: Catalog | None, savepoint: Savepoint, app: str, *, as_new: bool
+) -> GenerationEntry | None:
+    """The same; with ``as_new`` it raises ``ConfigError`` for an application that is more than such an attempt."""
+    entry = resumable(catalog, savepoint)
+    if as_new and catalog is not None and (entry is None or len(catalog.generations) > 1):
+        raise ConfigError(
+            f"there is an application {app!r} already, whose state a restore under its id would replace.",
+            action="choose an id that is free; or, to give up that state, restore the savepoint without `--as`, with"
+            " the application's own code.",
+            app=app,
+        )
+    return entry
+
+
 def next_generation(catalog: Catalog | None) -> int:
     """The number of the next generation."""
     return max(catalog.generations, default=-1) + 1 if catalog is not None else 0
@@ -64,13 +79,22 @@ def planned_catalog(expected: Catalog, savepoint: Savepoint, generation: int) ->
 
 
 def begin(
-    cluster: Cluster, savepoint: Savepoint, expected: Catalog, clock: Clock, replication: int
+    cluster: Cluster,
+    savepoint: Savepoint,
+    expected: Catalog,
+    clock: Clock,
+    replication: int,
+    *,
+    as_new: bool = False,
 ) -> tuple[Catalog, GenerationEntry]:
-    """Publish the generation as *preparing*, or find the one that an earlier attempt left; create its topics."""
+    """Publish the generation as *preparing*, or find the one that an earlier attempt left; create its topics.
+
+    It is decided on the catalog as it is then: ``as_new`` refuses an application that has come to be meanwhile.
+    """
     control = ControlTopic(cluster, expected.app.app, replication)
 
     def decide(current: Catalog | None) -> list[CatalogItem]:
-        if resumable(current, savepoint) is not None:
+        if found_attempt(current, savepoint, expected.app.app, as_new=as_new) is not None:
             return []
         planned = planned_catalog(expected, savepoint, next_generation(current))
         check_topics(cluster, own_topics(planned, replication))
