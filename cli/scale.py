@@ -270,11 +270,13 @@ def _local_kind(cluster: Cluster, catalog: Catalog) -> str:
 
 def _plan(cluster: Cluster, app: str, change: Change, engine: str, *, count_keys: bool) -> Plan:
     catalog = generations.load_catalog(cluster, app)
+    routing = change.routing(catalog)
+    generations.check_possible(cluster, catalog, routing)
     # Before Spark runs its lanes are unknown: those of a session on this machine are assumed.
     return make_plan(
         cluster,
         catalog,
-        change.routing(catalog),
+        routing,
         lanes=LOCAL_LANES,
         engine=_local_kind(cluster, catalog) if engine == "local" else engine,
         past=PastRuns().read(),

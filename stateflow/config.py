@@ -18,14 +18,28 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import msgspec
-from msgspec import Meta
 
 from stateflow.errors import ConfigError
-from stateflow.memory import MEMORY_BYTES, MEMORY_BYTES_MIN, MemoryShares, memory_shares
+from stateflow.memory import MEMORY_BYTES, MemoryShares, memory_shares
 from stateflow.redaction import Address, redacted, redacted_text
+from stateflow.setting_bounds import (
+    ByteCount,
+    CopyCount,
+    Count,
+    DirtyBytes,
+    MemoryLimit,
+    PartitionCount,
+    Port,
+    ReplicaCount,
+    Seconds,
+    Text,
+    ThreadCount,
+    WriterCount,
+    advice,
+)
 from stateflow.setting_names import check_names, refuse_misspelled
 
 FILE_NAME = "stateflow.toml"
@@ -35,15 +49,6 @@ _CLIENT = "client"
 _CLIENT_PREFIX = f"{_PREFIX}CLIENT__"
 
 Guarantee = Literal["at-least-once", "exactly-once"]
-Count = Annotated[int, Meta(ge=1)]
-Seconds = Annotated[float, Meta(gt=0)]
-ByteCount = Annotated[int, Meta(ge=0)]
-WriterCount = Annotated[int, Meta(ge=0, le=64)]
-Port = Annotated[int, Meta(ge=0, le=65_535)]
-CopyCount = Annotated[int, Meta(ge=0, le=16)]
-MemoryLimit = Annotated[int, Meta(ge=MEMORY_BYTES_MIN)]
-
-
 CommitMode = Literal["standard", "paranoid"]
 ImageMode = Literal["full", "delta", "continuous"]
 
@@ -68,11 +73,11 @@ class WorkerOptions:
     memory_bytes: MemoryLimit = MEMORY_BYTES
     """What one worker process may take in memory: caches, queues, changed state and restores have their shares of it
     (``docs/operating.md``)."""
-    dirty_bytes_max: Count | None = None
+    dirty_bytes_max: DirtyBytes | None = None
     """A task with more changed keys and values than this commits early; None leaves it to the share of
     ``memory_bytes`` that all tasks have together."""
     poll_records_max: Count = 10_000
-    restore_threads: Count = 2
+    restore_threads: ThreadCount = 2
     """Tasks of one worker that are restored at the same time, beside the poll thread."""
     idle_seconds: Seconds = 5.0
     """An input that is read to its end and silent for so long no longer holds back event time behind it."""
@@ -86,7 +91,7 @@ class WorkerOptions:
     """How long a starting task may take to notice that its partition was taken away."""
     start_from: Literal["earliest", "latest"] = "earliest"
     """Where a source without a committed offset is first read."""
-    images: str | None = None
+    images: Text | None = None
     """Where images of local state are kept (a directory, ``s3://bucket/prefix`` …); never with credentials in it."""
     savepoints: str = "./savepoints"
     """Where savepoints may be kept, besides ``images``: locations, divided by commas, each with all that is below it.
@@ -120,11 +125,11 @@ class WorkerOptions:
     metrics_port: Port = 0
     """Where Prometheus finds this worker's metrics (``http://127.0.0.1:PORT/metrics``); 0 serves none. Each worker of
     ``run --workers N`` takes the next port."""
-    metrics_host: str = "127.0.0.1"
+    metrics_host: Text = "127.0.0.1"
     """The address that the metrics are served at; any but this machine's own wants a ``metrics_token``."""
     metrics_token: str | None = field(default=None, repr=False)
     """What a scrape has to show (``Authorization: Bearer TOKEN``)."""
-    member: str | None = None
+    member: Text | None = None
     """Name of this worker for static membership; None joins as an ordinary member."""
 
     @property
@@ -153,12 +158,12 @@ class WorkerOptions:
 class AppOptions(WorkerOptions):
     """How an application runs, apart from what it computes."""
 
-    brokers: str = "localhost:9092"
+    brokers: Text = "localhost:9092"
     """Bootstrap servers, ``host:port[,…]``."""
     guarantee: Guarantee = "exactly-once"
-    partitions: Count = 4
+    partitions: PartitionCount = 4
     """Partitions of the re-keyed stages in the first generation; `stateflow scale` changes it later."""
-    replication: Count = 1
+    replication: ReplicaCount = 1
     """Replication factor of topics that the application creates."""
     client: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """Settings of the Kafka client (``security.protocol``, ``sasl.password`` …)."""
@@ -355,23 +360,25 @@ def _applied(
 
 
 def _converted(name: str, value: object, hint: Any, origin: str) -> Any:
-    if hint is Path:
-        return Path(str(value))
     try:
+        if hint is Path:
+            return _path(value)
         return msgspec.convert(value, hint, strict=False)
     except msgspec.ValidationError as cause:
         shown = "its value" if name == _CLIENT else redacted_text(repr(value))
         raise ConfigError(
             f"The setting {name!r} cannot be {shown} ({origin}): {redacted_text(str(cause))}.",
-            action=f"{_advice(hint)}; `stateflow config show --origin` lists all settings.",
+            action=f"{advice(hint)}; `stateflow config show --origin` lists all settings.",
             setting=name,
         ) from cause
 
 
-def _advice(hint: Any) -> str:
-    if typing.get_origin(hint) is Literal:
-        return f"It is one of {', '.join(typing.get_args(hint))}"
-    return "Correct it"
+def _path(value: object) -> Path:
+    """Also of a number in the file; an empty one would be the current directory, which nobody means by it."""
+    text = str(value)
+    if not text or "\0" in text:
+        raise msgspec.ValidationError("Expected a path")
+    return Path(text)
 
 
 @cache

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import lcm
 
-from stateflow.catalog.checks import routing_problem
+from stateflow.catalog.checks import count_problem, routing_problem
 from stateflow.catalog.model import RoutingEntry
 from stateflow.errors import ConfigError
 from stateflow.partitioner import HASH_MAX, partitions_of, routing_hash, routing_hashes
@@ -59,8 +59,8 @@ class RoutingTable:
     @classmethod
     def even_ranges(cls, partitions: int) -> RoutingTable:
         """One range of equal width per partition."""
-        if partitions < 1:
-            raise _invalid(f"a table of {partitions} partitions", "Ask for at least one partition.")
+        if problem := count_problem(partitions):
+            raise _invalid(*problem)
         bounds = tuple(HASH_END * index // partitions for index in range(partitions))
         return cls(
             RoutingEntry(kind="ranges", partitions=partitions, bounds=bounds, owners=tuple(range(partitions)))

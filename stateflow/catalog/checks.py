@@ -18,8 +18,8 @@ from stateflow.catalog.model import (
 from stateflow.catalog.names import SAVEPOINT_NAME, is_own_topic
 from stateflow.partitioner import HASH_MAX
 from stateflow.record import is_topic_name
+from stateflow.setting_bounds import PARTITIONS_MAX
 
-_PARTITIONS_MAX = 1_000_000
 _LOCATION_CHARACTERS_MAX = 4_096
 _NUMBER_MAX = 1 << 62
 
@@ -59,8 +59,8 @@ def check_routing(entry: RoutingEntry) -> None:
 
 def routing_problem(entry: RoutingEntry) -> tuple[str, str] | None:
     """What is wrong with a routing table, and what to do about it; None for one that routes every key."""
-    if entry.partitions < 1:
-        return f"a table of {entry.partitions} partitions", "Ask for at least one partition."
+    if problem := count_problem(entry.partitions):
+        return problem
     bounds, owners = entry.bounds, entry.owners
     if entry.kind == "modulo":
         if bounds or owners:
@@ -78,6 +78,13 @@ def routing_problem(entry: RoutingEntry) -> tuple[str, str] | None:
             "Give every partition a range.",
         )
     return None
+
+
+def count_problem(partitions: int) -> tuple[str, str] | None:
+    """The same of the number of partitions alone."""
+    if 1 <= partitions <= PARTITIONS_MAX:
+        return None
+    return f"a table of {partitions} partitions", f"Ask for 1 to {PARTITIONS_MAX:,} partitions."
 
 
 def _bad_routing(entry: RoutingEntry) -> Iterator[str]:
@@ -124,7 +131,7 @@ def _bad_names(*names: str) -> Iterator[str]:
 
 
 def _bad_count(partitions: int) -> Iterator[str]:
-    if not 0 < partitions <= _PARTITIONS_MAX:
+    if count_problem(partitions):
         yield f"it has {partitions} partitions"
 
 

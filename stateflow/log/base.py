@@ -257,6 +257,10 @@ class Cluster(Protocol):
         """Create topics and wait until they can be used; one that exists already is left as it is."""
         ...
 
+    def check_create(self, topics: Iterable[TopicSpec]) -> None:
+        """Raise what creating them would raise, and create nothing."""
+        ...
+
     def delete(self, topics: Iterable[str]) -> None:
         """Delete topics and wait until they are gone; a missing one is not an error."""
         ...

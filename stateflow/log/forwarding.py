@@ -90,6 +90,10 @@ class ForwardingCluster:
         """Create topics."""
         return self.inner.create(topics)
 
+    def check_create(self, topics: Iterable[TopicSpec]) -> None:
+        """Whether they could be created."""
+        self.inner.check_create(topics)
+
     def delete(self, topics: Iterable[str]) -> None:
         """Delete topics."""
         self.inner.delete(topics)

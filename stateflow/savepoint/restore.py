@@ -29,7 +29,7 @@ from stateflow.changelog.event_time import EventTime
 from stateflow.changelog.position import InputPosition
 from stateflow.checkpoint.savepoints import Savepoint, SavepointObjects
 from stateflow.clock import Clock
-from stateflow.errors import ConfigError, GenerationUnfinished
+from stateflow.errors import GenerationUnfinished
 from stateflow.failpoints import reach
 from stateflow.log.base import Cluster
 from stateflow.record import TopicPartition
@@ -37,7 +37,7 @@ from stateflow.runtime.snapshots.savepoint_participant import abort_savepoint
 from stateflow.runtime.worker.own_topics import own_topics
 from stateflow.savepoint.fill import FillTarget, fill_queue, fill_task, total_audit
 from stateflow.savepoint.matching import Match, SourcePolicy, match, source_positions
-from stateflow.savepoint.target_generation import begin, next_generation, planned_catalog, resumable
+from stateflow.savepoint.target_generation import begin, found_attempt, next_generation, planned_catalog
 from stateflow.scale.fencing import fence_tasks
 from stateflow.scale.first_commits import FirstCommit, first_commits, write_commit_records
 from stateflow.scale.generation import refuse_while_running
@@ -94,9 +94,7 @@ def plan_restore(
     found = match(savepoint, expected, allow_dropped_state=settings.allow_dropped_state)
     positions = source_positions(cluster, savepoint, expected, settings.sources)
     catalog = ControlTopic(cluster, expected.app.app).read()
-    entry = resumable(catalog, savepoint)
-    if settings.as_new and catalog is not None and entry is None:
-        raise _taken(expected.app.app)
+    entry = found_attempt(catalog, savepoint, expected.app.app, as_new=settings.as_new)
     generation = next_generation(catalog) if entry is None else entry.generation
     topics = planned_catalog(expected, savepoint, generation)
     return Plan(
@@ -106,15 +104,6 @@ def plan_restore(
         match=found,
         positions=positions,
         topics=tuple(sorted(spec.name for spec in own_topics(topics, settings.replication))),
-    )
-
-
-def _taken(app: str) -> ConfigError:
-    return ConfigError(
-        f"there is an application {app!r} already, whose state a restore under its id would replace.",
-        action="choose an id that is free; or, to give up that state, restore the savepoint without `--as`, with the"
-        " application's own code.",
-        app=app,
     )
 
 
@@ -140,7 +129,7 @@ def restore(
     app = expected.app.app
     refuse_while_running(cluster, app)
     plan = plan_restore(cluster, savepoint, expected, settings)
-    catalog, entry = begin(cluster, savepoint, expected, clock, settings.replication)
+    catalog, entry = begin(cluster, savepoint, expected, clock, settings.replication, as_new=settings.as_new)
     refuse_while_running(
         cluster, app
     )  # again: a worker may have joined before it could see the new generation

@@ -19,13 +19,8 @@ from stateflow.log.base import Cluster, TopicInfo
 from stateflow.record import TopicPartition
 from stateflow.runtime.worker.own_topics import own_topics
 from stateflow.savepoint.fill import FillTarget
-from stateflow.scale.generation import (
-    FENCE_LANES,
-    copy_all_settings,
-    delete_topics,
-    preparing,
-    refuse_other_counts,
-)
+from stateflow.scale.generation import FENCE_LANES, delete_topics, preparing
+from stateflow.scale.generation_topics import check_topics, copy_all_settings, refuse_other_counts
 
 
 def source_of(savepoint: Savepoint) -> str:
@@ -40,6 +35,21 @@ def resumable(catalog: Catalog | None, savepoint: Savepoint) -> GenerationEntry 
         return None
     if entry.savepoint != source_of(savepoint):
         refuse_unfinished(catalog)
+    return entry
+
+
+def found_attempt(
+    catalog: Catalog | None, savepoint: Savepoint, app: str, *, as_new: bool
+) -> GenerationEntry | None:
+    """The same; with ``as_new`` it raises ``ConfigError`` for an application that is more than such an attempt."""
+    entry = resumable(catalog, savepoint)
+    if as_new and catalog is not None and (entry is None or len(catalog.generations) > 1):
+        raise ConfigError(
+            f"there is an application {app!r} already, whose state a restore under its id would replace.",
+            action="choose an id that is free; or, to give up that state, restore the savepoint without `--as`, with"
+            " the application's own code.",
+            app=app,
+        )
     return entry
 
 
@@ -69,15 +79,26 @@ def planned_catalog(expected: Catalog, savepoint: Savepoint, generation: int) ->
 
 
 def begin(
-    cluster: Cluster, savepoint: Savepoint, expected: Catalog, clock: Clock, replication: int
+    cluster: Cluster,
+    savepoint: Savepoint,
+    expected: Catalog,
+    clock: Clock,
+    replication: int,
+    *,
+    as_new: bool = False,
 ) -> tuple[Catalog, GenerationEntry]:
-    """Publish the generation as *preparing*, or find the one that an earlier attempt left; create its topics."""
+    """Publish the generation as *preparing*, or find the one that an earlier attempt left; create its topics.
+
+    It is decided on the catalog as it is then: ``as_new`` refuses an application that has come to be meanwhile.
+    """
     control = ControlTopic(cluster, expected.app.app, replication)
 
     def decide(current: Catalog | None) -> list[CatalogItem]:
-        if resumable(current, savepoint) is not None:
+        if found_attempt(current, savepoint, expected.app.app, as_new=as_new) is not None:
             return []
-        (fresh,) = planned_catalog(expected, savepoint, next_generation(current)).generations.values()
+        planned = planned_catalog(expected, savepoint, next_generation(current))
+        check_topics(cluster, own_topics(planned, replication))
+        (fresh,) = planned.generations.values()
         entry = msgspec.structs.replace(fresh, state="preparing", created_ms=clock.now_ms())
         if current is not None:
             return [entry]

@@ -8,7 +8,7 @@ undoes it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
@@ -21,13 +21,11 @@ from stateflow.clock import Clock
 from stateflow.errors import (
     ConfigError,
     GenerationUnfinished,
-    PartitionCountChanged,
     StillRunning,
-    TopicForeign,
 )
-from stateflow.log.base import Cluster, TopicInfo, TopicSpec
+from stateflow.log.base import Cluster
 from stateflow.routing import RoutingTable
-from stateflow.runtime.worker.topic_ownership import written_topics
+from stateflow.scale.generation_topics import check_topics, create_topics, topic_specs
 from stateflow.scale.progress_group import writer_ids
 from stateflow.scale.scope import moved_topics, rekeyed_topics
 
@@ -177,6 +175,25 @@ def check_change(
     return entry
 
 
+def check_possible(cluster: Cluster, catalog: Catalog, routing: RoutingEntry) -> None:
+    """What ``begin`` checks, and nothing is changed; raises the same."""
+    if check_change(catalog, routing) is None:
+        check_topics(cluster, topic_specs(cluster, catalog, _next_entry(catalog, routing)))
+
+
+def _next_entry(
+    catalog: Catalog, routing: RoutingEntry, merged_app: str | None = None, created_ms: int = 0
+) -> GenerationEntry:
+    return GenerationEntry(
+        generation=max(catalog.generations) + 1,
+        state="preparing",
+        routing=routing,
+        merged_app=merged_app,
+        created_ms=created_ms,
+        source_generation=catalog.active.source_generation,
+    )
+
+
 def begin(
     cluster: Cluster, catalog: Catalog, routing: RoutingEntry, clock: Clock, merged_app: str | None = None
 ) -> tuple[Catalog, GenerationEntry]:
@@ -185,8 +202,9 @@ def begin(
 
     It is decided on the catalog as it is then, not on ``catalog``, of which the plan was made: another command may
     have changed it since. Raises ``GenerationUnfinished`` where that has begun or finished another change,
-    ``ConfigError`` when nothing would change, ``TopicForeign`` and ``PartitionCountChanged`` for topics that are in
-    the way. A crash in here is repaired by calling it again.
+    ``ConfigError`` when nothing would change, ``BrokerRefused`` for topics that the brokers would not create,
+    ``TopicForeign`` and ``PartitionCountChanged`` for topics that are in the way. A crash in here is repaired by
+    calling it again.
     """
     control = ControlTopic(cluster, catalog.app.app)
     created_ms = clock.now_ms()
@@ -201,90 +219,17 @@ def begin(
                 action="another command changed it meanwhile: look at `stateflow scale status`, and begin again.",
                 generation=now.active.generation,
             )
-        entry = GenerationEntry(
-            generation=max(now.generations) + 1,
-            state="preparing",
-            routing=routing,
-            merged_app=merged_app,
-            created_ms=created_ms,
-            source_generation=now.active.source_generation,
-        )
-        specs = _topic_specs(cluster, now, entry)
-        refuse_other_counts(specs, cluster.describe(spec.name for spec in specs))
+        entry = _next_entry(now, routing, merged_app, created_ms)
+        check_topics(cluster, topic_specs(cluster, now, entry))
         return [entry]
 
     catalog = control.change(decide)
     entry = preparing(catalog)
     assert entry is not None, "it was published a moment ago"
-    topic_ids = _create_topics(cluster, catalog, entry)
+    topic_ids = create_topics(cluster, catalog, entry)
     if topic_ids != entry.topic_ids:
         catalog = control.write_generations([msgspec.structs.replace(entry, topic_ids=topic_ids)])
     return catalog, catalog.generations[entry.generation]
-
-
-def _create_topics(cluster: Cluster, catalog: Catalog, entry: GenerationEntry) -> dict[str, str]:
-    """Topics with the settings that the active generation's have right now, tuned ones included."""
-    specs = _topic_specs(cluster, catalog, entry)
-    refuse_other_counts(specs, cluster.describe(spec.name for spec in specs))
-    left = written_topics(cluster, {spec.name for spec in specs} - entry.topic_ids.keys())
-    if left:  # what an attempt before this one created is empty until it is recorded
-        raise TopicForeign(
-            f"{', '.join(left)} are there already and hold records, and the catalog of {catalog.app.app!r} does not"
-            " know them.",
-            action="delete them if nobody needs them, and start again; or undo the change with `stateflow scale"
-            " abort`.",
-            topics=left,
-        )
-    created = cluster.create(specs)
-    refuse_other_counts(specs, created)  # again: somebody may have been quicker
-    moved = moved_topics(catalog)
-    pairs = [(topic.topic(catalog.active.generation), topic.topic(entry.generation)) for topic in moved]
-    copy_all_settings(cluster, pairs)
-    return {name: info.topic_id for name, info in created.items()}
-
-
-def _topic_specs(cluster: Cluster, catalog: Catalog, entry: GenerationEntry) -> list[TopicSpec]:
-    moved = moved_topics(catalog)
-    old = cluster.describe(topic.topic(catalog.active.generation) for topic in moved)
-    return [
-        TopicSpec(
-            topic.topic(entry.generation),
-            entry.partitions,
-            old[topic.topic(catalog.active.generation)].replication,
-        )
-        for topic in moved
-    ]
-
-
-def refuse_other_counts(specs: Iterable[TopicSpec], found: Mapping[str, TopicInfo]) -> None:
-    """Raise ``PartitionCountChanged`` for a topic that is there with another partition count than it is to have."""
-    for spec in specs:
-        info = found.get(spec.name)
-        if info is not None and info.partitions != spec.partitions:
-            raise PartitionCountChanged(
-                f"{spec.name} has {info.partitions} partitions, the generation that is prepared needs"
-                f" {spec.partitions}.",
-                action="delete the topic if nobody needs it, and start again.",
-                topic=spec.name,
-                partitions=info.partitions,
-            )
-
-
-def copy_all_settings(cluster: Cluster, pairs: Iterable[tuple[str, str]]) -> None:
-    """``copy_settings`` of several topics, each from another: some at a time, as it is mostly waiting."""
-    with ThreadPoolExecutor(FENCE_LANES, thread_name_prefix="settings") as pool:
-        for _ in pool.map(lambda pair: copy_settings(cluster, *pair), pairs):
-            pass
-
-
-def copy_settings(cluster: Cluster, source: str, target: str) -> None:
-    """Set what differs, and only that: what the source takes from the broker's defaults, the target takes
-    too.
-    """
-    wanted, present = cluster.topic_config(source), cluster.topic_config(target)
-    changes = {name: value for name, value in wanted.items() if present.get(name) != value}
-    if changes:
-        cluster.alter_topic_config(target, changes)
 
 
 def activate(

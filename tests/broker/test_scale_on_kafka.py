@@ -160,6 +160,36 @@ def test_the_command_line(
     assert scale("finalize", "--yes") == "Nothing to delete.\n"
 
 
+@pytest.mark.parametrize(
+    ("count", "exit_code"), [("3", 2), ("0", 2), ("-1", 2), ("1000000000", 2), ("100000", 17)]
+)
+def test_a_dry_run_refuses_what_the_change_itself_refuses(
+    cluster: KafkaCluster, capfd: pytest.CaptureFixture[str], count: str, exit_code: int
+) -> None:
+    """A plan for a billion partitions ended with 0, and the change left an application that could not start."""
+    app = written(cluster, 3)
+    errors = set()
+    for verb in (["plan"], ["start", "--dry-run"], ["start"]):
+        target = ["--app", app.app, "--brokers", cluster.bootstrap, "--engine", "local"]
+        assert run(["scale", *verb, *target, "--partitions", count]) == exit_code
+        errors.add(capfd.readouterr().err.replace(f"scale {verb[0]}", "scale"))
+    assert len(errors) == 1
+    assert run(["scale", "status", "--app", app.app, "--brokers", cluster.bootstrap]) == 0
+    assert "preparing" not in capfd.readouterr().out
+
+
+def test_a_home_that_is_a_file_is_a_warning(
+    cluster: KafkaCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    app = written(cluster, 2)
+    (tmp_path / "home").write_text("a file")
+    monkeypatch.setenv("STATEFLOW_HOME", str(tmp_path / "home"))
+    target = ["--app", app.app, "--brokers", cluster.bootstrap, "--engine", "local"]
+    for verb in ("plan", "start"):
+        assert run(["scale", verb, *target, "--partitions", "3"]) == 0
+    assert "0 → 1 (active)" in capfd.readouterr().out
+
+
 def test_images_of_before_are_named_and_removed_and_the_run_is_remembered(
     cluster: KafkaCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

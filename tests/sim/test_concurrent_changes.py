@@ -12,16 +12,17 @@ from stateflow.catalog.control import ControlTopic
 from stateflow.catalog.names import changelog_topic
 from stateflow.checkpoint.savepoints import Savepoint
 from stateflow.clock import ManualClock
-from stateflow.errors import GenerationUnfinished, PartitionCountChanged
+from stateflow.errors import ConfigError, GenerationUnfinished, PartitionCountChanged
 from stateflow.failpoints import handled
 from stateflow.log.base import Cluster, TopicSpec, Writer
 from stateflow.log.memory import MemoryCluster
 from stateflow.routing import RoutingTable
+from stateflow.runtime.worker.prepare import expected_catalog
 from stateflow.scale import generation as generations
 from stateflow.scale.engine import InProcess
 from stateflow.scale.start import start
 from tests.sim.repartitioned import assert_everything_kept, run, written
-from tests.sim.savepoint_world import PARTITIONS, World
+from tests.sim.savepoint_world import PARTITIONS, World, topology
 from tests.sim.test_savepoints import running
 
 
@@ -167,6 +168,48 @@ def test_a_restore_leaves_a_change_of_the_partitions_that_was_quicker_alone(quic
     world.run()
     world.stop()
     assert world.state() == world.expected()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", ["a start", "a restore of another savepoint", "the same restore, finished"])
+def test_of_two_that_take_a_free_id_the_later_leaves_the_first_alone(quick_path: Path, first: str) -> None:
+    """Both found the id free, and the later one replaced the state of the first."""
+    world = running(quick_path, 2)
+    one, two = world.create("one"), world.create("two")
+    world.run()
+    world.stop()
+    cluster = world.cluster
+
+    def take_the_id() -> None:
+        world.cluster = cluster
+        if first == "a start":
+            expected = expected_catalog(cluster, topology("other"), world.guarantee, PARTITIONS, world.clock)
+            ControlTopic(cluster, "other").ensure(expected)
+        else:
+            world.restore(two if "another" in first else one, "other", as_new=True)
+
+    world.cluster = cast("MemoryCluster", preempted(cluster, "other", take_the_id))
+    with pytest.raises(ConfigError, match="there is an application 'other' already"):
+        world.restore(one, "other", as_new=True)
+    assert sorted(ControlTopic(cluster, "other").load().generations) == [0]
+    if first != "a start":
+        entry = ControlTopic(cluster, "other").load().active
+        assert entry.savepoint == f"chain/{(two if 'another' in first else one).id}"
+
+
+@pytest.mark.slow
+def test_of_two_equal_restores_under_a_free_id_the_later_goes_on_with_the_first(quick_path: Path) -> None:
+    world, savepoint = stopped(quick_path)
+    cluster = world.cluster
+
+    def restore_until_its_topics_are_due() -> None:
+        world.cluster = cluster
+        with handled(ending("refill.after_generation")), pytest.raises(Ended):
+            world.restore(savepoint, "other", as_new=True)
+
+    world.cluster = cast("MemoryCluster", preempted(cluster, "other", restore_until_its_topics_are_due))
+    assert world.restore(savepoint, "other", as_new=True).generation == 0
+    assert ControlTopic(cluster, "other").load().active.savepoint == f"chain/{savepoint.id}"
 
 
 @pytest.mark.slow

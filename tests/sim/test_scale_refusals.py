@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -12,14 +12,17 @@ from stateflow.catalog.control import ControlTopic
 from stateflow.catalog.model import InputEntry, StageEntry
 from stateflow.catalog.names import changelog_topic, repartition_topic
 from stateflow.errors import (
+    BrokerRefused,
     CatalogMissing,
     ConfigError,
     GenerationUnfinished,
     GraphError,
+    PartitionCountChanged,
     StillRunning,
 )
 from stateflow.lab.applications.written import STEP, STORES, WrittenApp
 from stateflow.log.base import TopicSpec
+from stateflow.log.forwarding import ForwardingCluster
 from stateflow.log.memory import MemoryCluster
 from stateflow.record import TopicPartition
 from stateflow.routing import RoutingTable
@@ -88,6 +91,46 @@ def test_a_change_to_the_same_routing_is_refused(cluster: MemoryCluster) -> None
     written(cluster, RoutingTable.modulo(4))
     with pytest.raises(ConfigError, match="already has 4"):
         run(cluster, RoutingTable.modulo(4).entry())
+
+
+@pytest.mark.parametrize("partitions", [0, -1, 10**6 + 1, 10**9])
+@pytest.mark.parametrize("ranges", [False, True])
+def test_a_count_that_no_topic_has_is_refused(cluster: MemoryCluster, partitions: int, ranges: bool) -> None:
+    written(cluster, RoutingTable.modulo(4))
+    catalog = generations.load_catalog(cluster, "shop")
+    with pytest.raises(ConfigError, match=f"{partitions} partitions") as caught:
+        generations.target_routing(catalog, partitions=partitions, ranges=ranges)
+    assert "1 to 1,000,000" in caught.value.action
+
+
+def test_what_can_be_seen_beforehand_is_refused_beforehand(cluster: MemoryCluster) -> None:
+    """As a plan and a dry run do it: the same errors as of the change itself, and nothing is changed."""
+    written(cluster, RoutingTable.modulo(4))
+    catalog, six = generations.load_catalog(cluster, "shop"), RoutingTable.modulo(6).entry()
+    generations.check_possible(cluster, catalog, six)
+    with pytest.raises(ConfigError, match="already has 4"):
+        generations.check_possible(cluster, catalog, RoutingTable.modulo(4).entry())
+    cluster.create([TopicSpec(changelog_topic("shop", STORES[0].name, 1), 3)])
+    with pytest.raises(PartitionCountChanged, match="has 3 partitions"):
+        generations.check_possible(cluster, catalog, six)
+    with pytest.raises(PartitionCountChanged, match="has 3 partitions"):
+        run(cluster, six)
+    assert generations.preparing(generations.load_catalog(cluster, "shop")) is None
+
+
+class Refusing(ForwardingCluster):
+    """Brokers that would create no topics."""
+
+    def check_create(self, topics: Iterable[TopicSpec]) -> None:
+        raise BrokerRefused("no.", action="ask the policy.")
+
+
+def test_topics_that_brokers_refuse_leave_no_unfinished_change(cluster: MemoryCluster) -> None:
+    """The application could not be started then until somebody aborted it."""
+    written(cluster, RoutingTable.modulo(4))
+    with pytest.raises(BrokerRefused):
+        run(Refusing(cluster), RoutingTable.modulo(6).entry())
+    assert generations.preparing(generations.load_catalog(cluster, "shop")) is None
 
 
 def test_state_behind_a_source_topic_is_refused_with_advice(cluster: MemoryCluster) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,11 @@ from stateflow.config import AppOptions, resolve
 from stateflow.errors import ConfigError
 
 SECRET = "canary-hunter2"
+NUMBERS = [
+    setting.name
+    for setting in fields(AppOptions)
+    if re.search("Count|Seconds|Bytes|Limit|Port", str(setting.type))
+]
 
 
 @pytest.fixture
@@ -109,6 +116,38 @@ def test_a_named_file_must_exist(here: Path) -> None:
 def test_a_bad_variable_is_refused_and_named(here: Path, variable: str, value: str) -> None:
     with pytest.raises(ConfigError, match=variable):
         resolve("shop", AppOptions(), {}, {variable: value})
+
+
+@pytest.mark.parametrize("value", ["inf", "-inf", "nan", "-1", "1e400", "9" * 30, "1_0", "0x10", "", "true"])
+@pytest.mark.parametrize("name", NUMBERS)
+def test_no_number_is_without_bounds(here: Path, name: str, value: str) -> None:
+    """An infinite interval ended in a traceback, in the middle of a start."""
+    variable = f"STATEFLOW_{name.upper()}"
+    with pytest.raises(ConfigError, match=variable) as caught:
+        resolve("shop", AppOptions(), {}, {variable: value})
+    assert re.match(r"Give a (number above 0, at most|whole number from \d[\d,]* to) \d", caught.value.action)
+    assert caught.value.fields["setting"] == name
+
+
+@pytest.mark.parametrize("value", ["inf", "nan", "-1", "1e300", "9" * 18, "true", "[1]", "2026-01-01"])
+@pytest.mark.parametrize("name", NUMBERS)
+def test_nor_is_one_in_the_file(here: Path, name: str, value: str) -> None:
+    (here / "stateflow.toml").write_text(f"{name} = {value}\n")
+    with pytest.raises(ConfigError, match=rf"{name}.*stateflow\.toml"):
+        resolve("shop", AppOptions(), {}, {})
+
+
+@pytest.mark.parametrize("name", ["brokers", "images", "member", "metrics_host", "state_dir"])
+def test_an_empty_text_is_no_place_and_no_name(here: Path, name: str) -> None:
+    """It was taken for the current directory."""
+    with pytest.raises(ConfigError, match=name):
+        resolve("shop", AppOptions(), {}, {f"STATEFLOW_{name.upper()}": ""})
+
+
+def test_a_path_that_no_system_takes_is_refused(here: Path) -> None:
+    (here / "stateflow.toml").write_text('state_dir = "a\\u0000b"\n')
+    with pytest.raises(ConfigError, match="state_dir"):
+        resolve("shop", AppOptions(), {}, {})
 
 
 def test_variables_of_others_are_left_alone(here: Path) -> None:

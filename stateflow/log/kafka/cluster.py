@@ -97,6 +97,10 @@ class KafkaCluster:
         """Create topics and wait until every partition has a leader."""
         return self._topics.create(topics)
 
+    def check_create(self, topics: Iterable[TopicSpec]) -> None:
+        """Ask the brokers whether they would create them."""
+        self._topics.check_create(topics)
+
     def delete(self, topics: Iterable[str]) -> None:
         """Delete topics and wait until they are gone."""
         self._topics.delete(topics)

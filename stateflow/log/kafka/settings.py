@@ -24,6 +24,8 @@ Settings = dict[str, Any]
 _RECORD_BYTES_MAX = 64 << 20
 _BATCH_BYTES = 1_000_000
 _FETCH_BYTES_MIN, _FETCH_BYTES_MAX = 1 << 20, 16 << 20
+_QUEUED_KBYTES_MAX, _QUEUED_RECORDS_MAX, _SENDING_MAX = 2_097_151, 10_000_000, (1 << 31) - 1
+"""The most that the client takes; what a machine has more of is left to others."""
 _SHARES = memory_shares()
 _RESTORES = 2
 _LINGERS_PER_TIMEOUT = 10
@@ -157,8 +159,8 @@ def _queue(queue_bytes: int) -> Settings:
     """
     fetch_bytes = min(_FETCH_BYTES_MAX, max(_FETCH_BYTES_MIN, queue_bytes // 8))
     return {
-        "queued.max.messages.kbytes": queue_bytes // 2 // 1024,
-        "queued.min.messages": queue_bytes // 2 // QUEUED_RECORD_BYTES,
+        "queued.max.messages.kbytes": min(_QUEUED_KBYTES_MAX, queue_bytes // 2 // 1024),
+        "queued.min.messages": min(_QUEUED_RECORDS_MAX, queue_bytes // 2 // QUEUED_RECORD_BYTES),
         "fetch.max.bytes": fetch_bytes,
         "max.partition.fetch.bytes": fetch_bytes // 2,
     }
@@ -217,8 +219,12 @@ def writer_settings(
         # How large a record may be is the topic's to say: what could be read must be fit to be sent on. The client's
         # own default is below the broker's, and a record that is larger than the queue would never find room in it.
         "message.max.bytes": _RECORD_BYTES_MAX,
-        "queue.buffering.max.messages": max(10_000, options.writer_queue_bytes // SENT_RECORD_BYTES),
-        "queue.buffering.max.kbytes": max(_RECORD_BYTES_MAX, options.writer_queue_bytes) // 1024 + 1,
+        "queue.buffering.max.messages": min(
+            _SENDING_MAX, max(10_000, options.writer_queue_bytes // SENT_RECORD_BYTES)
+        ),
+        "queue.buffering.max.kbytes": min(
+            _SENDING_MAX, max(_RECORD_BYTES_MAX, options.writer_queue_bytes) // 1024 + 1
+        ),
         "topic.metadata.propagation.max.ms": options.missing_topic_after_ms,
         **settings,
         **_WRITING,

@@ -91,6 +91,13 @@ class Topics:
         self._admin.wait_until(f"creating {', '.join(names)}", is_usable)
         return seen
 
+    def check_create(self, topics: Iterable[TopicSpec]) -> None:
+        """Ask the brokers whether they would create them; raises what ``create`` raises."""
+        specs = list(topics)
+        if specs:
+            what = f"creating {', '.join(spec.name for spec in specs)}"
+            self._admin.call(what, functools.partial(self._create, specs, validate_only=True))
+
     def delete(self, topics: Iterable[str]) -> None:
         """Delete topics and wait until they are gone."""
         names = list(topics)
@@ -168,7 +175,9 @@ class Topics:
             f"describing {', '.join(names)}", lambda left: topics_found(self._admin.client, names, left)
         )
 
-    def _create(self, specs: Sequence[TopicSpec], left_seconds: float) -> None:
+    def _create(
+        self, specs: Sequence[TopicSpec], left_seconds: float, *, validate_only: bool = False
+    ) -> None:
         new = [
             NewTopic(
                 spec.name,
@@ -178,7 +187,10 @@ class Topics:
             )
             for spec in specs
         ]
-        for future in self._admin.client.create_topics(new, request_timeout=left_seconds).values():
+        asked = self._admin.client.create_topics(
+            new, request_timeout=left_seconds, validate_only=validate_only
+        )
+        for future in asked.values():
             try:
                 future.result()
             except KafkaException as raised:

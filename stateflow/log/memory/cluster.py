@@ -75,6 +75,9 @@ class MemoryCluster:
             self._broker.expire(changed=True)
             return self.describe(spec.name for spec in specs)
 
+    def check_create(self, topics: Iterable[TopicSpec]) -> None:
+        """Whatever is asked for can be created here."""
+
     def delete(self, topics: Iterable[str]) -> None:
         """Delete topics, and every group's offsets in them."""
         with self._broker.lock:

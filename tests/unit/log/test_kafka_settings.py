@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from confluent_kafka import Consumer, Producer
 
 from stateflow.errors import ConfigError
 from stateflow.log.kafka import KafkaCluster, KafkaOptions
@@ -21,6 +22,7 @@ from stateflow.memory import (
     memory_shares,
 )
 from stateflow.redaction import redacted
+from stateflow.setting_bounds import BYTES_MAX
 
 CANARY = "canary-7f3a"
 SECURE = {
@@ -110,6 +112,14 @@ def test_queues_of_clients_keep_to_their_shares(limit_bytes: int) -> None:
     writer = writer_settings("b", {}, options, "t")
     assert writer["queue.buffering.max.kbytes"] * 1024 > writer["message.max.bytes"], "or it would never go"
     assert writer["queue.buffering.max.messages"] * SENT_RECORD_BYTES <= shares.output_bytes
+
+
+def test_clients_take_their_shares_of_a_large_machine() -> None:
+    """More than some 34 GB for a worker was a bound that the client refuses."""
+    options = KafkaOptions.within(memory_shares(BYTES_MAX), restores=1)
+    Consumer(reader_settings("b", {}, options)).close()
+    Consumer(member_settings("b", {}, options, "g", None)).close()
+    Producer(writer_settings("b", {}, options, "t"))
 
 
 def test_a_users_own_bound_on_a_queue_holds() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 from pathlib import Path
 
 import msgspec
@@ -102,6 +104,41 @@ def test_a_line_that_is_no_run_is_left_out_and_warned_about(
     with caplog.at_level(logging.WARNING):
         assert [each.app for each in PastRuns(path).read()] == ["shop"]
     assert "Line 1 of" in caplog.text
+
+
+def test_a_folder_that_cannot_be_read_or_written_is_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A repartition that succeeded ended with a traceback."""
+    (tmp_path / "home").write_text("a file")
+    (tmp_path / "taken" / "runs.jsonl").mkdir(parents=True)
+    for place in (tmp_path / "home" / "runs.jsonl", tmp_path / "taken" / "runs.jsonl"):
+        caplog.clear()
+        past = PastRuns(place)
+        past.add(run())
+        assert past.read() == []
+        not_noted, not_considered = (record.getMessage() for record in caplog.records)
+        assert not_noted.startswith("This repartition is not noted")
+        assert "are not considered" in not_considered
+        assert str(place) in not_noted
+    assert [path.name for path in (tmp_path / "taken").iterdir()] == ["runs.jsonl"], "no draft is left"
+
+
+def test_a_file_that_cannot_be_replaced_leaves_no_draft(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    PastRuns(tmp_path / "runs.jsonl").add(run(app="before"))
+
+    def full(draft: Path, _: bytes) -> int:
+        draft.touch()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as disk:
+        disk.setattr(Path, "write_bytes", full)
+        PastRuns(tmp_path / "runs.jsonl").add(run(app="after"))
+    assert "No space left" in caplog.text
+    assert [path.name for path in tmp_path.iterdir()] == ["runs.jsonl"]
+    assert [each.app for each in PastRuns(tmp_path / "runs.jsonl").read()] == ["before"]
 
 
 def test_they_lie_in_the_users_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
