@@ -16,6 +16,7 @@ from stateflow.app import App
 from stateflow.cli.application import configured, connected
 from stateflow.cli.options import (
     Duration,
+    OutputFile,
     brokers_override,
     dry_run_option,
     json_option,
@@ -126,7 +127,7 @@ class End:
 )
 @click.option(
     "--progress-file",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=OutputFile(),
     help="Spark only: append the progress as lines of JSON, as the driver sees it.",
 )
 @click.option(
