@@ -14,6 +14,7 @@ from pathlib import Path
 
 import click
 
+from stateflow.addresses import first_address
 from stateflow.catalog.control import ControlTopic
 from stateflow.cli.application import connected
 from stateflow.cli.image_generations import image_generations, outdated_sentence
@@ -253,10 +254,9 @@ def _broker(brokers: str | None) -> Finding:
     if settings.origins["brokers"] == "default":
         return Finding("broker", None, "none asked for, none running", "Start one with `stateflow up`.")
     wanted = settings.options.brokers
-    host, _, port = wanted.split(",")[0].rpartition(":")
     try:
-        features = finalized_features(host or "localhost", int(port))
-    except (OSError, ValueError) as error:
+        features = finalized_features(*first_address(wanted))
+    except OSError as error:
         return Finding("broker", False, f"{wanted} does not answer: {error}", "Check the address; is it up?")
     levels = " ".join(f"{name}={level}" for name, level in sorted(features.items()))
     if features.get("transaction.version", 0) < 1:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from stateflow.addresses import PORT_MAX
 from stateflow.cli.options import OutputFolder, broker_name_option, dry_run_option, json_option
 from stateflow.cli.output import emit_json, emit_pairs, human_bytes
 from stateflow.connectors.broker.distribution import KAFKA_JARS
@@ -34,7 +35,7 @@ from stateflow.output_places import require_folder
 @click.option("--ephemeral", is_flag=True, help="Throw the data away at the end.")
 @click.option(
     "--port",
-    type=click.IntRange(0, 65535),
+    type=click.IntRange(0, PORT_MAX),
     show_default="9092, or a free one with --name",
     help="Client port; 0 takes a free one.",
 )

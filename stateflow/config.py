@@ -23,6 +23,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from stateflow.addresses import PORT_MAX, check_addresses
 from stateflow.errors import ConfigError
 from stateflow.memory import MEMORY_BYTES, MEMORY_BYTES_MIN, MemoryShares, memory_shares
 from stateflow.redaction import Address, redacted, redacted_text
@@ -32,6 +33,7 @@ FILE_NAME = "stateflow.toml"
 FILE_VARIABLE = "STATEFLOW_CONFIG"
 _PREFIX = "STATEFLOW_"
 _CLIENT = "client"
+_BROKERS = "bootstrap.servers"
 _CLIENT_PREFIX = f"{_PREFIX}CLIENT__"
 
 Guarantee = Literal["at-least-once", "exactly-once"]
@@ -39,7 +41,7 @@ Count = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0)]
 ByteCount = Annotated[int, Meta(ge=0)]
 WriterCount = Annotated[int, Meta(ge=0, le=64)]
-Port = Annotated[int, Meta(ge=0, le=65_535)]
+Port = Annotated[int, Meta(ge=0, le=PORT_MAX)]
 CopyCount = Annotated[int, Meta(ge=0, le=16)]
 MemoryLimit = Annotated[int, Meta(ge=MEMORY_BYTES_MIN)]
 
@@ -278,6 +280,7 @@ def resolve(
         options = _applied(options, origin, values, client)
         origins.update(dict.fromkeys(values, origin))
         origins.update({f"client.{name}": origin for name in client})
+    check_addresses(options.brokers, origins["brokers"])
     check_images(options)
     check_metrics(options)
     return Settings(options, origins)
@@ -349,6 +352,12 @@ def _applied(
 ) -> AppOptions:
     hints = _hints()
     check_names(values, hints, origin)
+    if _BROKERS in client:
+        raise ConfigError(
+            f"The client setting {_BROKERS!r} is not where brokers are named ({origin}).",
+            action="name them by the setting `brokers`: above [client] in the file, STATEFLOW_BROKERS, or --brokers.",
+            setting=_BROKERS,
+        )
     converted = {name: _converted(name, value, hints[name], origin) for name, value in values.items()}
     merged = {**options.client, **converted.pop(_CLIENT, {}), **client}
     return replace(options, **converted, client=merged)

@@ -53,6 +53,10 @@ def test_the_same_for_a_person(site: Site) -> None:
         ("client = 7", ["client", "stateflow.toml"]),
         ("app = 7", ["app", "stateflow.toml"]),
         ('[client]\n"isolation.level" = "read_uncommitted"', ["isolation.level", "remove it"]),
+        (
+            '[client]\n"bootstrap.servers" = "a:1"',
+            ["bootstrap.servers", "stateflow.toml", "STATEFLOW_BROKERS"],
+        ),
         ('[client]\n"sasl.pasword" = "x"', ["sasl.pasword"]),
         ('[client]\n"socket.timeout.ms" = "soon"', ["socket.timeout.ms"]),
     ],
