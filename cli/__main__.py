@@ -1,6 +1,6 @@
 """`python -m stateflow.cli` is the `stateflow` command."""
 
-from stateflow.cli.main import main
+from stateflow.cli.entry import main
 
 if __name__ == "__main__":
     main()

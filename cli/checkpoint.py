@@ -11,7 +11,7 @@ import click
 
 from stateflow.checkpoint.image_making import create_image
 from stateflow.checkpoint.image_selection import ImageCandidate, image_candidates
-from stateflow.checkpoint.images import TaskImages
+from stateflow.checkpoint.images import Collected, TaskImages
 from stateflow.checkpoint.jobs import RestoreJob, has_database
 from stateflow.checkpoint.outdated_images import collect_outdated
 from stateflow.checkpoint.trimming import (
@@ -21,11 +21,11 @@ from stateflow.checkpoint.trimming import (
     retained_images,
     trim_points,
 )
-from stateflow.cli.checkpoint_place import CLOCK, Place, opened_place, place_options
+from stateflow.cli.checkpoint_place import CLOCK, Place, no_image, opened_place, place_options
 from stateflow.cli.image_generations import outdated_data, outdated_sentence
 from stateflow.cli.options import Duration, dry_run_option, state_dir_override
 from stateflow.cli.output import emit_json, emit_table, human_bytes
-from stateflow.errors import ConfigError, GenerationUnfinished, ImagesUnreachable, StateCorrupt
+from stateflow.errors import ConfigError, GenerationUnfinished, StateCorrupt
 from stateflow.scale.generation import preparing
 from stateflow.store.rocks import RocksResources, RocksTaskStores
 
@@ -103,6 +103,7 @@ def list_(
     are counted those that a repartition made useless.
     """
     with opened_place(target, app_id, brokers, images) as place:
+        place.require_images()
         rows = []
         for job in place.jobs:
             held = place.images(job)
@@ -159,13 +160,7 @@ def verify(
                 problems=problems,
             )
         if place.jobs and not rows and place.options.image_mode != "continuous":
-            location = place.objects.location
-            raise ImagesUnreachable(
-                f"there is no image of {place.catalog.app.app!r} in {location}.",
-                action="correct --images (or the setting images) if they are elsewhere; otherwise make one with"
-                " `stateflow checkpoint create`, or let workers make them.",
-                location=location,
-            )
+            raise no_image(place.catalog.app.app, place.objects.location)
     _show(place, "verified", rows, as_json=as_json)
 
 
@@ -198,6 +193,9 @@ def _verified(images: TaskImages, *, every: bool) -> Iterator[dict[str, Any]]:
     show_default=True,
     help="Files younger than this stay: they may belong to an upload under way.",
 )
+@click.option(
+    "--damaged", is_flag=True, help="Remove images whose manifests cannot be read, too, however new they are."
+)
 @dry_run_option
 def gc(
     target: str | None,
@@ -206,24 +204,31 @@ def gc(
     images: str | None,
     keep: int,
     grace_seconds: float,
+    damaged: bool,
     dry_run: bool,
     as_json: bool,
 ) -> None:
     """Remove all but the newest images of each task of APP, and files that no remaining image names.
 
-    Images that a trimmed changelog needs stay, whatever --keep says; those that a repartition made useless all go.
+    Images that a trimmed changelog needs stay, whatever --keep says; those that a repartition made useless all go. One
+    whose manifest is damaged is told, and keeps the files of its task, until it is older than those kept, or --damaged
+    is given.
     """
     with opened_place(target, app_id, brokers, images, writes=not dry_run) as place:
+        place.require_images()
         _check_kept(place, keep)
         rows = []
         for job in place.jobs:
             held = place.images(job)
             needed = retained_images(place.cluster, place.trimmable(job), held, place.retained)
             done = held.collect(
-                keep=keep, grace_ms=int(grace_seconds * 1000), protected=needed, dry_run=dry_run
+                keep=keep,
+                grace_ms=int(grace_seconds * 1000),
+                protected=needed,
+                damaged=damaged,
+                dry_run=dry_run,
             )
-            row = {"task": job.task, "images": len(done.manifests), "files": len(done.files)}
-            rows.append({**row, "freed_bytes": done.freed_bytes})
+            rows.append(_collected(job.task, done))
         rows += _collect_outdated(place, int(grace_seconds * 1000), dry_run=dry_run)
     _show(place, "would_remove" if dry_run else "removed", rows, as_json=as_json)
 
@@ -234,16 +239,22 @@ def _collect_outdated(place: Place, grace_ms: int, *, dry_run: bool) -> list[dic
         removed = collect_outdated(
             place.objects, place.catalog.app.app, of, CLOCK, grace_ms=grace_ms, dry_run=dry_run
         )
-        rows += [
-            {
-                "task": f"{task} (generation {of.generation})",
-                "images": len(done.manifests),
-                "files": len(done.files),
-                "freed_bytes": done.freed_bytes,
-            }
-            for task, done in removed.items()
-        ]
+        rows += [_collected(f"{task} (generation {of.generation})", done) for task, done in removed.items()]
     return rows
+
+
+def _collected(task: str, done: Collected) -> dict[str, Any]:
+    for error in done.refused:
+        click.echo(
+            f"{task}: no file was removed, as it is not known which of them are needed: {error}", err=True
+        )
+    return {
+        "task": task,
+        "images": len(done.manifests),
+        "files": len(done.files),
+        "freed_bytes": done.freed_bytes,
+        "refused": [error.fields["manifest"] for error in done.refused],
+    }
 
 
 def _check_kept(place: Place, keep: int) -> None:
@@ -323,7 +334,8 @@ def _show(place: Place, what: str, rows: list[dict[str, Any]], *, as_json: bool,
         header = [name.removesuffix("_bytes") for name in rows[0]]
         emit_table(header, [[_cell(name, value) for name, value in row.items()] for row in rows])
     else:
-        click.echo("No images." if place.options.image_mode != "continuous" else "No images (continuous).")
+        continuous = " (continuous)" if place.options.image_mode == "continuous" else ""
+        click.echo(f"No images at {place.objects.location}{continuous}.")
 
 
 def _cell(name: str, value: Any) -> Any:

@@ -52,6 +52,14 @@ class Place:
     state_dir: Path
     location: str
     options: AppOptions
+    is_given: bool
+    """Whether the command line names the location."""
+
+    def require_images(self) -> None:
+        """Raise ``ImagesUnreachable`` where nothing of the application is at a place that the command line names."""
+        app = self.catalog.app.app
+        if self.is_given and not any(True for _ in self.objects.list(app)):
+            raise no_image(app, self.objects.location)
 
     def images(self, job: RestoreJob) -> TaskImages:
         """The images of one task."""
@@ -107,7 +115,7 @@ def opened_place(
         where = state_dir or options.state_dir
         jobs = jobs_of(catalog, cluster.cluster_id, where, images=location)
         with _reachable(location):
-            yield Place(cluster, catalog, jobs, where, location, options)
+            yield Place(cluster, catalog, jobs, where, location, options, is_given=images is not None)
 
 
 def image_location(catalog: Catalog, configured: str | None, *, writes: bool) -> str:
@@ -127,6 +135,16 @@ def image_location(catalog: Catalog, configured: str | None, *, writes: bool) ->
             location=shown(location),
         )
     return location
+
+
+def no_image(app: str, location: str) -> ImagesUnreachable:
+    """What is told of a place that holds nothing of an application."""
+    return ImagesUnreachable(
+        f"there is no image of {app!r} in {location}.",
+        action="correct --images (or the setting images) if they are elsewhere; otherwise make one with"
+        " `stateflow checkpoint create`, or let workers make them.",
+        location=location,
+    )
 
 
 def _no_place() -> ConfigError:

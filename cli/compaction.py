@@ -30,7 +30,7 @@ from stateflow.cli.compaction_text import (
     print_measurement,
     print_prediction,
 )
-from stateflow.cli.options import Duration, dry_run_option, json_option
+from stateflow.cli.options import Duration, OutputFile, dry_run_option, json_lines_option, json_option
 from stateflow.cli.output import emit_json, emit_pairs
 from stateflow.compaction.calibration.calibrate import (
     VALUE_BYTES,
@@ -48,6 +48,7 @@ from stateflow.compaction.sensing.effect import cautions, require_effect
 from stateflow.compaction.settings.knobs import check, knobs_for
 from stateflow.compaction.settings.topic_settings import Policy
 from stateflow.errors import CalibrationDoubtful, ConfigError
+from stateflow.output_places import writing
 
 
 @click.group()
@@ -59,7 +60,7 @@ def command() -> None:
 @topic_options
 @measure_options
 @verbose_option
-@json_option
+@json_lines_option
 def measure_command(
     topics: tuple[str, ...],
     app_id: str | None,
@@ -193,7 +194,7 @@ def _settings(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]
     callback=_settings,
     help="A topic setting to try; repeat it.",
 )
-@json_option
+@json_lines_option
 def model_command(
     topics: tuple[str, ...],
     app_id: str | None,
@@ -226,7 +227,7 @@ def model_command(
 @objective_options
 @saved_option
 @verbose_option
-@json_option
+@json_lines_option
 def recommend_command(
     topics: tuple[str, ...],
     app_id: str | None,
@@ -255,7 +256,7 @@ def recommend_command(
 @saved_option
 @click.option(
     "--out",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=OutputFile(),
     default=Path("compaction.html"),
     show_default=True,
     help="The file to write.",
@@ -274,7 +275,8 @@ def report_command(
     with session(brokers, client_config, app_id) as opened:
         measured = opened.measured(opened.topics(topics, app_id), options)
         found = list(recommendations(opened, measured, options, together=app_id is not None))
-    out.write_text(topic_page(found), encoding="utf-8")
+    with writing(out, "--out"):
+        out.write_text(topic_page(found), encoding="utf-8")
     if as_json:
         told = [{"topic": seen.topic, "reachable": one.reachable} for seen, one in found]
         emit_json({"out": out, "topics": told})

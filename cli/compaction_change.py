@@ -29,7 +29,7 @@ from stateflow.cli.compaction_text import (
     print_decision,
     print_size_wait,
 )
-from stateflow.cli.options import Duration, dry_run_option, json_option
+from stateflow.cli.options import Duration, OutputFile, dry_run_option, json_lines_option
 from stateflow.cli.output import emit_json
 from stateflow.compaction.advice.fitting import fitting_cleaner, fitting_for_all
 from stateflow.compaction.advice.recommendation import Recommendation
@@ -75,7 +75,7 @@ _IDLE_SEGMENTS = 3
     help="Wait until the cleaner was everywhere once, at most for --wait (60s, or 3 × segment.ms); else exit code 53.",
 )
 @verbose_option
-@json_option
+@json_lines_option
 def apply_command(
     topics: tuple[str, ...],
     app_id: str | None,
@@ -201,7 +201,7 @@ def _await_size(opened: Session, found: Recommendation, deadline_seconds: float,
 @dry_run_option
 @click.option("--force", is_flag=True, help="Also when somebody changed the same settings since.")
 @click.option("--broker-settings", is_flag=True, help="Put back the brokers' cleaner settings (too).")
-@json_option
+@json_lines_option
 def rollback_command(
     topics: tuple[str, ...],
     app_id: str | None,
@@ -259,10 +259,10 @@ def _print_undone(undone: Applied, as_json: bool) -> None:
 @click.option(
     "--log",
     "log_file",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=OutputFile(makes_folder=True),
     help="Keep the decisions as lines of JSON in this file, at most 2 MiB.",
 )
-@json_option
+@json_lines_option
 def watch_command(
     topics: tuple[str, ...],
     app_id: str | None,

@@ -161,17 +161,24 @@ def session(brokers: str, client_config: Path | None, app_id: str | None = None)
 
 def saved_measurements(path: Path) -> dict[str, Measurement]:
     """What ``measure --json`` printed, by topic. Raises ``ConfigError`` when the file is something else."""
-    text, at, found = path.read_text(encoding="utf-8"), 0, list[Measurement]()
+    at, found = 0, list[Measurement]()
     try:
+        text = path.read_text(encoding="utf-8")
         while at < len(text.rstrip()):
             at += len(text[at:]) - len(text[at:].lstrip())
             data, at = json.JSONDecoder().raw_decode(text, at)
             found.append(Measurement.from_data(data))
-    except json.JSONDecodeError as error:
+    except (OSError, ValueError, ConfigError) as error:
+        why = error.message if isinstance(error, ConfigError) else f"{error}."
         raise ConfigError(
-            f"{path} is no measurement: {error}.",
+            f"{path} is no measurement: {why}",
             action="Write it with `stateflow compaction measure --json`.",
         ) from error
+    if not found:
+        raise ConfigError(
+            f"{path} is empty.",
+            action="Write it with `stateflow compaction measure --json`, whose exit code is 0.",
+        )
     return {one.topic: one for one in found}
 
 

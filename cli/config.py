@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from stateflow.cli.application import configured
-from stateflow.cli.options import json_option, target_argument
+from stateflow.cli.options import json_array_option, target_argument
 from stateflow.cli.output import emit_json, emit_table
 
 
@@ -17,7 +17,7 @@ def command() -> None:
 @command.command()
 @target_argument
 @click.option("--origin/--no-origin", default=True, help="Say where each value comes from.")
-@json_option
+@json_array_option
 def show(target: str, origin: bool, as_json: bool) -> None:
     """Show the settings that APP would run with; secrets are starred out."""
     shown = configured(target).settings.shown()

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import click
 
+from stateflow.addresses import first_address
 from stateflow.catalog.control import ControlTopic
 from stateflow.cli.application import connected
 from stateflow.cli.image_generations import image_generations, outdated_sentence
@@ -26,7 +27,14 @@ from stateflow.connectors.broker.features import finalized_features
 from stateflow.connectors.broker.java import find_java
 from stateflow.connectors.broker.network import certificate_bundle
 from stateflow.connectors.broker.places import cache_dir, user_state_dir
-from stateflow.errors import DISTRIBUTION, ConfigError, SetupError, StateflowError, install_command
+from stateflow.errors import (
+    DISTRIBUTION,
+    CatalogMissing,
+    ConfigError,
+    SetupError,
+    StateflowError,
+    install_command,
+)
 from stateflow.runtime.worker.own_topics import judged_topics, own_topics, settings_problems
 
 DISK_FREE_BYTES_MIN = 2 << 30
@@ -61,7 +69,8 @@ def command(
     application = None if target is None and app_id is None else chosen(target, app_id, brokers)
     findings = examine(brokers if application is None else application.options.brokers)
     if application is not None:
-        findings += [_images(application), _own_topics(application)]
+        unknown = None if app_id is None else _unknown(application)
+        findings += [_images(application), _own_topics(application)] if unknown is None else [unknown]
     healthy = all(finding.ok is not False for finding in findings)
     if as_json:
         emit_json({"ok": healthy, "checks": [asdict(finding) for finding in findings]})
@@ -210,6 +219,18 @@ def _disk(name: str, folder: Path) -> Finding:
 _VARIABLE = {"cache": "STATEFLOW_CACHE", "state": "STATEFLOW_HOME"}
 
 
+def _unknown(application: Chosen) -> Finding | None:
+    """What is told of an application that is named by an id which the cluster does not know."""
+    try:
+        with connected(application.options) as cluster:
+            ControlTopic(cluster, application.app).load()
+    except CatalogMissing as error:
+        return Finding("application", False, error.message, error.action)
+    except StateflowError:
+        return None  # which is told of the images and topics
+    return None
+
+
 def _images(application: Chosen) -> Finding:
     """Images of an application that a repartition made useless are named; they do no harm."""
     try:
@@ -253,10 +274,9 @@ def _broker(brokers: str | None) -> Finding:
     if settings.origins["brokers"] == "default":
         return Finding("broker", None, "none asked for, none running", "Start one with `stateflow up`.")
     wanted = settings.options.brokers
-    host, _, port = wanted.split(",")[0].rpartition(":")
     try:
-        features = finalized_features(host or "localhost", int(port))
-    except (OSError, ValueError) as error:
+        features = finalized_features(*first_address(wanted))
+    except OSError as error:
         return Finding("broker", False, f"{wanted} does not answer: {error}", "Check the address; is it up?")
     levels = " ".join(f"{name}={level}" for name, level in sorted(features.items()))
     if features.get("transaction.version", 0) < 1:

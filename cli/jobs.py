@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from stateflow.cli.options import dry_run_option, json_option, spark_setting
+from stateflow.cli.options import OutputFile, dry_run_option, json_array_option, json_option, spark_setting
 from stateflow.cli.output import emit_json, emit_table
 from stateflow.errors import ConfigError
 from stateflow.spark.submit import JobTemplate, Submission, check_copy, template, templates, write_copy
@@ -21,7 +21,7 @@ def command() -> None:
 
 
 @command.command(name="list")
-@json_option
+@json_array_option
 def list_command(as_json: bool) -> None:
     """List the job templates."""
     jobs = templates()
@@ -49,7 +49,7 @@ def show(name: str, as_json: bool) -> None:
 
 @command.command()
 @click.argument("name")
-@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("file", type=OutputFile())
 @dry_run_option
 @json_option
 def new(name: str, file: Path, dry_run: bool, as_json: bool) -> None:

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 
 import click
 
+from stateflow.cli.entry import begin_commands
 from stateflow.errors import DISTRIBUTION, StateflowError
 from stateflow.failpoints import arm_from_environment
 from stateflow.interrupts import as_ctrl_c, stopped_by_user
@@ -102,6 +103,7 @@ def _show_version(ctx: click.Context, _parameter: click.Parameter, is_asked: boo
 )
 def cli() -> None:
     """State for streams on Kafka: run, look at, restore, repartition and tune."""
+    begin_commands()  # the noun is imported by now
 
 
 def report(error: StateflowError, *, as_json: bool, is_verbose: bool = False) -> int:
@@ -165,7 +167,7 @@ def run(arguments: Sequence[str], command: click.Command = cli, name: str = "sta
 
 
 def main() -> None:
-    """Entry point of the `stateflow` script."""
+    """Run what was typed, and end with its exit code."""
     arguments = sys.argv[1:]
     try:
         arm_from_environment()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,8 @@ import click
 
 from stateflow.cli.which_broker import default_brokers
 from stateflow.errors import ConfigError
+from stateflow.finite import finite_text, is_finite_from
+from stateflow.output_places import require_file, require_folder
 
 _UNITS_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
@@ -49,13 +52,12 @@ class Number(click.ParamType[float]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """To a float."""
-        bound = f"above {self._low:g}" if self._is_above else f"of at least {self._low:g}"
         try:
             number = float(value)
         except ValueError:
             number = math.nan
-        if not math.isfinite(number) or number < self._low or (self._is_above and number == self._low):
-            self.fail(f"{value!r} is no finite number {bound}.", param, ctx)
+        if not is_finite_from(number, self._low, is_above=self._is_above):
+            self.fail(f"{value!r} is no {finite_text(self._low, is_above=self._is_above)}.", param, ctx)
         return number
 
 
@@ -90,7 +92,49 @@ class Cores(click.ParamType[float]):
         return float(match[1]) / (100 if match[2] else 1)
 
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+class OutputFile(click.Path):
+    """A file to be written, in a folder that is there or is made: refused at once where that cannot be."""
+
+    def __init__(self, *, makes_folder: bool = False) -> None:
+        super().__init__(dir_okay=False, path_type=Path)
+        self._makes_folder = makes_folder
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """To a path. Raises ``ConfigError`` and ``DiskFull``."""
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        require_file(path, _said(param), makes_folder=self._makes_folder)
+        return path
+
+
+class OutputFolder(click.Path):
+    """A folder to be written to, and made if it is not there: refused at once where that cannot be."""
+
+    def __init__(self) -> None:
+        super().__init__(file_okay=False, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """To a path. Raises ``ConfigError`` and ``DiskFull``."""
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        require_folder(path, _said(param))
+        return path
+
+
+def _said(param: click.Parameter | None) -> str:
+    """How a parameter is written on the command line."""
+    if param is None:
+        return "the place"
+    return param.opts[0] if isinstance(param, click.Option) else param.human_readable_name
+
+
+def _json(what: str) -> Callable[[Any], Any]:
+    return click.option("--json", "as_json", is_flag=True, help=f"Print {what} instead of text.")
+
+
+json_option = _json("one JSON object")
+json_array_option = _json("one JSON array")
+"""Of commands that list what has no facts beside."""
+json_lines_option = _json("JSON, one object per line: one or more of each topic,")
+"""Of commands that take several topics, and tell of each as soon as it is known."""
 dry_run_option = click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 

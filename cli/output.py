@@ -1,4 +1,4 @@
-"""What commands print: one JSON object for programs, aligned text for people."""
+"""What commands print: JSON, a value on each line, for programs; aligned text for people."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from stateflow.cli.options import app_id_option, brokers_override, dry_run_optio
 from stateflow.cli.output import emit_json, emit_table
 from stateflow.cli.target import chosen
 from stateflow.clock import SystemClock
-from stateflow.errors import CatalogMissing
+from stateflow.errors import CatalogMissing, ConfigError
 
 
 @click.command()
@@ -78,6 +78,7 @@ def command(
                 app=application.app,
             )
         listed = findings(control.find(warn=False), now_ms, choices)
+        _require_known(discard, listed, control.topic)
         wanted = records(listed)
         if not as_json:
             _print(application.app, listed, dry_run=dry_run)
@@ -98,6 +99,19 @@ def command(
         )
     elif done:
         click.echo(f"{len(wanted)} record(s) were written to {control.topic}.")
+
+
+def _require_known(discard: tuple[str, ...], listed: list[Finding], topic: str) -> None:
+    """Refuse keys that are not to be repaired, before anything is written."""
+    unreadable = sorted(finding.name for finding in listed if finding.kind in ("needed", "bad"))
+    unknown = sorted(set(discard) - set(unreadable))
+    if unknown:
+        raise ConfigError(
+            f"--discard: no entry {', '.join(unknown)} of {topic} is one that cannot be read.",
+            action=f"name one of {', '.join(unreadable)}."
+            if unreadable
+            else "leave it out: all can be read.",
+        )
 
 
 def _data(finding: Finding) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from stateflow.catalog.control import ControlTopic
+from stateflow.catalog.names import stage_and_partition
 from stateflow.checkpoint.decisions import Decided, Decision, decide, decisions
 from stateflow.checkpoint.jobs import committed_ends, jobs_of
 from stateflow.checkpoint.progress import Progress, ProgressBar
@@ -95,9 +96,11 @@ def command(
         catalog = ControlTopic(cluster, application.app).load()
         where = state_dir or options.state_dir
         jobs = jobs_of(catalog, cluster.cluster_id, where, partitions, images or options.images)
-        if partitions and not jobs:
+        found = {stage_and_partition(job.task)[1] for job in jobs}
+        unknown = [str(partition) for partition in partitions if partition not in found]
+        if unknown:
             raise ConfigError(
-                f"{application.app!r} has no stateful task of partition {', '.join(map(str, partitions))}.",
+                f"{application.app!r} has no stateful task of partition {', '.join(unknown)}.",
                 action=f"its generation {catalog.active.generation} has partitions 0 to"
                 f" {catalog.active.partitions - 1}.",
             )

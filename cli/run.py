@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from stateflow.addresses import PORT_MAX
 from stateflow.app import App
 from stateflow.cli.application import configured, connected
 from stateflow.cli.options import (
     Duration,
+    OutputFile,
     brokers_override,
     dry_run_option,
     json_option,
@@ -47,7 +49,6 @@ if TYPE_CHECKING:
     from stateflow.spark.runner import PipelineSettings
 
 
-METRICS_PORT_MAX = 65_535
 MEMBERS_OPTION = "--members"
 """What the names of a supervisor's workers in the group begin with, behind the application's."""
 _DISK_CHARACTERS = 8
@@ -106,7 +107,7 @@ class End:
 )
 @click.option(
     "--metrics-port",
-    type=click.IntRange(0, METRICS_PORT_MAX),
+    type=click.IntRange(0, PORT_MAX),
     help="Serve metrics for Prometheus at this port of 127.0.0.1; further workers take the ports after it.",
 )
 @click.option(
@@ -126,7 +127,7 @@ class End:
 )
 @click.option(
     "--progress-file",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=OutputFile(),
     help="Spark only: append the progress as lines of JSON, as the driver sees it.",
 )
 @click.option(
@@ -281,9 +282,9 @@ def _run_one(app: App, name: WorkerName, end: End, *, with_parent: bool, quiet_t
 def _run_several(app: App, target: str, workers: int, member: str | None, end: End, *, verbose: bool) -> None:
     check_descriptors()
     options = app.options
-    if options.metrics_port and options.metrics_port + workers - 1 > METRICS_PORT_MAX:
+    if options.metrics_port and options.metrics_port + workers - 1 > PORT_MAX:
         raise ConfigError(
-            f"{workers} workers take the ports from {options.metrics_port} on, and the last is {METRICS_PORT_MAX}.",
+            f"{workers} workers take the ports from {options.metrics_port} on, and the last is {PORT_MAX}.",
             action="lower metrics_port.",
             setting="metrics_port",
         )

@@ -9,7 +9,7 @@ import click
 from stateflow.app import App
 from stateflow.catalog.control import ControlTopic
 from stateflow.cli.application import configured, connected
-from stateflow.cli.options import brokers_override, dry_run_option, json_option, target_argument
+from stateflow.cli.options import brokers_override, dry_run_option, json_array_option, target_argument
 from stateflow.cli.output import emit_json, emit_table
 from stateflow.clock import SystemClock
 from stateflow.log.base import Cluster, TopicInfo, TopicSpec
@@ -26,7 +26,7 @@ def command() -> None:
 @command.command()
 @target_argument
 @brokers_override
-@json_option
+@json_array_option
 def plan(target: str, brokers: str | None, as_json: bool) -> None:
     """Show the topics that APP declares, and which of them exist."""
     app = configured(target, brokers=brokers)
@@ -38,7 +38,7 @@ def plan(target: str, brokers: str | None, as_json: bool) -> None:
 @target_argument
 @brokers_override
 @dry_run_option
-@json_option
+@json_array_option
 def apply(target: str, brokers: str | None, dry_run: bool, as_json: bool) -> None:
     """Create the topics that APP declares and that do not exist; existing ones stay as they are.
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import click
 
-from stateflow.cli.options import broker_name_option, dry_run_option, json_option
+from stateflow.addresses import PORT_MAX
+from stateflow.cli.options import OutputFolder, broker_name_option, dry_run_option, json_option
 from stateflow.cli.output import emit_json, emit_pairs, human_bytes
 from stateflow.connectors.broker.distribution import KAFKA_JARS
 from stateflow.connectors.broker.java import find_java
@@ -23,19 +24,18 @@ from stateflow.connectors.broker.running import (
 )
 from stateflow.connectors.broker.service import BrokerPlan, in_foreground, start_detached, watch
 from stateflow.errors import ConfigError
+from stateflow.output_places import require_folder
 
 
 @click.command()
 @click.option(
     "--brokers", type=click.Choice(["1", "3"]), default="1", show_default=True, help="Cluster size."
 )
-@click.option(
-    "--data", "data_dir", type=click.Path(path_type=Path, file_okay=False), help="Keep the data here."
-)
+@click.option("--data", "data_dir", type=OutputFolder(), help="Keep the data here.")
 @click.option("--ephemeral", is_flag=True, help="Throw the data away at the end.")
 @click.option(
     "--port",
-    type=click.IntRange(0, 65535),
+    type=click.IntRange(0, PORT_MAX),
     show_default="9092, or a free one with --name",
     help="Client port; 0 takes a free one.",
 )
@@ -64,6 +64,8 @@ def command(
     if port is None:
         port = BrokerPlan.port if meant == DEFAULT_NAME else 0
     plan = BrokerPlan(int(brokers), data_dir, ephemeral, port, meant)
+    if plan.kept_dir is not None:
+        require_folder(plan.kept_dir, "STATEFLOW_HOME" if data_dir is None else "--data")
     if dry_run:
         _show_plan(plan, as_json=as_json)
         return

@@ -22,6 +22,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from stateflow.addresses import check_addresses
 from stateflow.errors import ConfigError
 from stateflow.memory import MEMORY_BYTES, MemoryShares, memory_shares
 from stateflow.redaction import Address, redacted, redacted_text
@@ -46,6 +47,7 @@ FILE_NAME = "stateflow.toml"
 FILE_VARIABLE = "STATEFLOW_CONFIG"
 _PREFIX = "STATEFLOW_"
 _CLIENT = "client"
+_BROKERS = "bootstrap.servers"
 _CLIENT_PREFIX = f"{_PREFIX}CLIENT__"
 
 Guarantee = Literal["at-least-once", "exactly-once"]
@@ -283,6 +285,7 @@ def resolve(
         options = _applied(options, origin, values, client)
         origins.update(dict.fromkeys(values, origin))
         origins.update({f"client.{name}": origin for name in client})
+    check_addresses(options.brokers, origins["brokers"])
     check_images(options)
     check_metrics(options)
     return Settings(options, origins)
@@ -354,6 +357,12 @@ def _applied(
 ) -> AppOptions:
     hints = _hints()
     check_names(values, hints, origin)
+    if _BROKERS in client:
+        raise ConfigError(
+            f"The client setting {_BROKERS!r} is not where brokers are named ({origin}).",
+            action="name them by the setting `brokers`: above [client] in the file, STATEFLOW_BROKERS, or --brokers.",
+            setting=_BROKERS,
+        )
     converted = {name: _converted(name, value, hints[name], origin) for name, value in values.items()}
     merged = {**options.client, **converted.pop(_CLIENT, {}), **client}
     return replace(options, **converted, client=merged)

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import click
 
-from stateflow.cli.options import json_option
+from stateflow.cli.options import OutputFile, json_option
 from stateflow.cli.output import emit_json
 from stateflow.errors import ConfigError
 from stateflow.lab.bench import band as bands
@@ -99,12 +99,10 @@ _SPARK_PARTITIONS_TO = 5
     type=click.Path(dir_okay=False, exists=True, path_type=Path),
     help="Say how our CPU per million stands to what this file says it was at the last release.",
 )
-@click.option(
-    "--update-band", type=click.Path(dir_okay=False, path_type=Path), help="Write our CPU per million there."
-)
+@click.option("--update-band", type=OutputFile(makes_folder=True), help="Write our CPU per million there.")
 @click.option(
     "--save",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=OutputFile(makes_folder=True),
     help="Keep the result as a JSON file; `benchmarks/page.py` shows those in benchmarks/results.",
 )
 @json_option

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from stateflow.cli.options import json_option
+from stateflow.cli.options import OutputFolder, json_option
 from stateflow.cli.output import emit_json, emit_table
 from stateflow.clock import SystemClock
 from stateflow.compaction.cluster.admin import ClusterAdmin
@@ -65,7 +65,7 @@ def _bench(bootstrap: str, folder: Path) -> Iterator[Bench]:
 @click.option("--quick", is_flag=True, help="One state, one partition, every cell once: a few minutes.")
 @click.option(
     "--folder",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=OutputFolder(),
     default=Path("study-compaction"),
     show_default=True,
     help="Where results are kept; runs that are there already are not repeated.",

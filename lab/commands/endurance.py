@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from stateflow.cli.options import json_option
+from stateflow.cli.options import OutputFolder, json_option
 from stateflow.cli.output import emit_json, emit_table
 from stateflow.lab.endurance.cases import cases
 from stateflow.lab.endurance.study import CaseResult, run_case, summary
@@ -32,7 +32,7 @@ def _place(folder: Path | None) -> Iterator[Path]:
 @click.command()
 @click.option("--quick", is_flag=True, help="Less input and a shorter outage: some minutes.")
 @click.option("--only", multiple=True, type=click.Choice(_NAMES), help="Only these cases.")
-@click.option("--folder", type=click.Path(path_type=Path), help="Keep state and logs here.")
+@click.option("--folder", type=OutputFolder(), help="Keep state and logs here.")
 @json_option
 def command(quick: bool, only: tuple[str, ...], folder: Path | None, as_json: bool) -> int:
     """Run worker processes with default settings where work piles up, and look whether they stay.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from stateflow.cli.options import json_option
+from stateflow.cli.options import OutputFolder, json_option
 from stateflow.cli.output import emit_json, emit_pairs
 from stateflow.clock import Clock, SystemClock
 from stateflow.connectors.broker import EmbeddedKafka
@@ -177,7 +177,7 @@ def _run(
 @click.option("--brokers", metavar="HOST:PORT", help="A broker to use; one of its own is started otherwise.")
 @click.option(
     "--state-dir",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=OutputFolder(),
     help="Where the cases keep their state while they run; a folder of its own otherwise.",
 )
 @json_option

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from stateflow.cli.options import json_option
+from stateflow.cli.options import OutputFile, json_option
 from stateflow.cli.output import emit_json, emit_pairs
 from stateflow.lab.linear_road.page import road_page
 from stateflow.lab.linear_road.study import DriveResult, full_drives, quick_drives, run_drive, summary
@@ -22,7 +22,7 @@ _WRONG = 1
 @click.option("--seed", type=int, help="Draws the traffic. Chosen and told otherwise.")
 @click.option(
     "--page",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=OutputFile(),
     help="Write the latencies over time there, as HTML.",
 )
 @json_option

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from stateflow.cli.options import json_option
+from stateflow.cli.options import OutputFile, json_option
 from stateflow.cli.output import emit_json, emit_table
 from stateflow.lab.recovery.measure import RecoveryOptions, RecoveryStudy, measure_recovery
 from stateflow.lab.recovery.page import recovery_page
@@ -27,9 +27,7 @@ _QUICK_RECORDS = 4_000_000
 @click.option("--degree", type=click.IntRange(1, 64), multiple=True, help="Jobs at a time; may be repeated.")
 @click.option("--spark", is_flag=True, help="As Spark tasks; processes of this machine otherwise.")
 @click.option("--parallel-only", is_flag=True, help="Several jobs at one partition, and nothing else.")
-@click.option(
-    "--page", type=click.Path(path_type=Path, dir_okay=False), help="Write what was found there, as HTML."
-)
+@click.option("--page", type=OutputFile(), help="Write what was found there, as HTML.")
 @json_option
 def command(
     quick: bool,

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from stateflow.checkpoint.images import Cancelled, Published, TaskImages
+from stateflow.checkpoint.images import Published, TaskImages
 from stateflow.checkpoint.manifest import ImageStore, UploadMode
+from stateflow.checkpoint.transfers import Cancelled
 from stateflow.errors import StateForeign
 from stateflow.record import TopicPartition
 from stateflow.store.base import StorePosition, TaskStores

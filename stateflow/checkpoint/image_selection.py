@@ -15,12 +15,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from stateflow.checkpoint.images import Cancelled, TaskImages
+from stateflow.checkpoint.images import TaskImages
 from stateflow.checkpoint.jobs import RestoreJob, committed_ends, plan_job, plan_of
 from stateflow.checkpoint.locations import open_objects
 from stateflow.checkpoint.manifest import Manifest
 from stateflow.checkpoint.objects import ObjectStore
 from stateflow.checkpoint.planner import TaskPlan
+from stateflow.checkpoint.transfers import Cancelled
 from stateflow.clock import Clock
 from stateflow.errors import ChangelogTrimmed, StateCorrupt, StateLocked
 from stateflow.failpoints import reach

@@ -18,29 +18,28 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
-from stateflow.checkpoint.manifest import MANIFEST_BYTES_MAX, ImageFile, ImageStore, Manifest, UploadMode
+from stateflow.checkpoint.manifest import (
+    MANIFEST_BYTES_MAX,
+    ImageFile,
+    ImageStore,
+    Manifest,
+    UploadMode,
+    is_of_another_version,
+)
 from stateflow.checkpoint.objects import UNFINISHED_MS, ObjectStore, read_at_most, sync_directory
+from stateflow.checkpoint.transfers import Cancelled, check_wanted, copy_hashed, never, sha256_of
 from stateflow.clock import Clock
-from stateflow.errors import Interrupted, StateCorrupt
+from stateflow.errors import StateCorrupt
 from stateflow.failpoints import reach
 from stateflow.record import is_topic_name
 
 _LOG = logging.getLogger(__name__)
 
-_CHUNK_BYTES = 1 << 20
 _MANIFEST_NAME = re.compile(r"/\d{20}\.json$")
-
-Cancelled = Callable[[], bool]
-"""Tells a long transfer to end; looked at many times a second."""
-
-
-def _never() -> bool:
-    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +59,8 @@ class Collected:
     manifests: tuple[str, ...]
     files: tuple[str, ...]
     freed_bytes: int
+    refused: tuple[StateCorrupt, ...] = ()
+    """Why images that stay cannot be read: as nobody knows what they name, no contents were removed."""
 
 
 class TaskImages:
@@ -86,7 +87,7 @@ class TaskImages:
         checkpoint: Path,
         stores: Mapping[str, ImageStore],
         inputs: Mapping[str, int],
-        cancelled: Cancelled = _never,
+        cancelled: Cancelled = never,
         mode: UploadMode = "delta",
         savepoint: str | None = None,
     ) -> Published:
@@ -101,11 +102,11 @@ class TaskImages:
         there = self._kept_contents() if mode == "delta" else {}
         files, sent, sent_bytes = [], 0, 0
         for path in sorted(checkpoint.iterdir()):
-            file = ImageFile(name=path.name, size_bytes=path.stat().st_size, sha256=_sha256(path))
+            file = ImageFile(name=path.name, size_bytes=path.stat().st_size, sha256=sha256_of(path))
             files.append(file)
             name = self._content(file, mode, created_ms)
             if there.get(name) != file.size_bytes:
-                _check_wanted(cancelled)
+                check_wanted(cancelled)
                 reach("image.before_file")
                 with path.open("rb") as source:
                     self._objects.put(name, source)
@@ -127,7 +128,7 @@ class TaskImages:
         if savepoint is not None:
             name = self.savepoint_name(savepoint)
         Manifest.decode(encoded, name)  # what we could not read back must not be published
-        _check_wanted(cancelled)
+        check_wanted(cancelled)
         reach("image.before_manifest")
         self._objects.put(name, io.BytesIO(encoded))
         reach("image.after_manifest")
@@ -157,16 +158,16 @@ class TaskImages:
         if (manifest.app, manifest.generation, manifest.task) != self._identity:
             raise StateCorrupt(
                 f"the image {name} belongs to {manifest.app} g{manifest.generation} {manifest.task}.",
-                action="it was copied to the wrong place; remove it there.",
+                action="it was copied to the wrong place: remove it there with `stateflow checkpoint gc --damaged`.",
                 manifest=name,
             )
         return manifest
 
     def verify(self, manifest: Manifest) -> list[str]:
         """What is wrong with an image, file by file, without restoring it; empty when it is whole."""
-        return self._problems(manifest, frozenset(), _never)
+        return self._problems(manifest, frozenset(), never)
 
-    def confirm(self, name: str, cancelled: Cancelled = _never) -> list[str]:
+    def confirm(self, name: str, cancelled: Cancelled = never) -> list[str]:
         """Make sure that an image is whole, and mark it as safe. Returns what is wrong with it: nothing, or no mark.
 
         Contents that another safe image names were read back for that one; here only their sizes are looked at.
@@ -203,7 +204,7 @@ class TaskImages:
         self._objects.delete(self.savepoint_name(savepoint))
         return self.collect(keep=max(1, len(self.names())), grace_ms=grace_ms)
 
-    def fetch(self, manifest: Manifest, directory: Path, cancelled: Cancelled = _never) -> None:
+    def fetch(self, manifest: Manifest, directory: Path, cancelled: Cancelled = never) -> None:
         """Install an image as ``directory``, which must not exist: whole and verified, or not at all.
 
         Raises ``StateCorrupt`` for a damaged file, ``FileNotFoundError`` for a missing one, and ``Interrupted`` soon
@@ -225,32 +226,49 @@ class TaskImages:
             raise
 
     def collect(
-        self, *, keep: int, grace_ms: int, protected: Collection[str] = (), dry_run: bool = False
+        self,
+        *,
+        keep: int,
+        grace_ms: int,
+        protected: Collection[str] = (),
+        damaged: bool = False,
+        dry_run: bool = False,
     ) -> Collected:
         """Remove all but the newest ``keep`` images and those ``protected``, and contents that none of these names,
         nor any savepoint.
 
         Contents younger than ``grace_ms`` stay: an upload under way has not published its manifest yet. What uploads
-        that were killed have left beside goes with them after a day (``UNFINISHED_MS``), whatever the grace. A manifest
-        that cannot be read stops the collection (``StateCorrupt``) unless it is among those removed. To keep none is
-        right only for a task that begins with its changelog, which is then whole.
+        that were killed have left beside goes with them after a day (``UNFINISHED_MS``), whatever the grace. To keep
+        none is right only for a task that begins with its changelog, which is then whole.
+
+        An image whose manifest cannot be read counts as none. Where it is older than those kept it goes with the
+        others, else only if ``damaged`` says so, and never if another version has written it.
         """
         names = self.names()
-        gone = [name for name in names[keep:] if name not in protected]
-        live = self._named([*(name for name in names if name not in gone), *self.savepoint_names()])
+        live, stay, refused = self._newest(names, keep)
+        if damaged:
+            refused = {name: error for name, error in refused.items() if is_of_another_version(error)}
+        gone = [name for name in names if name not in stay and name not in protected and name not in refused]
+        others = [
+            *(name for name in names if name in protected and name not in stay),
+            *self.savepoint_names(),
+        ]
+        for name in others:
+            live |= self._contents_of(name, refused)
         now_ms = self._clock.now_ms()
         dead = [
             info
             for folder in ("files", "full")
             for info in self._objects.list(f"{self._folder}/{folder}")
-            if info.name not in live and info.modified_ms < now_ms - grace_ms
+            if not refused and info.name not in live and info.modified_ms < now_ms - grace_ms
         ]
         left = self._objects.unfinished(self._folder)
         dead += [info for info in left if info.modified_ms < now_ms - UNFINISHED_MS]
         if not dry_run:
             self._remove(names, gone, [info.name for info in dead])
         freed_bytes = sum(info.size_bytes for info in dead)
-        return Collected(tuple(gone), tuple(info.name for info in dead), freed_bytes)
+        names_dead = tuple(info.name for info in dead)
+        return Collected(tuple(gone), names_dead, freed_bytes, tuple(refused.values()))
 
     # --- inside ---------------------------------------------------------------------------------------
 
@@ -262,11 +280,33 @@ class TaskImages:
             self._objects.delete(name)
             reach("collect.after_manifest")
         reach("collect.before_files")
-        since = self._named(name for name in self.names() if name not in seen)
+        since, refused = set[str](), dict[str, StateCorrupt]()
+        for name in self.names():
+            since |= set() if name in seen else self._contents_of(name, refused)
         for name in contents:
-            if name not in since:  # sent again by an image that was published meanwhile
+            if not refused and name not in since:  # sent again by an image that was published meanwhile
                 self._objects.delete(name)
                 reach("collect.after_file")
+
+    def _newest(self, names: Sequence[str], keep: int) -> tuple[set[str], set[str], dict[str, StateCorrupt]]:
+        """Contents and names of the newest ``keep`` images that can be read, and why those between them cannot be."""
+        live, found = set[str](), set[str]()
+        refused: dict[str, StateCorrupt] = {}
+        for name in names:
+            if len(found) == keep:
+                break
+            live |= self._contents_of(name, refused)
+            if name not in refused:
+                found.add(name)
+        return live, found, refused
+
+    def _contents_of(self, name: str, refused: dict[str, StateCorrupt]) -> set[str]:
+        """Contents that an image names; none of one that cannot be read, which is noted."""
+        try:
+            return self._named([name])
+        except StateCorrupt as error:
+            refused[name] = error
+            return set()
 
     def _named(self, names: Iterable[str]) -> set[str]:
         """Contents that images name."""
@@ -308,7 +348,7 @@ class TaskImages:
                 continue
             try:
                 with self._objects.open(self._place(manifest, file)) as source:
-                    size_bytes, digest = _copy_hashed(source, None, file.size_bytes, cancelled)
+                    size_bytes, digest = copy_hashed(source, None, file.size_bytes, cancelled)
             except FileNotFoundError:
                 problems.append(f"{file.name}: missing")
                 continue
@@ -335,7 +375,7 @@ class TaskImages:
 
     def _fetch_file(self, manifest: Manifest, file: ImageFile, target: Path, cancelled: Cancelled) -> None:
         with self._objects.open(self._place(manifest, file)) as source, target.open("xb") as sink:
-            size_bytes, digest = _copy_hashed(source, sink, file.size_bytes, cancelled)
+            size_bytes, digest = copy_hashed(source, sink, file.size_bytes, cancelled)
             sink.flush()
             os.fsync(sink.fileno())
         if size_bytes != file.size_bytes or digest != file.sha256:
@@ -344,27 +384,3 @@ class TaskImages:
                 action="restore from an older image or from the changelog; verify the other images too.",
                 file=file.name,
             )
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as source:
-        return hashlib.file_digest(source, "sha256").hexdigest()
-
-
-def _check_wanted(cancelled: Cancelled) -> None:
-    if cancelled():
-        raise Interrupted("The transfer of an image was stopped.", action="nothing: the next one does it.")
-
-
-def _copy_hashed(
-    source: BinaryIO, sink: BinaryIO | None, size_bytes: int, cancelled: Cancelled
-) -> tuple[int, str]:
-    """Copy at most one byte more than expected, so a grown object is noticed and never fills the disk."""
-    digest, copied = hashlib.sha256(), 0
-    while copied <= size_bytes and (chunk := source.read(min(_CHUNK_BYTES, size_bytes + 1 - copied))):
-        _check_wanted(cancelled)
-        digest.update(chunk)
-        copied += len(chunk)
-        if sink is not None:
-            sink.write(chunk)
-    return copied, digest.hexdigest()

@@ -76,11 +76,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         if len(data) > MANIFEST_BYTES_MAX:
             raise _refused(where, f"it is larger than {MANIFEST_BYTES_MAX} bytes")
         try:
+            _check_format(msgspec.json.decode(data, type=_Formatted).format, where)
             manifest = msgspec.json.decode(data, type=cls)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise _refused(where, f"it cannot be read ({error})") from error
-        if manifest.format != FORMAT_VERSION:
-            raise _refused(where, f"its format is {manifest.format}, this version reads {FORMAT_VERSION}")
         if len(manifest.files) > FILES_MAX:
             raise _refused(where, f"it names {len(manifest.files)} files, more than {FILES_MAX}")
         if any(store.offset_next < 0 for store in manifest.stores.values()):
@@ -96,9 +95,31 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         return manifest
 
 
+class _Formatted(msgspec.Struct):
+    """What the manifests of all versions have."""
+
+    format: int = FORMAT_VERSION
+
+
+def is_of_another_version(error: StateCorrupt) -> bool:
+    """Whether an image was refused because another version of stateflow has written it: it may be whole."""
+    return "format" in error.fields
+
+
+def _check_format(number: int, where: str) -> None:
+    if number != FORMAT_VERSION:
+        raise StateCorrupt(
+            f"the image manifest {where} is refused: its format is {number}, this version reads {FORMAT_VERSION}.",
+            action="use the version of stateflow that wrote it, or restore without it.",
+            manifest=where,
+            format=number,
+        )
+
+
 def _refused(where: str, why: str) -> StateCorrupt:
     return StateCorrupt(
         f"the image manifest {where} is refused: {why}.",
-        action="delete it with `stateflow checkpoint gc`, or restore without it: the changelog has everything.",
+        action="remove it with `stateflow checkpoint gc --damaged` (of a savepoint: `stateflow savepoint delete`), or"
+        " restore without it: the changelog has everything unless it was trimmed.",
         manifest=where,
     )

@@ -19,9 +19,10 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from stateflow.checkpoint.images import Cancelled, TaskImages
+from stateflow.checkpoint.images import TaskImages
 from stateflow.checkpoint.manifest import Manifest
 from stateflow.checkpoint.tails import commit_record_before
+from stateflow.checkpoint.transfers import Cancelled
 from stateflow.clock import Clock
 from stateflow.errors import StateCorrupt
 from stateflow.failpoints import reach

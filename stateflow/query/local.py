@@ -127,9 +127,7 @@ class LocalState:
     def scan(self, store: str, partitions: Sequence[int] = ()) -> Iterator[TaskRow]:
         """All rows of a store, task by task, in store order within a task."""
         decoder = StoreDecoder(self.entry(store))
-        for directory in self._directories(store):
-            if partitions and _partition(directory) not in partitions:
-                continue
+        for directory in self._directories(store, partitions):
             with opened_beside(directory) as stores:
                 if store in stores.stores:
                     for row in decoder.rows(stores.reader(store)):
@@ -145,9 +143,7 @@ class LocalState:
         """
         decoder = StoreDecoder(self.entry(store))
         family = index_family(store)
-        for directory in self._directories(store):
-            if partitions and _partition(directory) not in partitions:
-                continue
+        for directory in self._directories(store, partitions):
             with opened_beside(directory) as stores:
                 mark = stores.position(family)
                 names = [] if mark is None else marked_names(mark)
@@ -162,17 +158,26 @@ class LocalState:
                 ):
                     yield TaskRow(directory.identity.task, row)
 
-    def _directories(self, store: str) -> list[TaskDirectory]:
-        """Task directories of the store's stage in the active generation."""
+    def _directories(self, store: str, partitions: Sequence[int] = ()) -> list[TaskDirectory]:
+        """Task directories of the store's stage in the active generation; of all partitions, if none are named."""
         stage, generation = self.entry(store).stage, self._catalog.active.generation
+        there = self._catalog.partitions(stage)
+        if unknown := [str(partition) for partition in partitions if not 0 <= partition < there]:
+            raise ConfigError(
+                f"Stage {stage!r} of {self._catalog.app.app!r} has no partition {', '.join(unknown)}.",
+                action=f"its generation {generation} has partitions 0 to {there - 1}.",
+            )
         found = [
             directory
             for directory in _filled(self.state_dir, self._catalog.app.app)
-            if directory.identity.generation == generation and stage_of(directory.identity.task) == stage
+            if directory.identity.generation == generation
+            and stage_of(directory.identity.task) == stage
+            and (not partitions or _partition(directory) in partitions)
         ]
         if not found:
             raise ConfigError(
-                f"{self.state_dir} holds no task of stage {stage!r}, generation {generation}.",
+                f"{self.state_dir} holds no task of stage {stage!r}, generation {generation}"
+                f"{', of these partitions' if partitions else ''}.",
                 action="name the directory that the workers use with --state-dir, or fill this one with"
                 f" `stateflow restore --app {self._catalog.app.app} --to {self.state_dir}`.",
             )

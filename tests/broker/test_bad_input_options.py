@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,10 @@ def test_the_same_for_a_person(site: Site) -> None:
         ("client = 7", ["client", "stateflow.toml"]),
         ("app = 7", ["app", "stateflow.toml"]),
         ('[client]\n"isolation.level" = "read_uncommitted"', ["isolation.level", "remove it"]),
+        (
+            '[client]\n"bootstrap.servers" = "a:1"',
+            ["bootstrap.servers", "stateflow.toml", "STATEFLOW_BROKERS"],
+        ),
         ('[client]\n"sasl.pasword" = "x"', ["sasl.pasword"]),
         ('[client]\n"socket.timeout.ms" = "soon"', ["socket.timeout.ms"]),
     ],
@@ -139,3 +144,17 @@ def test_too_few_files_are_not_taken_for_brokers_that_do_not_answer(site: Site, 
         assert "ulimit -Hn" in run.said
     finally:
         run.close()
+
+
+def test_partitions_and_an_application_that_there_are_not(site: Site) -> None:
+    site.topic("in", "out")
+    site.feed(range(5))
+    assert site.drained().code == 0
+    known = ["--app", site.name]
+    assert_config_error(
+        site.type("state", "scan", "seen", "--partition", "9", *known, "--json"), "9", "0 to 0"
+    )
+    lacking = ["--partition", "0", "--partition", "7", *known, "--dry-run", "--json"]
+    assert_config_error(site.type("restore", *lacking), "partition 7", "0 to 0")
+    checks = json.loads(site.type("doctor", "--app", "no-such-app", "--json").out)["checks"]
+    assert [check["ok"] for check in checks if check["name"] == "application"] == [False]

@@ -56,8 +56,9 @@ def test_images_are_made_listed_verified_and_collected(site: Site) -> None:
     assert not site.images.exists()
 
     for _ in range(2):  # a folder that is not there, and one without images
-        missing = site.run("checkpoint", "verify", exit_code=ImagesUnreachable.exit_code)
-        assert str(site.images) in missing["message"]
+        for command in ("verify", "list", "gc"):
+            missing = site.run("checkpoint", command, exit_code=ImagesUnreachable.exit_code)
+            assert str(site.images) in missing["message"]
         site.images.mkdir(exist_ok=True)
 
     first = site.create()["images"]
@@ -144,3 +145,17 @@ def test_mistakes_are_told(site: Site, tmp_path: Path) -> None:
     assert str(site.images) in found["message"]
     site.lose_the_machine()
     assert {row["action"] for row in site.restore("--dry-run")["plan"]} == {"replay"}
+
+
+def test_a_damaged_manifest_is_told_and_removed_where_that_is_asked_for(site: Site) -> None:
+    site.create()
+    older = site.run("checkpoint", "list")["images"][0]["image"]
+    newest = site.create()["images"][0]["image"]
+    (site.images / newest).write_bytes(b"{")
+    collected = site.run("checkpoint", "gc", "--keep", "1", "--grace", "0s")["removed"][0]
+    assert collected == {"task": TASKS[0], "images": 0, "files": 0, "freed_bytes": 0, "refused": [newest]}
+    collected = site.run("checkpoint", "gc", "--keep", "1", "--grace", "0s", "--damaged")["removed"][0]
+    assert (collected["images"], collected["refused"]) == (1, [])
+    left = [row["image"] for row in site.run("checkpoint", "list")["images"] if row["task"] == TASKS[0]]
+    assert left == [older]
+    assert site.run("checkpoint", "verify")["verified"][0]["problems"] == []

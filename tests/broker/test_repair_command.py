@@ -72,3 +72,16 @@ def test_an_entry_that_is_needed_is_put_back(site: Site) -> None:
     site.feed(range(50, 80))
     assert site.drained().code == 0
     assert sum(site.counted().values()) == 80
+
+
+def test_a_key_to_discard_that_is_not_to_be_repaired(site: Site) -> None:
+    site.topic("in", "out")
+    site.feed(range(5))
+    assert site.drained().code == 0
+    ended = site.type("repair", "--app", site.name, "--discard", "store/none", "--yes", "--json")
+    assert (ended.code, ended.error["error"]) == (2, "ConfigError")
+    assert "store/none" in ended.error["message"]
+    plant(site, store_nobodys=b"\xff")
+    ended = site.type("repair", "--app", site.name, "--discard", "store/seen", "--yes", "--json")
+    assert "store/nobodys" in ended.error["action"]
+    assert [finding["key"] for finding in repaired(site, "--dry-run")["findings"]] == ["store/nobodys"]

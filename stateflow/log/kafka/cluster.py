@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from confluent_kafka import Consumer
 
+from stateflow.addresses import check_addresses
 from stateflow.clock import Clock, SystemClock
 from stateflow.errors import TopicMissing
 from stateflow.log.base import AssignedMember, Committed, GroupListener, TopicInfo, TopicSpec
@@ -241,7 +242,11 @@ def connect(
     *,
     timeout_seconds: float = _CONNECT_SECONDS,
 ) -> KafkaCluster:
-    """A cluster that answered. Raises ``BrokerUnreachable``, which names the address, within the timeout."""
+    """A cluster that answered.
+
+    Raises ``ConfigError`` for what can be no address, and ``BrokerUnreachable``, which names it, within the timeout.
+    """
+    check_addresses(brokers, "given")
     cluster = KafkaCluster(brokers, settings, options)
     cluster.__dict__["cluster_id"] = cluster._ask_cluster_id(timeout_seconds)
     return cluster

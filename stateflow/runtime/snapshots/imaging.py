@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
@@ -221,12 +221,16 @@ class ImagedStores:
         except (StateflowError, OSError) as error:
             _LOG.warning("Task %s: nothing more was done after its image: %s", self._wiring.id, error)
 
+    def _collect(self, keep: int, protected: Collection[str] = ()) -> None:
+        for error in self._images.collect(keep=keep, grace_ms=_GRACE_MS, protected=protected).refused:
+            _LOG.warning("Task %s: no contents of older images were removed: %s", self._wiring.id, error)
+
     def _tidy(self) -> None:
         """Remove images that are too old and, where that is the policy, what the changelogs say before the others."""
         settings, cluster = self._imaging.settings, self._imaging.cluster
         keep = settings.images_kept
         if self._wiring.log_policy.trim is None:
-            self._images.collect(keep=keep, grace_ms=_GRACE_MS)
+            self._collect(keep)
             return
         task = Trimmable(self._wiring.changelogs, self._wiring.topic_ids)
         retained = settings.images_restorable
@@ -237,7 +241,7 @@ class ImagedStores:
             )
         reach("trim.before_decision")
         usable = retained_images(cluster, task, self._images, retained)
-        self._images.collect(keep=keep, grace_ms=_GRACE_MS, protected=usable)
+        self._collect(keep, usable)
         if settings.trim and not self._cancelled.is_set():
             points = trim_points(cluster, task, self._images, retained, self._imaging.clock)
             slots = carry_out(cluster, points)

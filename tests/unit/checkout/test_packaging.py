@@ -104,7 +104,7 @@ def test_no_star_imports() -> None:
 
 def test_the_stateflow_command_is_installed() -> None:
     (script,) = entry_points(group="console_scripts", name="stateflow")
-    assert script.value == "stateflow.cli.main:main"
+    assert script.value == "stateflow.cli.entry:main"
     assert callable(script.load())
 
 

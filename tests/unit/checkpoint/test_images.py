@@ -172,3 +172,80 @@ def test_listing_goes_on_when_somebody_deletes_meanwhile(tmp_path: Path) -> None
     gone, kept = sorted({"files/a", "files/b", "files/c"} - {first})
     objects.delete(gone)
     assert [info.name for info in listing] == [kept]
+
+
+def damage(tmp_path: Path, name: str, content: bytes = b"\x00not JSON") -> None:
+    (tmp_path / "objects" / name).write_bytes(content)
+
+
+def three_images(images: TaskImages, tmp_path: Path, clock: ManualClock) -> list[str]:
+    """Newest first, each with a file of its own, all older than any grace."""
+    names: list[str] = []
+    for content in (b"one", b"two", b"three"):
+        source = checkpoint(tmp_path / content.decode(), _000001sst=content, _000002sst=b"shared")
+        names.insert(0, images.publish(source, STORES, INPUTS).name)
+        clock.advance(seconds=60)
+    clock.advance(seconds=3600)
+    return names
+
+
+def test_a_damaged_image_does_not_stop_a_collection_and_counts_as_none(
+    images: TaskImages, tmp_path: Path, clock: ManualClock
+) -> None:
+    newest, middle, oldest = three_images(images, tmp_path, clock)
+    damage(tmp_path, newest)
+    done = images.collect(keep=1, grace_ms=1000)
+    assert done.manifests == (oldest,)
+    assert done.files == (), "nobody knows what the damaged one names"
+    assert [error.fields["manifest"] for error in done.refused] == [newest]
+    assert "gc --damaged" in str(done.refused[0].action)
+    assert images.verify(images.load(middle)) == []
+
+
+def test_a_damaged_image_goes_where_that_is_asked_for_and_nothing_in_use_with_it(
+    images: TaskImages, tmp_path: Path, clock: ManualClock
+) -> None:
+    newest, middle, oldest = three_images(images, tmp_path, clock)
+    damage(tmp_path, newest)
+    done = images.collect(keep=2, grace_ms=1000, damaged=True)
+    assert (done.manifests, done.refused) == ((newest,), ())
+    assert len(done.files) == 1, "what the damaged image alone has named"
+    assert images.names() == [middle, oldest]
+    assert [images.verify(images.load(name)) for name in (middle, oldest)] == [[], []]
+
+
+def test_a_damaged_image_that_is_older_than_those_kept_goes_with_the_others(
+    images: TaskImages, tmp_path: Path, clock: ManualClock
+) -> None:
+    newest, middle, oldest = three_images(images, tmp_path, clock)
+    damage(tmp_path, middle)
+    done = images.collect(keep=1, grace_ms=1000)
+    assert (set(done.manifests), done.refused) == ({middle, oldest}, ())
+    assert images.verify(images.load(newest)) == []
+
+
+@pytest.mark.parametrize("fields", [{"format": 2}, {"format": 2, "files": "elsewhere"}])
+def test_an_image_of_another_version_is_never_taken_for_damage(
+    images: TaskImages, tmp_path: Path, clock: ManualClock, fields: dict[str, object]
+) -> None:
+    newest, middle, _ = three_images(images, tmp_path, clock)
+    later = {**json.loads(images.load(newest).encode()), **fields}
+    damage(tmp_path, newest, json.dumps(later).encode())
+    done = images.collect(keep=1, grace_ms=1000, damaged=True)
+    assert done.files == ()
+    assert images.names() == [newest, middle]
+    assert "version of stateflow that wrote it" in str(done.refused[0].action)
+
+
+def test_a_damaged_image_of_a_savepoint_keeps_the_contents_until_that_is_deleted(
+    images: TaskImages, tmp_path: Path, clock: ManualClock
+) -> None:
+    saved = images.publish(
+        checkpoint(tmp_path / "cp", _000009sst=b"saved"), STORES, INPUTS, savepoint="nightly.1"
+    )
+    newest = three_images(images, tmp_path, clock)[0]
+    damage(tmp_path, saved.name)
+    assert images.collect(keep=1, grace_ms=1000, damaged=True).files == ()
+    done = images.forget_savepoint("nightly.1", grace_ms=1000)
+    assert (len(done.files), done.refused) == (3, ())
+    assert images.verify(images.load(newest)) == []

@@ -110,7 +110,7 @@ def test_help_imports_no_noun() -> None:
     script = (
         "import sys; from stateflow.cli.main import run; run(['--help']);"
         "loaded = [m for m in sys.modules if m.startswith('stateflow.cli.')];"
-        "sys.exit(loaded != ['stateflow.cli.main'] or 'email' in sys.modules)"
+        "sys.exit(set(loaded) != {'stateflow.cli.entry', 'stateflow.cli.main'} or 'email' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -162,3 +162,26 @@ def test_every_command_can_answer_in_json() -> None:
         if not any("--json" in parameter.opts for parameter in command.params)
     ]
     assert lacking == []
+
+
+PRINT_LINES = {
+    f"stateflow compaction {name}" for name in ("measure", "model", "recommend", "apply", "rollback", "watch")
+}
+PRINT_ARRAYS = {
+    "stateflow config show",
+    "stateflow jobs list",
+    "stateflow topics apply",
+    "stateflow topics plan",
+}
+
+
+def test_help_says_how_many_json_values_there_are() -> None:
+    said = {
+        path: str(next(option for option in command.params if "--json" in option.opts).to_info_dict()["help"])
+        for path, command in commands(frame.cli, "stateflow")
+    }
+    assert {path for path, text in said.items() if "one object per line" in text} == PRINT_LINES
+    assert {path for path, text in said.items() if "one JSON array" in text} == PRINT_ARRAYS
+    assert {
+        path for path, text in said.items() if "one JSON object" in text
+    } == said.keys() - PRINT_LINES - PRINT_ARRAYS
