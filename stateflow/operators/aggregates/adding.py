@@ -131,6 +131,13 @@ def count_rows(totals: dict[Any, int], keys: Sequence[Any], values: Sequence[Any
         totals[key] += rows
 
 
+def kinds_of(type_: Any) -> tuple[type, ...] | None:
+    """The numbers that a declared type takes, and gives back as they were; None where it is another type."""
+    if type_ is Any or type_ == int | float:
+        return int, float
+    return (type_,) if type_ in (int, float) else None
+
+
 def only(*kinds: type) -> Callable[[Sequence[Any]], bool]:
     """Whether accumulators are numbers that may wait for the commit, and of these types; None where there is none."""
 
@@ -151,3 +158,14 @@ def are_numbers(accumulators: Sequence[Any]) -> bool:
         return False
     least, most = min(accumulators, default=0), max(accumulators, default=0)
     return bool(least > -_WAITING_MAX and most < _WAITING_MAX)
+
+
+def difference(whole: int | float, part: int | float) -> Any:
+    """The whole without a part; None where that would not be exact."""
+    return whole - part if isinstance(whole, int) and isinstance(part, int) else None
+
+
+def pair_difference(whole: tuple[int, int | float], part: tuple[int, int | float]) -> Any:
+    """The same of count and sum."""
+    total = difference(whole[1], part[1])
+    return None if total is None else (whole[0] - part[0], total)

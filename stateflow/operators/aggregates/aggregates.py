@@ -30,10 +30,13 @@ from stateflow.operators.aggregates.adding import (
     added,
     are_numbers,
     count_rows,
+    difference,
     each,
+    kinds_of,
     only,
     outgrowing,
     outgrows,
+    pair_difference,
     sum_rows,
 )
 from stateflow.operators.steps.fields import Pick, picked_of, picker
@@ -127,7 +130,7 @@ def count(of: Pick | None = None) -> Aggregate[Any, int, int]:
         result_type=int,
         only_counts=of is None,
         kind="count",
-        subtract=_difference,
+        subtract=difference,
         may_wait=are_numbers,
         add_rows=count_rows if of is None else None,
         folding=Folding("count") if of is None else None,
@@ -145,7 +148,7 @@ def sum(of: Pick | None = None) -> Aggregate[Any, int | float, int | float]:
         result=same,
         type=int | float,
         result_type=int | float,
-        subtract=_difference,
+        subtract=difference,
         may_wait=are_numbers,
         outgrows=outgrows,
         add_rows=sum_rows(of),
@@ -191,7 +194,7 @@ def _extreme(
         return choose(one, two)
 
     optional = type_ if isinstance(type_, Codec) or type_ is Any else type_ | None
-    kinds = None if operation is None or isinstance(type_, Codec) else _kinds_of(type_)
+    kinds = None if operation is None or isinstance(type_, Codec) else kinds_of(type_)
     folding = None
     if operation is not None and kinds is not None:
         folding = Folding(operation, int in kinds, float in kinds, skips_none=True)
@@ -214,13 +217,6 @@ def _extreme(
     )
 
 
-def _kinds_of(type_: Any) -> tuple[type, ...] | None:
-    """The numbers that a declared type takes, and gives back as they were; None where it is another type."""
-    if type_ is Any or type_ == int | float:
-        return int, float
-    return (type_,) if type_ in (int, float) else None
-
-
 def mean(of: Pick | None = None) -> Aggregate[Any, tuple[int, int | float], float | None]:
     """Arithmetic mean, None without values. Kept as count and sum; merge: both added."""
 
@@ -236,21 +232,12 @@ def mean(of: Pick | None = None) -> Aggregate[Any, tuple[int, int | float], floa
         result=lambda pair: pair[1] / pair[0] if pair[0] else None,
         type=tuple[int, int | float],
         result_type=float | None,
-        subtract=_pair_difference,
+        subtract=pair_difference,
         may_wait=lambda pairs: are_numbers([total for _, total in pairs]),
         outgrows=lambda pair: outgrows(pair[1]),
         folding=Folding("mean", floats=True, skips_none=of is not None),
         pick=None if of is None else picker(of),
     )
-
-
-def _difference(whole: int | float, part: int | float) -> Any:
-    return whole - part if isinstance(whole, int) and isinstance(part, int) else None
-
-
-def _pair_difference(whole: tuple[int, int | float], part: tuple[int, int | float]) -> Any:
-    total = _difference(whole[1], part[1])
-    return None if total is None else (whole[0] - part[0], total)
 
 
 @overload
