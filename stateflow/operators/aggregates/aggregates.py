@@ -9,7 +9,8 @@ A value picked by ``of`` that is None is left out, as SQL's aggregates do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from bisect import insort
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, overload
 
@@ -25,7 +26,19 @@ from stateflow.operators.aggregates.accumulator_types import (
     part_type,
     type_of_initial,
 )
-from stateflow.operators.aggregates.adding import added, are_numbers, count_rows, only, sum_rows
+from stateflow.operators.aggregates.adding import (
+    added,
+    are_numbers,
+    count_rows,
+    difference,
+    each,
+    kinds_of,
+    only,
+    outgrowing,
+    outgrows,
+    pair_difference,
+    sum_rows,
+)
 from stateflow.operators.steps.fields import Pick, picked_of, picker
 from stateflow.operators.steps.reads import Reads, all_of, reads_of
 
@@ -41,7 +54,8 @@ class Aggregate(Generic[V, A, R]):
 
     initial: Callable[[], A]
     add_many: Callable[[A, Sequence[V]], A]
-    """Folds values into an accumulator, which it may change in place; returns the new one."""
+    """Folds values into an accumulator, which it may change in place; returns the new one. May raise ``Outgrown`` for
+    several values: then they are folded one by one."""
     merge: Callable[[A, A], A] | None
     result: Callable[[A], R]
     type: Any
@@ -56,6 +70,9 @@ class Aggregate(Generic[V, A, R]):
     may_wait: Callable[[Sequence[A]], bool] | None = None
     """Whether these accumulators may be kept as they are until the commit: they are immutable, and what is encoded of
     them comes back the same. None where they never may."""
+    outgrows: Callable[[A], bool] | None = None
+    """Whether no codec takes the accumulator, an integer: it is looked at where it is not encoded after each record.
+    None where that need not be."""
     add_rows: Callable[[dict[Any, A], Sequence[Any], Sequence[V]], None] | None = None
     """``add_many`` for many keys at once, where that is faster: the accumulators by key, which has each of the keys,
     then rows of key and value."""
@@ -82,15 +99,6 @@ class Aggregate(Generic[V, A, R]):
 def same(accumulator: A) -> A:
     """The accumulator as the result."""
     return accumulator
-
-
-def _each(add: Callable[[A, V], A]) -> Callable[[A, Iterable[V]], A]:
-    def add_many(accumulator: A, values: Iterable[V]) -> A:
-        for value in values:
-            accumulator = add(accumulator, value)
-        return accumulator
-
-    return add_many
 
 
 def picked(
@@ -122,7 +130,7 @@ def count(of: Pick | None = None) -> Aggregate[Any, int, int]:
         result_type=int,
         only_counts=of is None,
         kind="count",
-        subtract=_difference,
+        subtract=difference,
         may_wait=are_numbers,
         add_rows=count_rows if of is None else None,
         folding=Folding("count") if of is None else None,
@@ -140,8 +148,9 @@ def sum(of: Pick | None = None) -> Aggregate[Any, int | float, int | float]:
         result=same,
         type=int | float,
         result_type=int | float,
-        subtract=_difference,
+        subtract=difference,
         may_wait=are_numbers,
+        outgrows=outgrows,
         add_rows=sum_rows(of),
         folding=Folding("sum", floats=True, skips_none=of is not None),
         pick=None if of is None else picker(of),
@@ -185,14 +194,15 @@ def _extreme(
         return choose(one, two)
 
     optional = type_ if isinstance(type_, Codec) or type_ is Any else type_ | None
-    kinds = None if operation is None or isinstance(type_, Codec) else _kinds_of(type_)
+    kinds = None if operation is None or isinstance(type_, Codec) else kinds_of(type_)
     folding = None
     if operation is not None and kinds is not None:
         folding = Folding(operation, int in kinds, float in kinds, skips_none=True)
     return Aggregate(
         kind=kind,
         initial=lambda: None,
-        add_many=picked(of, _each(either)),
+        add_many=picked(of, each(either, type_)),
+        outgrows=outgrowing(type_),
         reads=reads_of_pick(of),
         merge=either,
         result=same,
@@ -205,13 +215,6 @@ def _extreme(
         if type_ is not Any
         else lambda values: optional_type(known_type(returned) or part_type(of, values)),
     )
-
-
-def _kinds_of(type_: Any) -> tuple[type, ...] | None:
-    """The numbers that a declared type takes, and gives back as they were; None where it is another type."""
-    if type_ is Any or type_ == int | float:
-        return int, float
-    return (type_,) if type_ in (int, float) else None
 
 
 def mean(of: Pick | None = None) -> Aggregate[Any, tuple[int, int | float], float | None]:
@@ -229,20 +232,12 @@ def mean(of: Pick | None = None) -> Aggregate[Any, tuple[int, int | float], floa
         result=lambda pair: pair[1] / pair[0] if pair[0] else None,
         type=tuple[int, int | float],
         result_type=float | None,
-        subtract=_pair_difference,
+        subtract=pair_difference,
         may_wait=lambda pairs: are_numbers([total for _, total in pairs]),
+        outgrows=lambda pair: outgrows(pair[1]),
         folding=Folding("mean", floats=True, skips_none=of is not None),
         pick=None if of is None else picker(of),
     )
-
-
-def _difference(whole: int | float, part: int | float) -> Any:
-    return whole - part if isinstance(whole, int) and isinstance(part, int) else None
-
-
-def _pair_difference(whole: tuple[int, int | float], part: tuple[int, int | float]) -> Any:
-    total = _difference(whole[1], part[1])
-    return None if total is None else (whole[0] - part[0], total)
 
 
 @overload
@@ -294,9 +289,22 @@ def top_k(k: int, *, by: Pick, item: Pick) -> Aggregate[Any, list[tuple[float, A
     score_of, item_of = picker(by), picker(item)
 
     def add_many(kept: list[tuple[float, Any]], values: Sequence[Any]) -> list[tuple[float, Any]]:
-        scores = {entry: score for score, entry in kept}
-        scores.update(zip(picked_of(item_of, values), picked_of(score_of, values), strict=True))
-        return _largest(scores, k)
+        ranked = list(kept)
+        held = {scored[1]: scored for scored in ranked}
+        for entry, score in zip(picked_of(item_of, values), picked_of(score_of, values), strict=True):
+            before = held.get(entry)
+            if before is not None:
+                ranked.remove(before)
+                entry = before[1]
+            elif len(ranked) == k and _rank((score, entry)) > _rank(ranked[-1]):
+                continue
+            held[entry] = scored = (score, entry)
+            insort(ranked, scored, key=_rank)
+            if (
+                len(ranked) > k
+            ):  # after each: what is left must not depend on how values were cut into batches
+                del held[ranked.pop()[1]]
+        return ranked
 
     def merge(one: list[tuple[float, Any]], two: list[tuple[float, Any]]) -> list[tuple[float, Any]]:
         scores: dict[Any, float] = {}
@@ -317,9 +325,12 @@ def top_k(k: int, *, by: Pick, item: Pick) -> Aggregate[Any, list[tuple[float, A
 
 
 def _largest(scores: Mapping[Any, float], k: int) -> list[tuple[float, Any]]:
-    return sorted(((score, entry) for entry, score in scores.items()), key=lambda pair: (-pair[0], pair[1]))[
-        :k
-    ]
+    return sorted(((score, entry) for entry, score in scores.items()), key=_rank)[:k]
+
+
+def _rank(scored: tuple[float, Any]) -> tuple[float, Any]:
+    score, entry = scored
+    return -score, entry
 
 
 @overload
@@ -364,7 +375,8 @@ def fold(
     return Aggregate(
         kind="fold",
         initial=_factory(initial),
-        add_many=_each(add),
+        add_many=each(add, type),
+        outgrows=outgrowing(type),
         merge=merge,
         subtract=subtract,
         result=result or same,

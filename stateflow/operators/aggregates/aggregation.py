@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from stateflow.codec.base import Codec
-from stateflow.operators.aggregates.aggregates import Aggregate
+from stateflow.operators.aggregates.aggregates import Aggregate, same
 from stateflow.operators.steps.guard import Guard
 from stateflow.operators.steps.reads import Reads
-from stateflow.operators.steps.rows import without
+from stateflow.operators.steps.rows import NO_OFFSET, left_of, without
 from stateflow.operators.steps.step import Step
 from stateflow.record import RecordBatch, has_none
 from stateflow.store.base import StateStore
@@ -28,7 +28,7 @@ class Updated:
     store_keys: list[bytes]
     data: list[bytes | None]
     """Their accumulators, encoded; None where only tombstones were seen. Empty where nobody encodes yet."""
-    results: list[Any]
+    accumulators: list[Any]
     is_new: list[bool]
 
 
@@ -58,9 +58,30 @@ class Accumulators:
         return False
 
     def results(self, store_keys: Sequence[bytes]) -> list[tuple[bytes, Any]]:
-        """What is shown of the accumulators that there are, with their keys, in the order of the keys."""
+        """What is shown of the accumulators that there are, with their keys, in the order of the keys.
+
+        No record stands behind them: a result that fails follows the policy without one, and is left out.
+        """
         stored = zip(store_keys, self.store.get_many(store_keys), strict=True)
-        return [(key, self._result(data)) for key, data in stored if data is not None]
+        return self._results([(key, data) for key, data in stored if data is not None], self._result)
+
+    def _results(
+        self, found: Sequence[tuple[bytes, Any]], result: Callable[[Any], Any]
+    ) -> list[tuple[bytes, Any]]:
+        offsets = [NO_OFFSET] * len(found)
+        results, failed = self._guard.map(result, [each for _, each in found], offsets)
+        return list(zip(left_of([key for key, _ in found], failed), results, strict=True))
+
+    def shown(self, updated: Updated, batch: RecordBatch) -> tuple[list[Any], list[int]]:
+        """What is shown of accumulators that a batch changed, and the places of those whose result fails.
+
+        Such a result is let go, or not, as the failure of its newest record, which stays in the accumulator: whether a
+        result is computed after a record depends on where batches end, and state must not.
+        """
+        if self._aggregate.result is same:
+            return updated.accumulators, []
+        offsets = [batch.offsets[row] for row in updated.rows]
+        return self._guard.map(self._aggregate.result, updated.accumulators, offsets)
 
     def delete(self, store_keys: Sequence[bytes]) -> None:
         """Delete accumulators."""
@@ -136,7 +157,7 @@ class Accumulators:
         before: Sequence[bytes | None],
         values: Sequence[Sequence[Any]],
     ) -> Updated:
-        initial, add_many, result = self._aggregate.initial, self._aggregate.add_many, self._aggregate.result
+        initial, add_many = self._aggregate.initial, self._aggregate.add_many
         decoded = self.codec.decode_many(before)
         accumulators = [
             add_many(initial() if accumulator is None else accumulator, own)
@@ -146,7 +167,7 @@ class Accumulators:
             rows=[newest[key] for key in ordered],
             store_keys=ordered,
             data=self.codec.encode_many(accumulators),
-            results=[result(accumulator) for accumulator in accumulators],
+            accumulators=accumulators,
             is_new=[data is None for data in before],
         )
 
@@ -175,7 +196,7 @@ class Accumulators:
                 updated.rows.append(newest)
                 updated.store_keys.append(key)
                 updated.data.append(done[-1][0])
-                updated.results.append(done[-1][1])
+                updated.accumulators.append(done[-1][1])
                 updated.is_new.append(stored is None)
         return updated
 
@@ -184,7 +205,7 @@ class Accumulators:
         accumulator = self._aggregate.initial() if data is None else self.codec.decode(data)
         accumulator = self._aggregate.add_many(accumulator, [value])
         (encoded,) = self.codec.encode_many([accumulator])
-        done.append((encoded, self._aggregate.result(accumulator)))
+        done.append((encoded, accumulator))
 
 
 class AggregateStep(Step):
@@ -202,7 +223,9 @@ class AggregateStep(Step):
             self._accumulators.fold_unseen(batch.keys, batch)
             return
         updated = self._accumulators.fold(batch.keys, batch)
-        self.forward(result_rows(batch, updated.rows, updated.store_keys, updated.results))
+        results, failed = self._accumulators.shown(updated, batch)
+        rows, keys = left_of(updated.rows, failed), left_of(updated.store_keys, failed)
+        self.forward(result_rows(batch, rows, keys, results))
 
     @property
     def needs_turns(self) -> bool:

@@ -41,6 +41,10 @@ def combined(parts: Mapping[str, Aggregate[Any, Any, Any]]) -> Aggregate[Any, An
         left = [_merged(function, one, two) for function, one, two in pairs]
         return None if None in left else state(*left)
 
+    def outgrows(accumulators: Any) -> bool:
+        return any(tells(getattr(accumulators, name)) for name, tells in growing.items())
+
+    growing = {name: part.outgrows for name, part in parts.items() if part.outgrows is not None}
     return Aggregate(
         kind={name: part.kind for name, part in parts.items()},
         initial=lambda: state(*(part.initial() for part in several)),
@@ -48,6 +52,7 @@ def combined(parts: Mapping[str, Aggregate[Any, Any, Any]]) -> Aggregate[Any, An
         reads=all_of(part.reads for part in several),
         merge=merge if all(part.merge for part in several) else None,
         subtract=subtract if all(part.subtract for part in several) else None,
+        outgrows=outgrows if growing else None,
         result=lambda kept: {name: parts[name].result(getattr(kept, name)) for name in names},
         type=described,
         kept=None if is_told else state,

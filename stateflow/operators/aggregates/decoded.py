@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from stateflow.codec.base import Codec
-from stateflow.operators.aggregates.aggregates import Aggregate
+from stateflow.operators.aggregates.aggregates import Aggregate, same
 from stateflow.operators.aggregates.aggregation import Accumulators, Updated
 from stateflow.operators.steps.context import StageContext
 from stateflow.operators.steps.fields import picked_of
@@ -65,9 +65,9 @@ class DecodedAccumulators(Accumulators):
 
     def results(self, store_keys: Sequence[bytes]) -> list[tuple[bytes, Any]]:
         """What is shown of the accumulators that there are, with their keys, in the order of the keys."""
-        result = self._aggregate.result
         found = zip(store_keys, self._values_of.values(store_keys), strict=True)
-        return [(key, result(accumulator)) for key, accumulator in found if accumulator is not None]
+        live = [(key, accumulator) for key, accumulator in found if accumulator is not None]
+        return live if self._aggregate.result is same else self._results(live, self._aggregate.result)
 
     def delete(self, store_keys: Sequence[bytes]) -> None:
         """Delete accumulators."""
@@ -100,23 +100,23 @@ class DecodedAccumulators(Accumulators):
         folded = self._fold_values(ordered, store_keys, batch)
         if folded is None:
             return super()._fold(store_keys, batch, by_policy=by_policy)
-        before, results = folded
+        before, accumulators = folded
         return Updated(
             rows=[newest[key] for key in ordered],
             store_keys=ordered,
             data=[],
-            results=results,
+            accumulators=accumulators,
             is_new=[accumulator is None for accumulator in before],
         )
 
     def _fold_values(
         self, distinct: list[bytes], store_keys: Sequence[bytes], batch: RecordBatch
     ) -> tuple[list[Any], list[Any]] | None:
-        """The accumulators of the keys before, and results after; None, with nothing written, to do it in bytes.
+        """The accumulators of the keys before and after; None, with nothing written, to do it in bytes.
 
         What fails here comes up again there, where the policy sees to it.
         """
-        may_wait, result = self._aggregate.may_wait, self._aggregate.result
+        may_wait = self._aggregate.may_wait
         assert may_wait is not None, "else they are not kept"
         if self._not_kept > max(_TRIES, self._kept):
             return None
@@ -124,7 +124,6 @@ class DecodedAccumulators(Accumulators):
         try:
             before = self._values_of.values(distinct)
             accumulators = self._added(distinct, before, store_keys, batch.values)
-            results = list(map(result, accumulators))
         except Exception:  # noqa: BLE001 - see above
             return None
         if not may_wait(accumulators):
@@ -132,7 +131,7 @@ class DecodedAccumulators(Accumulators):
         self._values_of.set_values(distinct, accumulators)
         self._not_kept -= 1
         self._kept += 1
-        return before, results
+        return before, accumulators
 
     def _added(
         self,

@@ -143,6 +143,6 @@ def _times(store_keys: Sequence[bytes], stored: Sequence[bytes | None]) -> dict[
 def _entries(updated: Updated, rows: Sequence[int]) -> dict[bytes, _Entry]:
     """What was updated by store key, with the rows of the whole batch."""
     columns = zip(
-        updated.rows, updated.store_keys, updated.data, updated.results, updated.is_new, strict=True
+        updated.rows, updated.store_keys, updated.data, updated.accumulators, updated.is_new, strict=True
     )
     return {entry[1]: (rows[entry[0]], *entry[1:]) for entry in columns}

@@ -31,6 +31,11 @@ class StampedAccumulators:
         begun = self._aggregate.initial() if accumulator is None else accumulator
         return self._aggregate.add_many(begun, [value])
 
+    def outgrows(self, accumulator: Any) -> bool:
+        """Whether it cannot be kept, which where it is not encoded nobody else would notice."""
+        tells = self._aggregate.outgrows
+        return tells is not None and accumulator is not None and tells(accumulator)
+
     def merged(self, one: Any, two: Any) -> Any:
         """What folding both parts would have given; None stands for a part in which nothing was."""
         if one is None or two is None:

@@ -36,8 +36,8 @@ class Aggregations(ABC, Generic[K, V]):
     ``name`` names the store and its changelog, and is part of the application's data: renaming loses the
     state. ``ttl`` is in event time: without a window a key is forgotten so long after its last record; a
     window's state is kept so long after its end. A record that an aggregate fails on follows ``on_error``
-    and leaves no trace in the state. Results are passed on once per key and batch, newest first
-    contributing record deciding their time.
+    and leaves no trace in the state. A result that fails follows it, too, and is not passed on; its record
+    stays. Results are passed on once per key and batch, newest first contributing record deciding their time.
     """
 
     @abstractmethod

@@ -17,9 +17,11 @@ from stateflow.codec.base import Codec
 from stateflow.codec.counted import SEEN_BYTES, CountedValueCodec, seen_in, with_seen
 from stateflow.codec.optional import OptionalCodec
 from stateflow.codec.windowed import window_suffix_of
+from stateflow.operators.aggregates.adding import Outgrown
 from stateflow.operators.aggregates.aggregates import Aggregate
 from stateflow.operators.aggregates.aggregation import result_rows, with_keys
 from stateflow.operators.steps.guard import Guard
+from stateflow.operators.steps.rows import left_of
 from stateflow.operators.steps.step import Step
 from stateflow.operators.windows.windows import CountWindow, Emit
 from stateflow.record import RecordBatch
@@ -32,7 +34,7 @@ _NO_LAST = (1 << 63) - 1
 class _Told(NamedTuple):
     row: int
     key: bytes
-    result: Any
+    accumulator: Any
 
 
 @dataclass(slots=True)
@@ -63,16 +65,16 @@ class CountedAccumulators:
         return _Counting(seen, decoded or {0: None})
 
     def add(self, counting: _Counting, value: Any, *, copied: bool) -> dict[int, Any]:
-        """Fold a record into the open windows; returns what each of them comes to. Fails before it changes anything.
+        """Fold a record into the open windows; returns their accumulators. Fails before it changes anything.
 
-        ``copied``: the accumulators stay whole should the aggregate fail.
+        ``copied``: the accumulators stay whole should the aggregate fail. Else it may also raise ``Outgrown``.
         """
         size, advance, number = self._window.size, self._window.step, counting.seen
         changed: dict[int, Any] = {}
         for first, accumulator in counting.open.items():
             if first <= number:
-                changed[first] = self._added(accumulator, value, copied=copied)
-        results = {first: self._aggregate.result(accumulator) for first, accumulator in changed.items()}
+                is_full = first + size == number + 1
+                changed[first] = self._added(accumulator, value, copied=copied, is_full=is_full)
         still_open = {
             first: each for first, each in (counting.open | changed).items() if first + size > number + 1
         }
@@ -81,7 +83,7 @@ class CountedAccumulators:
         )  # where the window of the next record to open one begins
         still_open.setdefault(after, None)
         counting.seen, counting.open = number + 1, still_open
-        return results
+        return changed
 
     def write(self, key: bytes, before: Sequence[int], counting: _Counting) -> None:
         """Put the windows of a key in the place of those that were there."""
@@ -92,14 +94,22 @@ class CountedAccumulators:
         ordered: list[Change] = sorted(changes.items(), key=lambda change: change[0])
         self._store.put_many(ordered)
 
-    def _added(self, accumulator: Any, value: Any, *, copied: bool) -> Any:
+    def result(self, accumulator: Any) -> Any:
+        """What is shown of it."""
+        return self._aggregate.result(accumulator)
+
+    def _added(self, accumulator: Any, value: Any, *, copied: bool, is_full: bool) -> Any:
         if accumulator is None:
             accumulator = self._aggregate.initial()
         elif copied:
             accumulator = self._codec.decode(self._codec.encode(accumulator))
         added = self._aggregate.add_many(accumulator, [value])
-        if copied:
+        if (
+            copied or is_full
+        ):  # a full window is not written any more: what could not be kept is refused there as before
             self._codec.encode(added)
+        elif self._aggregate.outgrows is not None and self._aggregate.outgrows(added):
+            raise Outgrown
         return added
 
 
@@ -127,8 +137,16 @@ class CountStep(Step):
                 told += self._count(key, rows_of[key], batch, copied=False)
             except Exception:  # noqa: BLE001 - comes up again at the record that causes it
                 told += self._count(key, rows_of[key], batch, copied=True)
-        keys, results = [each.key for each in told], [each.result for each in told]
-        self.forward(result_rows(batch, [each.row for each in told], keys, results))
+        if self.children:
+            self._tell(told, batch)
+
+    def _tell(self, told: list[_Told], batch: RecordBatch) -> None:
+        """Results are computed where they are told; one that fails is let go, and its record stays counted."""
+        offsets = [batch.offsets[each.row] for each in told]
+        accumulators = [each.accumulator for each in told]
+        results, failed = self._guard.map(self._accumulators.result, accumulators, offsets)
+        told = left_of(told, failed)
+        self.forward(result_rows(batch, [each.row for each in told], [each.key for each in told], results))
 
     def _count(self, key: bytes, rows: list[int], batch: RecordBatch, *, copied: bool) -> list[_Told]:
         counting = self._accumulators.read(key)
@@ -145,9 +163,9 @@ class CountStep(Step):
     def _count_one(
         self, key: bytes, row: int, value: Any, counting: _Counting, told: dict[int, _Told], *, copied: bool
     ) -> None:
-        for first, result in self._accumulators.add(counting, value, copied=copied).items():
+        for first, accumulator in self._accumulators.add(counting, value, copied=copied).items():
             if self._emit == "on_update" or first + self._window.size == counting.seen:
-                told[first] = _Told(row, key + window_suffix_of(first), result)
+                told[first] = _Told(row, key + window_suffix_of(first), accumulator)
 
 
 def counted_codec(aggregate: Aggregate[Any, Any, Any], window: CountWindow) -> Codec[Any]:

@@ -94,15 +94,15 @@ class SessionStep(Step):
         rows_of: dict[bytes, list[int]] = {}
         for row, key in enumerate(batch.keys):
             rows_of.setdefault(key, []).append(row)
-        told = _Told([], [], [], [])
+        told, is_told = _Told([], [], [], []), self._rules.emit == "on_update" and bool(self.children)
         for key in sorted(rows_of):
             try:
                 changed = self._updated(key, self._folded(key, rows_of[key], batch))
             except Exception:  # noqa: BLE001 - comes up again at the record that causes it
                 changed = self._updated(key, self._folded_one_by_one(key, rows_of[key], batch))
-            if self._rules.emit == "on_update":
+            if is_told:
                 self._say(key, changed, batch, told)
-        if self._rules.emit == "on_update":
+        if is_told:
             forward_sparing(self, _as_rows(told, batch))
 
     needs_turns = False
@@ -226,7 +226,7 @@ class SessionStep(Step):
         self._store.put_many(sorted(gone, key=_store_key))
 
     def _tell_closed(self, closing: list[tuple[int, bytes, bytes]]) -> None:
-        if self._rules.emit != "on_close" or not closing:
+        if self._rules.emit != "on_close" or not closing or not self.children:
             return
         held = [data for _, _, data in closing]
         results, failed = self._guard.map(self._result, held, [NO_OFFSET] * len(held))

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from stateflow.operators.aggregates.adding import Outgrown
 from stateflow.operators.aggregates.stamped_accumulators import StampedAccumulators
 
 
@@ -34,7 +35,8 @@ class KeySessions:
     def add(self, row: int, when_ms: int, value: Any, *, copied: bool = False) -> None:
         """Put a record into the session that it belongs to, or into a new one; sessions that it connects become one.
 
-        ``copied``: what the sessions hold stays whole should the aggregate fail on the record.
+        ``copied``: what the sessions hold stays whole should the aggregate fail on the record. Else it may also raise
+        ``Outgrown``.
         """
         first, after = self._touched(when_ms)
         touched = self._sessions[first:after]
@@ -45,6 +47,8 @@ class KeySessions:
         accumulator = self._accumulators.added(accumulator, value)
         if copied:
             self._accumulators.encoded(0, accumulator)
+        elif self._accumulators.outgrows(accumulator):
+            raise Outgrown
         whole = LiveSession(
             min([when_ms, *(session.start_ms for session in touched)]),
             max([when_ms, *(session.end_ms for session in touched)]),

@@ -15,6 +15,7 @@ from typing import Any
 
 from stateflow.changelog.event_time import UNKNOWN_MS
 from stateflow.codec.windowed import window_suffix_of
+from stateflow.operators.aggregates.adding import Outgrown
 from stateflow.operators.aggregates.stamped_accumulators import StampedAccumulators
 from stateflow.operators.steps import timers as timing
 from stateflow.operators.steps.context import StageContext
@@ -95,7 +96,8 @@ class SlidingStep(Step):
                 whole = self._updated(key, self._folded(key, rows_of[key], batch))
             except Exception:  # noqa: BLE001 - comes up again at the record that causes it
                 whole = self._updated(key, self._folded_in_parts(key, rows_of[key], batch))
-            told += self._shown(whole, [batch.offsets[row] for row, _, _ in whole])
+            if self.children:
+                told += self._shown(whole, [batch.offsets[row] for row, _, _ in whole])
         self._tell([batch.offsets[row] for row, _, _ in told], told, batch)
 
     needs_turns = False
@@ -130,6 +132,7 @@ class SlidingStep(Step):
         cells = self._cells_around(key, rows, batch)
         for row in rows:
             self._add(cells, batch.timestamps_ms[row], batch.values[row], row)
+            self._refuse_outgrown(cells[batch.timestamps_ms[row]])
         return cells
 
     def _folded_in_parts(self, key: bytes, rows: list[int], batch: RecordBatch) -> dict[int, _Cell]:
@@ -162,11 +165,18 @@ class SlidingStep(Step):
                     cell, accumulator=self._accumulators.copied(cell.accumulator), row=-1
                 )
             self._add(tried, when_ms, batch.values[row], row)
+            if len(rows) > 1:
+                self._refuse_outgrown(tried[when_ms])
         for cell in tried.values():
             self._accumulators.encoded(0, cell.accumulator)
         if self._rules.emit == "on_update":
             self._around(key, cells | tried, tried)
         cells |= tried
+
+    def _refuse_outgrown(self, cell: _Cell) -> None:
+        """Between two records nobody encodes it."""
+        if self._accumulators.outgrows(cell.accumulator):
+            raise Outgrown
 
     def _add(self, cells: dict[int, _Cell], when_ms: int, value: Any, row: int) -> None:
         cell = cells.get(when_ms)
@@ -261,7 +271,8 @@ class SlidingStep(Step):
             if begin_ms is not None:  # the first instant of which the second window is not among these yet
                 self._order.add([each for each in due if each[0] > begin_ms + self._difference_ms])
                 due = [each for each in due if each[0] <= begin_ms + self._difference_ms]
-            self._tell_closed(due)
+            if self.children:
+                self._tell_closed(due)
         self._write_closed(due)
 
     def _write_closed(self, due: list[Due]) -> None:

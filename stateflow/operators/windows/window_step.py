@@ -25,7 +25,7 @@ from stateflow.operators.steps.error_policy import LatePolicy
 from stateflow.operators.steps.guard import Guard
 from stateflow.operators.steps.marks import marks_of, span_ms
 from stateflow.operators.steps.reads import Reads
-from stateflow.operators.steps.rows import derived, repeated
+from stateflow.operators.steps.rows import derived, left_of, repeated
 from stateflow.operators.steps.step import Step
 from stateflow.operators.steps.timers import Turn
 from stateflow.operators.windows.window_entry import Entry
@@ -89,12 +89,8 @@ class WindowAggregateStep(Step):
         updated = self._folded(store_keys, batch)
         opened = zip(updated.rows, updated.store_keys, updated.is_new, strict=True)
         self._order.add((starts_ms[row], store_key) for row, store_key, is_new in opened if is_new)
-        if self._rules.emit == "on_update":
-            keys = [store_key[:-_SEQUENCE_BYTES] for store_key in updated.store_keys]
-            rows = result_rows(batch, updated.rows, keys, updated.results)
-            # Their mark is their own time: what is announced to the stages behind stays back by a whole window.
-            rows.timestamps_ms, rows.marks_ms = [starts_ms[row] for row in updated.rows], None
-            self.forward(rows)
+        if self._rules.emit == "on_update" and self.children:
+            self._tell(updated, starts_ms, batch)
 
     def own_codecs(self) -> Iterable[Codec[Any]]:
         """That of the accumulators."""
@@ -171,6 +167,16 @@ class WindowAggregateStep(Step):
         self._windows_of = list(map(len, open_ms))
         return repeated(batch, values), [start for starts in open_ms for start in starts]
 
+    def _tell(self, updated: Updated, starts_ms: Sequence[int], batch: RecordBatch) -> None:
+        """The newest result of each window that a batch changed."""
+        results, failed = self._accumulators.shown(updated, batch)
+        rows = left_of(updated.rows, failed)
+        keys = [store_key[:-_SEQUENCE_BYTES] for store_key in left_of(updated.store_keys, failed)]
+        told = result_rows(batch, rows, keys, results)
+        # Their mark is their own time: what is announced to the stages behind stays back by a whole window.
+        told.timestamps_ms, told.marks_ms = [starts_ms[row] for row in rows], None
+        self.forward(told)
+
     def _folded(self, store_keys: Sequence[bytes], batch: RecordBatch) -> Updated:
         """Where a record is in several windows and one of them fails on it, it is in none of them."""
         if self._window.is_single:
@@ -194,7 +200,7 @@ class WindowAggregateStep(Step):
 
     def _close(self, windows: list[Due]) -> None:
         store_keys = [store_key for _, store_key in windows]
-        if self._rules.emit == "on_close":
+        if self._rules.emit == "on_close" and self.children:
             starts_ms = {store_key: start_ms for start_ms, store_key in windows}
             live = self._accumulators.results(store_keys)
             keys = [store_key[:-_SEQUENCE_BYTES] for store_key, _ in live]
@@ -218,15 +224,15 @@ def _newest(parts: Sequence[tuple[int, Updated]]) -> Updated:
     """What several folds changed, one after the other, as one. Each is given with the row that its first one was."""
     newest: dict[bytes, tuple[int, Any, bool]] = {}
     for first, part in parts:
-        columns = zip(part.store_keys, part.rows, part.results, part.is_new, strict=True)
-        for key, row, result, is_new in columns:
+        columns = zip(part.store_keys, part.rows, part.accumulators, part.is_new, strict=True)
+        for key, row, accumulator, is_new in columns:
             was_new = key in newest and newest[key][2]
-            newest[key] = (first + row, result, is_new or was_new)
+            newest[key] = (first + row, accumulator, is_new or was_new)
     ordered = sorted(newest)
     return Updated(
         rows=[newest[key][0] for key in ordered],
         store_keys=ordered,
         data=[],
-        results=[newest[key][1] for key in ordered],
+        accumulators=[newest[key][1] for key in ordered],
         is_new=[newest[key][2] for key in ordered],
     )

@@ -111,6 +111,18 @@ def test_a_running_total_replaces_its_earlier_score_in_top_k() -> None:
     assert top.result(kept) == [["a", 9], ["b", 9]]
 
 
+@given(st.integers(1, 3), st.lists(st.tuples(st.integers(0, 3), st.sampled_from("abcd")), max_size=12))
+def test_top_k_cuts_after_each_value(k: int, values: list[tuple[int, str]]) -> None:
+    """Whatever is cut away does not come back when a score falls: batches would show."""
+    top = sf.top_k(k, by=lambda value: value[0], item=lambda value: value[1])
+    kept: dict[str, int] = {}
+    for score, item in values:
+        ranked = sorted((kept | {item: score}).items(), key=lambda entry: (-entry[1], entry[0]))
+        kept = dict(ranked[:k])
+    expected = [(score, item) for item, score in kept.items()]
+    assert folded(top, *([value] for value in values)) == folded(top, values) == expected
+
+
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(GraphError, match="shared by all keys"):
         sf.fold({}, lambda a, _v: a)

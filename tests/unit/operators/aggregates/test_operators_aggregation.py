@@ -175,6 +175,34 @@ def test_an_accumulator_that_outgrows_its_codec_follows_the_policy() -> None:
             assert results(stage) == expected
 
 
+@pytest.mark.parametrize("cut", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("aggregate", "outgrown"),
+    [
+        (sf.sum("n"), 2**64),
+        (sf.mean("n"), 2**64),
+        (sf.fold(0, lambda total, value: total + value["n"], type=int), 2**63),
+    ],
+)
+@pytest.mark.parametrize("window", [None, sf.Hopping(timedelta(minutes=1), timedelta(seconds=30))])
+def test_a_sum_that_is_too_large_between_two_records_follows_the_policy(
+    aggregate: sf.Aggregate[Any, Any, Any], outgrown: int, window: Any, cut: int
+) -> None:
+    """However records are cut into batches: the second one is refused, though with the third all would be well."""
+    app = sf.App("test")
+    stream: Any = app.stream(app.topic("in", value=sf.MsgPack))
+    stream = stream.key_by(lambda _v: "", name="by-key", value=sf.MsgPack)
+    stream = stream if window is None else stream.window(window, emit="on_close")
+    stream.aggregate(aggregate, name="total", on_error=sf.Skip())
+    stage = StageBench(app.topology().stages[1])
+    records = [(b"a", sf.MsgPack.encode({"n": n}), 30_000) for n in (outgrown - 1, 1, -10)]
+    for first in range(0, 3, cut):
+        stage.feed(*records[first : first + cut])
+    kept = {aggregate.codec().decode(data) for _, data in stage.context.stores["total"].changes() if data}
+    assert kept == {(2, outgrown - 11) if isinstance(aggregate.initial(), tuple) else outgrown - 11}
+    assert stage.context.counters["skipped_records_total"] == 1
+
+
 def test_records_without_a_key_follow_the_policy() -> None:
     app = sf.App("test")
     stream = app.stream(app.topic("in", key=str, value=int), co_partitioned=True)

@@ -24,7 +24,14 @@ WINDOWS: dict[str, Any] = {
 
 
 def told(
-    kind: str, emit: Any, aggregate: Any, values: list[Any], *, on_error: Any = None, poll: int | None = None
+    kind: str,
+    emit: Any,
+    aggregate: Any,
+    values: list[Any],
+    *,
+    on_error: Any = None,
+    poll: int | None = None,
+    is_told: bool = True,
 ) -> tuple[dict[Any, Any], int, dict[bytes, Any]]:
     """The newest result of each window, how many dead letters, the state before the end; a value each second."""
     app = sf.App("failing")
@@ -32,7 +39,9 @@ def told(
     source, out = app.topic("in", key=str, value=sf.Json), app.topic("out", key=key, value=sf.Json)
     dead = app.topic("dead", key=str, value=sf.Json)
     windowed = app.stream(source, co_partitioned=True).window(window, emit=emit)
-    windowed.aggregate(aggregate, name="kept", on_error=on_error or sf.DeadLetter("dead")).to(out)
+    results = windowed.aggregate(aggregate, name="kept", on_error=on_error or sf.DeadLetter("dead"))
+    if is_told:
+        results.to(out)
     driver = TestDriver(app, partitions=1, poll_records=poll)
     rows = [("k", value, T0 + 1_000 * number) for number, value in enumerate(values)]
     driver.send_many(source, [row for row in rows if row[1] is not NOTHING])
@@ -42,8 +51,8 @@ def told(
         ((record.key.start_ms - T0) // 1_000, (record.key.end_ms - T0) // 1_000): record.value
         for record in driver.rows(out)
     }
-    results = {window: value for window, value in newest.items() if value is not None}
-    return results, len(driver.rows(dead)), state
+    told = {window: value for window, value in newest.items() if value is not None}
+    return told, len(driver.rows(dead)), state
 
 
 @pytest.mark.parametrize("poll", [1, 2, None])
@@ -74,38 +83,33 @@ INVERSE: Any = sf.fold(
 
 @pytest.mark.parametrize("emit", ["on_close", "on_update"])
 @pytest.mark.parametrize("poll", [1, None])
-@pytest.mark.parametrize("kind", ["session", "sliding"])
+@pytest.mark.parametrize("kind", WINDOWS)
 def test_a_result_that_fails_is_not_told_and_its_record_stays(kind: str, poll: int | None, emit: Any) -> None:
     results, letters, _ = told(kind, emit, INVERSE, [2, 3, 4], poll=poll)
-    whole = (0, 2) if kind == "session" else (-58, 2)
+    whole = {"session": (0, 2), "sliding": (-58, 2)}.get(kind, (0, 60))
     assert results[whole] == 25  # 2 + 3 + 4 − 5: none of them was left out
     assert 5 not in results.values()
-    assert (
-        letters
-        == {
-            ("session", "on_close"): 0,
-            ("session", "on_update"): 1 if poll else 0,
-            ("sliding", "on_close"): 1,
-            ("sliding", "on_update"): 1,
-        }[kind, emit]
-    )
+    assert letters == {
+        ("sliding", "on_close"): 1,
+        ("sliding", "on_update"): 1,
+    }.get((kind, emit), 1 if poll and emit == "on_update" else 0)
 
 
-@pytest.mark.parametrize("kind", ["session", "sliding"])
+@pytest.mark.parametrize("kind", WINDOWS)
 def test_a_result_that_fails_at_the_end_stops_nothing(kind: str) -> None:
     results, letters, _ = told(kind, "on_close", INVERSE, [2, 3])
     assert letters == 1
-    assert (0, 1) not in results
-    assert (-59, 1) not in results
+    failing = {"session": (0, 1), "sliding": (-59, 1)}.get(kind, (0, 60))
+    assert failing not in results
 
 
-@pytest.mark.parametrize("kind", ["session", "sliding"])
+@pytest.mark.parametrize("kind", WINDOWS)
 def test_a_result_that_fails_at_the_end_ends_the_task_where_the_policy_says_so(kind: str) -> None:
     with pytest.raises(ProcessingError, match=r"'kept'.*ZeroDivisionError"):
         told(kind, "on_close", INVERSE, [2, 3], on_error=sf.Fail())
 
 
-@pytest.mark.parametrize("kind", ["session", "sliding"])
+@pytest.mark.parametrize("kind", WINDOWS)
 def test_results_are_computed_only_where_they_are_told(kind: str) -> None:
     asked: list[int] = []
 
@@ -118,3 +122,11 @@ def test_results_are_computed_only_where_they_are_told(kind: str) -> None:
     )
     results, _, _ = told(kind, "on_close", aggregate, [1, 2, 4], poll=1)
     assert sorted(asked) == sorted(results.values())
+
+
+@pytest.mark.parametrize("emit", ["on_close", "on_update"])
+@pytest.mark.parametrize("kind", WINDOWS)
+def test_results_that_nobody_is_told_are_not_computed(kind: str, emit: Any) -> None:
+    _, letters, state = told(kind, emit, INVERSE, [2, 3], poll=1, is_told=False)
+    assert letters == 0
+    assert state is not None
