@@ -96,11 +96,14 @@ class Guard:
         The other rows must not be undone with it: a timer is gone, and nothing would call for them again. A policy
         that may end the task is left to whoever runs the record or timer. The function must have no effects.
         """
-        if not self.lets_go:
+        try:
             return [function(*arguments)]
-        results: list[R] = []
-        self.run(lambda: results.append(function(*arguments)), offset)
-        return results
+        except Exception as error:
+            if not self.lets_go:
+                raise
+            results: list[R] = []
+            self._again(lambda: results.append(function(*arguments)), error, offset)
+            return results
 
     def remaking(self, function: Callable[..., R]) -> Callable[..., R | None]:
         """The function for what it was called with at an earlier record, as ``remaking`` below makes it."""
@@ -233,13 +236,17 @@ def remaking(function: Callable[..., R], policy: Policy) -> Callable[..., R | No
     last = policy.then if isinstance(policy, Retry) else policy
     if isinstance(last, Fail):
         return function
-    attempts = 1 + (policy.attempts if isinstance(policy, Retry) else 0)
+    retries = policy.attempts if isinstance(policy, Retry) else 0
 
     def remade(*arguments: Any) -> R | None:
-        for _ in range(attempts):
+        try:
+            return function(*arguments)
+        except Exception as error:  # noqa: BLE001 - in its own turn the policy saw to it
+            _pass_on_what_no_record_caused(error)
+        for _ in range(retries):
             try:
                 return function(*arguments)
-            except Exception as error:  # noqa: BLE001 - in its own turn the policy saw to it
+            except Exception as error:  # noqa: BLE001 - as above
                 _pass_on_what_no_record_caused(error)
         return None
 
