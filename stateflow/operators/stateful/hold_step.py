@@ -12,7 +12,7 @@ kept of each key that it was told, as long as it may be withdrawn.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -25,6 +25,7 @@ from stateflow.operators.aggregates.aggregation import with_keys
 from stateflow.operators.stateful.limits import Bounds
 from stateflow.operators.steps import timers as timing
 from stateflow.operators.steps.context import StageContext
+from stateflow.operators.steps.failed_results import FAILED
 from stateflow.operators.steps.guard import Guard
 from stateflow.operators.steps.headers import packed, unpacked
 from stateflow.operators.steps.marks import marks_of
@@ -121,10 +122,12 @@ class HoldStep(Step):
         """Hold rows that stand for several records each: until which of them a held row was the newest is not known.
 
         What was due by ``before_ms``, event time as it is with the first of these records, was told before any of them.
-        Nothing else is told until all are held: ``make_room`` and ``pass_on`` follow.
+        Nothing else is told until all are held: ``make_room`` and ``pass_on`` follow. Where a result failed, or cannot
+        be held, the one that is held before it is not the newest, and goes.
         """
         for row, offset in self._rows(batch, events_ms, [before_ms] * len(batch)):
-            self._guard.run(partial(self._hold, row), offset)
+            if not self._guard.run(partial(self._hold, row), offset) and row.timestamp_ms >= 0:
+                self._hold(replace(row, value=FAILED))
 
     def make_room(self, event_ms: int) -> None:
         """Tell the earliest as long as too much is held, or refuse to hold so much, at some event time."""
@@ -197,6 +200,8 @@ class HoldStep(Step):
         held = self._following(row, split_prefixed(store_key)[1], before, is_due=is_due)
         after = None if held is None else self._rules.codec.encode(held)
         is_ordered = False
+        if before is None and held is None:
+            return
         if before is not None and data is not None:
             if is_due:
                 self._tell(store_key, before)
@@ -218,6 +223,8 @@ class HoldStep(Step):
             was_told = False  # nobody asks
         elif row.value is None and not was_told:
             return None
+        if row.value is FAILED:
+            return self._told_until(suffix, row) if was_told else None
         if due_ms is None:
             due_ms = rules.due_ms(suffix, row.timestamp_ms, row.event_ms)
         headers = packed(row.headers)
@@ -246,15 +253,17 @@ class HoldStep(Step):
 
     def _told_before(self, store_key: bytes, held: Held) -> Held | None:
         """That a key was told, where that may have to be withdrawn yet."""
-        until = self._rules.withdrawn_until_ms
-        if until is None or not held.holds or held.value is None:
+        if self._rules.withdrawn_until_ms is None or not held.holds or held.value is None:
             return None
-        until_ms = until(split_prefixed(store_key)[1])
-        return (
-            Held(until_ms, held.timestamp_ms, held.mark_ms, holds=False, was_told=True)
-            if until_ms > self._reached_ms
-            else None
-        )
+        return self._told_until(split_prefixed(store_key)[1], held)
+
+    def _told_until(self, suffix: bytes, row: Held | _Row) -> Held | None:
+        """That a key was told, where it may have to be withdrawn yet."""
+        until = self._rules.withdrawn_until_ms
+        until_ms = UNKNOWN_MS if until is None else until(suffix)
+        if until_ms <= self._reached_ms:
+            return None
+        return Held(until_ms, row.timestamp_ms, row.mark_ms, holds=False, was_told=True)
 
     def _full(self) -> BufferFull:
         return BufferFull(

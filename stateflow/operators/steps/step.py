@@ -26,6 +26,9 @@ class Step:
     takes_tombstones = False
     """Whether records of a source topic without a value reach this step; a function of the value is not given them."""
 
+    takes_failed = False
+    """Whether the step is given rows whose results failed (``failed_results.py``)."""
+
     def __init__(self) -> None:
         self.children: list[Step] = []
 

@@ -20,8 +20,8 @@ from stateflow.codec.windowed import window_suffix_of
 from stateflow.operators.aggregates.adding import Outgrown
 from stateflow.operators.aggregates.aggregates import Aggregate
 from stateflow.operators.aggregates.aggregation import result_rows, with_keys
+from stateflow.operators.steps.failed_results import forward_told
 from stateflow.operators.steps.guard import Guard
-from stateflow.operators.steps.rows import left_of
 from stateflow.operators.steps.step import Step
 from stateflow.operators.windows.windows import CountWindow, Emit
 from stateflow.record import RecordBatch
@@ -145,8 +145,8 @@ class CountStep(Step):
         offsets = [batch.offsets[each.row] for each in told]
         accumulators = [each.accumulator for each in told]
         results, failed = self._guard.map(self._accumulators.result, accumulators, offsets)
-        told = left_of(told, failed)
-        self.forward(result_rows(batch, [each.row for each in told], [each.key for each in told], results))
+        rows, keys = [each.row for each in told], [each.key for each in told]
+        forward_told(self, result_rows(batch, rows, keys, accumulators), results, failed)
 
     def _count(self, key: bytes, rows: list[int], batch: RecordBatch, *, copied: bool) -> list[_Told]:
         counting = self._accumulators.read(key)

@@ -94,6 +94,7 @@ class _Results(Step):
     """What stands behind the windows: those of sessions withdraw results by rows without a value."""
 
     takes_tombstones = True
+    takes_failed = True
 
     def __init__(self, take: Callable[[RecordBatch], None]) -> None:
         super().__init__()

@@ -25,6 +25,7 @@ from stateflow.operators.aggregates.stamped_accumulators import StampedAccumulat
 from stateflow.operators.steps import timers as timing
 from stateflow.operators.steps.context import StageContext
 from stateflow.operators.steps.error_policy import LatePolicy
+from stateflow.operators.steps.failed_results import forward_failed
 from stateflow.operators.steps.guard import Guard
 from stateflow.operators.steps.rows import NO_OFFSET, derived, left_of
 from stateflow.operators.steps.step import Step
@@ -94,16 +95,18 @@ class SessionStep(Step):
         rows_of: dict[bytes, list[int]] = {}
         for row, key in enumerate(batch.keys):
             rows_of.setdefault(key, []).append(row)
-        told, is_told = _Told([], [], [], []), self._rules.emit == "on_update" and bool(self.children)
+        told, failed = _Told([], [], [], []), _Told([], [], [], [])
+        is_told = self._rules.emit == "on_update" and bool(self.children)
         for key in sorted(rows_of):
             try:
                 changed = self._updated(key, self._folded(key, rows_of[key], batch))
             except Exception:  # noqa: BLE001 - comes up again at the record that causes it
                 changed = self._updated(key, self._folded_one_by_one(key, rows_of[key], batch))
             if is_told:
-                self._say(key, changed, batch, told)
+                self._say(key, changed, batch, told, failed)
         if is_told:
             forward_sparing(self, _as_rows(told, batch))
+            forward_failed(self, _as_rows(failed, batch))
 
     needs_turns = False
 
@@ -188,18 +191,22 @@ class SessionStep(Step):
         self._order.add(opened)
         return changed
 
-    def _say(self, key: bytes, changed: list[LiveSession], batch: RecordBatch, told: _Told) -> None:
+    def _say(
+        self, key: bytes, changed: list[LiveSession], batch: RecordBatch, told: _Told, failed: _Told
+    ) -> None:
         """Note what is to be said of one key. A result that fails is not said, and the record stays in its session."""
         offsets = [batch.offsets[session.row] for session in changed]
         accumulators = [session.accumulator for session in changed]
-        shown, failed = self._guard.map(self._accumulators.result, accumulators, offsets)
+        shown, failed_rows = self._guard.map(self._accumulators.result, accumulators, offsets)
         results = iter(shown)
         for row, session in enumerate(changed):
             span_ms = (session.start_ms, session.end_ms)
             for former_ms in session.found:
                 if former_ms != span_ms:
                     _note(told, session.row, key, former_ms, None)
-            if row not in failed:
+            if row in failed_rows:
+                _note(failed, session.row, key, span_ms, None)
+            else:
                 _note(told, session.row, key, span_ms, next(results))
 
     # --- closing ----------------------------------------------------------------------------------------

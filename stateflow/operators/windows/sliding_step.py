@@ -20,6 +20,7 @@ from stateflow.operators.aggregates.stamped_accumulators import StampedAccumulat
 from stateflow.operators.steps import timers as timing
 from stateflow.operators.steps.context import StageContext
 from stateflow.operators.steps.error_policy import LatePolicy
+from stateflow.operators.steps.failed_results import forward_told
 from stateflow.operators.steps.guard import Guard
 from stateflow.operators.steps.rows import NO_OFFSET, derived, left_of
 from stateflow.operators.steps.step import Step
@@ -96,9 +97,9 @@ class SlidingStep(Step):
                 whole = self._updated(key, self._folded(key, rows_of[key], batch))
             except Exception:  # noqa: BLE001 - comes up again at the record that causes it
                 whole = self._updated(key, self._folded_in_parts(key, rows_of[key], batch))
-            if self.children:
-                told += self._shown(whole, [batch.offsets[row] for row, _, _ in whole])
-        self._tell([batch.offsets[row] for row, _, _ in told], told, batch)
+            told += whole
+        if self.children:
+            self._tell(told, batch)
 
     needs_turns = False
 
@@ -244,9 +245,10 @@ class SlidingStep(Step):
             for start_ms, whole in zip(starts_ms, instants.over(starts_ms), strict=True)
         ]
 
-    def _shown(self, told: Sequence[_Told], offsets: Sequence[int]) -> list[_Told]:
-        """The same with results; one that fails follows the policy and is not told."""
-        results, failed = self._guard.map(self._accumulators.result, [whole for *_, whole in told], offsets)
+    def _shown(self, told: Sequence[_Told]) -> list[_Told]:
+        """Closed windows with results; one that fails follows the policy and is not told."""
+        wholes, offsets = [whole for *_, whole in told], [NO_OFFSET] * len(told)
+        results, failed = self._guard.map(self._accumulators.result, wholes, offsets)
         return [
             (at, key, result) for (at, key, _), result in zip(left_of(told, failed), results, strict=True)
         ]
@@ -255,12 +257,12 @@ class SlidingStep(Step):
         folded = {when_ms: cell.accumulator for when_ms, cell in cells.items()}
         return Instants(self._difference_ms, self._accumulators, folded)
 
-    def _tell(self, offsets: list[int], told: Sequence[_Told], batch: RecordBatch) -> None:
-        keys = [key for _, key, _ in told]
-        times_ms = [max(0, _start_of(key)) for key in keys]
-        self.forward(
-            RecordBatch(batch.source, offsets, times_ms, list(keys), [result for *_, result in told])
-        )
+    def _tell(self, told: Sequence[_Told], batch: RecordBatch) -> None:
+        offsets, keys = [batch.offsets[row] for row, _, _ in told], [key for _, key, _ in told]
+        wholes, times_ms = [whole for *_, whole in told], [max(0, _start_of(key)) for key in keys]
+        results, failed = self._guard.map(self._accumulators.result, wholes, offsets)
+        rows = RecordBatch(batch.source, offsets, times_ms, list(keys), wholes)
+        forward_told(self, rows, results, failed)
 
     # --- closing ----------------------------------------------------------------------------------------
 
@@ -314,7 +316,7 @@ class SlidingStep(Step):
             (start_ms + self._difference_ms, key + window_suffix_of(start_ms), whole)
             for start_ms, whole in self._wholes(instants, starts_ms)
         ]
-        return self._shown(told, [NO_OFFSET] * len(told))
+        return self._shown(told)
 
     def _wholes(self, instants: Instants, starts_ms: list[int]) -> list[tuple[int, Any]]:
         """What windows come to, by their starts; one whose parts cannot be merged follows the policy on its own."""

@@ -22,10 +22,11 @@ from stateflow.operators.aggregates.aggregation import Accumulators, Updated, re
 from stateflow.operators.steps import timers as timing
 from stateflow.operators.steps.context import StageContext
 from stateflow.operators.steps.error_policy import LatePolicy
+from stateflow.operators.steps.failed_results import forward_told
 from stateflow.operators.steps.guard import Guard
 from stateflow.operators.steps.marks import marks_of, span_ms
 from stateflow.operators.steps.reads import Reads
-from stateflow.operators.steps.rows import derived, left_of, repeated
+from stateflow.operators.steps.rows import derived, repeated
 from stateflow.operators.steps.step import Step
 from stateflow.operators.steps.timers import Turn
 from stateflow.operators.windows.window_entry import Entry
@@ -170,12 +171,11 @@ class WindowAggregateStep(Step):
     def _tell(self, updated: Updated, starts_ms: Sequence[int], batch: RecordBatch) -> None:
         """The newest result of each window that a batch changed."""
         results, failed = self._accumulators.shown(updated, batch)
-        rows = left_of(updated.rows, failed)
-        keys = [store_key[:-_SEQUENCE_BYTES] for store_key in left_of(updated.store_keys, failed)]
-        told = result_rows(batch, rows, keys, results)
+        keys = [store_key[:-_SEQUENCE_BYTES] for store_key in updated.store_keys]
+        told = result_rows(batch, updated.rows, keys, updated.accumulators)
         # Their mark is their own time: what is announced to the stages behind stays back by a whole window.
-        told.timestamps_ms, told.marks_ms = [starts_ms[row] for row in rows], None
-        self.forward(told)
+        told.timestamps_ms, told.marks_ms = [starts_ms[row] for row in updated.rows], None
+        forward_told(self, told, results, failed)
 
     def _folded(self, store_keys: Sequence[bytes], batch: RecordBatch) -> Updated:
         """Where a record is in several windows and one of them fails on it, it is in none of them."""
