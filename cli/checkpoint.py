@@ -111,7 +111,7 @@ def list_(
                 {**_listed(job, image), "safe": image.name in safe}
                 for image in image_candidates(place.cluster, job, held, CLOCK)
             ]
-        outdated = place.outdated()
+        outdated = [of for of in place.outdated() if of.images]
     _show(place, "images", rows, as_json=as_json, outdated=[outdated_data(of) for of in outdated])
     if outdated and not as_json:
         for of in outdated:
@@ -242,6 +242,7 @@ def _collect_outdated(place: Place, grace_ms: int, *, dry_run: bool) -> list[dic
                 "freed_bytes": done.freed_bytes,
             }
             for task, done in removed.items()
+            if done.manifests or done.files
         ]
     return rows
 
