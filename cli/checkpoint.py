@@ -112,7 +112,7 @@ def list_(
                 {**_listed(job, image), "safe": image.name in safe}
                 for image in image_candidates(place.cluster, job, held, CLOCK)
             ]
-        outdated = place.outdated()
+        outdated = [of for of in place.outdated() if of.images]
     _show(place, "images", rows, as_json=as_json, outdated=[outdated_data(of) for of in outdated])
     if outdated and not as_json:
         for of in outdated:
@@ -239,7 +239,11 @@ def _collect_outdated(place: Place, grace_ms: int, *, dry_run: bool) -> list[dic
         removed = collect_outdated(
             place.objects, place.catalog.app.app, of, CLOCK, grace_ms=grace_ms, dry_run=dry_run
         )
-        rows += [_collected(f"{task} (generation {of.generation})", done) for task, done in removed.items()]
+        rows += [
+            _collected(f"{task} (generation {of.generation})", done)
+            for task, done in removed.items()
+            if done.manifests or done.files or done.refused
+        ]
     return rows
 
 

@@ -16,7 +16,7 @@ from stateflow.checkpoint.jobs import RestoreJob, jobs_of
 from stateflow.checkpoint.locations import open_objects
 from stateflow.checkpoint.manifest import UploadMode
 from stateflow.checkpoint.objects import ObjectStore
-from stateflow.checkpoint.outdated_images import GenerationImages, outdated_images
+from stateflow.checkpoint.outdated_images import GenerationImages, outdated_contents
 from stateflow.checkpoint.trimming import Trimmable
 from stateflow.cli.application import connected
 from stateflow.cli.options import (
@@ -71,8 +71,8 @@ class Place:
         return open_objects(self.location)
 
     def outdated(self) -> list[GenerationImages]:
-        """Those of generations that are not active any more."""
-        return outdated_images(self.objects, self.catalog.app.app, self.catalog.active.generation)
+        """Those of generations that are not active any more, and what deleted savepoints have left of them."""
+        return outdated_contents(self.objects, self.catalog.app.app, self.catalog.active.generation)
 
     @property
     def mode(self) -> UploadMode:

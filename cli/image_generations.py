@@ -61,7 +61,7 @@ def image_generations(catalog: Catalog, options: AppOptions) -> ImageGenerations
     except OSError as error:
         return ImageGenerations(place, GenerationImages(number), (), redacted_text(str(error)))
     active = found.pop(number, GenerationImages(number))
-    return ImageGenerations(place, active, tuple(found.values()))
+    return ImageGenerations(place, active, tuple(of for of in found.values() if of.images))
 
 
 def outdated_sentence(outdated: GenerationImages, active: int) -> str:

@@ -15,6 +15,7 @@ from stateflow.cli.which_broker import default_brokers
 from stateflow.errors import ConfigError
 from stateflow.finite import finite_text, is_finite_from
 from stateflow.output_places import require_file, require_folder
+from stateflow.setting_bounds import SECONDS_MAX
 
 _UNITS_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
@@ -35,9 +36,12 @@ class Duration(click.ParamType[float]):
         if match is None:
             self.fail(f"{value!r} is not a duration; write for example 500ms, 20s, 5m.", param, ctx)
         seconds = float(match[1]) * _UNITS_SECONDS[match[2] or "s"]
-        if self._is_above_zero and not 0 < seconds < math.inf:
+        if seconds > SECONDS_MAX or (self._is_above_zero and seconds == 0):
+            low = "above 0 and " if self._is_above_zero else ""
             self.fail(
-                f"{value!r} is too short or too long; write a time above 0, for example 1s.", param, ctx
+                f"{value!r} is too short or too long; write a time {low}up to {SECONDS_MAX:,} s, for example 1s.",
+                param,
+                ctx,
             )
         return seconds
 

@@ -71,7 +71,7 @@ from_option = click.option(
     "--from",
     "location",
     metavar="LOCATION",
-    help="Where the savepoint is kept, when this cluster does not list it.",
+    help="Where the savepoint is kept, when this cluster does not list it, or the settings do not name that place.",
 )
 
 
@@ -111,8 +111,10 @@ def _open(
     return saved, saved.load()
 
 
-def _allowed(application: Chosen) -> AllowedLocations:
-    return AllowedLocations(application.options.places)
+def _allowed(application: Chosen, location: str | None = None) -> AllowedLocations:
+    """What the settings name, and what was named on the command line."""
+    allowed = AllowedLocations(application.options.places)
+    return allowed if location is None else allowed.and_also(location)
 
 
 @command.command()
@@ -176,6 +178,12 @@ def create(
             f"The savepoint {savepoint.name} of {savepoint.app} is at {shown(where)}: {len(savepoint.tasks)} tasks,"
             f" {savepoint.records_in_flight} records in flight."
         )
+    if not _allowed(application).allows(written_down(where)):
+        click.echo(
+            f"The settings do not name that place: other commands need --from {shown(where)}, or it in the setting"
+            " `savepoints`.",
+            err=True,
+        )
 
 
 def _show_would_create(cluster: Cluster, catalog: Catalog, name: str, where: str, *, as_json: bool) -> None:
@@ -236,18 +244,24 @@ def verify(
     problems = [f"{what}: {problem}" for what, several in found.items() for problem in several]
     if problems:
         raise StateCorrupt(
-            f"the savepoint {savepoint.id} is damaged: {'; '.join(problems[:5])}.",
+            f"the savepoint {savepoint.name!r} is damaged: {'; '.join(problems[:5])}.",
             action="restore from another one, and delete this one with `stateflow savepoint delete`.",
             problems=problems,
         )
     if as_json:
         emit_json({**savepoint_data(savepoint), "verified": sorted(found)})
     else:
-        click.echo(f"The savepoint {savepoint.id} is whole: {len(found)} parts read.")
+        click.echo(f"The savepoint {savepoint.name} is whole: {len(found)} parts read.")
 
 
 @command.command()
 @_options(words_argument, dry_run_option, yes_option)
+@click.option(
+    "--from",
+    "location",
+    metavar="LOCATION",
+    help="Where the savepoint is listed, when the settings do not name that place.",
+)
 @click.option(
     "--grace",
     "grace_seconds",
@@ -260,6 +274,7 @@ def delete(
     words: tuple[str, ...],
     app_id: str | None,
     brokers: str | None,
+    location: str | None,
     grace_seconds: float,
     dry_run: bool,
     yes: bool,
@@ -271,7 +286,7 @@ def delete(
         entry = kept.find_listed(load_catalog(cluster, application.app), name)
         if not dry_run:
             confirm(f"Delete the savepoint {name} at {shown(entry.location)}?", yes=yes, as_json=as_json)
-            allowed = _allowed(application)
+            allowed = _allowed(application, location)
             kept.delete(cluster, application.app, name, _CLOCK, allowed, grace_ms=int(grace_seconds * 1000))
     if as_json:
         emit_json(
@@ -355,7 +370,7 @@ def restore(
         emit_json(restored_data(done, savepoint))
     else:
         click.echo(
-            f"{done.app} goes on from the savepoint {savepoint.id} with its next start: generation"
+            f"{done.app} goes on from the savepoint {savepoint.name} with its next start: generation"
             f" {done.generation}, {done.partitions} partitions, {done.keys_total} keys,"
             f" {done.records_in_flight_total} records in flight, in {done.seconds:.1f} s."
         )

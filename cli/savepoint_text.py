@@ -149,7 +149,8 @@ def plan_data(plan: Plan, savepoint: Savepoint) -> dict[str, Any]:
     """What a restore would do, as JSON."""
     return {
         "app": plan.app,
-        "savepoint": savepoint.id,
+        "savepoint": savepoint.name,
+        "number": savepoint.number,
         "generation": plan.generation,
         "resumes": plan.resumes,
         "partitions": savepoint.routing.partitions,
@@ -175,7 +176,8 @@ def restored_data(done: Restored, savepoint: Savepoint) -> dict[str, Any]:
     """What a restore did, as JSON."""
     return {
         "app": done.app,
-        "savepoint": savepoint.id,
+        "savepoint": savepoint.name,
+        "number": savepoint.number,
         "generation": done.generation,
         "partitions": done.partitions,
         "keys": done.keys_total,

@@ -269,8 +269,8 @@ def refuse_unfinished(catalog: Catalog) -> Catalog:
         entry = preparing[0]
         if entry.savepoint is not None:
             raise GenerationUnfinished(
-                f"a restore of {catalog.app.app!r} from the savepoint {entry.savepoint!r} (generation"
-                f" {entry.generation}) was begun and is not finished.",
+                f"a restore of {catalog.app.app!r} from {_named(entry.savepoint)}"
+                f" (generation {entry.generation}) was begun and is not finished.",
                 action="finish it with the same `stateflow savepoint restore`, or undo it with `stateflow savepoint"
                 " abort`.",
                 app=catalog.app.app,
@@ -288,3 +288,9 @@ def refuse_unfinished(catalog: Catalog) -> Catalog:
             partitions=entry.partitions,
         )
     return catalog
+
+
+def _named(source: str) -> str:
+    """A savepoint by its name, as commands take it: a generation notes ``<app>/<name>.<number>``."""
+    app, _, found = source.partition("/")
+    return f"the savepoint {found.rpartition('.')[0] or found!r} of {app!r}"

@@ -49,11 +49,15 @@ class AllowedLocations:
     """
 
     def __init__(self, locations: Iterable[str]) -> None:
-        self._roots = tuple(map(_absolute, locations))
+        self._roots = tuple(dict.fromkeys(map(_absolute, locations)))
 
     def and_also(self, location: str) -> AllowedLocations:
         """These, and one more."""
         return AllowedLocations([*map(str, self._roots), location])
+
+    def allows(self, location: str) -> bool:
+        """Whether this is one of them."""
+        return any(_below(root, Address.of(location)) is not None for root in self._roots)
 
     def resolve(self, location: str) -> str:
         """The place that a location of the catalog stands for, by the settings: with their credentials.
@@ -69,8 +73,8 @@ class AllowedLocations:
         raise ConfigError(
             f"the control topic names the location {shown(location)!r}, which the settings here do not allow.",
             action=f"if state is to be kept there, add it to the setting 'savepoints' (allowed are: {allowed});"
-            " to read a savepoint there, name the place with --from. If nobody asked for it, see who may write to the"
-            " control topic.",
+            " to use the savepoints there without that, name the place with --from. If nobody asked for it, see who may"
+            " write to the control topic.",
             location=shown(location),
         )
 

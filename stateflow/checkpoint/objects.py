@@ -93,8 +93,8 @@ class DirectoryObjects:
             Path(beside).unlink(missing_ok=True)
             if isinstance(error, OSError) and error.errno == _NO_SPACE:
                 raise DiskFull(
-                    f"no space left in {self._root} for an image.",
-                    action="make room, or run `stateflow checkpoint gc`; the image before it is still whole.",
+                    f"no space left in {self._root} for {name}.",
+                    action="make room, or run `stateflow checkpoint gc`; images and savepoints made before are whole.",
                     directory=str(self._root),
                 ) from error
             raise

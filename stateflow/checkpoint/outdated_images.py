@@ -24,13 +24,16 @@ class GenerationImages:
 
     generation: int
     tasks: set[str] = field(default_factory=set)
+    """Those that have an image."""
+    with_contents: set[str] = field(default_factory=set)
+    """Those of which contents are there, perhaps a savepoint's, or what a deleted one has left."""
     images: int = 0
     size_bytes: int = 0
     """Of all their contents, and of those that savepoints share with them."""
 
 
 def images_by_generation(objects: ObjectStore, app: str) -> dict[int, GenerationImages]:
-    """Generation → its images, of every generation that has any. Raises ``OSError`` when they cannot be listed."""
+    """Generation → what there is of it, perhaps no image. Raises ``OSError`` when it cannot be listed."""
     found: dict[int, GenerationImages] = {}
     for info in objects.list(app):
         match = _NAME.match(info.name.removeprefix(f"{app}/"))
@@ -42,12 +45,18 @@ def images_by_generation(objects: ObjectStore, app: str) -> dict[int, Generation
             of.tasks.add(match["task"])
             of.images += 1
         else:
+            of.with_contents.add(match["task"])
             of.size_bytes += info.size_bytes
-    return {number: found[number] for number in sorted(found) if found[number].images}
+    return {number: found[number] for number in sorted(found)}
 
 
 def outdated_images(objects: ObjectStore, app: str, active: int) -> list[GenerationImages]:
-    """Those of every generation but the active one, oldest first."""
+    """Those of every generation but the active one that has any, oldest first."""
+    return [of for of in outdated_contents(objects, app, active) if of.images]
+
+
+def outdated_contents(objects: ObjectStore, app: str, active: int) -> list[GenerationImages]:
+    """Every generation but the active one of which there is anything: savepoints hold it, or nobody does any more."""
     return [of for number, of in images_by_generation(objects, app).items() if number != active]
 
 
@@ -59,5 +68,5 @@ def collect_outdated(
         task: TaskImages(objects, app, outdated.generation, task, clock).collect(
             keep=0, grace_ms=grace_ms, dry_run=dry_run
         )
-        for task in sorted(outdated.tasks)
+        for task in sorted(outdated.tasks | outdated.with_contents)
     }

@@ -142,6 +142,7 @@ class SavepointObjects:
     """One savepoint's objects, whole or not yet."""
 
     def __init__(self, objects: ObjectStore, app: str, name: str, number: int, clock: Clock) -> None:
+        self.name = name
         self.id = savepoint_id(name, number)
         if not SAVEPOINT_NAME.fullmatch(name) or not is_topic_name(app):  # they become names of objects
             raise _refused(

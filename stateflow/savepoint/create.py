@@ -194,7 +194,8 @@ def _open_barrier(
             )
         ]
 
-    if before is not None and not _is_listed(catalog, before):
+    # A complete one was listed in the same moment: if it is not now, it was deleted, and left nothing.
+    if before is not None and before.state != "complete" and not _is_listed(catalog, before):
         if before.state == "open" and now_ms > before.deadline_ms:
             abort_savepoint(control, before.barrier_id, "whoever asked for it has not ended it in time")
         if before.state != "open" or now_ms > before.deadline_ms:
@@ -225,7 +226,9 @@ def _remove_leftovers(
     try:
         saved.delete(saved.image_tasks(), grace_ms=_GRACE_MS)
     except OSError as error:
-        _LOG.warning("What is left of %s at %s cannot be removed: %s", saved.id, saved.location, error)
+        _LOG.warning(
+            "What is left of the savepoint %r at %s cannot be removed: %s", saved.name, saved.location, error
+        )
 
 
 def _await_parts(
@@ -371,4 +374,6 @@ def _give_up(
         abort_savepoint(control, entry.barrier_id, str(error) or type(error).__name__)
         saved.delete(saved.image_tasks(), grace_ms=_GRACE_MS)
     except (StateflowError, OSError) as second:
-        _LOG.warning("The parts of %s could not be removed, the next savepoint does it: %s", saved.id, second)
+        _LOG.warning(
+            "The parts of the savepoint %r could not be removed, the next one does it: %s", saved.name, second
+        )

@@ -82,7 +82,7 @@ def fill_task(
             manifest = images.load(images.savepoint_name(saved.id))
             if manifest.sha256 != task.image.manifest_sha256:
                 raise StateCorrupt(
-                    f"the image of {task.task} in the savepoint {saved.id} is not the one that it was made with.",
+                    f"the image of {task.task} in the savepoint {saved.name!r} is not the one that it was made with.",
                     action="restore from another savepoint.",
                     task=task.task,
                 )
@@ -218,9 +218,9 @@ def _compared(name: str, target: FillTarget, before: Tally, after: Tally) -> Ran
 
 def _incomplete(saved: SavepointObjects, what: str) -> SavepointMissing:
     return SavepointMissing(
-        f"the savepoint {saved.id} at {saved.location} lacks what belongs to {what}.",
+        f"the savepoint {saved.name!r} at {saved.location} lacks what belongs to {what}.",
         action="see `stateflow savepoint verify`; restore from another one.",
-        savepoint=saved.id,
+        savepoint=saved.name,
     )
 
 

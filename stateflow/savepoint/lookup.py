@@ -142,7 +142,7 @@ def expected_without_code(cluster: Cluster, savepoint: Savepoint, app: str) -> C
     missing = sorted(sources - found.keys())
     if missing:
         raise TopicMissing(
-            f"the savepoint {savepoint.id} reads topics that do not exist here: {', '.join(missing)}.",
+            f"the savepoint {savepoint.name!r} reads topics that do not exist here: {', '.join(missing)}.",
             action="create them, with the partitions that they had.",
             topics=missing,
         )

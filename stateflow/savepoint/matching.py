@@ -39,10 +39,10 @@ def match(savepoint: Savepoint, expected: Catalog, *, allow_dropped_state: bool)
     differences = list(_differences(savepoint, expected))
     if differences:
         raise CatalogIncompatible(
-            f"the savepoint {savepoint.id} of {savepoint.app!r} does not fit the code: {'; '.join(differences)}.",
+            f"the savepoint {savepoint.name!r} of {savepoint.app!r} does not fit the code: {'; '.join(differences)}.",
             action="go back to the code that fits, or give the changed step another name: it begins empty, and what"
             " the old one kept is dropped with --allow-dropped-state.",
-            savepoint=savepoint.id,
+            savepoint=savepoint.name,
             differences=differences,
         )
     had = {store.name for store in savepoint.stores}
@@ -61,7 +61,7 @@ def match(savepoint: Savepoint, expected: Catalog, *, allow_dropped_state: bool)
         lost = [*(f"store {name!r}" for name in found.dropped)]
         lost += [f"{queued[step]} records on their way to {step!r}" for step in found.steps_dropped]
         raise SavepointUnfit(
-            f"the application no longer has what the savepoint {savepoint.id} keeps: {', '.join(lost)}.",
+            f"the application no longer has what the savepoint {savepoint.name!r} keeps: {', '.join(lost)}.",
             action="bring the steps back under their names, or drop it with --allow-dropped-state.",
             dropped=[*found.dropped, *found.steps_dropped],
         )

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from stateflow.clock import Clock, SystemClock
 from stateflow.errors import BrokerUnreachable, JobFailed, PartitionsAdded, StateflowError
 from stateflow.log.base import Cluster
-from stateflow.runtime.process.lives import grown
+from stateflow.runtime.process.lives import wiring_of_added_partitions
 from stateflow.runtime.process.signals import stopped_by_signals
 from stateflow.runtime.settings import WorkerSettings
 from stateflow.runtime.task.wiring import Wiring
@@ -208,7 +208,7 @@ class _Lanes:
                 return None
             _LOG.warning("All workers are started anew: %s", error.message)
             try:
-                found = grown(before, self._driver.prepared_anew, error, self._stopping)
+                found = wiring_of_added_partitions(before, self._driver.prepared_anew, error, self._stopping)
             except StateflowError as refused:
                 return refused
             self._wiring = found or before

@@ -24,7 +24,7 @@ from stateflow.errors import BrokerUnreachable, JobFailed, StateflowError
 from stateflow.log.base import Cluster
 from stateflow.record import TopicPartition
 from stateflow.runtime.opening.inline import InlineExecutor
-from stateflow.runtime.process.lives import follow_growth
+from stateflow.runtime.process.lives import run_with_added_partitions
 from stateflow.runtime.process.signals import stopped_by_signals
 from stateflow.runtime.progress.lag import is_drained, source_ends
 from stateflow.runtime.settings import WorkerSettings
@@ -127,7 +127,7 @@ def run_spark(
                         check=driver.presence.check,
                     )
 
-                follow_growth(live, driver.wiring, driver.prepared_anew, stopping)
+                run_with_added_partitions(live, driver.wiring, driver.prepared_anew, stopping)
             return totals
     finally:
         cluster.close()

@@ -17,7 +17,7 @@ from stateflow.log.base import TopicSpec
 from stateflow.log.kafka import KafkaCluster
 from stateflow.log.reading import read_range
 from stateflow.record import TopicPartition
-from tests.broker.command_site import APPS, Site
+from tests.broker.command_site import APPS, Ended, Site
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
@@ -139,3 +139,43 @@ def test_a_savepoint_of_two_workers_under_load_goes_on_elsewhere(site: Site, tmp
     gone = site.type("savepoint", "delete", "--app", site.name, "one", "--yes", "--grace", "0s")
     assert gone.code == 0, gone.err
     assert not [path for path in Path(place).rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("is_named", [True, False], ids=["as documented", "place not in the settings"])
+def test_the_documented_commands_one_after_the_other(site: Site, is_named: bool) -> None:
+    """`docs/operating.md`: without the setting every command behind `create` was refused, and `delete` had no way."""
+    site.topic("in", "out")
+    site.feed([1, 11, 2])
+    assert site.drained().code == 0
+    place = str(site.place / "backups")
+    named = [] if is_named else ["--from", place]
+    if is_named:
+        (site.place / "stateflow.toml").write_text(f'savepoints = "{place}"\n')
+
+    def savepoint(verb: str, *arguments: str) -> Ended:
+        return site.type("savepoint", verb, site.digits, *arguments)
+
+    made = savepoint("create", "before-1", "--to", place)
+    assert made.code == 0, made.err
+    assert ("--from" in made.err) is not is_named
+    assert savepoint("list").code == 0
+    if not is_named:
+        for verb in ("show", "verify", "restore"):
+            refused = savepoint(verb, "before-1")
+            assert refused.code == 2
+            assert refused.err.count(place) == 1
+            assert "name the place with --from" in refused.err
+    assert "before-1 of" in made.out
+    assert "The savepoint before-1 is whole" in savepoint("verify", "before-1", *named).out
+    assert savepoint("restore", "before-1", *named, "--dry-run").code == 0
+    restored = savepoint("restore", "before-1", *named)
+    assert "from the savepoint before-1 with its next start" in restored.out
+    site.feed([21])
+    assert site.drained().code == 0
+    assert site.counted() == {1: 3, 2: 1}
+    if not is_named:
+        assert savepoint("delete", "before-1", "--yes").code == 2
+    assert savepoint("delete", "before-1", *named, "--yes").code == 0
+    again = savepoint("create", "before-1", "--to", str(site.place / "savepoints"))
+    assert again.code == 0
+    assert "not removed" not in again.err, "what was deleted has left nothing to look for"

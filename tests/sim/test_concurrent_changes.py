@@ -137,7 +137,7 @@ def test_a_change_of_the_partitions_leaves_a_restore_that_was_quicker_alone(quic
             world.restore(savepoint)
 
     other = preempted(world.cluster, "chain", restore_until_its_topics_are_due)
-    with pytest.raises(GenerationUnfinished, match="chain/one"):
+    with pytest.raises(GenerationUnfinished, match="savepoint 'one' of 'chain'"):
         start(other, "chain", RoutingTable.modulo(PARTITIONS + 2).entry(), InProcess(other), world.clock)
     world.restore(savepoint)
     catalog = ControlTopic(world.cluster, "chain").load()

@@ -9,7 +9,12 @@ import pytest
 from stateflow.checkpoint.images import TaskImages
 from stateflow.checkpoint.locations import open_objects
 from stateflow.checkpoint.manifest import ImageStore
-from stateflow.checkpoint.outdated_images import collect_outdated, images_by_generation, outdated_images
+from stateflow.checkpoint.outdated_images import (
+    collect_outdated,
+    images_by_generation,
+    outdated_contents,
+    outdated_images,
+)
 from stateflow.cli.image_generations import image_generations, outdated_sentence
 from stateflow.clock import ManualClock, SystemClock
 from stateflow.config import AppOptions
@@ -93,6 +98,25 @@ def test_they_are_all_removed_but_for_what_a_savepoint_holds(location: str, cloc
     assert outdated_images(objects, "shop", 1) == []
     assert images_by_generation(objects, "shop")[1].images == 1
     kept = TaskImages(objects, "shop", 0, "by-1", clock)
+    assert [kept.verify(kept.load(name)) for name in kept.savepoint_names()] == [[]]
+
+
+def test_what_a_deleted_savepoint_has_left_is_removed_when_its_generation_has_no_images(
+    location: str, clock: ManualClock
+) -> None:
+    """Its files are kept for an hour when it is deleted; of an old generation they stayed for ever."""
+    publish(location, clock, 0, "by-0", savepoint="before.1")
+    publish(location, clock, 0, "by-0", savepoint="other.2")
+    publish(location, clock, 0, "by-1", savepoint="before.1")
+    objects = open_objects(location)
+    for task in ("by-0", "by-1"):
+        TaskImages(objects, "shop", 0, task, clock).forget_savepoint("before.1", grace_ms=3_600_000)
+    assert outdated_images(objects, "shop", 1) == []
+    clock.advance(seconds=7_200)
+    (left,) = outdated_contents(objects, "shop", 1)
+    removed = collect_outdated(objects, "shop", left, clock, grace_ms=3_600_000, dry_run=False)
+    assert {task: len(done.files) for task, done in removed.items()} == {"by-0": 0, "by-1": 2}
+    kept = TaskImages(objects, "shop", 0, "by-0", clock)
     assert [kept.verify(kept.load(name)) for name in kept.savepoint_names()] == [[]]
 
 

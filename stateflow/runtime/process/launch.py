@@ -17,7 +17,7 @@ from stateflow.clock import Clock, SystemClock
 from stateflow.errors import Interrupted
 from stateflow.log.base import Cluster
 from stateflow.runtime.opening.opening import StoreOpener
-from stateflow.runtime.process.lives import WorkerLives
+from stateflow.runtime.process.lives import WorkersInTurn
 from stateflow.runtime.process.outage_exit import OutageExit
 from stateflow.runtime.process.signals import check_not_interrupted, stopped_by_signals
 from stateflow.runtime.process.supervisor import stop_with_parent
@@ -139,10 +139,10 @@ def run_worker(
         leaving = None if is_reachable is None else OutageExit(is_reachable, code)
         if leaving is not None:
             stack.callback(leaving.close)
-        lives = WorkerLives()
+        in_turn = WorkersInTurn()
 
         def stop() -> None:
-            lives.stop()
+            in_turn.stop()
             if leaving is not None:
                 leaving.begin()
 
@@ -157,14 +157,14 @@ def run_worker(
                     worker.quiet.listener = here = QuietHere()
                     drain = Drain(cluster, wiring, here.last, are_all=False)
                     beside_it.enter_context(watching_drain(drain, worker.stop))
-                lives.run(worker)
+                in_turn.run(worker)
 
         if with_parent:
             stop_with_parent(stop)
         signalled = stack.enter_context(stopped_by_signals(stop))
         if watched is not None:
             stack.enter_context(watched(stop))
-        lives.follow(live, wiring, prepared_anew)
+        in_turn.run_all(live, wiring, prepared_anew)
     if until_drained:
         check_not_interrupted(signalled)
 

@@ -17,7 +17,7 @@ _LOOKS_MAX = 10
 _LOOK_SECONDS = 1.0
 
 
-class WorkerLives:
+class WorkersInTurn:
     """Runs workers one after another until ``stop``, which may be called from any thread and between two of them."""
 
     def __init__(self) -> None:
@@ -47,17 +47,17 @@ class WorkerLives:
             with self._lock:
                 self._worker = None
 
-    def follow(
+    def run_all(
         self,
         live: Callable[[Wiring], None],
         wiring: Wiring,
         prepared_anew: Callable[[], Wiring] | None,
     ) -> None:
         """Run ``live``, and again with what is prepared anew whenever sources have got more partitions."""
-        follow_growth(live, wiring, prepared_anew, self._stopping)
+        run_with_added_partitions(live, wiring, prepared_anew, self._stopping)
 
 
-def follow_growth(
+def run_with_added_partitions(
     live: Callable[[Wiring], None],
     wiring: Wiring,
     prepared_anew: Callable[[], Wiring] | None,
@@ -75,13 +75,13 @@ def follow_growth(
             if prepared_anew is None:
                 raise
             _LOG.warning("All tasks are opened anew: %s", error.message)
-            found = grown(wiring, prepared_anew, error, stopping)
+            found = wiring_of_added_partitions(wiring, prepared_anew, error, stopping)
         if found is None:
             return
         wiring = found
 
 
-def grown(
+def wiring_of_added_partitions(
     before: Wiring, prepared_anew: Callable[[], Wiring], error: PartitionsAdded, stopping: threading.Event
 ) -> Wiring | None:
     """A wiring with more tasks; None when asked to stop. Raises ``error`` if there is still none after a while."""

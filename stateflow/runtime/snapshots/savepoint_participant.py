@@ -264,7 +264,7 @@ class SavepointParticipant:
             task = saved_task(wiring.id, wiring.stage.name, wiring.partition, part.position, image)
             saved.put_part(Part(number=entry.barrier_id, generation=wiring.generation, task=task))
             reach("barrier.after_part")
-            _LOG.info("Task %s has published its part of the savepoint %s.", wiring.id, saved.id)
+            _LOG.info("Task %s has published its part of the savepoint %r.", wiring.id, saved.name)
         except Interrupted:
             _LOG.info("Task %s was stopped before its part of a savepoint was sent.", wiring.id)
         except (StateflowError, OSError) as error:

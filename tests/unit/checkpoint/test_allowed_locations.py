@@ -30,6 +30,19 @@ def test_no_way_leads_out_of_a_directory(tmp_path: Path) -> None:
             allowed.resolve(place)
 
 
+def test_a_place_that_is_named_twice_is_shown_once(tmp_path: Path) -> None:
+    allowed = AllowedLocations([f"{tmp_path}/kept", f"file://{tmp_path}/kept"]).and_also(f"{tmp_path}/kept")
+    with pytest.raises(ConfigError) as caught:
+        allowed.resolve("/elsewhere")
+    assert caught.value.action.count(f"{tmp_path}/kept") == 1
+
+
+def test_asking_whether_a_place_is_allowed_raises_nothing(tmp_path: Path) -> None:
+    allowed = AllowedLocations([f"{tmp_path}/kept"])
+    assert allowed.allows(f"{tmp_path}/kept/shop")
+    assert not allowed.allows(f"{tmp_path}/other")
+
+
 S3 = "s3://me:hunter2@bucket/prefix?region=eu-1&secret_key=hunter2"
 
 

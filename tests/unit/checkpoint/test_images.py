@@ -1,7 +1,9 @@
 """Images: published whole, sent incrementally, verified, refused when tampered with, collected from what is live."""
 
+import errno
 import io
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from stateflow.checkpoint.images import TaskImages
 from stateflow.checkpoint.manifest import MANIFEST_BYTES_MAX, ImageStore, Manifest
 from stateflow.checkpoint.objects import DirectoryObjects
 from stateflow.clock import ManualClock, SystemClock
-from stateflow.errors import StateCorrupt
+from stateflow.errors import DiskFull, StateCorrupt
 
 STORES = {"count": ImageStore(changelog="app-count-changelog", topic_id="id", offset_next=7, applied_ms=1)}
 INPUTS = {"words[0]": 12}
@@ -31,6 +33,21 @@ def clock() -> ManualClock:
 @pytest.fixture
 def images(tmp_path: Path, clock: ManualClock) -> TaskImages:
     return TaskImages(DirectoryObjects(tmp_path / "objects"), "app", 0, "1-0", clock)
+
+
+class Full(io.BytesIO):
+    """What is written where no room is left."""
+
+    def read(self, _: int | None = -1) -> bytes:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_full_disk_is_told_with_what_was_to_be_written(tmp_path: Path) -> None:
+    """Savepoints are kept by the same means: they were told of as images."""
+    name = "shop/savepoints/one.1/savepoint.json"
+    with pytest.raises(DiskFull, match=f"{tmp_path} for {name}"):
+        DirectoryObjects(tmp_path).put(name, Full())
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
 def test_an_image_comes_back_byte_for_byte(images: TaskImages, tmp_path: Path) -> None:

@@ -47,4 +47,7 @@ def test_a_time_that_must_pass_is_above_zero() -> None:
     with pytest.raises(click.BadParameter, match="above 0"):
         Duration(is_above_zero=True).convert("0s", None, None)
     assert Duration(is_above_zero=True).convert("1ms", None, None) == 0.001
+    for kind in (Duration(), Duration(is_above_zero=True)):
+        with pytest.raises(click.BadParameter, match="up to 1,000,000,000 s"):  # of infinity, too
+            kind.convert("9" * 400, None, None)
     assert Duration().convert("0s", None, None) == 0

@@ -117,9 +117,12 @@ def test_queues_of_clients_keep_to_their_shares(limit_bytes: int) -> None:
 def test_clients_take_their_shares_of_a_large_machine() -> None:
     """More than some 34 GB for a worker was a bound that the client refuses."""
     options = KafkaOptions.within(memory_shares(BYTES_MAX), restores=1)
+    member, writer = member_settings("b", {}, options, "g", None), writer_settings("b", {}, options, "t")
+    Consumer(member).close()
     Consumer(reader_settings("b", {}, options)).close()
-    Consumer(member_settings("b", {}, options, "g", None)).close()
-    Producer(writer_settings("b", {}, options, "t"))
+    Producer(writer)
+    most = (member["queued.max.messages.kbytes"], writer["queue.buffering.max.kbytes"])
+    assert most == (2_097_151, 2**31 - 1), "the most that the client takes"
 
 
 def test_a_users_own_bound_on_a_queue_holds() -> None:
