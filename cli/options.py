@@ -17,6 +17,8 @@ from stateflow.finite import finite_text, is_finite_from
 from stateflow.output_places import require_file, require_folder
 
 _UNITS_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_SECONDS_MAX = 100 * 365 * 86_400.0
+"""Longer waits are refused by the operating system."""
 
 
 class Duration(click.ParamType[float]):
@@ -35,10 +37,9 @@ class Duration(click.ParamType[float]):
         if match is None:
             self.fail(f"{value!r} is not a duration; write for example 500ms, 20s, 5m.", param, ctx)
         seconds = float(match[1]) * _UNITS_SECONDS[match[2] or "s"]
-        if self._is_above_zero and not 0 < seconds < math.inf:
-            self.fail(
-                f"{value!r} is too short or too long; write a time above 0, for example 1s.", param, ctx
-            )
+        if seconds > _SECONDS_MAX or (self._is_above_zero and seconds <= 0):
+            low = "a time above 0, for example 1s" if self._is_above_zero else "for example 1h"
+            self.fail(f"{value!r} is too short or too long; write {low}, at most 100 years.", param, ctx)
         return seconds
 
 

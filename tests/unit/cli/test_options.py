@@ -48,3 +48,10 @@ def test_a_time_that_must_pass_is_above_zero() -> None:
         Duration(is_above_zero=True).convert("0s", None, None)
     assert Duration(is_above_zero=True).convert("1ms", None, None) == 0.001
     assert Duration().convert("0s", None, None) == 0
+
+
+@pytest.mark.parametrize("text", ["99999999999999s", "1" + 400 * "0" + "h"])
+def test_a_time_that_no_clock_waits_for_is_refused(text: str) -> None:
+    for duration in (Duration(), Duration(is_above_zero=True)):
+        with pytest.raises(click.BadParameter, match="at most 100 years"):
+            duration.convert(text, None, None)
