@@ -9,8 +9,10 @@ do and the exit code all come from the error. With `--json` the error is one JSO
 
 from __future__ import annotations
 
+import errno
 import importlib
 import importlib.util
+import io
 import json
 import sys
 import traceback
@@ -19,7 +21,7 @@ from collections.abc import Sequence
 import click
 
 from stateflow.cli.entry import begin_commands
-from stateflow.errors import DISTRIBUTION, StateflowError
+from stateflow.errors import DISTRIBUTION, DiskFull, StateflowError
 from stateflow.failpoints import arm_from_environment
 from stateflow.interrupts import as_ctrl_c, stopped_by_user
 
@@ -46,6 +48,7 @@ NOUNS: dict[str, str] = {
     "study": "Repeat a study and its figures.",
 }
 USAGE_EXIT_CODE = 2
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Nouns(click.Group):
@@ -163,12 +166,23 @@ def run(arguments: Sequence[str], command: click.Command = cli, name: str = "sta
         return report_usage(error, as_json=as_json)
     except (click.Abort, KeyboardInterrupt):
         return report(stopped_by_user(), as_json=as_json)
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        full = DiskFull(
+            f"No space left for what the command writes, its output maybe ({error}).",
+            action="free space, or write the output elsewhere; then do it again.",
+        )
+        return report(full, as_json=False)  # stdout may be what is full
     return result if isinstance(result, int) else 0
 
 
 def main() -> None:
     """Run what was typed, and end with its exit code."""
     arguments = sys.argv[1:]
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal that lacks a sign is shown its number
+            stream.reconfigure(errors="backslashreplace")
     try:
         arm_from_environment()
     except StateflowError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import pytest
 
 from stateflow.cli import main as frame
 from stateflow.cli.output import human_bytes
-from stateflow.errors import StateflowError, TopicMissing
+from stateflow.errors import DiskFull, StateflowError, TopicMissing
 
 CLI = Path(__file__).resolve().parents[3] / "cli"
 
@@ -185,3 +186,24 @@ def test_help_says_how_many_json_values_there_are() -> None:
     assert {
         path for path, text in said.items() if "one JSON object" in text
     } == said.keys() - PRINT_LINES - PRINT_ARRAYS
+
+
+def test_an_output_that_is_full_is_a_sentence() -> None:
+    with Path("/dev/full").open("w") as full:
+        program = [sys.executable, "-m", "stateflow.cli", "jobs", "list"]
+        done = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == DiskFull.exit_code
+    assert done.stderr.startswith("error: No space left")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_terminal_that_lacks_a_sign_is_shown_its_number(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "stateflow.cli", "state", "list", "--state-dir", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONIOENCODING": "latin-1"},
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "keys \\u2248" in done.stdout
