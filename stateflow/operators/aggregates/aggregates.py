@@ -300,9 +300,8 @@ def top_k(k: int, *, by: Pick, item: Pick) -> Aggregate[Any, list[tuple[float, A
                 continue
             held[entry] = scored = (score, entry)
             insort(ranked, scored, key=_rank)
-            if (
-                len(ranked) > k
-            ):  # after each: what is left must not depend on how values were cut into batches
+            # After each value: what is left must not depend on how values were cut into batches.
+            if len(ranked) > k:
                 del held[ranked.pop()[1]]
         return ranked
 

@@ -104,9 +104,8 @@ class CountedAccumulators:
         elif copied:
             accumulator = self._codec.decode(self._codec.encode(accumulator))
         added = self._aggregate.add_many(accumulator, [value])
-        if (
-            copied or is_full
-        ):  # a full window is not written any more: what could not be kept is refused there as before
+        # A full window is not written any more: what could not be kept is refused here, as it is with the others.
+        if copied or is_full:
             self._codec.encode(added)
         elif self._aggregate.outgrows is not None and self._aggregate.outgrows(added):
             raise Outgrown
