@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
+from stateflow.addresses import PORT_MAX
 from stateflow.memory import MEMORY_BYTES_MIN
 
 PARTITIONS_MAX = 1_000_000
@@ -32,7 +33,7 @@ CopyCount = Annotated[int, Meta(ge=0, le=16)]
 ThreadCount = Annotated[int, Meta(ge=1, le=1_000)]
 PartitionCount = Annotated[int, Meta(ge=1, le=PARTITIONS_MAX)]
 ReplicaCount = Annotated[int, Meta(ge=1, le=(1 << 15) - 1)]
-Port = Annotated[int, Meta(ge=0, le=65_535)]
+Port = Annotated[int, Meta(ge=0, le=PORT_MAX)]
 Text = Annotated[str, Meta(min_length=1)]
 
 
