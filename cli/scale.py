@@ -145,7 +145,8 @@ def start_command(
     with connected(options) as cluster:
         images = _images(cluster, app, options)
         if dry_run:
-            _show_plan(_plan(cluster, app, wanted, engine, count_keys=False), images, as_json=as_json)
+            planned = _plan(cluster, app, wanted, engine, asks_brokers=True, count_keys=False)
+            _show_plan(planned, images, as_json=as_json)
             return
         catalog = generations.load_catalog(cluster, app)
         routing = wanted.routing(catalog)
@@ -268,10 +269,18 @@ def _local_kind(cluster: Cluster, catalog: Catalog) -> str:
     return "local" if slots < PROCESSES_FROM_SLOTS else "processes"
 
 
-def _plan(cluster: Cluster, app: str, change: Change, engine: str, *, count_keys: bool) -> Plan:
+def _plan(
+    cluster: Cluster, app: str, change: Change, engine: str, *, asks_brokers: bool = False, count_keys: bool
+) -> Plan:
+    """The plan of a change that is possible; ``asks_brokers`` whether they would create its topics, which takes the
+    right to create them.
+    """
     catalog = generations.load_catalog(cluster, app)
     routing = change.routing(catalog)
-    generations.check_possible(cluster, catalog, routing)
+    if asks_brokers:
+        generations.check_possible(cluster, catalog, routing)
+    else:
+        generations.check_change(catalog, routing)
     # Before Spark runs its lanes are unknown: those of a session on this machine are assumed.
     return make_plan(
         cluster,
