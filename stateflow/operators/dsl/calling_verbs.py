@@ -13,7 +13,7 @@ from stateflow.duration import declared_ms
 from stateflow.errors import GraphError
 from stateflow.operators.calls.async_step import Asking, Cache, map_async_node
 from stateflow.operators.calls.call_limits import CallLimits
-from stateflow.operators.steps.error_policy import Fail, Policy, Retry
+from stateflow.operators.steps.error_policy import Fail, Policy, Retry, retries_of
 from stateflow.operators.steps.fields import Pick, picker
 from stateflow.operators.topology.graph import Graph, Node
 
@@ -172,7 +172,7 @@ def _limits(concurrency: int, timeout: timedelta, policy: Policy, pause: timedel
             f"map_async was given timeout={timeout} and pause={pause}.",
             action="Give a timeout of at least 1 ms, and a pause that is not negative.",
         )
-    retries = policy.attempts if isinstance(policy, Retry) else 0
+    retries = retries_of(policy)
     limits = CallLimits(concurrency, timeout_ms / 1000, retries, pause_ms / 1000)
     if limits.seconds_max > _SECONDS_MAX:
         raise GraphError(

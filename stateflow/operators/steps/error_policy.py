@@ -63,6 +63,16 @@ Policy = Fail | Skip | DeadLetter | Retry
 LatePolicy = Skip | DeadLetter
 
 
+def retries_of(policy: Policy) -> int:
+    """How many more times a policy has a function called that failed."""
+    return policy.attempts if isinstance(policy, Retry) else 0
+
+
+def last_of(policy: Policy) -> Fail | Skip | DeadLetter:
+    """What a policy does when no attempt is left."""
+    return policy.then if isinstance(policy, Retry) else policy
+
+
 def check_late_policy(where: str, late: object) -> None:
     """Raise ``GraphError`` for anything but a policy for late records."""
     if not isinstance(late, Skip | DeadLetter):
@@ -81,5 +91,4 @@ def dead_letter_topics(*policies: Policy) -> tuple[str, ...]:
                 f"A step was given on_error={policy!r}.",
                 action="Give on_error=Fail(), Skip(), DeadLetter(topic) or Retry(attempts, then=…).",
             )
-    last = [policy.then if isinstance(policy, Retry) else policy for policy in policies]
-    return tuple(policy.topic for policy in last if isinstance(policy, DeadLetter))
+    return tuple(last.topic for last in map(last_of, policies) if isinstance(last, DeadLetter))

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from stateflow.errors import DecodeError, EncodeError, ProcessingError, StateflowError
 from stateflow.operators.steps.column_functions import ColumnFunction
 from stateflow.operators.steps.context import StageContext
-from stateflow.operators.steps.error_policy import DeadLetter, Fail, Policy, Retry
+from stateflow.operators.steps.error_policy import DeadLetter, Fail, Policy, last_of, retries_of
 from stateflow.operators.steps.headers import INTERNAL
 from stateflow.operators.steps.origin import Origin, Place
 from stateflow.operators.steps.rows import NO_OFFSET
@@ -31,8 +31,8 @@ class Guard:
         self._origin = origin
         self._step = step
         self._policy = policy
-        self._retries = policy.attempts if isinstance(policy, Retry) else 0
-        self._last = policy.then if isinstance(policy, Retry) else policy
+        self._retries = retries_of(policy)
+        self._last = last_of(policy)
 
     @property
     def lets_go(self) -> bool:
@@ -70,8 +70,6 @@ class Guard:
         while len(results) + len(failed) < len(offsets):
             try:
                 results.extend(made)  # keeps what came before an exception
-                if len(results) == len(offsets):
-                    break
                 if len(results) + len(failed) < len(offsets):
                     raise ProcessingError(
                         "The function raised StopIteration.", action="Let it return a value."
@@ -233,20 +231,15 @@ def remaking(function: Callable[..., R], policy: Policy) -> Callable[..., R | No
     Where it fails and the policy lets such values go, its result is None: the policy saw to the value in its own turn,
     and this record is not to be let go with it. A policy that ends in ``Fail`` has let none go.
     """
-    last = policy.then if isinstance(policy, Retry) else policy
-    if isinstance(last, Fail):
+    if isinstance(last_of(policy), Fail):
         return function
-    retries = policy.attempts if isinstance(policy, Retry) else 0
+    attempts = range(1 + retries_of(policy))
 
     def remade(*arguments: Any) -> R | None:
-        try:
-            return function(*arguments)
-        except Exception as error:  # noqa: BLE001 - in its own turn the policy saw to it
-            _pass_on_what_no_record_caused(error)
-        for _ in range(retries):
+        for _ in attempts:
             try:
                 return function(*arguments)
-            except Exception as error:  # noqa: BLE001 - as above
+            except Exception as error:  # noqa: BLE001 - in its own turn the policy saw to it
                 _pass_on_what_no_record_caused(error)
         return None
 
