@@ -9,7 +9,6 @@ do and the exit code all come from the error. With `--json` the error is one JSO
 
 from __future__ import annotations
 
-import errno
 import importlib
 import importlib.util
 import io
@@ -21,7 +20,7 @@ from collections.abc import Sequence
 import click
 
 from stateflow.cli.entry import begin_commands
-from stateflow.errors import DISTRIBUTION, DiskFull, StateflowError
+from stateflow.errors import DISTRIBUTION, DiskFull, StateflowError, is_disk_full
 from stateflow.failpoints import arm_from_environment
 from stateflow.interrupts import as_ctrl_c, stopped_by_user
 
@@ -48,7 +47,6 @@ NOUNS: dict[str, str] = {
     "study": "Repeat a study and its figures.",
 }
 USAGE_EXIT_CODE = 2
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Nouns(click.Group):
@@ -167,7 +165,7 @@ def run(arguments: Sequence[str], command: click.Command = cli, name: str = "sta
     except (click.Abort, KeyboardInterrupt):
         return report(stopped_by_user(), as_json=as_json)
     except OSError as error:
-        if error.errno not in _FULL:
+        if not is_disk_full(error):
             raise
         full = DiskFull(
             f"No space left for what the command writes, its output maybe ({error}).",
@@ -181,7 +179,7 @@ def main() -> None:
     """Run what was typed, and end with its exit code."""
     arguments = sys.argv[1:]
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a terminal that lacks a sign is shown its number
+        if isinstance(stream, io.TextIOWrapper):  # a character that the encoding lacks is shown as an escape
             stream.reconfigure(errors="backslashreplace")
     try:
         arm_from_environment()

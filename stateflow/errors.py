@@ -7,6 +7,8 @@ never caught.
 
 from __future__ import annotations
 
+import errno
+
 DISTRIBUTION = "stateflow-kafka"
 """What pip installs. The project called `stateflow` on PyPI is another one."""
 
@@ -14,6 +16,11 @@ DISTRIBUTION = "stateflow-kafka"
 def install_command(*extras: str) -> str:
     """The command that installs this package, with extras; over an installed one it only adds what they need."""
     return f"pip install '{DISTRIBUTION}[{','.join(extras)}]'" if extras else f"pip install {DISTRIBUTION}"
+
+
+def is_disk_full(error: OSError) -> bool:
+    """Whether a write failed for want of space, or of what a user or a file may have of it."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class StateflowError(Exception):

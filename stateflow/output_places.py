@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from stateflow.errors import ConfigError, DiskFull
+from stateflow.errors import ConfigError, DiskFull, is_disk_full
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _IS_FILE = (errno.ENOTDIR, errno.EEXIST)
 
 
@@ -51,7 +50,7 @@ def writing(path: Path, said: str) -> Iterator[None]:
         yield
     except OSError as error:
         why = error.strerror or str(error)
-        if error.errno in _FULL:
+        if is_disk_full(error):
             raise DiskFull(
                 f"No space left for {path} ({why}).",
                 action=f"free space, or give {said} on another disk; then do it again.",

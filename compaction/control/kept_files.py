@@ -9,10 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from stateflow.connectors.broker.places import user_state_dir
-from stateflow.errors import ConfigError, DiskFull
+from stateflow.errors import ConfigError, DiskFull, is_disk_full
 from stateflow.store.directory import make_private
-
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def default_folder() -> Path:
@@ -49,7 +47,7 @@ def written_to(path: Path, otherwise: str) -> Iterator[None]:
     except OSError as error:
         # A part of the path that is a file: said by making a folder there as by opening a file below.
         why = os.strerror(errno.ENOTDIR) if error.errno == errno.EEXIST else error.strerror or str(error)
-        if error.errno in _FULL:
+        if is_disk_full(error):
             raise DiskFull(
                 f"No space left for {path} ({why}). {otherwise}",
                 action="Free space, or set STATEFLOW_HOME to a directory on another disk; then do it again.",

@@ -27,6 +27,7 @@ from stateflow.errors import (
     StateflowError,
     StateForeign,
     TooManyOpenFiles,
+    is_disk_full,
 )
 from stateflow.record import is_topic_name
 
@@ -41,7 +42,6 @@ DAMAGED_FILE = "DAMAGED"
 _ASIDE_SUFFIX = ".damaged"
 _PRIVATE = 0o700
 _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +234,7 @@ def write_once(file: Path, text: str) -> None:
 
 
 def _unusable(path: Path, error: OSError) -> StateflowError:
-    if error.errno in _FULL:
+    if is_disk_full(error):
         return DiskFull(
             f"no space left for the state in {path} ({error.strerror}).",
             action="free space or move the state directory, then start again: what was committed is in the"
