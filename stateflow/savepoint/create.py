@@ -19,6 +19,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -79,11 +80,12 @@ def create(
     could not, ``CommitTorn`` and what reading the log raises. Nothing of it is left then.
     """
     settings = settings or CreateSettings()
+    attempt = partial(_create, cluster, app, name, location, clock, settings, report, pause)
     try:
-        return _create(cluster, app, name, location, clock, settings, report, pause)
+        return attempt()
     except StartedMeanwhile as error:
         _LOG.info("%s It is begun again.", error.message)
-    return _create(cluster, app, name, location, clock, settings, report, pause)
+    return attempt()
 
 
 def _create(

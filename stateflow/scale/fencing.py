@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from itertools import compress
 
 from stateflow.catalog.model import Catalog
 from stateflow.catalog.names import control_topic
@@ -48,7 +49,7 @@ def fence_tasks(cluster: Cluster, catalog: Catalog) -> None:
         with _fenced_claims(cluster, catalog) as by_task:
             shared = [by_task.get(task.task, {}) for task in tasks]
             _all(pool.map(_end, tasks, left_open, shared))
-            _end_offsets(cluster, catalog, tasks, left_open)
+            _end_offsets(cluster, catalog, tasks, left_open, pool)
 
 
 def _fenced_claims(cluster: Cluster, catalog: Catalog) -> AbstractContextManager[Mapping[str, _Shared]]:
@@ -80,15 +81,20 @@ def _end(task: TaskWrites, left_open: HangingTransactions, shared: _Shared) -> N
 
 
 def _end_offsets(
-    cluster: Cluster, catalog: Catalog, tasks: Sequence[TaskWrites], left_open: Sequence[HangingTransactions]
+    cluster: Cluster,
+    catalog: Catalog,
+    tasks: Sequence[TaskWrites],
+    left_open: Sequence[HangingTransactions],
+    pool: ThreadPoolExecutor,
 ) -> None:
     """Write the markers that are missing for the group's offsets."""
     app, inputs = catalog.app.app, [at for task in tasks for at in task.inputs]
     if not _are_held(cluster, app, inputs):
         return
-    for task, of_task in zip(tasks, left_open, strict=True):
-        if _are_held(cluster, app, task.inputs):
-            of_task.end_offsets()
+    # Side by side: for offsets that are held the answer comes when the request times out.
+    held = list(pool.map(partial(_are_held, cluster, app), [task.inputs for task in tasks]))
+    for of_task in compress(left_open, held):
+        of_task.end_offsets()
     if _are_held(cluster, app, inputs):  # by whoever died while it wrote first positions
         cluster.fence(control_topic(app))
         if _are_held(cluster, app, inputs):

@@ -24,7 +24,7 @@ from stateflow.log.base import Cluster, Committed
 from stateflow.log.stable_ranges import stable_ranges
 from stateflow.log.transactions import LastTransaction, LeftOpen
 from stateflow.record import TopicPartition
-from stateflow.runtime.task.wiring import TaskWiring
+from stateflow.runtime.task.wiring import TaskWiring, is_transactional
 
 _LOG = logging.getLogger(__name__)
 
@@ -50,8 +50,8 @@ class TaskWrites:
 
     @property
     def is_transactional(self) -> bool:
-        """True for a task that has a transactional id: all but those that keep nothing, at least once."""
-        return self.guarantee == "exactly-once" or bool(self.changelogs)
+        """True for a task that has a transactional id."""
+        return is_transactional(self.guarantee, self.changelogs)
 
     @classmethod
     def of(cls, wiring: TaskWiring) -> TaskWrites:

@@ -95,7 +95,7 @@ class TaskWiring:
     @property
     def is_transactional(self) -> bool:
         """True for a task that has a transactional id: all but those that keep nothing, at least once."""
-        return self.guarantee == "exactly-once" or bool(self.changelogs)
+        return is_transactional(self.guarantee, self.changelogs)
 
     @property
     def is_rekeyed(self) -> bool:
@@ -116,6 +116,11 @@ class TaskWiring:
     def port_of(self, source: TopicPartition) -> int:
         """The number of the port that a partition is read at."""
         return self.inputs.index(source)
+
+
+def is_transactional(guarantee: Guarantee, changelogs: Mapping[str, TopicPartition]) -> bool:
+    """Whether a task has a transactional id: all have but those that keep nothing, at least once."""
+    return guarantee == "exactly-once" or bool(changelogs)
 
 
 def partitions_added(topics: str, partitions: int) -> PartitionsAdded:
