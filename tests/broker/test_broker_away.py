@@ -23,8 +23,8 @@ OUTAGE_SECONDS = 95.0
 """Longer than any client waits for anything: requests 30 s, transactions and silence 60 s."""
 NUMBERS = list(range(600))
 END_SECONDS = 180.0
-STOP_SECONDS = 40.0
-"""Less than clients wait for a broker; 5 s on a machine that has nothing else to do."""
+STOP_SECONDS = 25.0
+"""Less than any client waits for a broker; 5 s on a machine that has nothing else to do."""
 
 
 @pytest.fixture
