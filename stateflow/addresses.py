@@ -12,7 +12,7 @@ _ADDRESS = re.compile(r"(?:\w+://)?(?P<host>\[[^\]]+\]|[^:\[\]\s]*)(?::(?P<port>
 
 
 def check_addresses(brokers: str, said: str) -> None:
-    """Raise ``ConfigError`` for an address that none can be. The client would take another port for one too large."""
+    """Raise ``ConfigError`` for a malformed address. Of a port above 65535 the client would take the remainder."""
     for address in _each(brokers):
         match = _ADDRESS.fullmatch(address)
         if match is None or match["port"] == "" or (match["port"] is None and not match["host"]):

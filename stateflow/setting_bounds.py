@@ -1,6 +1,6 @@
 """Types of settings: what a number or a text may be, and how an error says it.
 
-Each number has a bound above, too: what lies beyond it is a slip of the pen or infinity, and would fail far from the
+Each number has a bound above, too: what lies beyond it is a typing error or infinity, and would fail far from the
 setting, in a client or the system.
 """
 
@@ -17,7 +17,7 @@ from stateflow.addresses import PORT_MAX
 from stateflow.memory import MEMORY_BYTES_MIN
 
 PARTITIONS_MAX = 1_000_000
-"""Partitions of a topic; brokers refuse fewer."""
+"""Of a topic. Brokers refuse far fewer."""
 COUNT_MAX = (1 << 31) - 1
 SECONDS_MAX = 1_000_000_000
 """Some thirty years."""

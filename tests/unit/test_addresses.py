@@ -1,4 +1,4 @@
-"""Addresses of brokers: what can be none is refused before anybody is asked."""
+"""Addresses of brokers: malformed ones are refused before anybody is asked."""
 
 from __future__ import annotations
 

@@ -244,7 +244,7 @@ def connect(
 ) -> KafkaCluster:
     """A cluster that answered.
 
-    Raises ``ConfigError`` for what can be no address, and ``BrokerUnreachable``, which names it, within the timeout.
+    Raises ``ConfigError`` for a malformed address, and ``BrokerUnreachable``, which names it, within the timeout.
     """
     check_addresses(brokers, "given")
     cluster = KafkaCluster(brokers, settings, options)
