@@ -41,6 +41,7 @@ def _problems(app: str, entry: CatalogEntry) -> Iterator[str]:
         case StageEntry():
             yield from _bad_names(entry.name, *(port.name for port in entry.inputs))
             yield from _bad_names(*(port.upstream for port in entry.inputs if port.upstream is not None))
+            yield from _bad_names(*entry.outputs)
             yield from _bad_inputs(entry)
         case StoreEntry():
             yield from _bad_names(entry.name, entry.stage)

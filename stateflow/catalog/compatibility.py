@@ -72,7 +72,7 @@ def additions(expected: Catalog, found: Catalog | None) -> list[CatalogItem]:
     app = msgspec.structs.replace(with_ids_of(expected.app, found.app), trim=trim)
     if app != found.app:
         changed.append(app)
-    stages = {name: _with_begun(stage, found.stages.get(name)) for name, stage in expected.stages.items()}
+    stages = {name: _with_history(stage, found.stages.get(name)) for name, stage in expected.stages.items()}
     changed += [stage for name, stage in stages.items() if stage != found.stages.get(name)]
     for name, store in expected.stores.items():
         present = found.stores.get(name)
@@ -84,9 +84,12 @@ def additions(expected: Catalog, found: Catalog | None) -> list[CatalogItem]:
     return changed
 
 
-def _with_begun(stage: StageEntry, found: StageEntry | None) -> StageEntry:
-    """The entry, with what is known of positions in its sources: that is not the code's to say."""
-    return stage if found is None else msgspec.structs.replace(stage, begun=found.begun)
+def _with_history(stage: StageEntry, found: StageEntry | None) -> StageEntry:
+    """The entry, with what is known of positions in its sources and of outputs: that is not the code's to say."""
+    if found is None:
+        return stage
+    outputs = tuple(sorted({*stage.outputs, *found.outputs}))
+    return msgspec.structs.replace(stage, begun=found.begun, outputs=outputs)
 
 
 def with_ids_of(app: AppEntry, found: AppEntry) -> AppEntry:

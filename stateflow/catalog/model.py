@@ -108,6 +108,9 @@ class StageEntry(msgspec.Struct, frozen=True, kw_only=True):
     begun: dict[str, tuple[int, ...]] = {}
     """Source topic → its partitions in which a position was committed for a task without changelogs; it is not taken
     out again: such a partition without a position has lost it (``runtime.opening.first_positions``)."""
+    outputs: tuple[str, ...] = ()
+    """Output topics that its tasks write to, or have written to: their transactions may be open there, whatever the
+    code is now. Empty in an entry that an older version wrote."""
 
     @property
     def sources(self) -> tuple[str, ...]:

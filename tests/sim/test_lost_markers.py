@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -49,10 +50,6 @@ def repartition(world: World) -> Lost:
 
 def offsets(world: World) -> Lost:
     return [APP]
-
-
-def own_topics(world: World) -> Lost:
-    return [*changelogs(world), *repartition(world), *offsets(world)]
 
 
 def everything(world: World) -> Lost:
@@ -116,8 +113,6 @@ def live_through(world: World, lost: Lost, call: int | None, *, after: bool) -> 
 EVERY_NTH = 5
 """Of the calls of a life; each kind of outage begins to count at another one."""
 WHERE = (changelogs, outputs, repartition, offsets, everything)
-WHERE_MOVED = (changelogs, repartition, offsets, own_topics)
-"""Without its code it is not known to which topics an application writes beside its own."""
 CASES = [("exactly-once", where) for where in WHERE] + [("at-least-once", changelogs)]
 
 
@@ -141,12 +136,12 @@ def test_an_outage_at_every_write(guarantee: Guarantee, where: Any, after: bool)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("where", WHERE_MOVED)
+@pytest.mark.parametrize("where", WHERE)
 def test_another_number_of_partitions_after_an_outage(where: Any, after: bool) -> None:
     """Without a worker in between: it is the change that writes the markers, and reads what they decide."""
     world = World("exactly-once")
     total = live_through(world, where(world), None, after=after).calls
-    for call in range(1 + WHERE_MOVED.index(where), total + 1, 3 * EVERY_NTH):
+    for call in range(1 + WHERE.index(where), total + 1, 3 * EVERY_NTH):
         world = World("exactly-once")
         lost = where(world)
         plan = OutagePlan(world, lost, call, after=after)
@@ -189,6 +184,28 @@ def test_a_commit_that_was_applied_and_then_undone_is_not_gone_on_from() -> None
     survivor.stop()
     survivor.run()
     assert_exactly_once(world)
+
+
+@pytest.mark.parametrize("is_moved", [False, True], ids=["opened", "moved"])
+def test_an_output_that_the_code_no_longer_has_gets_its_marker(is_moved: bool) -> None:
+    world = World("exactly-once")
+    lost = TopicPartition(OUTPUT, 1)
+    task = world.wiring.task(world.wiring.topology.stage("number"), 0)
+    predecessor = world.cluster.writer(task.transactional_id)
+    predecessor.begin()
+    predecessor.send(OUTPUT, b"to", b"be", partition=lost.partition)
+    world.cluster.lose_leaders([lost])
+    predecessor.abort()
+    world.cluster.lose_leaders(())
+    rekey, number = world.wiring.topology.stages
+    world.wiring.topology = replace(world.wiring.topology, stages=(rekey, replace(number, outputs=())))
+    world.begin_anew(partitions=3)
+    if is_moved:
+        routing = RoutingEntry(kind="modulo", partitions=5)
+        start(world.cluster, APP, routing, InProcess(world.cluster), world.clock)
+    else:
+        world.one_life(CrashPlan())
+    assert world.cluster.ranges([lost]) == world.cluster.ranges([lost], stable=False)
 
 
 def test_a_changelog_that_another_producer_holds_is_waited_for() -> None:

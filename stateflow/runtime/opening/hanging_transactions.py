@@ -46,7 +46,7 @@ class TaskWrites:
     changelogs: Mapping[str, TopicPartition]
     """By store."""
     topics: frozenset[str]
-    """The other topics that it writes to: of its re-key steps, and outputs as far as they are known."""
+    """The other topics that it writes to: of its re-key steps, and outputs."""
 
     @property
     def is_transactional(self) -> bool:
@@ -56,7 +56,7 @@ class TaskWrites:
     @classmethod
     def of(cls, wiring: TaskWiring) -> TaskWrites:
         """Those of a task whose code is here."""
-        topics = {*wiring.stage.outputs, *(rekey.topic for rekey in wiring.rekeys.values())}
+        topics = {*wiring.outputs, *(rekey.topic for rekey in wiring.rekeys.values())}
         return cls(
             wiring.app,
             wiring.id,
@@ -69,7 +69,7 @@ class TaskWrites:
 
     @classmethod
     def of_catalog(cls, catalog: Catalog, stage: str, partition: int) -> TaskWrites:
-        """Those of a task of the active generation, without the code: outputs are not known."""
+        """Those of a task of the active generation, without the code."""
         app, generation = catalog.app.app, catalog.active.generation
         task = task_id(stage, partition)
         return cls(
@@ -79,7 +79,7 @@ class TaskWrites:
             transactional_id(app, generation, task),
             tuple(at for at in stage_inputs(catalog, stage) if at.partition == partition),
             stage_changelogs(catalog, stage, partition, catalog.changelog_generation(stage)),
-            frozenset(
+            frozenset(catalog.stages[stage].outputs).union(
                 repartition_topic(app, port.name, generation)
                 for reader in catalog.stages.values()
                 for port in reader.rekeys

@@ -70,6 +70,8 @@ class TaskWiring:
     """How many tasks the stage has."""
     indexes: tuple[DerivedIndex, ...] = ()
     """Indexes of the stores: derived, and in no changelog."""
+    outputs: frozenset[str] = frozenset()
+    """Output topics that the stage's tasks write to, or have written to with former code."""
 
     @property
     def written(self) -> Written:
@@ -194,6 +196,7 @@ class Wiring:
             stage_tasks=catalog.partitions(stage.name),
             indexes=tuple(index(entries[store]) for store, index in sorted(stage.indexes.items())),
             log_policy=ChangelogPolicy.of(catalog),
+            outputs=frozenset(stage.outputs).union(catalog.stages[stage.name].outputs),
         )
 
     def reader(self, source: TopicPartition) -> TaskWiring | None:

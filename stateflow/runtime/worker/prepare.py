@@ -171,6 +171,7 @@ def _expected(
             inputs=tuple(InputEntry(name=port.name, upstream=port.upstream) for port in stage.inputs),
             source_partitions=sources[stage.sources[0]].partitions if stage.sources else None,
             source_ids={topic: sources[topic].topic_id for topic in stage.sources},
+            outputs=tuple(sorted(stage.outputs)),
         )
         for stage in topology.stages
     }

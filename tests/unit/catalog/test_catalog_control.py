@@ -108,6 +108,15 @@ def test_a_new_store_is_added(control: ControlTopic) -> None:
     assert control.load().stores.keys() == {"counts", "seen"}
 
 
+def test_outputs_of_former_code_are_kept(control: ControlTopic) -> None:
+    """A transaction may be open there still."""
+    for topic in ("old", "new"):
+        stages = catalog().stages
+        stages["main"] = msgspec.structs.replace(stages["main"], outputs=(topic,))
+        control.ensure(msgspec.structs.replace(catalog(), stages=stages))
+    assert control.load().stages["main"].outputs == ("new", "old")
+
+
 def test_what_state_does_not_depend_on_may_change(control: ControlTopic) -> None:
     control.ensure(catalog())
     changed = msgspec.structs.replace(
