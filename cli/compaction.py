@@ -47,7 +47,7 @@ from stateflow.compaction.pages.topic_page import topic_page
 from stateflow.compaction.sensing.effect import cautions, require_effect
 from stateflow.compaction.settings.knobs import check, knobs_for
 from stateflow.compaction.settings.topic_settings import Policy
-from stateflow.errors import CalibrationDoubtful, ConfigError
+from stateflow.errors import CalibrationDoubtful, ConfigError, ObjectiveUnreachable
 from stateflow.output_places import writing
 
 
@@ -236,7 +236,7 @@ def recommend_command(
     as_json: bool,
     verbose: bool,
     **options: Any,
-) -> None:
+) -> int:
     """Say which settings restore a topic in time at the least broker CPU. Changes nothing."""
     with session(brokers, client_config, app_id) as opened:
         measured = opened.measured(opened.topics(topics, app_id), options)
@@ -244,9 +244,10 @@ def recommend_command(
         if as_json:
             for one in advices:
                 emit_json(advice_data(one))
-            return
+            return 0 if all(one.found.reachable for one in advices) else ObjectiveUnreachable.exit_code
         print_advice(advices, together=app_id is not None, verbose=verbose)
         require_reachable([one.found for one in advices])
+        return 0
 
 
 @command.command("report")

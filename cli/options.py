@@ -78,7 +78,10 @@ class Size(click.ParamType[float]):
         if match is None:
             self.fail(f"{value!r} is not a size; write for example 30MiB, 2GB, 500000.", param, ctx)
         base = 1024.0 if (match[2] or "").endswith("i") else 1000.0
-        return float(match[1]) * base ** " kmgt".index((match[2] or " ")[0])
+        size = float(match[1]) * base ** " kmgt".index((match[2] or " ")[0])
+        if not math.isfinite(size):
+            self.fail(f"{value!r} is too large; write for example 30MiB, 2GB, 500000.", param, ctx)
+        return size
 
 
 class Cores(click.ParamType[float]):
@@ -93,7 +96,10 @@ class Cores(click.ParamType[float]):
         match = re.fullmatch(r"(\d*\.?\d+(?:e-?\d+)?)\s*(%)?", str(value).strip().lower())
         if match is None:
             self.fail(f"{value!r} is not a number of cores; write for example 0.5 or 50%.", param, ctx)
-        return float(match[1]) / (100 if match[2] else 1)
+        cores = float(match[1]) / (100 if match[2] else 1)
+        if not math.isfinite(cores):
+            self.fail(f"{value!r} is too large; write for example 0.5 or 50%.", param, ctx)
+        return cores
 
 
 class OutputFile(click.Path):

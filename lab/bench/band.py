@@ -19,13 +19,27 @@ WIDTH = 1.3
 """How many times more, or less, is still within the band."""
 
 
-def compared(body: dict[str, Any], path: Path) -> dict[str, Any]:
-    """How a result of this project stands to the band file's. Raises ``ConfigError`` where that lacks it."""
-    bands = json.loads(path.read_text(encoding="utf-8"))
+def read_bands(path: Path) -> dict[str, Any]:
+    """What a band file holds. Raises ``ConfigError`` for another file."""
+    try:
+        bands = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ConfigError(
+            f"{path} is no band file: {error}.", action="Name the file that --update-band wrote."
+        ) from error
+    if not isinstance(bands, dict) or not isinstance(bands.get("commands"), dict):
+        raise ConfigError(
+            f"{path} is no band file: it names no commands.", action="Name the file that --update-band wrote."
+        )
+    return bands
+
+
+def compared(body: dict[str, Any], bands: dict[str, Any]) -> dict[str, Any]:
+    """How a result of this project stands to what a band file holds. Raises ``ConfigError`` where that lacks it."""
     entry = bands["commands"].get(band_key(body))
     if entry is None:
         raise ConfigError(
-            f"{path.name} has no entry for `{band_key(body)}`.",
+            f"the band file has no entry for `{band_key(body)}`.",
             action=f"Measure one of {', '.join(bands['commands'])}, or add it with --update-band.",
         )
     slowness = body["machine"]["pace_microseconds"] / entry["pace_microseconds"]
@@ -43,11 +57,8 @@ def compared(body: dict[str, Any], path: Path) -> dict[str, Any]:
     }
 
 
-def updated(body: dict[str, Any], path: Path) -> dict[str, Any]:
-    """The band file with this result in the place of what it had for the same command; made where there is none."""
-    bands: dict[str, Any] = (
-        json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"commands": {}}
-    )
+def updated(body: dict[str, Any], bands: dict[str, Any]) -> dict[str, Any]:
+    """What a band file holds, with this result in the place of what it had for the same command."""
     bands["release"] = body["setups"][OURS]["version"]
     bands["commands"][band_key(body)] = {
         "cpu_seconds_per_million": body["cpu_seconds_per_million"][OURS],

@@ -10,10 +10,10 @@ from typing import Any, cast
 
 import click
 
-from stateflow.cli.options import OutputFile, json_option
+from stateflow.cli.options import Duration, OutputFile, json_option
 from stateflow.cli.output import emit_json
 from stateflow.errors import ConfigError
-from stateflow.lab.bench import band as bands
+from stateflow.lab.bench.band import compared, read_bands, updated
 from stateflow.lab.bench.idle import IdleLoad, measure_idle
 from stateflow.lab.bench.latency import LatencyLoad
 from stateflow.lab.bench.recording import described, machine_now, write_result
@@ -36,6 +36,7 @@ _SERVED = {_LATENCY: (KafkaStreams.name,), _LOW_RATE: (), _RESTART: (KafkaStream
 """Works of processes that run until they are told to end, and who has a program for them."""
 _LOW_RATE_RECORDS, _LOW_RATE_TASKS = 1_000, 8
 _SPARK_PARTITIONS_TO = 5
+_SECONDS = Duration(is_above_zero=True)
 
 
 @click.command()
@@ -72,14 +73,16 @@ _SPARK_PARTITIONS_TO = 5
     default="exactly-once",
     show_default=True,
 )
-@click.option("--commit-interval", type=float, help="Seconds. [default: 1; latency: each side's own default]")
+@click.option(
+    "--commit-interval", type=_SECONDS, help="Seconds. [default: 1; latency: each side's own default]"
+)
 @click.option("--threads", type=click.IntRange(min=1), default=2, show_default=True, help="Of Kafka Streams.")
 @click.option(
     "--rate", type=click.IntRange(min=1), help="Records a second. [default: latency 2000, low-rate 1000]"
 )
 @click.option(
     "--seconds",
-    type=float,
+    type=_SECONDS,
     default=20.0,
     show_default=True,
     help="latency, low-rate: of each side in each round.",
@@ -91,7 +94,7 @@ _SPARK_PARTITIONS_TO = 5
     help="The setting of our side, a side for each of several; idle: of each worker. [default: 0; idle: 0,1]",
 )
 @click.option(
-    "--idle-seconds", type=float, default=20.0, show_default=True, help="idle: how long CPU is counted."
+    "--idle-seconds", type=_SECONDS, default=20.0, show_default=True, help="idle: how long CPU is counted."
 )
 @click.option("--brokers", help="A broker to use; one of its own is started otherwise.")
 @click.option(
@@ -144,6 +147,8 @@ def command(
     names = [name.strip() for name in vs.split(",") if name.strip()]
     if options["matrix"] and work not in WORKS:
         raise ConfigError(f"`bench {work}` has no matrix.", action=f"Take one of {', '.join(WORKS)}.")
+    known = read_bands(band) if band is not None else None
+    former = read_bands(update_band) if update_band is not None and update_band.exists() else {"commands": {}}
     machine = machine_now()
     beside = Beside(names, before, _numbers(shared_writers or "0"), brokers, rounds)
     if work == _IDLE:
@@ -155,10 +160,10 @@ def command(
     else:
         body = _throughput(cast(WorkName, work), beside, options)
     body = described({"work": work, **body}, click.get_current_context(), machine)
-    if band is not None:
-        body["band"] = bands.compared(body, band)
+    if known is not None:
+        body["band"] = compared(body, known)
     if update_band is not None:
-        write_result(bands.updated(body, update_band), update_band)
+        write_result(updated(body, former), update_band)
     if save is not None:
         write_result(body, save)
     if as_json:

@@ -48,6 +48,18 @@ def test_latency_is_measured_from_sending_to_reading_what_is_committed(broker: T
     assert (found["runs"], found["workload"]["rate"]) == (1, 200)
 
 
+@pytest.mark.parametrize("text", ["", "[]", '{"release": "0.1.0"}'])
+@pytest.mark.parametrize("option", ["--band", "--update-band"])
+def test_a_file_that_is_no_band_is_refused_before_anything_is_measured(
+    tmp_path: Path, text: str, option: str
+) -> None:
+    file = tmp_path / "band.json"
+    file.write_text(text)
+    done = CliRunner().invoke(command, ["count", option, str(file)])
+    assert "is no band file" in str(done.exception)
+    assert file.read_text() == text
+
+
 def test_a_peer_that_has_no_program_for_the_work_is_refused() -> None:
     done = CliRunner().invoke(command, ["restore", "--vs", "quix"])
     assert "has no program for quix" in str(done.exception)

@@ -134,6 +134,9 @@ def test_an_objective_out_of_reach_ends_with_its_code(
     assert code == ObjectiveUnreachable.exit_code
     assert "cannot meet it" in text
     assert "\n  or " in text
+    code, found, _ = invoke(capsys, "recommend", *arguments, "--restore-within", "1s", "--json")
+    assert code == ObjectiveUnreachable.exit_code
+    assert [one["reachable"] for one in found] == [False], "one line for the topic, and none for the error"
     admin = ClusterAdmin(broker.bootstrap)
     before = admin.topic_overrides(topic)
     code, _, text = invoke(capsys, "apply", *arguments, "--restore-within", "1s")

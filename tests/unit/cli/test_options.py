@@ -43,6 +43,12 @@ def test_what_is_no_finite_number_in_the_range_is_refused_with_it(text: str) -> 
     assert Number().convert("0", None, None) == 0
 
 
+def test_a_size_is_finite() -> None:
+    for kind in (Size(), Cores()):
+        with pytest.raises(click.BadParameter, match="too large"):
+            kind.convert("1e999", None, None)
+
+
 def test_a_time_that_must_pass_is_above_zero() -> None:
     with pytest.raises(click.BadParameter, match="above 0"):
         Duration(is_above_zero=True).convert("0s", None, None)

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from stateflow.errors import ConfigError
-from stateflow.lab.bench import band
+from stateflow.lab.bench.band import compared, read_bands, updated
 from stateflow.lab.bench.matrix import cells
 from stateflow.lab.bench.page import kept_results, sizes_table, throughput_table, waiting_table, with_tables
 from stateflow.lab.bench.plot import Bar, bars, svg
@@ -113,15 +113,14 @@ def test_cost_beside_the_last_release_is_taken_at_its_pace(
     tmp_path: Path, cpu: float, pace: int, verdict: str
 ) -> None:
     file = tmp_path / "band.json"
-    write_result(band.updated(throughput(2.0), file), file)
+    write_result(updated(throughput(2.0), {"commands": {}}), file)
     now = {**throughput(cpu), "machine": {**MACHINE, "pace_microseconds": pace}}
-    found = band.compared(now, file)
+    found = compared(now, read_bands(file))
     assert (found["verdict"], found["at_release"], found["release"]) == (verdict, 2.0, "1.2.3")
 
 
-def test_a_band_file_without_the_command_is_told(tmp_path: Path) -> None:
-    file = tmp_path / "band.json"
-    write_result(band.updated(throughput(), file), file)
+def test_a_band_file_without_the_command_is_told() -> None:
+    bands = updated(throughput(), {"commands": {}})
     other = {**throughput(), "work": "rekey"}
     with pytest.raises(ConfigError, match="has no entry for `rekey"):
-        band.compared(other, file)
+        compared(other, bands)
