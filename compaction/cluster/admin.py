@@ -163,7 +163,7 @@ class ClusterAdmin:
             entries: dict[str, Any] = self._described([resource], left_seconds)[resource].result()
             return entries
 
-        return self._admin.call(f"reading the settings of {_shown(kind, name)}", ask)
+        return self._admin.ask(f"reading the settings of {_shown(kind, name)}", ask)
 
     def _topic_configs(self, resources: list[ConfigResource]) -> dict[str, dict[str, str]]:
         def ask(left_seconds: float) -> dict[str, dict[str, str]]:
@@ -176,7 +176,7 @@ class ClusterAdmin:
                         raise
             return found
 
-        return self._admin.call("reading the settings of topics", ask)
+        return self._admin.ask("reading the settings of topics", ask)
 
     def _described(self, resources: list[ConfigResource], left_seconds: float) -> Any:
         return self._admin.client.describe_configs(resources, request_timeout=left_seconds)

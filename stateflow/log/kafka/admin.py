@@ -96,14 +96,12 @@ class Admin:
                     raise typed(error, doing, self.bootstrap, self._connection_errors.known) from raised
             time.sleep(_PAUSE_SECONDS)
 
-    def ask_leaders(
-        self, doing: str, request: Callable[[float], T], timeout_seconds: float | None = None
-    ) -> T:
-        """As ``call``, for what leaders are asked and may be asked twice: waits for brokers that are away at rest.
+    def ask(self, doing: str, request: Callable[[float], T], timeout_seconds: float | None = None) -> T:
+        """As ``call``, for what may be asked twice: waits for brokers that are away at rest.
 
-        A request that waits for the connection to a leader goes to and fro between two threads of librdkafka 2.16
-        without a pause, which takes a whole core until its time is up. So it is given a moment, and the rest of the
-        time once a broker answers.
+        A request that waits for the connection to a broker, as to a leader, goes to and fro between two threads of
+        librdkafka 2.16 without a pause, which takes a whole core until its time is up. So it is given a moment, and
+        the rest of the time once a broker answers.
         """
 
         def at_rest(left_seconds: float) -> T:

@@ -68,7 +68,7 @@ class Offsets:
                 self._raise_leaderless(raised, partitions, left_seconds)
                 raise
 
-        return self._admin.ask_leaders(f"asking for the offsets of {_names(partitions)}", request)
+        return self._admin.ask(f"asking for the offsets of {_names(partitions)}", request)
 
     def _raise_leaderless(
         self, raised: KafkaException, partitions: Iterable[TopicPartition], timeout_seconds: float
@@ -105,7 +105,7 @@ class Offsets:
                     ) from raised
 
         if offsets:
-            self._admin.ask_leaders(f"trimming {_names(offsets)}", request, _TRIM_SECONDS_MAX)
+            self._admin.ask(f"trimming {_names(offsets)}", request, _TRIM_SECONDS_MAX)
 
     def out_of_range(self, partition: TopicPartition, offset: int) -> OffsetOutOfRange:
         """The error for an offset outside a log, with the log's ends as they are now; −1 where nobody tells them."""

@@ -140,7 +140,7 @@ class Topics:
             (future,) = self._admin.client.describe_configs([resource], request_timeout=left_seconds).values()
             return dict(future.result())
 
-        return self._admin.call(f"reading the settings of topic {topic!r}", request)
+        return self._admin.ask(f"reading the settings of topic {topic!r}", request)
 
     def alter_config(self, topic: str, changes: Mapping[str, str | None]) -> None:
         """Set or remove overrides, leaving the others as they are, and wait until they are in force."""
@@ -171,7 +171,7 @@ class Topics:
         names = sorted(set(topics))
         if not names:
             return {}
-        return self._admin.call(
+        return self._admin.ask(
             f"describing {', '.join(names)}", lambda left: topics_found(self._admin.client, names, left)
         )
 
