@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from stateflow.log.kafka.wire import WireConnection
 from stateflow.log.kafka.wire_types import Cursor, kafka_array, kafka_string
 from stateflow.record import TopicPartition
+from tests.waiting import wait_until
 
 _JOIN_GROUP, _SYNC_GROUP = 11, 14
 _SESSION_MS = 120_000
@@ -51,11 +52,13 @@ class GroupLeader:
         self.others.discard(self._id)
 
     def join_until(self, condition: Callable[[set[str]], bool]) -> None:
-        """Join again and again until the others are those wanted; all but the last generation are agreed on."""
-        self.join()
-        while not condition(self.others):
-            self.sync({})
+        """Join again and again, without agreeing to anything, until the others are those wanted."""
+
+        def is_joined() -> bool:
             self.join()
+            return condition(self.others)
+
+        wait_until(is_joined, lambda: f"other members than {self.others}")
 
     def sync(self, assignment: dict[str, Iterable[TopicPartition]]) -> None:
         """Assign partitions to members: the generation is agreed on, and the coordinator writes it down."""

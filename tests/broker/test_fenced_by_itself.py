@@ -1,14 +1,14 @@
-"""A static member that is fenced because of its own former life, or of another process with the same name.
+"""Static members that are fenced because of their own former life, or of another process with the same name.
 
-A coordinator writes down what a group has agreed on, and answers members before that. If it is killed in between, the
-next one knows the ids of before, and fences the member that comes back with the id that it was given since. A leader
-that agrees to nothing (``GroupLeader``) keeps that moment open.
+A coordinator answers members before it has written down what they agreed on. If it is killed in between, the next one
+knows the ids of before, and fences the member that comes back with the id that it was given since. A leader that agrees
+to nothing (``GroupLeader``) keeps that moment open.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -28,40 +28,15 @@ OPTIONS = KafkaOptions(
 )
 SETTINGS = {"reconnect.backoff.max.ms": 300}
 """A member is back before the coordinator misses it."""
-NAME = "w0"
-PLACE = TopicPartition("t", 0)
-
-
-class Fixture:
-    """A broker, a group and its leader."""
-
-    def __init__(self, kafka: EmbeddedKafka) -> None:
-        self.kafka = kafka
-        self.cluster = KafkaCluster(kafka.bootstrap, SETTINGS, OPTIONS)
-        self.cluster.create([TopicSpec("t", 1)])
-        self.cluster.group_members("g")  # waits for the coordinator
-        self.leader = GroupLeader(kafka.bootstrap, "g", "t")
-        self.leader.join()
-        self.leader.sync({})
-
-    def killed(self) -> None:
-        """The broker is killed, and comes back."""
-        self.kafka.nodes[0].kill()
-        self.kafka.restart_node(1)
-        self.cluster.group_members("g")
-
-    def is_in_rebalance(self) -> bool:
-        """Whether members are waited for."""
-        holder = self.cluster._offsets.name_holder("g", NAME, 5.0)
-        return holder is not None and not holder.is_stable
 
 
 class Process:
     """A member as one process has it; remembers what it was told."""
 
-    def __init__(self, fixture: Fixture) -> None:
+    def __init__(self, cluster: KafkaCluster, name: str) -> None:
         self.told: list[str] = []
-        self.member = fixture.cluster.group_consumer("g", ["t"], self, member=NAME)
+        self.member = cluster.group_consumer("g", ["t"], self, member=name)
+        self.client = self.member._consumer
 
     def on_assigned(self, partitions: Sequence[TopicPartition]) -> None:
         self.told += ["assigned"] * bool(partitions)
@@ -72,63 +47,76 @@ class Process:
     def on_lost(self, partitions: Sequence[TopicPartition]) -> None:
         self.told += ["lost"] * bool(partitions)
 
-    def until(self, *told: str) -> None:
-        """Poll until it was told exactly that."""
-        wait_until(
-            lambda: self.poll() == list(told), lambda: f"{told}, but it was {self.told}", every_seconds=0
-        )
-
-    def poll(self) -> list[str]:
-        """Poll once; returns what it was told so far."""
-        self.member.poll(10, 0.1)
-        return self.told
+    def is_told(self, *told: str) -> bool:
+        """Poll once; whether it was told exactly that so far."""
+        self.member.poll(10, 0.05)
+        return self.told == list(told)
 
 
-@pytest.fixture(scope="module")
-def fixture() -> Iterator[Fixture]:
+def while_polled(work: Callable[[], object], *processes: Process) -> None:
+    """Do something that takes its time; whoever is not polled for too long forgets its id."""
+    working = threading.Thread(target=work)
+    working.start()
+    while working.is_alive():
+        for process in processes:
+            process.member.poll(10, 0.05)
+    working.join()
+
+
+@pytest.mark.timeout(180)
+def test_members_of_their_own_names_go_on_when_the_coordinator_goes_back_to_former_ids() -> None:
     with EmbeddedKafka() as kafka:
-        fixture = Fixture(kafka)
-        yield fixture
-        fixture.cluster.close()
+        cluster = KafkaCluster(kafka.bootstrap, SETTINGS, OPTIONS)
+        cluster.create([TopicSpec("t", 2)])
+        cluster.group_members("g")  # waits for the coordinator
+        leader = GroupLeader(kafka.bootstrap, "g", "t")
+        leader.join()
+        leader.sync({})
+        alone, first = Process(cluster, "alone"), Process(cluster, "twins")
+        leader.join_until(lambda others: len(others) == 2)
+        by_name = dict(
+            zip(sorted(leader.others), (TopicPartition("t", 0), TopicPartition("t", 1)), strict=True)
+        )
+        leader.sync({member_id: [place] for member_id, place in by_name.items()})
+        wait_until(lambda: alone.is_told("assigned") & first.is_told("assigned"), "their partitions")
+        agreed = set(leader.others)
+
+        # Not polled for too long it forgets its id, and is given another one with the next generation.
+        wait_until(
+            lambda: first.is_told("assigned") and not alone.member.member_id, "the end of a membership"
+        )
+        joining = threading.Thread(target=leader.join)
+        joining.start()
+        wait_until(lambda: not is_stable(cluster) and first.is_told("assigned"), "the leader")
+        while_polled(joining.join, alone, first)
+        assert len(leader.others & agreed) == 1, "one has another id, to which nobody has agreed"
+        second = Process(cluster, "twins")
+        while_polled(lambda: leader.join_until(lambda others: not others & agreed), alone)
+        wait_until(lambda: first.is_told("assigned", "lost"), "the end of the twin's partition")
+
+        def killed() -> None:
+            kafka.nodes[0].kill()
+            kafka.restart_node(1)
+
+        while_polled(killed, alone, first, second)
+        again = ("assigned", "lost", "assigned")
+        wait_until(
+            lambda: alone.is_told(*again) & first.is_told(*again), lambda: f"{alone.told} {first.told}"
+        )
+        assert alone.client is not alone.member._consumer, "it was not fenced"
+        with pytest.raises(MembershipLost, match="was replaced"):
+            wait_until(
+                lambda: not (alone.is_told(*again) and first.is_told(*again)) or second.is_told("x"),
+                "one end",
+            )
+        assert alone.is_told(*again)
+        assert first.is_told(*again)
+        for process in (alone, first, second):
+            process.member.close()
+        cluster.close()
 
 
-def joined(fixture: Fixture) -> Process:
-    """A member that has the partition, which the coordinator has written down."""
-    process = Process(fixture)
-    known = set(fixture.leader.others)
-    fixture.leader.join_until(lambda others: bool(others - known))
-    fixture.leader.sync({other: [PLACE] for other in fixture.leader.others})
-    process.until("assigned")
-    return process
-
-
-def test_a_member_goes_on_whose_newest_id_a_killed_coordinator_had_not_written_down(fixture: Fixture) -> None:
-    process = joined(fixture)
-    known = process.member.member_id
-    # Not polled for too long it forgets its id, and is given another one by the next generation.
-    wait_until(lambda: not process.member.member_id, "its end by its client's own word")
-    joining = threading.Thread(target=fixture.leader.join)
-    joining.start()
-    wait_until(fixture.is_in_rebalance, "the leader")
-    wait_until(lambda: bool(process.poll()) and not joining.is_alive(), "the generation", every_seconds=0)
-    joining.join()
-    assert fixture.leader.others not in ({known}, set())
-    fixture.killed()
-    process.until("assigned", "lost", "assigned")
-    process.member.close()
-
-
-def test_of_two_processes_of_one_name_one_stays_when_the_coordinator_goes_back(fixture: Fixture) -> None:
-    first = joined(fixture)
-    known = first.member.member_id
-    second = Process(fixture)
-    fixture.leader.join_until(lambda others: others not in ({known}, set()))
-    first.until("assigned", "lost")
-    assert first.member.member_id == ""
-    fixture.killed()
-    first.until("assigned", "lost", "assigned")
-    with pytest.raises(MembershipLost, match="was replaced"):
-        wait_until(lambda: "" in (*first.poll(), *second.poll()), "the end of one of them", every_seconds=0)
-    assert first.told == ["assigned", "lost", "assigned"]
-    first.member.close()
-    second.member.close()
+def is_stable(cluster: KafkaCluster) -> bool:
+    """Whether no member is waited for."""
+    holder = cluster._offsets.name_holder("g", "alone", 5.0)
+    return holder is not None and holder.is_stable
