@@ -114,13 +114,13 @@ class KafkaGroupConsumer:
         )
         return stream, consumer
 
-    def _rejoin(self) -> None:
+    def _rejoin(self, why: str = "does not find back to it") -> None:
         """Become a member by another client. Whatever was assigned to this one is lost: its session is long over.
 
         A static member's former client goes first. Where it finds back to the brokers amid its end and joins again, it
         would put out its successor, which has the same name, and stay in the group without anybody to read for it.
         """
-        client_log.warning("Another client takes the place of this one in group %s.", self._group)
+        client_log.warning("The client of group %s %s: another takes its place.", self._group, why)
         stuck, owned = self._consumer, self._owned
         self._lose_all()
         self._is_put_out, self._fence, self._taken = False, None, None
@@ -159,7 +159,7 @@ class KafkaGroupConsumer:
         if verdict is Verdict.HELD:
             raise self._replaced(fence)
         if verdict is Verdict.FREE:
-            self._rejoin()
+            self._rejoin("was fenced, but nobody else has its name")
         else:
             self._admin.clock.pause(min(timeout_seconds, self._taken.rest_seconds()))
 
