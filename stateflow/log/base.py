@@ -151,7 +151,8 @@ class GroupConsumer(Protocol):
     def poll(self, max_records: int, timeout_seconds: float) -> list[RecordBatch]:
         """Serve the group and return what arrived; runs the listener's callbacks, and raises what they raise.
 
-        Raises ``MembershipLost`` when this static member was started elsewhere.
+        Raises ``MembershipLost`` when this static member was started elsewhere and is alive there, which may take two
+        sessions to be known; until then it has no partitions.
         """
         ...
 

@@ -139,6 +139,23 @@ def test_a_worker_that_meets_a_bug_at_each_start_is_given_up(tmp_path: Path) -> 
         Supervisor(command(tmp_path, "raise KeyError('a bug')"), 1, SystemClock()).run()
 
 
+class HurriedClock(SystemClock):
+    """A second is a minute."""
+
+    def monotonic_seconds(self) -> float:
+        return 60 * super().monotonic_seconds()
+
+
+def test_a_worker_whose_name_a_living_process_takes_again_and_again_is_given_up(tmp_path: Path) -> None:
+    """Two supervisors with the same names: each end comes a minute or so after the last, and so for ever."""
+    replaced = "import sys, time; time.sleep(1); sys.exit(19)"
+    with pytest.raises(
+        WorkerFailed, match=r"exit code 19 \(MembershipLost\), 3 times within 3600 s"
+    ) as raised:
+        Supervisor(command(tmp_path, replaced), 1, HurriedClock()).run()
+    assert raised.value.exit_code == 19
+
+
 def test_a_worker_that_waits_to_be_started_is_not_waited_for_at_the_end(tmp_path: Path) -> None:
     supervisor = Supervisor(command(tmp_path, "import sys; sys.exit(10)"), 1, SystemClock(), hears_quiet=True)
     thread = running(supervisor)

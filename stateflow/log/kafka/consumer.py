@@ -18,12 +18,13 @@ from stateflow.log.base import Committed, GroupListener, GroupMetadata
 from stateflow.log.kafka.admin import Admin
 from stateflow.log.kafka.client_log import client_log
 from stateflow.log.kafka.failures import error_of, is_membership, is_passing, typed
-from stateflow.log.kafka.fetching import CONSUME_MAX, ClientStuck, Fetching, started
+from stateflow.log.kafka.fetching import CONSUME_MAX, ClientStuck, Fetching, places_of, started
 from stateflow.log.kafka.leaving import close_in_time, hear_out, leave, part
 from stateflow.log.kafka.offsets import Offsets, client_offsets
 from stateflow.log.kafka.proofs import LiveProof, renewed
 from stateflow.log.kafka.settings import Settings
 from stateflow.log.kafka.streams import Arrived, Stream, made_consumer
+from stateflow.log.kafka.taken_names import OwnIds, TakenName, Verdict
 from stateflow.log.kafka.unowned_partitions import UnownedPartitionMonitor
 from stateflow.record import RecordBatch, TopicPartition
 
@@ -73,6 +74,11 @@ class KafkaGroupConsumer:
         """A static member's former client had not come to its end when this one joined."""
         self._is_put_out = False
         """It has taken this one's place meanwhile."""
+        self._own_ids = OwnIds()
+        self._fence: KafkaError | None = None
+        """What a static member was put out of the group with."""
+        self._taken: TakenName | None = None
+        """Not None from then on until it joins again, if it may: without partitions, by a client that is at its end."""
         self._stream, self._consumer = self._joined()
         self._unowned_monitor = UnownedPartitionMonitor(admin, settings, topics) if self._is_static else None
 
@@ -84,18 +90,19 @@ class KafkaGroupConsumer:
         owned = self._owned = set()
 
         def assigned(_: Consumer, partitions: list[ClientPartition]) -> None:
-            owned.update(_places(partitions))
+            owned.update(places_of(partitions))
             if owned is self._owned:
-                self._assigned(_places(partitions))
+                self._own_ids.note(self.member_id)
+                self._assigned(places_of(partitions))
             else:
                 consumer.incremental_assign([])
 
         def released(
             tell: Callable[[Sequence[TopicPartition]], None], partitions: list[ClientPartition]
         ) -> None:
-            owned.difference_update(_places(partitions))
+            owned.difference_update(places_of(partitions))
             if owned is self._owned:
-                self._released(_places(partitions), tell)
+                self._released(places_of(partitions), tell)
             else:
                 consumer.incremental_unassign([])
 
@@ -107,25 +114,16 @@ class KafkaGroupConsumer:
         )
         return stream, consumer
 
-    def _rejoin(self) -> None:
+    def _rejoin(self, why: str = "does not find back to it") -> None:
         """Become a member by another client. Whatever was assigned to this one is lost: its session is long over.
 
         A static member's former client goes first. Where it finds back to the brokers amid its end and joins again, it
         would put out its successor, which has the same name, and stay in the group without anybody to read for it.
         """
-        client_log.warning(
-            "The client of group %s does not find back to it: another takes its place.", self._group
-        )
+        client_log.warning("The client of group %s %s: another takes its place.", self._group, why)
         stuck, owned = self._consumer, self._owned
-        self._is_put_out = False
-        self._let_go_of_stream()
-        lost = sorted(owned - self._untold)
-        self._untold.clear()
-        self._tell(self._listener.on_lost, lost)
-        if not self._independent:
-            self._fetching.positions.clear()
-        self._owned = set()  # what the former client has to tell is nobody's concern from here on
-        stuck.incremental_unassign(stuck.assignment())
+        self._lose_all()
+        self._is_put_out, self._fence, self._taken = False, None, None
         if self._is_static:  # such a member keeps its place in the group
             parting = part(stuck, self._group, before=partial(hear_out, stuck, self._admin.clock))
             parting.join(_PART_SECONDS_MAX)
@@ -136,6 +134,35 @@ class KafkaGroupConsumer:
         self._read_from(self._fetching.positions)
         self._raise_listener_error()
 
+    def _lose_all(self) -> None:
+        """Read no more by this client, and tell the listener; what the client has to tell is nobody's concern then."""
+        self._let_go_of_stream()
+        lost = sorted(self._owned - self._untold)
+        self._owned = set()
+        self._untold.clear()
+        self._tell(self._listener.on_lost, lost)
+        if not self._independent:
+            self._fetching.positions.clear()
+        self._consumer.incremental_unassign(self._consumer.assignment())
+
+    def _regain_name(self, fence: KafkaError, timeout_seconds: float) -> None:
+        """Join again if nobody else is meant by this name; waits to know for a time at most.
+
+        Raises ``MembershipLost`` if another process is.
+        """
+        if self._taken is None:
+            holder = partial(self._offsets.name_holder, timeout_seconds=_DESCRIBE_SECONDS_MAX)
+            self._lose_all()
+            self._taken = TakenName(self._settings, holder, self._own_ids, self._admin.clock)
+            self._raise_listener_error()
+        verdict = self._taken.ask()
+        if verdict is Verdict.HELD:
+            raise self._replaced(fence)
+        if verdict is Verdict.FREE:
+            self._rejoin("was fenced, but nobody else has its name")
+        else:
+            self._admin.clock.pause(min(timeout_seconds, self._taken.rest_seconds()))
+
     def poll(self, max_records: int, timeout_seconds: float) -> list[RecordBatch]:
         """Serve the group and read. Raises what the listener raised, and ``MembershipLost`` when replaced."""
         if self._kept:
@@ -143,6 +170,9 @@ class KafkaGroupConsumer:
             return kept
         if self._is_put_out:
             self._rejoin()
+            return []
+        if self._fence is not None:
+            self._regain_name(self._fence, timeout_seconds)
             return []
         try:
             batches = self._read(max_records, timeout_seconds)
@@ -181,12 +211,14 @@ class KafkaGroupConsumer:
         return batches
 
     def _read_from(self, offsets: Mapping[TopicPartition, int], *, on_demand: bool = False) -> None:
+        if self._taken is not None:
+            return  # the client to come reads all there is then
         if self._stream is not None:
             self._stream.follow_more(offsets, on_demand=on_demand)
         self._consumer.incremental_assign(started(offsets))
 
     def _read_no_more(self, partitions: Iterable[TopicPartition]) -> None:
-        gone = list(partitions)
+        gone = [] if self._taken is not None else list(partitions)
         if self._stream is not None:
             self._stream.forget(gone)
         self._consumer.incremental_unassign([ClientPartition(*partition) for partition in gone])
@@ -266,8 +298,8 @@ class KafkaGroupConsumer:
 
     @property
     def member_id(self) -> str:
-        """What the coordinator calls this member; empty before it has joined."""
-        return "" if self._closed else str(self._consumer.memberid() or "")
+        """What the coordinator calls this member; empty before it has joined, and from a fence on."""
+        return "" if self._closed or self._taken is not None else str(self._consumer.memberid() or "")
 
     def verify_membership(self) -> None:
         """Join again if the group does not know this member, twice in a row: the client may wait for an answer."""
@@ -349,21 +381,18 @@ class KafkaGroupConsumer:
         if error.fatal() or error.code() == KafkaError._FATAL or is_membership(error):
             if self._may_be_put_out:  # once: the next time it is somebody else
                 self._is_put_out, self._may_be_put_out = True, False
-                return None
-            return self._replaced(error)
+            elif self._is_static:
+                self._fence = error
+            else:
+                return self._replaced(error)
+            return None
         return typed(error, f"reading as a member of group {self._group!r}", self._admin.bootstrap)
 
     def _replaced(self, error: KafkaError) -> MembershipLost:
-        return MembershipLost(
-            f"This member of group {self._group!r} was replaced ({error.name()}: {error.str()}).",
-            action="stop this instance, or give each worker a member name of its own.",
-            group=self._group,
-        )
+        said = f"This member of group {self._group!r} was replaced ({error.name()}: {error.str()})."
+        action = "stop this instance, or give each worker a member name of its own."
+        return MembershipLost(said, action=action, group=self._group)
 
 
 def _append_batch(batches: list[RecordBatch], came: Arrived | RecordBatch) -> None:
     batches.append(came.batch() if isinstance(came, Arrived) else came)
-
-
-def _places(partitions: Iterable[ClientPartition]) -> list[TopicPartition]:
-    return [TopicPartition(partition.topic, partition.partition) for partition in partitions]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from operator import lt
 from typing import Any
@@ -315,3 +315,8 @@ def without_repeated(batch: RecordBatch, position: int) -> RecordBatch:
 def started(offsets: Mapping[TopicPartition, int]) -> list[Any]:
     """Starting points as the client library takes them."""
     return [ClientPartition(p.topic, p.partition, offset) for p, offset in offsets.items()]
+
+
+def places_of(partitions: Iterable[ClientPartition]) -> list[TopicPartition]:
+    """Partitions as the client library gives them, as ours."""
+    return [TopicPartition(partition.topic, partition.partition) for partition in partitions]

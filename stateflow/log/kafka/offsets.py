@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, KafkaException
+from confluent_kafka import (
+    ConsumerGroupState,
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+)
 from confluent_kafka import TopicPartition as ClientPartition
-from confluent_kafka.admin import MemberDescription, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    ConsumerGroupDescription,
+    MemberDescription,
+    OffsetSpec,
+)
 
 from stateflow.errors import BrokerUnreachable, OffsetOutOfRange, OffsetsPending, StillRunning
 from stateflow.log.base import AssignedMember, Committed
 from stateflow.log.kafka.admin import Admin
 from stateflow.log.kafka.failures import error_of
+from stateflow.log.kafka.taken_names import NameHolder
 from stateflow.log.kafka.topics import topics_found
 from stateflow.record import OffsetRange, TopicPartition
 
@@ -188,25 +199,42 @@ class Offsets:
 
     def group_members(self, group: str, timeout_seconds: float | None = None) -> list[str]:
         """Ids of the members of a group right now."""
-        doing = f"describing group {group!r}"
-        found = self._admin.call(doing, lambda left: self._members(group, left), timeout_seconds)
-        return [member.member_id for member in found]
+        return sorted(member.member_id for member in self._members(group, timeout_seconds))
 
     def group_assignments(self, group: str) -> list[AssignedMember]:
         """The members of a group right now, and what is assigned to each."""
-        return self._admin.call(f"describing group {group!r}", lambda left: self._members(group, left))
+        return sorted(map(_assigned, self._members(group)), key=lambda member: member.member_id)
 
-    def _members(self, group: str, left_seconds: float) -> list[AssignedMember]:
-        self._admin.coordinators.ask(group, left_seconds)
-        (future,) = self._admin.client.describe_consumer_groups(
-            [group], request_timeout=left_seconds
-        ).values()
-        try:
-            return sorted(map(_assigned, future.result().members), key=lambda member: member.member_id)
-        except KafkaException as raised:
-            if error_of(raised).code() != KafkaError.GROUP_ID_NOT_FOUND:
-                raise
-            return []
+    def name_holder(self, group: str, name: str, timeout_seconds: float) -> NameHolder | None:
+        """The static member that has this name right now, if any."""
+        found = self._described(group, timeout_seconds)
+        is_stable = found is not None and found.state == ConsumerGroupState.STABLE
+        for member in [] if found is None else found.members:
+            if member.group_instance_id == name:
+                return NameHolder(member.member_id, is_stable)
+        return None
+
+    def _members(self, group: str, timeout_seconds: float | None = None) -> list[MemberDescription]:
+        found = self._described(group, timeout_seconds)
+        return [] if found is None else list(found.members)
+
+    def _described(self, group: str, timeout_seconds: float | None = None) -> ConsumerGroupDescription | None:
+        """What its coordinator tells of a group; None if there is none of this name."""
+
+        def request(left_seconds: float) -> ConsumerGroupDescription | None:
+            self._admin.coordinators.ask(group, left_seconds)
+            (future,) = self._admin.client.describe_consumer_groups(
+                [group], request_timeout=left_seconds
+            ).values()
+            try:
+                found: ConsumerGroupDescription = future.result()
+            except KafkaException as raised:
+                if error_of(raised).code() != KafkaError.GROUP_ID_NOT_FOUND:
+                    raise
+                return None
+            return found
+
+        return self._admin.call(f"describing group {group!r}", request, timeout_seconds)
 
 
 def _assigned(member: MemberDescription) -> AssignedMember:

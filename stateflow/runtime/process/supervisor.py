@@ -23,9 +23,20 @@ _LOG = logging.getLogger(__name__)
 
 PARENT_PIPE_OPTION = "--stop-with-parent"
 QUIET_PIPE_OPTION = "--tell-quiet"
-_RESTARTS_MAX = 5
-_RESTART_WINDOW_SECONDS = 120.0
-"""A worker that crashes more often than so many times within so long is given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Limit:
+    """More restarts than so many within so long are too many."""
+
+    restarts_max: int
+    window_seconds: float
+
+
+_CRASHES = _Limit(5, 120.0)
+_REPLACED = _Limit(2, 3600.0)
+"""Of two living processes of one name the one that was replaced ends two sessions later. Started again it replaces the
+other one: against a process without a supervisor that settles it, two supervisors would take turns at that pace."""
 _PAUSE_SECONDS_MIN = 0.2
 _PAUSE_SECONDS_MAX = 30.0
 """Bounds of the pause before a worker is started once more, which doubles each time; the first time there is none."""
@@ -34,8 +45,7 @@ _CHECK_SECONDS = 0.1
 # again however often.
 _PASSING = {code for code, error in exit_codes().items() if error.retriable}
 # As a signal may be: ended in order without being asked by us, also before it ran, by an error that nobody foresaw, or
-# because another process has taken its name in the group. That one may be a second supervisor, and they would fight for
-# ever.
+# because another process has taken its name in the group.
 _COUNTED = {0, StateflowError.exit_code, MembershipLost.exit_code, Interrupted.exit_code}
 _STOP_TIMEOUT_SECONDS = 60.0
 
@@ -43,8 +53,7 @@ _STOP_TIMEOUT_SECONDS = 60.0
 class WorkerFailed(StateflowError):
     """A worker ended with an error, or crashed too often to be worth another start."""
 
-    def __init__(self, name: str, code: int, crashes: int = 1) -> None:
-        often = f", {crashes} times within {_RESTART_WINDOW_SECONDS:.0f} s" if crashes > 1 else ""
+    def __init__(self, name: str, code: int, often: str = "") -> None:
         super().__init__(
             f"worker {name} {_how(code)}{often}.",
             action="see the worker's own lines above; state and progress are kept, so start again when it is fixed.",
@@ -66,6 +75,7 @@ class _Child:
     start_seconds: float | None = None
     """When it is to be started again; None while it runs."""
     crashes_seconds: deque[float] = field(default_factory=deque)
+    replaced_seconds: deque[float] = field(default_factory=deque)
 
 
 class Supervisor:
@@ -150,12 +160,8 @@ class Supervisor:
         if not (is_crash or code in _PASSING):
             raise WorkerFailed(child.name, code)
         if is_crash:
-            child.crashes_seconds.append(now_seconds)
-            while child.crashes_seconds[0] < now_seconds - _RESTART_WINDOW_SECONDS:
-                child.crashes_seconds.popleft()
-            if len(child.crashes_seconds) > _RESTARTS_MAX:
-                raise WorkerFailed(child.name, code, len(child.crashes_seconds))
-        if now_seconds - child.ended_seconds > _RESTART_WINDOW_SECONDS:
+            _count(child, code, now_seconds)
+        if now_seconds - child.ended_seconds > _CRASHES.window_seconds:
             child.ends_in_a_row = 0
         child.ends_in_a_row += 1
         child.ended_seconds = now_seconds
@@ -187,6 +193,17 @@ class Supervisor:
                 )
                 child.process.kill()
                 child.process.wait()
+
+
+def _count(child: _Child, code: int, now_seconds: float) -> None:
+    """Note one more of these ends. Raises ``WorkerFailed`` if it is one too many."""
+    is_replaced = code == MembershipLost.exit_code
+    limit, ends = (_REPLACED, child.replaced_seconds) if is_replaced else (_CRASHES, child.crashes_seconds)
+    ends.append(now_seconds)
+    while ends[0] < now_seconds - limit.window_seconds:
+        ends.popleft()
+    if len(ends) > limit.restarts_max:
+        raise WorkerFailed(child.name, code, f", {len(ends)} times within {limit.window_seconds:.0f} s")
 
 
 def _how(code: int) -> str:
