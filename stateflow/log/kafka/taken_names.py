@@ -128,7 +128,7 @@ class TakenName:
             self._seen = holder.member_id if holder.is_stable else ""
             self._since_seconds = self._looked_seconds
             client_log.warning(
-                "Another member of group %s has the name %s (%s): this one waits whether it is alive.",
+                "Another member of group %s has the name %s (%s): this one waits to see whether it is alive.",
                 self._group,
                 self._name,
                 holder.member_id,
