@@ -1,0 +1,34 @@
+"""The study of chaos as the gate runs it: few rounds, with real worker processes on a real broker."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from stateflow.cli.main import run
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(420)]  # most of it is waiting
+
+
+def test_a_quick_study_finds_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = run(["study", "chaos", "--quick", "--seed", "1", "--folder", str(tmp_path), "--json"])
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert found["findings"] == []
+    assert {
+        name: found[name] for name in ("different", "lost", "duplicated", "ended", "stuck", "refused")
+    } == {
+        "different": 0,
+        "lost": 0,
+        "duplicated": 0,
+        "ended": 0,
+        "stuck": 0,
+        "refused": 0,
+    }
+    assert code == 0
+    assert found["events"] == {"kill-worker": 1, "scale": 1}
+    assert found["exit_codes"]["scale start"]["0"] == 1
+    assert found["results"] > 0
+    (place,) = tmp_path.iterdir()
+    assert "is process" in (place / "application.log").read_text()
