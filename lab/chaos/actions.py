@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from stateflow.errors import SavepointFailed
 from stateflow.lab.chaos.plan import Event, Kind
 from stateflow.lab.chaos.running import PASSING, send
-from stateflow.lab.chaos.site import APP, Site
+from stateflow.lab.chaos.site import APP, SAVEPOINTS, Site
 from stateflow.scale.generation import preparing
 
 _UNMADE = PASSING | {SavepointFailed.exit_code}
@@ -187,5 +187,5 @@ def _change(site: Site, event: Event) -> tuple[str, ...]:
 def _make_savepoint(site: Site) -> str | None:
     """Its name; None when it could not be made, which is a finding."""
     name = f"s{site.report.exit_codes['savepoint create'].total()}"
-    arguments = ("savepoint", "create", name, "--to", str(site.place / "savepoints"), *_APP)
+    arguments = ("savepoint", "create", name, "--to", str(site.place / SAVEPOINTS), *_APP)
     return name if site.processes.command("savepoint create", *arguments, passing=_UNMADE) else None

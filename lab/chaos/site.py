@@ -26,6 +26,7 @@ from stateflow.record import TopicPartition
 from stateflow.runtime.progress.lag import application_lag, is_drained
 
 APP = "chaos"
+SAVEPOINTS = "savepoints"
 FED_SECONDS, SETTLED_SECONDS = 60.0, 240.0
 _BROKER = {
     "log.retention.ms": -1,  # the records are of 2023
@@ -50,6 +51,7 @@ class Site:
                 "STATEFLOW_PARTITIONS": str(PARTITIONS_FIRST),
                 "STATEFLOW_REPLICATION": str(replication),
                 "STATEFLOW_IMAGES": str(place / "images"),
+                "STATEFLOW_SAVEPOINTS": str(place / SAVEPOINTS),
                 "STATEFLOW_HOME": str(
                     place / "home"
                 ),  # what commands note of this cluster is of no use later
