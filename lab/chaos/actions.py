@@ -15,7 +15,8 @@ from stateflow.scale.generation import preparing
 
 _UNMADE = PASSING | {SavepointFailed.exit_code}
 """A savepoint of a running application may fail as its workers do; nothing of it is left then."""
-_RESTORE_WITHIN = "20s"
+_TUNED = ("--restore-within", "20s", "--seconds", "1s")
+"""A changelog is watched so long, one after the other: what is recommended may be poor, and must do no harm."""
 
 
 def carry_out(site: Site, event: Event) -> None:
@@ -139,8 +140,7 @@ def _images(site: Site, event: Event) -> None:
 
 
 def _compaction(site: Site, event: Event) -> None:
-    bound = ("--restore-within", _RESTORE_WITHIN)
-    if _command(site, "compaction apply", *bound) and not event.finishes:
+    if _command(site, "compaction apply", *_TUNED) and not event.finishes:
         _command(site, "compaction rollback")
 
 

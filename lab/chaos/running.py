@@ -27,7 +27,7 @@ PASSING = frozenset(
 """What the documents say passes by itself: a command that ends so is given once more. The group remembers the names of
 killed workers for a while, so ``StillRunning`` is of them."""
 _BEGUN = re.compile(r"Worker w\d is process \d+")
-_RESTARTED = re.compile(r"Worker w\d ([^;]+); starting it again")
+_RESTARTED = re.compile(r"Worker w\d ((?:was|ended)[^;\n]+); starting it again")
 
 
 class GaveUp(StateflowError):
