@@ -7,7 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 
-from stateflow.errors import SavepointFailed
+from stateflow.errors import ObjectiveUnreachable, SavepointFailed
 from stateflow.lab.chaos.plan import Event, Kind
 from stateflow.lab.chaos.running import PASSING, send
 from stateflow.lab.chaos.site import APP, SAVEPOINTS, Site
@@ -15,6 +15,8 @@ from stateflow.scale.generation import preparing
 
 _UNMADE = PASSING | {SavepointFailed.exit_code}
 """A savepoint of a running application may fail as its workers do; nothing of it is left then."""
+_UNREACHABLE = frozenset((ObjectiveUnreachable.exit_code,))
+"""What the load of a moment says, which on a busy machine may be that no setting will do; nothing is changed then."""
 _TUNED = ("--restore-within", "20s", "--seconds", "1s")
 """A changelog is watched so long, one after the other: what is recommended may be poor, and must do no harm."""
 
@@ -140,7 +142,7 @@ def _images(site: Site, event: Event) -> None:
 
 
 def _compaction(site: Site, event: Event) -> None:
-    if _command(site, "compaction apply", *_TUNED) and not event.finishes:
+    if _command(site, "compaction apply", *_TUNED, refusals=_UNREACHABLE) and not event.finishes:
         _command(site, "compaction rollback")
 
 
@@ -172,9 +174,9 @@ def _halt(site: Site, event: Event) -> None:
         site.processes.stop()
 
 
-def _command(site: Site, name: str, *arguments: str) -> bool:
+def _command(site: Site, name: str, *arguments: str, refusals: frozenset[int] = frozenset()) -> bool:
     noun, verb = name.split()
-    return site.processes.command(name, noun, verb, *arguments, *_APP)
+    return site.processes.command(name, noun, verb, *arguments, *_APP, refusals=refusals)
 
 
 def _change(site: Site, event: Event) -> tuple[str, ...]:

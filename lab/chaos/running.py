@@ -148,12 +148,23 @@ class Processes:
 
     # --- commands -------------------------------------------------------------------------------------
 
-    def command(self, name: str, *arguments: str, passing: frozenset[int] = PASSING) -> bool:
-        """Run a command until it succeeds; another end than one that passes is a finding."""
+    def command(
+        self,
+        name: str,
+        *arguments: str,
+        passing: frozenset[int] = PASSING,
+        refusals: frozenset[int] = frozenset(),
+    ) -> bool:
+        """Run a command until it succeeds, or refuses for a good reason; any other end than one that passes is a finding.
+
+        Returns whether it succeeded.
+        """
         deadline = time.monotonic() + COMMAND_SECONDS
         while (code := self._command(name, arguments, COMMAND_SECONDS)) != 0:
             if code is None:
                 self.report.note_stuck(f"`{name}` did not end within {COMMAND_SECONDS:.0f} s")
+                return False
+            if code in refusals:
                 return False
             if code not in passing:
                 self.report.note_refused(f"`{name}` ended with exit code {code}")
