@@ -155,7 +155,7 @@ class Processes:
         passing: frozenset[int] = PASSING,
         refusals: frozenset[int] = frozenset(),
     ) -> bool:
-        """Run a command until it succeeds, or refuses for a good reason; any other end than one that passes is a finding.
+        """Run a command until it succeeds, or refuses for a good reason; any other end that does not pass is a finding.
 
         Returns whether it succeeded.
         """
