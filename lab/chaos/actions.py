@@ -99,7 +99,10 @@ def _scale_killed(site: Site, event: Event) -> None:
     _halt(site, event)
     change = _change(site, event)
     site.processes.command_killed(
-        "scale start (killed)", "scale", "start", *change, *_APP, seconds=event.seconds
+        "scale start (killed)",
+        *("scale", "start", *change, *_APP),
+        begun=lambda: preparing(site.catalog()) is not None,
+        after_seconds=event.seconds,
     )
     under_way = preparing(site.catalog()) is not None
     if under_way and event.finishes:

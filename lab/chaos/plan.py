@@ -58,7 +58,7 @@ class Event:
     target: int = 0
     """Which worker or broker."""
     seconds: float = 0.0
-    """How long something hangs or is away, or after how long it is killed."""
+    """How long something hangs or is away, or how long after its beginning it is killed."""
     partitions: int = 0
     kills: bool = False
     """Whether the application is killed for what needs it to stand."""
@@ -145,7 +145,7 @@ def _drawn(rng: random.Random, kind: Kind, partitions: int, brokers: int) -> Eve
     if kind in ("scale", "scale-killed"):
         to = rng.choice([count for count in _PARTITIONS if count != partitions])
     if kind == "scale-killed":
-        seconds = rng.uniform(0.8, 3.0)
+        seconds = rng.uniform(0.0, 1.5)
     return Event(
         kind=kind,
         pause_seconds=rng.choice(_PAUSES_SECONDS),

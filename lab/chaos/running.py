@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from stateflow.errors import StateflowError, StillRunning, exit_codes
@@ -19,7 +20,7 @@ from stateflow.lab.endurance.watching import family
 TARGET = "stateflow.lab.chaos.application:app"
 STOP_SECONDS, COMMAND_SECONDS = 90.0, 180.0
 _BEGUN_SECONDS, _GONE_SECONDS = 60.0, 120.0
-_LOOK_SECONDS, _PAUSE_SECONDS = 0.1, 1.0
+_LOOK_SECONDS, _PAUSE_SECONDS = 0.2, 1.0
 _ENDS_MAX = 3
 PASSING = frozenset(
     {code for code, error in exit_codes().items() if error.retriable} | {StillRunning.exit_code}
@@ -160,7 +161,7 @@ class Processes:
         Returns whether it succeeded.
         """
         deadline = time.monotonic() + COMMAND_SECONDS
-        while (code := self._command(name, arguments, COMMAND_SECONDS)) != 0:
+        while (code := self._command(name, arguments)) != 0:
             if code is None:
                 self.report.note_stuck(f"`{name}` did not end within {COMMAND_SECONDS:.0f} s")
                 return False
@@ -177,30 +178,34 @@ class Processes:
             time.sleep(_PAUSE_SECONDS)
         return True
 
-    def command_killed(self, name: str, *arguments: str, seconds: float) -> None:
-        """Run a command and kill it after a while, if it has not ended by then."""
-        self._command(name, arguments, seconds, is_killed=True)
+    def command_killed(
+        self, name: str, *arguments: str, begun: Callable[[], bool], after_seconds: float
+    ) -> None:
+        """Run a command and kill it, so long after it has begun with its work, if it has not ended by then."""
+        with self._begin(arguments) as process:
+            wait_until(lambda: process.poll() is not None or begun(), _BEGUN_SECONDS)
+            wait_until(lambda: process.poll() is not None, after_seconds)
+            _kill_family(process)
+            self.report.exit_codes[name][process.returncode] += 1
 
-    def _command(
-        self, name: str, arguments: tuple[str, ...], seconds: float, *, is_killed: bool = False
-    ) -> int | None:
-        """Its exit code; None where it had to be killed."""
+    def _command(self, name: str, arguments: tuple[str, ...]) -> int | None:
+        """Its exit code; None where it did not end in time and was killed."""
+        with self._begin(arguments) as process:
+            if not wait_until(lambda: process.poll() is not None, COMMAND_SECONDS):
+                _kill_family(process)
+                return None
+            self.report.exit_codes[name][process.returncode] += 1
+        return process.returncode
+
+    @contextmanager
+    def _begin(self, arguments: tuple[str, ...]) -> Iterator[subprocess.Popen[bytes]]:
         with (self.place / "commands.log").open("ab") as log:
-            log.write(f"--- {time.strftime('%H:%M:%S')} {' '.join(arguments)}\n".encode())
+            log.write(f"--- {_now()} {' '.join(arguments)}\n".encode())
             log.flush()
             process = self._popen(arguments, log.fileno())
             self._ours.add(process.pid)
-            try:
-                code: int | None = process.wait(seconds)
-            except subprocess.TimeoutExpired:
-                for pid in family(process.pid):
-                    send(pid, signal.SIGKILL)
-                process.wait()
-                code = None
-            log.write(f"--- {time.strftime('%H:%M:%S')} exit code {code}\n".encode())
-        if code is not None or is_killed:
-            self.report.exit_codes[name][-signal.SIGKILL if code is None else code] += 1
-        return code
+            yield process
+            log.write(f"--- {_now()} exit code {process.returncode}\n".encode())
 
     # --- processes ------------------------------------------------------------------------------------
 
@@ -262,6 +267,17 @@ class Processes:
             self.report.note_stuck("workers outlived their supervisor")
             for pid in self._family():
                 send(pid, signal.SIGKILL)
+
+
+def _now() -> str:
+    return time.strftime("%H:%M:%S")
+
+
+def _kill_family(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:  # else its number may be another's by now
+        for pid in family(process.pid):
+            send(pid, signal.SIGKILL)
+    process.wait()
 
 
 def send(pid: int, number: signal.Signals) -> None:
