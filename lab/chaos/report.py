@@ -27,6 +27,8 @@ class Report:
     """Something did not come to its end within its bound."""
     refused: int = 0
     """Commands that ended with an exit code that does not pass by itself."""
+    crashed: int = 0
+    """Traces of Python, and workers that ended by a signal that was not sent or by an error that nobody foresaw."""
     compared: Comparison = field(default_factory=Comparison)
     results: int = 0
     """Output records that were compared."""
@@ -50,11 +52,17 @@ class Report:
         self.refused += 1
         self.findings.append(f"refused: {what}")
 
+    def note_crashed(self, what: str, times: int) -> None:
+        """A process ended, or went on, as no message is made for."""
+        self.crashed += times
+        self.findings.append(f"crashed: {what}, {times} times")
+
     @property
     def is_bad(self) -> bool:
         """True when a promise was broken."""
         found = self.compared
-        return bool(self.ended + self.stuck + self.refused + found.different + found.lost + found.duplicated)
+        of_data = found.different + found.lost + found.duplicated
+        return self.ended + self.stuck + self.refused + self.crashed + of_data > 0
 
     def as_dict(self) -> dict[str, Any]:
         """The study as one JSON object."""
@@ -76,6 +84,7 @@ class Report:
             "ended": self.ended,
             "stuck": self.stuck,
             "refused": self.refused,
+            "crashed": self.crashed,
             "findings": [*self.findings, *self.compared.examples],
             "logs": self.logs,
             "seconds": round(self.seconds, 1),

@@ -30,6 +30,9 @@ killed workers for a while, so ``StillRunning`` is of them."""
 _BEGUN = re.compile(r"Worker w\d is process \d+")
 _RESTARTED = re.compile(r"Worker w\d ((?:was|ended)[^;\n]+); starting it again")
 
+_CRASHED = re.compile(r"by signal (?!9$)|exit code 1$")
+_TRACE = "Traceback (most recent call last)"
+
 
 class GaveUp(StateflowError):
     """The study cannot go on: what it found says why."""
@@ -54,6 +57,7 @@ class Processes:
         self.state_dir = place / "state"
         self._environment = {**os.environ, **environment, "STATEFLOW_STATE_DIR": str(self.state_dir)}
         self._log = place / "application.log"
+        self._commands = place / "commands.log"
         self._run: subprocess.Popen[bytes] | None = None
         self._told_from = 0
         self._ours: set[int] = set()
@@ -199,7 +203,7 @@ class Processes:
 
     @contextmanager
     def _begin(self, arguments: tuple[str, ...]) -> Iterator[subprocess.Popen[bytes]]:
-        with (self.place / "commands.log").open("ab") as log:
+        with self._commands.open("ab") as log:
             log.write(f"--- {_now()} {' '.join(arguments)}\n".encode())
             log.flush()
             process = self._popen(arguments, log.fileno())
@@ -212,7 +216,13 @@ class Processes:
     def close(self) -> None:
         """Leave no process behind."""
         self.kill()
-        self.report.restarted.update(_RESTARTED.findall(self._said(0)))
+        said = "".join(_read(log) for log in (self._log, self._commands))
+        self.report.restarted.update(_RESTARTED.findall(said))
+        for how, times in self.report.restarted.items():
+            if _CRASHED.search(how):
+                self.report.note_crashed(f"a worker {how}", times)
+        if traces := said.count(_TRACE):
+            self.report.note_crashed("a trace of Python in the logs", traces)
 
     def _spawn(self) -> None:
         self._told_from = self._log.stat().st_size if self._log.exists() else 0
@@ -237,14 +247,7 @@ class Processes:
 
     @property
     def _has_begun(self) -> bool:
-        return len(_BEGUN.findall(self._said(self._told_from))) >= WORKERS
-
-    def _said(self, first: int) -> str:
-        if not self._log.exists():
-            return ""
-        with self._log.open("rb") as log:
-            log.seek(first)
-            return log.read().decode(errors="replace")
+        return len(_BEGUN.findall(_read(self._log, self._told_from))) >= WORKERS
 
     def _left(self) -> int:
         """The supervisor's end, noted; it has ended or was just killed."""
@@ -267,6 +270,15 @@ class Processes:
             self.report.note_stuck("workers outlived their supervisor")
             for pid in self._family():
                 send(pid, signal.SIGKILL)
+
+
+def _read(log: Path, first: int = 0) -> str:
+    """What is in a log from a byte on; nothing if there is none yet."""
+    if not log.exists():
+        return ""
+    with log.open("rb") as opened:
+        opened.seek(first)
+        return opened.read().decode(errors="replace")
 
 
 def _now() -> str:

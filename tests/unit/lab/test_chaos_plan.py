@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -213,7 +214,8 @@ def test_totals_grow_up_to_the_last(told: list[int], seen: tuple[int, int, int])
 
 def test_every_finding_makes_a_study_bad() -> None:
     assert not Report(1, 1).is_bad
-    for note in (Report.note_ended, Report.note_stuck, Report.note_refused):
+    crashed = partial(Report.note_crashed, times=2)
+    for note in (Report.note_ended, Report.note_stuck, Report.note_refused, crashed):
         report = Report(1, 1)
         note(report, "something")
         assert report.is_bad
