@@ -136,9 +136,7 @@ def _savepoint_restore(site: Site, event: Event) -> None:
 def _images(site: Site, event: Event) -> None:
     """Images are made of what is on the disk, the disk is lost, and the workers begin with the images."""
     _halt(site, event)
-    if any(
-        site.processes.state_dir.rglob("CURRENT")
-    ):  # else the disk was lost just before, and holds no database yet
+    if site.has_state():  # killed before it opened a task, it has left nothing to make an image of
         _command(site, "checkpoint create")
     shutil.rmtree(site.processes.state_dir, ignore_errors=True)
     site.processes.start()

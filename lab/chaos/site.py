@@ -24,6 +24,7 @@ from stateflow.log.reading import read_range, read_topic
 from stateflow.query.local import LocalState, as_fields
 from stateflow.record import TopicPartition
 from stateflow.runtime.progress.lag import application_lag, is_drained
+from stateflow.store.directory import find_task_directories
 
 APP = "chaos"
 SAVEPOINTS = "savepoints"
@@ -161,6 +162,14 @@ class Site:
         return {
             store: {row["key"]: row["value"] for row in map(as_fields, local.scan(store))} for store in STORES
         }
+
+    def has_state(self) -> bool:
+        """Whether the disk holds any state of the active generation."""
+        generation = self.catalog().active.generation
+        return any(
+            directory.identity.generation == generation and (directory.database / "CURRENT").exists()
+            for directory in find_task_directories(self.processes.state_dir, APP)
+        )
 
     def _told(self, topic: str) -> Iterator[Row]:
         for batch in read_topic(self.cluster, f"{APP}-{topic}"):
