@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from stateflow.errors import ObjectiveUnreachable, SavepointFailed
 from stateflow.lab.chaos.plan import Event, Kind
 from stateflow.lab.chaos.running import PASSING, send
-from stateflow.lab.chaos.site import APP, SAVEPOINTS, Site
+from stateflow.lab.chaos.site import SAVEPOINTS, Site
 from stateflow.scale.generation import preparing
 
 _UNMADE = PASSING | {SavepointFailed.exit_code}
@@ -56,18 +56,18 @@ def _kill_supervisor(site: Site, event: Event) -> None:
 
 
 def _kill_broker(site: Site, event: Event) -> None:
-    site.kafka.nodes[event.target].kill()
+    site.own_kafka.nodes[event.target].kill()
     _return_after(site, event)
 
 
 def _restart_broker(site: Site, event: Event) -> None:
-    site.kafka.nodes[event.target].stop()
+    site.own_kafka.nodes[event.target].stop()
     _return_after(site, event)
 
 
 def _return_after(site: Site, event: Event) -> None:
     time.sleep(event.seconds)
-    site.kafka.restart_node(event.target + 1)
+    site.own_kafka.restart_node(event.target + 1)
 
 
 def _stop(site: Site, event: Event) -> None:  # noqa: ARG001 - all actions are called alike
@@ -76,7 +76,7 @@ def _stop(site: Site, event: Event) -> None:  # noqa: ARG001 - all actions are c
 
 
 def _stop_without_broker(site: Site, event: Event) -> None:
-    site.kafka.nodes[event.target].kill()
+    site.own_kafka.nodes[event.target].kill()
     site.processes.stop()
     _return_after(site, event)
     site.processes.start()
@@ -92,7 +92,8 @@ def _scale(site: Site, event: Event) -> None:
     _halt(site, event)
     _command(site, "scale start", *_change(site, event))
     site.processes.start()
-    _command(site, "scale finalize", "--yes")
+    if event.finishes:
+        _command(site, "scale finalize", "--yes")
 
 
 def _scale_killed(site: Site, event: Event) -> None:
@@ -100,7 +101,7 @@ def _scale_killed(site: Site, event: Event) -> None:
     change = _change(site, event)
     site.processes.command_killed(
         "scale start (killed)",
-        *("scale", "start", *change, *_APP),
+        *("scale", "start", *change, "--app", site.app),
         begun=lambda: preparing(site.catalog()) is not None,
         after_seconds=event.seconds,
     )
@@ -147,7 +148,6 @@ def _compaction(site: Site, event: Event) -> None:
         _command(site, "compaction rollback")
 
 
-_APP = ("--app", APP)
 ACTIONS: Mapping[Kind, Callable[[Site, Event], None]] = {
     "kill-worker": _kill_worker,
     "kill-all": _kill_all,
@@ -177,7 +177,7 @@ def _halt(site: Site, event: Event) -> None:
 
 def _command(site: Site, name: str, *arguments: str, refusals: frozenset[int] = frozenset()) -> bool:
     noun, verb = name.split()
-    return site.processes.command(name, noun, verb, *arguments, *_APP, refusals=refusals)
+    return site.processes.command(name, noun, verb, *arguments, "--app", site.app, refusals=refusals)
 
 
 def _change(site: Site, event: Event) -> tuple[str, ...]:
@@ -190,5 +190,5 @@ def _change(site: Site, event: Event) -> tuple[str, ...]:
 def _make_savepoint(site: Site) -> str | None:
     """Its name; None when it could not be made, which is a finding."""
     name = f"s{site.report.exit_codes['savepoint create'].total()}"
-    arguments = ("savepoint", "create", name, "--to", str(site.place / SAVEPOINTS), *_APP)
+    arguments = ("savepoint", "create", name, "--to", str(site.place / SAVEPOINTS), "--app", site.app)
     return name if site.processes.command("savepoint create", *arguments, passing=_UNMADE) else None

@@ -28,15 +28,14 @@ Kind = Literal[
 KINDS: tuple[Kind, ...] = get_args(Kind)
 QUICK_KINDS: tuple[Kind, ...] = ("kill-worker", "scale")
 WORKERS = 2
-PARTITIONS_FIRST = 4
-_PARTITIONS = range(2, 8)
 _STOPPED_FOR: frozenset[Kind] = frozenset(
     ("lose-disk", "scale", "scale-killed", "savepoint-stopped", "savepoint-restore", "images")
 )
 """What is done while the application stands."""
 _KILLED_FOR = 0.4
 """How often it is killed for that, and not asked to stop: much is then unread, and a transaction may be open."""
-_BROKER_KINDS: frozenset[Kind] = frozenset(("kill-broker", "restart-broker", "stop-without-broker"))
+BROKER_KINDS: frozenset[Kind] = frozenset(("kill-broker", "restart-broker", "stop-without-broker"))
+"""What happens to brokers."""
 _AWAY_SECONDS, _FROZEN_SECONDS = (0.0, 2.0, 8.0), (1.0, 4.0, 15.0)
 """Less and more than a broker's session, or a member's."""
 _PAUSES_SECONDS = (0.0, 0.1, 0.5, 1.0)
@@ -65,19 +64,21 @@ class Event:
     at_once: bool = False
     """Whether another supervisor starts while the workers of the killed one still end."""
     finishes: bool = True
-    """Whether what was killed amid its work is carried out then, and what was set stays; it is undone otherwise."""
+    """Whether what was killed amid its work is carried out then, and what was set stays: undone otherwise. Of a
+    repartition, whether the topics of before are deleted.
+    """
 
     def __str__(self) -> str:
         carried_out = "carried out" if self.finishes else "undone"
         said: dict[Kind, str] = {
-            "scale": f" to {self.partitions}",
+            "scale": f" to {self.partitions}{', finalized' if self.finishes else ''}",
             "scale-killed": f" to {self.partitions}, killed after {self.seconds:.1f} s and {carried_out}",
             "kill-supervisor": ", another at once" if self.at_once else "",
             "kill-worker": f" w{self.target}",
             "freeze-worker": f" w{self.target} for {self.seconds:.0f} s",
             "compaction": "" if self.finishes else ", undone",
         }
-        away = f" for {self.seconds:.0f} s" if self.kind in _BROKER_KINDS else ""
+        away = f" for {self.seconds:.0f} s" if self.kind in BROKER_KINDS else ""
         killed = ", application killed" if self.kills else ""
         return f"{self.kind}{said.get(self.kind, '')}{away}{killed}"
 
@@ -100,17 +101,24 @@ class Size:
     kinds: Sequence[Kind]
     events_max: int
     chunks: int
+    partitions: range
+    """How many the application may have; it begins with the middle."""
+
+    @property
+    def partitions_first(self) -> int:
+        """How many it begins with."""
+        return self.partitions[len(self.partitions) // 2]
 
 
-FULL = Size(rounds=12, orders=3_000, kinds=KINDS, events_max=3, chunks=6)
-QUICK = Size(rounds=2, orders=240, kinds=QUICK_KINDS, events_max=1, chunks=2)
+FULL = Size(rounds=12, orders=3_000, kinds=KINDS, events_max=3, chunks=6, partitions=range(2, 7))
+QUICK = Size(rounds=2, orders=240, kinds=QUICK_KINDS, events_max=1, chunks=2, partitions=range(1, 4))
 
 
 def plan(seed: int, size: Size, brokers: int) -> list[Round]:
     """All rounds. The same seed, size and number of brokers are the same plan."""
     rng = random.Random(f"chaos-{seed}")  # noqa: S311 - a plan, not a secret
     kinds = _dealt(rng, size.kinds)
-    partitions, restarts = PARTITIONS_FIRST, 0
+    partitions, restarts = size.partitions_first, 0
     rounds = []
     for _ in range(size.rounds):
         events = []
@@ -120,8 +128,9 @@ def plan(seed: int, size: Size, brokers: int) -> list[Round]:
             if restarts > _RESTARTS_MAX:
                 events.append(Event(kind="stop"))
                 restarts = 1
-            event = _drawn(rng, kind, partitions, brokers)
-            partitions = event.partitions if event.partitions and event.finishes else partitions
+            event = _drawn(rng, kind, [count for count in size.partitions if count != partitions], brokers)
+            if kind == "scale" or (kind == "scale-killed" and event.finishes):
+                partitions = event.partitions
             events.append(event)
         places = sorted(rng.randrange(size.chunks) for _ in events)
         rounds.append(Round(size.orders, size.chunks, tuple(zip(places, events, strict=True))))
@@ -134,16 +143,17 @@ def _dealt(rng: random.Random, kinds: Sequence[Kind]) -> Iterator[Kind]:
         yield from rng.sample(kinds, len(kinds))
 
 
-def _drawn(rng: random.Random, kind: Kind, partitions: int, brokers: int) -> Event:
+def _drawn(rng: random.Random, kind: Kind, others: Sequence[int], brokers: int) -> Event:
+    """An event of a kind; ``others`` are the numbers of partitions that there may be next."""
     seconds, target, to = 0.0, 0, 0
     if kind in ("kill-worker", "freeze-worker"):
         target = rng.randrange(WORKERS)
     if kind == "freeze-worker":
         seconds = rng.choice(_FROZEN_SECONDS)
-    if kind in _BROKER_KINDS:
+    if kind in BROKER_KINDS:
         target, seconds = rng.randrange(brokers), rng.choice(_AWAY_SECONDS)
     if kind in ("scale", "scale-killed"):
-        to = rng.choice([count for count in _PARTITIONS if count != partitions])
+        to = rng.choice(others)
     if kind == "scale-killed":
         seconds = rng.uniform(0.0, 1.5)
     return Event(
@@ -154,5 +164,5 @@ def _drawn(rng: random.Random, kind: Kind, partitions: int, brokers: int) -> Eve
         partitions=to,
         kills=kind in _STOPPED_FOR and rng.random() < _KILLED_FOR,
         at_once=kind == "kill-supervisor" and rng.random() < 0.5,
-        finishes=kind not in ("scale-killed", "compaction") or rng.random() < 0.5,
+        finishes=kind not in ("scale", "scale-killed", "compaction") or rng.random() < 0.5,
     )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
@@ -14,7 +15,6 @@ from stateflow.catalog.model import Catalog
 from stateflow.connectors.broker import EmbeddedKafka
 from stateflow.errors import StateflowError
 from stateflow.lab.chaos.oracle import EXACT, STORES, Row
-from stateflow.lab.chaos.plan import PARTITIONS_FIRST
 from stateflow.lab.chaos.report import Report
 from stateflow.lab.chaos.running import GaveUp, Processes, wait_until
 from stateflow.lab.chaos.shop import ORDER_PARTITIONS, PAYMENT_PARTITIONS, Order, Payment, Timed
@@ -26,12 +26,11 @@ from stateflow.record import TopicPartition
 from stateflow.runtime.progress.lag import application_lag, is_drained
 from stateflow.store.directory import find_task_directories
 
-APP = "chaos"
 SAVEPOINTS = "savepoints"
 FED_SECONDS, SETTLED_SECONDS = 60.0, 240.0
+_TOPIC = {"retention.ms": "-1"}
+"""The records are of 2023."""
 _BROKER = {
-    "log.retention.ms": -1,  # the records are of 2023
-    "log.message.timestamp.before.max.ms": 9_223_372_036_854_775_807,
     "broker.session.timeout.ms": 9_000,  # Kafka's own: a busy machine keeps a broker from its heartbeats for 3 s
 }
 _OUTPUTS = (*EXACT, "shops")
@@ -40,29 +39,36 @@ _OUTPUTS = (*EXACT, "shops")
 class Site:
     """The application, and everything around it."""
 
-    def __init__(self, kafka: EmbeddedKafka, cluster: Cluster, place: Path, report: Report) -> None:
-        self.kafka = kafka
+    def __init__(self, cluster: Cluster, place: Path, report: Report, settings: Mapping[str, str]) -> None:
         self.cluster = cluster
         self.place = place
         self.report = report
-        replication = len(kafka.nodes)
+        self.app = f"chaos-{uuid.uuid4().hex[:8]}"
+        self.kafka: EmbeddedKafka | None = None
+        """The brokers, where they are the study's own."""
         self.processes = Processes(
             {
-                "CHAOS_APP": APP,
-                "STATEFLOW_BROKERS": kafka.bootstrap,
-                "STATEFLOW_PARTITIONS": str(PARTITIONS_FIRST),
-                "STATEFLOW_REPLICATION": str(replication),
+                "CHAOS_APP": self.app,
                 "STATEFLOW_IMAGES": str(place / "images"),
                 "STATEFLOW_SAVEPOINTS": str(place / SAVEPOINTS),
                 "STATEFLOW_HOME": str(
                     place / "home"
                 ),  # what commands note of this cluster is of no use later
+                **settings,
             },
             place,
             report,
         )
         topics = {"orders": ORDER_PARTITIONS, "payments": PAYMENT_PARTITIONS} | dict.fromkeys(_OUTPUTS, 2)
-        cluster.create([TopicSpec(f"{APP}-{name}", count, replication) for name, count in topics.items()])
+        cluster.create(
+            [TopicSpec(f"{self.app}-{name}", count, report.brokers, _TOPIC) for name, count in topics.items()]
+        )
+
+    @property
+    def own_kafka(self) -> EmbeddedKafka:
+        """The study's own brokers: no other's are killed."""
+        assert self.kafka is not None, "events of brokers are drawn for the study's own only"
+        return self.kafka
 
     def catalog(self) -> Catalog:
         """The application's catalog, once it has one and brokers tell it."""
@@ -70,7 +76,7 @@ class Site:
 
         def is_told() -> bool:
             try:
-                found.append(ControlTopic(self.cluster, APP).load())
+                found.append(ControlTopic(self.cluster, self.app).load())
             except StateflowError as failure:
                 if not failure.is_retriable:
                     raise
@@ -92,7 +98,7 @@ class Site:
                     for kind, topic in ((Order, "orders"), (Payment, "payments")):
                         own = [record for record in records if isinstance(record.value, kind)]
                         writer.send_many(
-                            f"{APP}-{topic}",
+                            f"{self.app}-{topic}",
                             [None] * len(own),
                             [json.dumps(asdict(record.value)).encode() for record in own],
                             partitions=[record.partition for record in own],
@@ -134,7 +140,7 @@ class Site:
             ("payments", Payment, PAYMENT_PARTITIONS),
         ):
             for number in range(count):
-                part = TopicPartition(f"{APP}-{topic}", number)
+                part = TopicPartition(f"{self.app}-{topic}", number)
                 log = self.cluster.ranges([part])[part]
                 found.append(
                     [
@@ -168,24 +174,31 @@ class Site:
         generation = self.catalog().active.generation
         return any(
             directory.identity.generation == generation and (directory.database / "CURRENT").exists()
-            for directory in find_task_directories(self.processes.state_dir, APP)
+            for directory in find_task_directories(self.processes.state_dir, self.app)
         )
 
     def _told(self, topic: str) -> Iterator[Row]:
-        for batch in read_topic(self.cluster, f"{APP}-{topic}"):
+        for batch in read_topic(self.cluster, f"{self.app}-{topic}"):
             for key, value, at_ms in zip(batch.keys, batch.values, batch.timestamps_ms, strict=True):
                 yield Row(topic, (key or b"").decode(), at_ms, (value or b"").decode())
 
 
 @contextmanager
-def open_site(brokers: int, place: Path, report: Report) -> Iterator[Site]:
-    """Brokers, and the application that does not run yet; on return nothing runs any more."""
-    with (
-        EmbeddedKafka(place / "kafka", brokers=brokers, overrides=_BROKER) as kafka,
-        closing(connect(kafka.bootstrap)) as cluster,
-    ):
-        site = Site(kafka, cluster, place, report)
-        try:
-            yield site
-        finally:
-            site.processes.close()
+def open_site(bootstrap: str | None, partitions: int, place: Path, report: Report) -> Iterator[Site]:
+    """The application, which does not run yet, on brokers of its own if none are named; then nothing runs any more."""
+    with ExitStack() as stack:
+        kafka = None
+        if bootstrap is None:
+            own = EmbeddedKafka(place / "kafka", brokers=report.brokers, overrides=_BROKER)
+            kafka = stack.enter_context(own)
+            bootstrap = kafka.bootstrap
+        cluster = stack.enter_context(closing(connect(bootstrap)))
+        settings = {
+            "STATEFLOW_BROKERS": bootstrap,
+            "STATEFLOW_PARTITIONS": str(partitions),
+            "STATEFLOW_REPLICATION": str(report.brokers),
+        }
+        site = Site(cluster, place, report, settings)
+        site.kafka = kafka
+        stack.callback(site.processes.close)
+        yield site

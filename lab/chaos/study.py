@@ -18,13 +18,18 @@ from stateflow.lab.chaos.site import Site, open_site
 Tell = Callable[[str], None]
 
 
-def run_study(seed: int, size: Size, brokers: int, place: Path, tell: Tell) -> Report:
-    """The whole study; ``tell`` is given a line of progress per round."""
+def run_study(
+    seed: int, size: Size, brokers: int, place: Path, tell: Tell, bootstrap: str | None = None
+) -> Report:
+    """The whole study; ``tell`` is given a line of progress per round.
+
+    ``bootstrap`` names brokers that are there already, for a size whose kinds leave brokers alone.
+    """
     began = time.monotonic()
     report = Report(seed, brokers)
     rounds = plan(seed, size, brokers)
     shop = Shop(seed)
-    with open_site(brokers, place, report) as site:
+    with open_site(bootstrap, size.partitions_first, place, report) as site:
         try:
             site.processes.start()
             for number, one in enumerate(rounds, 1):

@@ -12,7 +12,7 @@ import click
 
 from stateflow.cli.options import OutputFolder, json_option
 from stateflow.cli.output import emit_json, emit_pairs
-from stateflow.lab.chaos.plan import FULL, QUICK
+from stateflow.lab.chaos.plan import BROKER_KINDS, FULL, QUICK
 from stateflow.lab.chaos.report import Report
 from stateflow.lab.chaos.study import run_study
 
@@ -33,11 +33,22 @@ _FOUND_SOMETHING = 1
     "--brokers", type=click.Choice(["1", "3"]), default="1", show_default=True, help="How many brokers."
 )
 @click.option(
+    "--at",
+    metavar="HOST:PORT",
+    help="A cluster to use, of as many brokers as --brokers says; nothing happens to them. Its own otherwise.",
+)
+@click.option(
     "--folder", type=OutputFolder(), help="Keep logs, state and the brokers' data in a folder below this one."
 )
 @json_option
 def command(
-    quick: bool, seed: int | None, rounds: int | None, brokers: str, folder: Path | None, as_json: bool
+    quick: bool,
+    seed: int | None,
+    rounds: int | None,
+    brokers: str,
+    at: str | None,
+    folder: Path | None,
+    as_json: bool,
 ) -> int:
     """Kill, freeze, stop, repartition, restore and tune an application with two workers, and compare all results.
 
@@ -54,10 +65,15 @@ def command(
     try:
         report = run_study(
             seed,
-            replace(size, rounds=rounds or size.rounds),
+            replace(
+                size,
+                rounds=rounds or size.rounds,
+                kinds=[kind for kind in size.kinds if at is None or kind not in BROKER_KINDS],
+            ),
             int(brokers),
             place,
             lambda line: click.echo(line, err=True),
+            at,
         )
     finally:
         if folder is None and not report.is_bad:

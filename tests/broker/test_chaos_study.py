@@ -8,12 +8,16 @@ from pathlib import Path
 import pytest
 
 from stateflow.cli.main import run
+from stateflow.testing.broker import TestBroker
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(420)]  # most of it is waiting
 
 
-def test_a_quick_study_finds_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code = run(["study", "chaos", "--quick", "--seed", "1", "--folder", str(tmp_path), "--json"])
+def test_a_quick_study_finds_nothing(
+    broker: TestBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--quick", "--seed", "0", "--at", broker.bootstrap, "--folder", str(tmp_path), "--json"]
+    code = run(["study", "chaos", *arguments])
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert found["findings"] == []
     bad = ("different", "lost", "duplicated", "ended", "stuck", "refused", "crashed")

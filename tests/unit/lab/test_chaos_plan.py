@@ -88,12 +88,13 @@ def test_no_supervisor_is_asked_to_restart_a_worker_more_often_than_it_does() ->
 
 def test_a_change_of_partitions_changes_them() -> None:
     for seed in range(20):
-        partitions = 4
+        partitions = FULL.partitions_first
         for one in plan(seed, replace(FULL, rounds=40), 1):
             for _, event in one.events:
                 if event.partitions:
                     assert event.partitions != partitions
-                    partitions = event.partitions if event.finishes else partitions
+                    is_there = event.kind == "scale" or event.finishes
+                    partitions = event.partitions if is_there else partitions
 
 
 # --- the input --------------------------------------------------------------------------------------
