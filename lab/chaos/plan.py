@@ -115,7 +115,7 @@ QUICK = Size(rounds=2, orders=240, kinds=QUICK_KINDS, events_max=1, chunks=2, pa
 
 
 def plan(seed: int, size: Size, brokers: int) -> list[Round]:
-    """All rounds. The same seed, size and number of brokers are the same plan."""
+    """All rounds. The same seed and size are the same plan, but for which of the brokers is meant."""
     rng = random.Random(f"chaos-{seed}")  # noqa: S311 - a plan, not a secret
     kinds = _dealt(rng, size.kinds)
     partitions, restarts = size.partitions_first, 0
@@ -151,7 +151,8 @@ def _drawn(rng: random.Random, kind: Kind, others: Sequence[int], brokers: int) 
     if kind == "freeze-worker":
         seconds = rng.choice(_FROZEN_SECONDS)
     if kind in BROKER_KINDS:
-        target, seconds = rng.randrange(brokers), rng.choice(_AWAY_SECONDS)
+        # Drawn so, how many brokers there are changes nothing of what comes after.
+        target, seconds = int(rng.random() * brokers), rng.choice(_AWAY_SECONDS)
     if kind in ("scale", "scale-killed"):
         to = rng.choice(others)
     if kind == "scale-killed":

@@ -62,6 +62,13 @@ def test_a_seed_draws_the_same_events_and_input_again(brokers: int) -> None:
     assert drawn(7) == drawn(7) != drawn(8)
 
 
+def test_three_brokers_meet_the_same_events_as_one() -> None:
+    one, three = plan(7, FULL, 1), plan(7, FULL, 3)
+    assert [[str(event) for _, event in each.events] for each in one] == [
+        [str(event) for _, event in each.events] for each in three
+    ]
+
+
 def test_every_kind_is_drawn_and_can_be_carried_out() -> None:
     events = [event for one in plan(1, replace(FULL, rounds=20), 3) for _, event in one.events]
     assert {event.kind for event in events} == set(KINDS) == ACTIONS.keys()
