@@ -16,6 +16,7 @@ STUDIES: dict[str, str] = {
     "linear-road": "Tolls of crowded expressways: the load that is answered within 5 seconds.",
     "recovery": "A worker and its disk are lost: how long each way of coming back takes, and is it the same?",
     "spark-faults": "Drivers, executors and Python workers of Spark killed amid jobs and a running application.",
+    "chaos": "A whole application killed, frozen, repartitioned, restored on real brokers: is each result there once?",
     "faults": "Crashes, hangs, exceptions and a spoilt network: is anything lost, or counted twice?",
 }
 

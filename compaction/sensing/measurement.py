@@ -163,7 +163,9 @@ class Measurement:
         """The load that the model takes."""
         updates = self.updates_per_second
         if self.bursts is not None:
-            updates = max(0.0, updates - self.bursts.per_second)
+            # As many at least as the bursts delete, which were written: the mean of a log's history, with hours in
+            # which nothing came, may be less, and next to no updates would make a cycle of passes last for ever.
+            updates = max(updates - self.bursts.per_second, self.bursts.per_second)
         return Workload(
             partitions=self.partitions,
             live_records=max(1.0, self._keys_max),

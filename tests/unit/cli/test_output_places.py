@@ -12,7 +12,7 @@ from stateflow.cli.compaction_session import saved_measurements
 from stateflow.cli.main import run
 from stateflow.cli.options import OutputFile, OutputFolder
 from stateflow.errors import ConfigError
-from stateflow.lab.commands import bench, endurance, faults, linear_road, recovery
+from stateflow.lab.commands import bench, chaos, endurance, faults, linear_road, recovery
 from stateflow.lab.commands import compaction as compaction_study
 from stateflow.output_places import writing
 
@@ -80,6 +80,7 @@ def test_a_device_and_a_pipe_are_written_to_as_they_are(place: Path) -> None:
         (bench.command, "--save"),
         (bench.command, "--update-band"),
         (compaction_study.command, "--folder"),
+        (chaos.command, "--folder"),
         (endurance.command, "--folder"),
         (faults.command, "--state-dir"),
         (linear_road.command, "--page"),

@@ -73,6 +73,13 @@ def test_a_burst_and_the_keys_that_it_deletes_are_in_the_log_together() -> None:
     assert recommend(RETAIN_ALL, 0.7).reachable is False
 
 
+def test_more_tombstones_than_updates_are_of_a_log_that_was_idle_for_long() -> None:
+    """The mean of its history may be less than its bursts: whatever they delete was written all the same."""
+    idle = replace(RETAIN_ALL, updates_per_second=100.0)
+    assert idle.workload().updates_per_second == 4000
+    assert recommend(idle, 3.0).current.size_max_bytes < 1e15
+
+
 def test_tombstones_of_a_day_are_the_reason_when_they_are() -> None:
     found = recommend(RETAIN_ALL, 3.0)
     assert not found.reachable
