@@ -51,9 +51,8 @@ class Site:
                 "CHAOS_APP": self.app,
                 "STATEFLOW_IMAGES": str(place / "images"),
                 "STATEFLOW_SAVEPOINTS": str(place / SAVEPOINTS),
-                "STATEFLOW_HOME": str(
-                    place / "home"
-                ),  # what commands note of this cluster is of no use later
+                # What commands note of this cluster is of no use later.
+                "STATEFLOW_HOME": str(place / "home"),
                 **settings,
             },
             place,
@@ -83,7 +82,7 @@ class Site:
             return bool(found)
 
         if not wait_until(is_told, FED_SECONDS):
-            raise GaveUp("The catalog cannot be read.", action="Look what the brokers do.")
+            raise GaveUp("The catalog cannot be read.", action="look into the logs of the brokers.")
         return found[0]
 
     def feed(self, records: Sequence[Timed]) -> None:
@@ -91,6 +90,7 @@ class Site:
 
         What the log has is what the oracle goes by, so records that come twice for that do no harm.
         """
+        failures: list[StateflowError] = []
 
         def is_sent() -> bool:
             try:
@@ -105,12 +105,13 @@ class Site:
                             timestamps_ms=[record.at_ms for record in own],
                         )
                     writer.flush()
-            except StateflowError:
+            except StateflowError as failure:
+                failures.append(failure)
                 return False
             return True
 
         if not wait_until(is_sent, FED_SECONDS):
-            self.report.note_stuck(f"brokers took no input for {FED_SECONDS:.0f} s")
+            self.report.note_stuck(f"brokers took no input for {FED_SECONDS:.0f} s: {failures[-1]}")
 
     def settle(self) -> None:
         """Wait until the application has processed everything."""
@@ -128,7 +129,7 @@ class Site:
             lags = [lag for lag in application_lag(self.cluster, self.catalog()) if lag.slots]
             where = ", ".join(f"{lag.source} from {lag.offset_next} to {lag.log.offset_next}" for lag in lags)
             self.report.note_stuck(f"input was left unprocessed for {SETTLED_SECONDS:.0f} s: {where}")
-            raise GaveUp("The application does not go on.", action="Read its log.")
+            raise GaveUp("The application does not go on.", action="look into its log.")
 
     # --- what there is ----------------------------------------------------------------------------------
 
