@@ -60,9 +60,9 @@ class PipelineSettings:
     """Shortest time between the beginnings of two micro-batches."""
     slots_per_batch_max: int = 500_000
     """Offset slots per input partition and micro-batch."""
-    checkpoint_dir: Path | None = None
-    """Where Spark keeps the query's progress; None for a folder of this run. What was processed is on
-    Kafka.
+    checkpoint_dir: str | Path | None = None
+    """Where Spark keeps the query's progress, on any file system that it knows; None for a folder of this run.
+    What was processed is on Kafka.
     """
     progress_file: Path | None = None
     """Where a line of JSON is appended for each micro-batch (``progress.py``)."""
