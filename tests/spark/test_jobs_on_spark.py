@@ -49,6 +49,7 @@ from stateflow.spark.programs import spark_home
 from stateflow.spark.session import spark_session
 from stateflow.spark.submit import Submission, template
 from stateflow.spark.table import snapshot_frame
+from stateflow.spark.worker_daemon import NEEDED
 from stateflow.state.layout import index_bytes, prefixed_key, routing_key, window_key
 from stateflow.store.resources import RocksResources
 from stateflow.store.rocks import RocksTaskStores
@@ -109,9 +110,11 @@ def assert_everything_kept(app: WrittenApp, generation: int, routing: RoutingTab
 
 
 def test_python_processes_import_the_pyspark_that_is_installed(session: SparkSession) -> None:
-    """And not the sources in Spark's pyspark.zip, which each would compile."""
-    found = session.sparkContext.parallelize([0]).map(lambda _: importlib.import_module("pyspark").__file__)
-    assert found.collect() == [str(spark_home() / "__init__.py")]
+    """And not the sources in Spark's pyspark.zip, which each would compile; forked, with what they need imported."""
+    found = session.sparkContext.parallelize([0]).map(
+        lambda _: (importlib.import_module("pyspark").__file__, {*NEEDED} <= sys.modules.keys())
+    )
+    assert found.collect() == [(str(spark_home() / "__init__.py"), True)]
 
 
 # --- repartition ----------------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ from stateflow.scale.engine import InProcess
 from stateflow.scale.start import start
 from stateflow.spark.connection import Connection
 from stateflow.spark.driver import Pipeline
+from stateflow.spark.java_log import java_log
 from stateflow.spark.presence import presence
 from stateflow.spark.runner import PipelineSettings, PipelineTotals, run_spark
 from stateflow.spark.session import spark_session
@@ -174,12 +175,17 @@ def refusing_topology(app: str) -> Topology:
     return Topology(app, (lines, Stage(counts.name, counts.inputs, counts.stores, counts.outputs, (), build)))
 
 
-def test_an_error_of_user_code_ends_the_query_with_its_own_type(
-    broker: TestBroker, words: Words, tmp_path: Path
+def test_an_error_of_user_code_ends_the_query_with_its_own_type_and_no_traces(
+    broker: TestBroker, words: Words, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     words.feed(10)
+    log = java_log("stateflow").file
+    assert log is not None
+    before = log.stat().st_size if log.exists() else 0
     with pytest.raises(ProcessingError, match="no good"):
         on_spark(words, broker, tmp_path, load=functools.partial(refusing_topology, words.app))
+    assert "Traceback" not in caplog.text, "Py4J's"
+    assert "MicroBatchExecution: Query" in log.read_text()[before:], "Java's"
     on_spark(words, broker, tmp_path)
     words.assert_counted_once()
 
