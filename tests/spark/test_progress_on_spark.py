@@ -58,7 +58,7 @@ def lines_of(file: Path) -> list[dict[str, Any]]:
 
 def test_micro_batches_count_records(words: Words, broker: TestBroker, tmp_path: Path) -> None:
     file = tmp_path / "progress.jsonl"
-    settings = PipelineSettings(trigger_seconds=0.2, slots_per_batch_max=100, progress_file=file)
+    settings = PipelineSettings(trigger_seconds=0.2, slots_per_batch_max=250, progress_file=file)
     worker = WorkerSettings(state_dir=tmp_path / "state")
     totals = run_spark(
         pipeline(words), Connection(broker.bootstrap), worker, until_idle=True, settings=settings

@@ -7,12 +7,13 @@ PostgreSQL under kills is in docs/spark-tables.md.
 from __future__ import annotations
 
 import re
+import sys
 import uuid
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark import TaskContext
+from pyspark import TaskContext, cloudpickle
 from pyspark.sql.functions import udf
 
 from stateflow.errors import ConfigError, StillRunning
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
+
+# Else each executor's Python imports this module, and pytest, for one function of it: half a second.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
 
 ROWS = 200
 LOST_AT = 80

@@ -76,7 +76,7 @@ def on_spark(
     pipeline = Pipeline(
         topology=graph or topology(words.app), guarantee="exactly-once", partitions=PARTITIONS, load=load
     )
-    settings = PipelineSettings(trigger_seconds=0.2, slots_per_batch_max=150, **options)  # type: ignore[arg-type]
+    settings = PipelineSettings(trigger_seconds=0.2, slots_per_batch_max=400, **options)  # type: ignore[arg-type]
     worker = WorkerSettings(state_dir=folder / "state")
     return run_spark(pipeline, Connection(broker.bootstrap), worker, until_idle=True, settings=settings)
 
