@@ -6,7 +6,7 @@ import logging
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from stateflow.errors import Interrupted, JobFailed, StateflowError
@@ -54,8 +54,11 @@ def java_started(conf: SparkConf) -> Iterator[None]:
 
 def _leave_signals_to_python(jvm: Any) -> None:
     """Have Java ignore SIGTERM, as it does SIGINT."""
+    from py4j.protocol import Py4JJavaError
+
     signals = jvm.sun.misc
-    signals.Signal.handle(signals.Signal("TERM"), signals.SignalHandler.SIG_IGN)
+    with suppress(Py4JJavaError):  # with the user's option -Xrs Java handles no signals
+        signals.Signal.handle(signals.Signal("TERM"), signals.SignalHandler.SIG_IGN)
 
 
 def end_java() -> None:
