@@ -46,7 +46,6 @@ from stateflow.spark.connection import Connection
 from stateflow.spark.engine import SparkEngine
 from stateflow.spark.jobs.snapshot import write_snapshot
 from stateflow.spark.programs import spark_home
-from stateflow.spark.session import spark_session
 from stateflow.spark.submit import Submission, template
 from stateflow.spark.table import snapshot_frame
 from stateflow.spark.worker_daemon import NEEDED
@@ -69,12 +68,6 @@ def cluster(broker: TestBroker) -> Iterator[KafkaCluster]:
     made = KafkaCluster(broker.bootstrap)
     yield made
     made.close()
-
-
-@pytest.fixture(scope="module")
-def session() -> Iterator[SparkSession]:
-    with spark_session() as made:
-        yield made
 
 
 def written(cluster: Cluster, partitions: int) -> WrittenApp:

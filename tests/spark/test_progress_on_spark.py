@@ -20,22 +20,15 @@ from stateflow.spark.connection import Connection
 from stateflow.spark.driver import Pipeline
 from stateflow.spark.long_running import LongRunSettings, run_long
 from stateflow.spark.runner import PipelineSettings, run_spark
-from stateflow.spark.session import SparkSettings, spark_session
 from stateflow.testing.broker import TestBroker
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.usefixtures("session")]
 
 LINES, WORDS_EACH = 300, 5
-
-
-@pytest.fixture(scope="module", autouse=True)
-def session() -> Iterator[SparkSession]:
-    with spark_session(SparkSettings(cores=2)) as made:
-        yield made
 
 
 @pytest.fixture

@@ -35,14 +35,13 @@ from stateflow.spark.driver import Pipeline
 from stateflow.spark.java_log import java_log
 from stateflow.spark.presence import presence
 from stateflow.spark.runner import PipelineSettings, PipelineTotals, run_spark
-from stateflow.spark.session import spark_session
 from stateflow.testing.broker import TestBroker
 from tests.spark.growing import expect_last_partition, feed_keys, growing, growing_under_state
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.usefixtures("session")]
 
 # Executors cannot import a test module.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
@@ -55,12 +54,6 @@ def cluster(broker: TestBroker) -> Iterator[KafkaCluster]:
     made = KafkaCluster(broker.bootstrap)
     yield made
     made.close()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def session() -> Iterator[SparkSession]:
-    with spark_session() as made:
-        yield made
 
 
 @pytest.fixture
