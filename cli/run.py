@@ -117,7 +117,6 @@ class End:
 )
 @click.option(
     "--checkpoint-dir",
-    type=click.Path(path_type=Path),
     help="Spark only, in micro-batches: where the query keeps its progress.",
 )
 @click.option(
@@ -154,7 +153,7 @@ def command(
     restore_within: float | None,
     metrics_port: int | None,
     member: str | None,
-    checkpoint_dir: Path | None,
+    checkpoint_dir: str | None,
     micro_batch: bool,
     progress_file: Path | None,
     master: str | None,
@@ -203,6 +202,11 @@ def command(
             "--progress-file is written by the driver of a Spark job.",
             action="give --runner spark, too; `stateflow workers` shows what local workers do.",
         )
+    of_spark = dict(map(spark_setting, conf))
+    if checkpoint_dir is not None:
+        from stateflow.spark.job_places import require_spark_folder
+
+        require_spark_folder(checkpoint_dir, "--checkpoint-dir", conf=of_spark)
     end = End(until_drained, end_of_input)
     if dry_run:
         _show_plan(app, as_json=as_json)
@@ -212,7 +216,7 @@ def command(
         from stateflow.spark.session import SparkSettings
 
         name = f"stateflow-{app.id}"
-        spark = SparkSettings(app_name=name, ui=True, master=master, conf=dict(map(spark_setting, conf)))
+        spark = SparkSettings(app_name=name, ui=True, master=master, conf=of_spark)
         if micro_batch:
             _run_in_micro_batches(
                 app,

@@ -54,6 +54,8 @@ class SparkLoad:
     value_bytes: int = 100
     rounds: int = 1
     cores: int = 2
+    warms_up: bool = True
+    """False for who wants to see that all ways come to the same, and no figures."""
 
 
 @dataclass(slots=True)
@@ -90,7 +92,8 @@ def measure_spark(brokers: str, load: SparkLoad, folder: Path, tell: Callable[[s
         engine.run(_warm_up, list(range(2 * load.cores)))
         # Whoever comes first would pay for what Spark compiles and loads: all of it is done once on little.
         little = replace(load, records=_WARM_RECORDS, keys=min(load.keys, _WARM_RECORDS // 4))
-        _round(cluster, engine, session, connection, little, folder / "warm-up", Sums())
+        if load.warms_up:
+            _round(cluster, engine, session, connection, little, folder / "warm-up", Sums())
         for number in range(load.rounds):
             own.append(_round(cluster, engine, session, connection, load, folder / str(number), sums))
             told = ", ".join(f"{name} {seconds[-1]:.1f} s" for name, seconds in sums.seconds.items())

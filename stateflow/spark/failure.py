@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar, cast
@@ -18,6 +19,8 @@ from stateflow.errors import (
 
 WORTH_ANOTHER_ATTEMPT = (BrokerUnreachable, OffsetsPending, ProducerFenced, StateLocked, TransactionAborted)
 """What Spark may cure by another attempt of the task."""
+
+_RAISED = re.compile(r"^stateflow\.errors\.(\w+): (.+) What to do: (.+)$", re.MULTILINE)
 
 Result = TypeVar("Result")
 
@@ -59,6 +62,12 @@ def result_or_failure(work: Callable[[], Result], *, retries: bool = False) -> R
         if retries and error.is_retriable:
             raise
         return Failure.of(error)
+
+
+def error_in(text: str) -> StateflowError | None:
+    """The error of ours that a task's traceback ends with, where no further one came of it; without its fields."""
+    found = _RAISED.findall(text)
+    return None if not found else Failure(*found[-1]).to_error()
 
 
 def last_line(text: str) -> str:

@@ -6,10 +6,10 @@ import logging
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
 
-from stateflow.errors import Interrupted, JobFailed
+from stateflow.errors import Interrupted, JobFailed, StateflowError
 from stateflow.runtime.process.signals import put_off_signals
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ _PY4J_SAYS = (
     "KeyboardInterrupt while sending command.",
     "Exception while sending command.",
 )
+_PY4J_SAYS_OF_OURS = "There was an exception while executing the Python Proxy on the Python Side."
+"""Of a function that Java has called here. Where it raised an error of ours that is what the query ends with."""
 
 
 @contextmanager
@@ -31,7 +33,8 @@ def java_started(conf: SparkConf) -> Iterator[None]:
     """Have Spark's Java process run, and make a session of it inside; it is ended if that fails or is interrupted.
 
     It is in a session of its own (of the operating system): what a terminal or ``timeout`` sends to all processes of a
-    command reaches Python alone, which ends its work first. Java ends by itself when Python does.
+    command reaches Python alone, which ends its work first. What systemd sends to all processes of a service Java
+    ignores, as do its Python workers (``worker_daemon.py``). It ends by itself when Python does.
     """
     from pyspark import SparkContext
     from pyspark.java_gateway import launch_gateway
@@ -42,10 +45,20 @@ def java_started(conf: SparkConf) -> Iterator[None]:
             with put_off_signals():
                 gateway = launch_gateway(conf, {"start_new_session": True})  # type: ignore[no-untyped-call]
                 SparkContext._ensure_initialized(gateway=gateway)
+                _leave_signals_to_python(gateway.jvm)
         yield
     except BaseException:
         end_java()
         raise
+
+
+def _leave_signals_to_python(jvm: Any) -> None:
+    """Have Java ignore SIGTERM, as it does SIGINT."""
+    from py4j.protocol import Py4JJavaError
+
+    signals = jvm.sun.misc
+    with suppress(Py4JJavaError):  # with the user's option -Xrs Java handles no signals
+        signals.Signal.handle(signals.Signal("TERM"), signals.SignalHandler.SIG_IGN)
 
 
 def end_java() -> None:
@@ -56,6 +69,8 @@ def end_java() -> None:
     gateway = SparkContext._gateway
     process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
     if process is not None:
+        if process.stdin is not None:
+            process.stdin.close()  # by which it ends once it works, and ignores signals
         process.terminate()
         try:
             process.wait(_END_SECONDS_MAX)
@@ -70,7 +85,7 @@ def end_java() -> None:
 def judged_by_java() -> Iterator[None]:
     """A call that Java does not answer any more fails, in this scope, with how Java has ended.
 
-    Raises ``Interrupted`` where it was told to stop, as by systemd with all processes of a service, else ``JobFailed``.
+    Raises ``Interrupted`` where it was told to stop, as it can be while it starts, else ``JobFailed``.
     """
     from py4j.protocol import Py4JError, Py4JJavaError
 
@@ -85,8 +100,7 @@ def judged_by_java() -> Iterator[None]:
         if exit_code in _STOPPED:
             raise Interrupted(
                 "Stopped by the user, and Spark's Java process was stopped at the same time.",
-                action="start it again to go on: what was not committed is done again. Send signals to Python alone"
-                " (systemd: KillMode=mixed).",
+                action="start it again to go on: what was not committed is done again.",
             ) from error
         raise JobFailed(
             f"Spark's Java process has ended (exit code {exit_code}).",
@@ -108,6 +122,8 @@ def quiet_interrupts() -> Iterator[None]:
 
 
 def _is_news(record: logging.LogRecord) -> bool:
+    if record.msg == _PY4J_SAYS_OF_OURS:
+        return record.exc_info is None or not isinstance(record.exc_info[1], StateflowError)
     return record.msg not in _PY4J_SAYS
 
 

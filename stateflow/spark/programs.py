@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib.util
 import logging
@@ -89,6 +90,7 @@ def spark_python() -> str:
     return str(script) if may_run else sys.executable
 
 
+@functools.cache
 def _has_vector_module(java: Java) -> bool:
     listed = subprocess.run(
         [str(java.executable), "--list-modules"],

@@ -20,7 +20,14 @@ from typing import TYPE_CHECKING, Any
 
 from stateflow.catalog.control import ControlTopic
 from stateflow.clock import Clock, SystemClock
-from stateflow.errors import BrokerUnreachable, JobFailed, StateflowError
+from stateflow.errors import (
+    BrokerUnreachable,
+    JobFailed,
+    OffsetOutOfRange,
+    StateflowError,
+    TopicMissing,
+    TopicRecreated,
+)
 from stateflow.log.base import Cluster
 from stateflow.record import TopicPartition
 from stateflow.runtime.opening.inline import InlineExecutor
@@ -36,7 +43,7 @@ from stateflow.spark.connection import Connection
 from stateflow.spark.driver import Driving, Pipeline, driving, travelling
 from stateflow.spark.epoch import EpochResult
 from stateflow.spark.executor import PipelineTask
-from stateflow.spark.failure import Failure, last_line
+from stateflow.spark.failure import Failure, error_in, last_line
 from stateflow.spark.progress import ProgressFile
 from stateflow.spark.session import SparkSettings
 from stateflow.spark.transient import Restarts, cause_of
@@ -60,9 +67,9 @@ class PipelineSettings:
     """Shortest time between the beginnings of two micro-batches."""
     slots_per_batch_max: int = 500_000
     """Offset slots per input partition and micro-batch."""
-    checkpoint_dir: Path | None = None
-    """Where Spark keeps the query's progress; None for a folder of this run. What was processed is on
-    Kafka.
+    checkpoint_dir: str | Path | None = None
+    """Where Spark keeps the query's progress, on any file system that it knows; None for a folder of this run.
+    What was processed is on Kafka.
     """
     progress_file: Path | None = None
     """Where a line of JSON is appended for each micro-batch (``progress.py``)."""
@@ -264,17 +271,25 @@ class _Run:
             failure = query.exception()
             query.stop()
         if self._error is not None:
-            raise self._error
-        if failure is not None:
-            raise JobFailed(
-                f"the query ended: {last_line(str(failure))}",
-                action="cure the cause and start again: every task goes on from its committed offset.",
-            ) from failure
+            raise self._judged(self._error)
+        if failure is not None and not self._stopping.is_set():  # else it may have met the signal, too
+            raise self._judged(error_in(str(failure)) or _ended_by(failure)) from failure
         if not self._stopping.is_set() and not drained:
             raise JobFailed(  # ended from outside, without a word
                 "the query ended before its input was processed, and Spark gives no reason.",
                 action="start again: every task goes on from its committed offset.",
             )
+
+    def _judged(self, error: StateflowError) -> StateflowError:
+        """What ended the query, or that a topic is another one by now, where that may be the cause of it."""
+        if isinstance(error, OffsetOutOfRange | TopicMissing):
+            try:
+                self._topics.look()
+            except TopicRecreated as recreated:
+                return recreated
+            except StateflowError as unseen:
+                _LOG.info("Cannot see whether topics were created again: %s", unseen.message)
+        return error
 
     def _may_restart(self, query: StreamingQuery, restarts: Restarts) -> bool:
         """After a query has ended: True, and a pause later, when it failed for a cause that passes by itself."""
@@ -339,6 +354,13 @@ class _Run:
                 self._purge.consumed(result.offsets)
         self.totals.epochs_total += bool(results)
         self.totals.tasks_total += len(results)
+
+
+def _ended_by(failure: Exception) -> JobFailed:
+    return JobFailed(
+        f"the query ended: {last_line(str(failure))}",
+        action="cure the cause and start again: every task goes on from its committed offset.",
+    )
 
 
 def _has_timers(task: TaskWiring) -> bool:

@@ -17,27 +17,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stateflow.errors import SetupError, install_command
+from stateflow.spark import worker_daemon
 from stateflow.spark.java import end_java, java_started, judged_by_java, quiet_interrupts
+from stateflow.spark.java_log import JavaLog, java_log
 from stateflow.spark.programs import spark_java_home, spark_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LOG = logging.getLogger(__name__)
-
-_QUIET_LOG4J = """\
-rootLogger.level = error
-rootLogger.appenderRef.stderr.ref = stderr
-logger.spark.name = org.apache.spark
-logger.spark.level = error
-logger.hadoop.name = org.apache.hadoop
-logger.hadoop.level = error
-appender.stderr.type = Console
-appender.stderr.name = stderr
-appender.stderr.target = SYSTEM_ERR
-appender.stderr.layout.type = PatternLayout
-appender.stderr.layout.pattern = %d{HH:mm:ss} spark %p %c{1}: %m%n
-"""
 
 NO_SPECULATION = ("spark.speculation", "false")
 """A speculative twin of a task would fence the first one in the middle of its work."""
@@ -107,12 +95,14 @@ def spark_session(settings: SparkSettings | None = None) -> Iterator[SparkSessio
         return
     before = signal.getsignal(signal.SIGINT)
     with quiet_interrupts():
-        session = _submitted(settings) if "PYSPARK_GATEWAY_PORT" in os.environ else _started(settings)
+        is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+        log = JavaLog(None) if is_submitted else java_log(settings.app_name)
+        session = _submitted(settings) if is_submitted else _started(settings, log)
         # pyspark's handler calls Java amid another call of it, which spoils both; the end of the session stops all jobs
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, before)
         try:
-            with judged_by_java():
+            with log.named_by_errors(), judged_by_java():
                 yield session
         except KeyboardInterrupt:
             _hush(session)
@@ -164,18 +154,19 @@ def _submitted(settings: SparkSettings) -> SparkSession:
     return SparkSession.builder.config(conf=conf).getOrCreate()
 
 
-def _started(settings: SparkSettings) -> SparkSession:
+def _started(settings: SparkSettings, log: JavaLog) -> SparkSession:
     from pyspark import SparkConf
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
     conf = spark_conf(settings)
+    if settings.master is None:
+        conf = {"spark.python.daemon.module": worker_daemon.MODULE, **conf}
     with tempfile.TemporaryDirectory(prefix="stateflow-spark-") as folder, _environment(settings):
-        if settings.log_level == "ERROR" and _JAVA_OPTIONS[0] not in settings.conf:
+        if settings.log_level == "ERROR" and "log4j" not in (options := conf.get(_JAVA_OPTIONS[0], "")):
             quiet = Path(folder) / "log4j2.properties"
-            quiet.write_text(_QUIET_LOG4J)
-            options = [conf.get(_JAVA_OPTIONS[0], ""), f"-Dlog4j2.configurationFile=file:{quiet}"]
-            conf[_JAVA_OPTIONS[0]] = " ".join(filter(None, options))
+            quiet.write_text(log.settings())
+            conf[_JAVA_OPTIONS[0]] = f"{options} -Dlog4j2.configurationFile=file:{quiet}".lstrip()
         builder = SparkSession.builder.appName(settings.app_name)
         builder = builder.master(settings.master or f"local[{settings.cores},{settings.task_attempts_max}]")
         for name, value in conf.items():

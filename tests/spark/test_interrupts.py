@@ -79,6 +79,10 @@ class Started:
         """True when Spark's Java process has begun to start."""
         return any("deploy.SparkSubmit" in command for command in self.processes().values())
 
+    def has_worker(self) -> bool:
+        """True when Python works for Spark, forked from its daemon."""
+        return sum("worker_daemon pyspark.worker" in command for command in self.processes().values()) >= 2
+
     def check_gone(self) -> None:
         """No process is left, nor a file."""
         wait_until(lambda: not self.processes(), lambda: f"the end of {self.processes()}", seconds=20)
@@ -115,6 +119,34 @@ def test_an_interrupt_amid_a_job_is_one_line(started: Callable[..., Started], nu
     program.until(lambda: "working" in program.said())
     assert program.end_by(number) == Interrupted.exit_code
     assert program.said() == ["working", LINE]
+    program.check_gone()
+
+
+_WAITING = """
+import pathlib, sys, time
+from stateflow.spark.session import SparkSettings, spark_session
+
+def wait(file):
+    while not pathlib.Path(file).exists():
+        time.sleep(0.05)
+
+with spark_session(SparkSettings(is_python=True)) as session:
+    session.sparkContext.parallelize([sys.argv[1]], 1).foreach(wait)
+"""
+
+
+def test_signals_to_all_processes_are_left_to_the_driver(
+    started: Callable[..., Started], tmp_path: Path
+) -> None:
+    """As systemd sends them by default: others go on until the driver, which has work to end, ends them."""
+    program = started("-c", _WAITING, str(tmp_path / "end"))
+    program.until(program.has_worker)
+    for pid in program.processes().keys() - {program.process.pid}:
+        os.kill(pid, signal.SIGTERM)
+        os.kill(pid, signal.SIGINT)
+    (tmp_path / "end").touch()
+    assert program.process.wait(60) == 0, program.said()
+    assert program.said() == []
     program.check_gone()
 
 

@@ -46,9 +46,9 @@ from stateflow.spark.connection import Connection
 from stateflow.spark.engine import SparkEngine
 from stateflow.spark.jobs.snapshot import write_snapshot
 from stateflow.spark.programs import spark_home
-from stateflow.spark.session import spark_session
 from stateflow.spark.submit import Submission, template
 from stateflow.spark.table import snapshot_frame
+from stateflow.spark.worker_daemon import NEEDED
 from stateflow.state.layout import index_bytes, prefixed_key, routing_key, window_key
 from stateflow.store.resources import RocksResources
 from stateflow.store.rocks import RocksTaskStores
@@ -68,12 +68,6 @@ def cluster(broker: TestBroker) -> Iterator[KafkaCluster]:
     made = KafkaCluster(broker.bootstrap)
     yield made
     made.close()
-
-
-@pytest.fixture(scope="module")
-def session() -> Iterator[SparkSession]:
-    with spark_session() as made:
-        yield made
 
 
 def written(cluster: Cluster, partitions: int) -> WrittenApp:
@@ -109,9 +103,11 @@ def assert_everything_kept(app: WrittenApp, generation: int, routing: RoutingTab
 
 
 def test_python_processes_import_the_pyspark_that_is_installed(session: SparkSession) -> None:
-    """And not the sources in Spark's pyspark.zip, which each would compile."""
-    found = session.sparkContext.parallelize([0]).map(lambda _: importlib.import_module("pyspark").__file__)
-    assert found.collect() == [str(spark_home() / "__init__.py")]
+    """And not the sources in Spark's pyspark.zip, which each would compile; forked, with what they need imported."""
+    found = session.sparkContext.parallelize([0]).map(
+        lambda _: (importlib.import_module("pyspark").__file__, {*NEEDED} <= sys.modules.keys())
+    )
+    assert found.collect() == [(str(spark_home() / "__init__.py"), True)]
 
 
 # --- repartition ----------------------------------------------------------------------------------------
@@ -233,7 +229,7 @@ def test_readers_that_fail_for_good_let_no_slice_be_written(
 def test_the_benchmark_comes_to_the_same_in_every_way(
     broker: TestBroker, session: SparkSession, tmp_path: Path
 ) -> None:
-    load = SparkLoad(records=2_000, keys=300, partitions_from=1, partitions_to=3)
+    load = SparkLoad(records=2_000, keys=300, partitions_from=1, partitions_to=3, warms_up=False)
     found = measure_spark(broker.bootstrap, load, tmp_path, lambda _: None)
     assert found["same_result"] is True
     assert found["keys_per_second"]["own_repartition"] > 0

@@ -31,21 +31,21 @@ from stateflow.scale.generation import load_catalog
 from stateflow.spark.connection import Connection
 from stateflow.spark.driver import Pipeline
 from stateflow.spark.long_running import LongRunSettings, LongRunTotals, run_long
-from stateflow.spark.session import SparkSettings, spark_session
 from stateflow.testing.broker import TestBroker
 from tests.spark.growing import expect_last_partition, feed_keys, growing, growing_under_state
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.usefixtures("session")]
 
 # Executors cannot import a test module.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
 
 PARTITIONS = 3
 SLOTS = 2
+"""Of the shared session."""
 LOOKING_OFTEN = {"topic.metadata.refresh.interval.ms": 1000}
 """Clients look for new partitions every five minutes otherwise."""
 
@@ -55,12 +55,6 @@ def cluster(broker: TestBroker) -> Iterator[KafkaCluster]:
     made = KafkaCluster(broker.bootstrap)
     yield made
     made.close()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def session() -> Iterator[SparkSession]:
-    with spark_session(SparkSettings(cores=SLOTS)) as made:
-        yield made
 
 
 @pytest.fixture

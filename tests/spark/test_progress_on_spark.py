@@ -20,22 +20,15 @@ from stateflow.spark.connection import Connection
 from stateflow.spark.driver import Pipeline
 from stateflow.spark.long_running import LongRunSettings, run_long
 from stateflow.spark.runner import PipelineSettings, run_spark
-from stateflow.spark.session import SparkSettings, spark_session
 from stateflow.testing.broker import TestBroker
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.usefixtures("session")]
 
 LINES, WORDS_EACH = 300, 5
-
-
-@pytest.fixture(scope="module", autouse=True)
-def session() -> Iterator[SparkSession]:
-    with spark_session(SparkSettings(cores=2)) as made:
-        yield made
 
 
 @pytest.fixture
@@ -58,7 +51,7 @@ def lines_of(file: Path) -> list[dict[str, Any]]:
 
 def test_micro_batches_count_records(words: Words, broker: TestBroker, tmp_path: Path) -> None:
     file = tmp_path / "progress.jsonl"
-    settings = PipelineSettings(trigger_seconds=0.2, slots_per_batch_max=100, progress_file=file)
+    settings = PipelineSettings(trigger_seconds=0.2, slots_per_batch_max=250, progress_file=file)
     worker = WorkerSettings(state_dir=tmp_path / "state")
     totals = run_spark(
         pipeline(words), Connection(broker.bootstrap), worker, until_idle=True, settings=settings

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,7 +12,6 @@ from stateflow.log.base import TopicSpec
 from stateflow.log.kafka import KafkaCluster
 from stateflow.log.reading import read_topic
 from stateflow.spark.connection import Connection
-from stateflow.spark.session import SparkSettings, spark_session
 from stateflow.spark.to_topic import TopicWriter
 from stateflow.testing.broker import TestBroker
 
@@ -21,12 +19,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
-
-
-@pytest.fixture(scope="module")
-def session() -> Iterator[SparkSession]:
-    with spark_session(SparkSettings(is_python=True)) as made:
-        yield made
 
 
 def test_rows_without_a_key_are_refused_whole_and_times_are_kept_to_the_ms(

@@ -7,34 +7,39 @@ PostgreSQL under kills is in docs/spark-tables.md.
 from __future__ import annotations
 
 import re
+import sys
 import uuid
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark import TaskContext
+from pyspark import TaskContext, cloudpickle
 from pyspark.sql.functions import udf
 
 from stateflow.errors import ConfigError, StillRunning
 from stateflow.spark.jdbc_database import open_database, with_driver, with_text
-from stateflow.spark.session import SparkSettings, spark_session
+from stateflow.spark.session import SparkSettings
 from stateflow.spark.to_jdbc import JdbcWriter, staging_table
 from tests.spark.jdbc_databases import tables_of, with_jars
+from tests.spark.sessions import Sessions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
 
+# Else each executor's Python imports this module, and pytest, for one function of it: half a second.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
+
 ROWS = 200
 LOST_AT = 80
 
 
 @pytest.fixture(scope="module")
-def session() -> Iterator[SparkSession]:
+def session(sessions: Sessions) -> Iterator[SparkSession]:
     # Rows go to the database by tens, so that an attempt that is lost has left some there.
     conf = {"spark.sql.execution.arrow.maxRecordsPerBatch": "10", **with_jars()}
-    with spark_session(SparkSettings(is_python=True, conf=conf)) as made:
+    with sessions.own(SparkSettings(is_python=True, conf=conf)) as made:
         yield made
 
 

@@ -32,16 +32,16 @@ from stateflow.scale.engine import InProcess
 from stateflow.scale.start import start
 from stateflow.spark.connection import Connection
 from stateflow.spark.driver import Pipeline
+from stateflow.spark.java_log import java_log
 from stateflow.spark.presence import presence
 from stateflow.spark.runner import PipelineSettings, PipelineTotals, run_spark
-from stateflow.spark.session import spark_session
 from stateflow.testing.broker import TestBroker
 from tests.spark.growing import expect_last_partition, feed_keys, growing, growing_under_state
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.usefixtures("session")]
 
 # Executors cannot import a test module.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
@@ -54,12 +54,6 @@ def cluster(broker: TestBroker) -> Iterator[KafkaCluster]:
     made = KafkaCluster(broker.bootstrap)
     yield made
     made.close()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def session() -> Iterator[SparkSession]:
-    with spark_session() as made:
-        yield made
 
 
 @pytest.fixture
@@ -75,7 +69,7 @@ def on_spark(
     pipeline = Pipeline(
         topology=graph or topology(words.app), guarantee="exactly-once", partitions=PARTITIONS, load=load
     )
-    settings = PipelineSettings(trigger_seconds=0.2, slots_per_batch_max=150, **options)  # type: ignore[arg-type]
+    settings = PipelineSettings(trigger_seconds=0.2, slots_per_batch_max=400, **options)  # type: ignore[arg-type]
     worker = WorkerSettings(state_dir=folder / "state")
     return run_spark(pipeline, Connection(broker.bootstrap), worker, until_idle=True, settings=settings)
 
@@ -174,12 +168,17 @@ def refusing_topology(app: str) -> Topology:
     return Topology(app, (lines, Stage(counts.name, counts.inputs, counts.stores, counts.outputs, (), build)))
 
 
-def test_an_error_of_user_code_ends_the_query_with_its_own_type(
-    broker: TestBroker, words: Words, tmp_path: Path
+def test_an_error_of_user_code_ends_the_query_with_its_own_type_and_no_traces(
+    broker: TestBroker, words: Words, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     words.feed(10)
+    log = java_log("stateflow").file
+    assert log is not None
+    before = log.stat().st_size if log.exists() else 0
     with pytest.raises(ProcessingError, match="no good"):
         on_spark(words, broker, tmp_path, load=functools.partial(refusing_topology, words.app))
+    assert "Traceback" not in caplog.text, "Py4J's"
+    assert "MicroBatchExecution: Query" in log.read_text()[before:], "Java's"
     on_spark(words, broker, tmp_path)
     words.assert_counted_once()
 

@@ -6,7 +6,6 @@ import json
 import runpy
 import uuid
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,7 +34,6 @@ from stateflow.savepoint.create import create
 from stateflow.scale.engine import InProcess
 from stateflow.scale.start import start
 from stateflow.spark.connection import Connection
-from stateflow.spark.session import spark_session
 from stateflow.spark.submit import write_copy
 from stateflow.spark.table import StateSource, change_frame, register
 from stateflow.spark.to_jdbc import JdbcWriter
@@ -52,11 +50,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker]
 PARTITIONS = 3
 
 
-@pytest.fixture(scope="module")
-def session() -> Iterator[SparkSession]:
-    with spark_session() as made:
-        register(made)
-        yield made
+@pytest.fixture(scope="module", autouse=True)
+def registered(session: SparkSession) -> None:
+    register(session)
 
 
 def process(words: Words, folder: Path) -> None:

@@ -28,6 +28,7 @@ from stateflow.errors import ConfigError, StateflowError
 from stateflow.interrupts import as_ctrl_c
 from stateflow.spark.bootstrap import SparkWriter
 from stateflow.spark.job_errors import report
+from stateflow.spark.job_places import require_own_folder
 from stateflow.spark.session import SparkSettings, spark_session
 
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         with as_ctrl_c():
+            require_own_folder(options.to, "--to")
             done = run(options)
     except (StateflowError, KeyboardInterrupt) as error:
         return report(error)

@@ -24,6 +24,7 @@ from stateflow.query.read import where
 from stateflow.runtime.process.signals import stopped_by_signals
 from stateflow.spark.connection import Connection
 from stateflow.spark.job_errors import report
+from stateflow.spark.job_places import require_spark_folder
 from stateflow.spark.session import SparkSettings, spark_session
 from stateflow.spark.table import change_frame
 
@@ -95,6 +96,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         with as_ctrl_c():
+            require_spark_folder(options.out, "--out")
+            require_spark_folder(options.checkpoint_dir, "--checkpoint-dir")
             connection = Connection(*where(options.app, options.brokers, options.client_config))
             if options.dry_run:
                 done = would_run(connection, options)

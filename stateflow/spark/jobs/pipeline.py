@@ -21,9 +21,11 @@ from stateflow.app import App, load
 from stateflow.errors import StateflowError
 from stateflow.interrupts import as_ctrl_c
 from stateflow.log.client_file import BROKERS, read_properties, translated
+from stateflow.output_places import require_file
 from stateflow.runtime.settings import worker_settings
 from stateflow.spark.connection import Connection
 from stateflow.spark.job_errors import report
+from stateflow.spark.job_places import require_spark_folder
 from stateflow.spark.long_running import LongRunSettings, LongRunTotals, run_long
 from stateflow.spark.runner import PipelineSettings, PipelineTotals, run_spark
 from stateflow.spark.shipping import pipeline_of
@@ -63,15 +65,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--workers", type=int, help="long-running tasks; by default one for each slot")
     parser.add_argument("--until-idle", action="store_true", help="end when all input was processed")
     parser.add_argument("--micro-batch", action="store_true", help="tasks that end with each micro-batch")
-    parser.add_argument(
-        "--checkpoint-dir", type=Path, help="micro-batches: where the query keeps its progress"
-    )
+    parser.add_argument("--checkpoint-dir", help="micro-batches: where the query keeps its progress")
     parser.add_argument(
         "--progress-file", type=Path, help="append the driver's view of the progress as lines of JSON"
     )
     options = parser.parse_args(arguments)
     try:
         with as_ctrl_c():
+            if options.progress_file is not None:
+                require_file(options.progress_file, "--progress-file")
+            if options.checkpoint_dir is not None:
+                require_spark_folder(options.checkpoint_dir, "--checkpoint-dir")
             totals = run(configured(options), options)
     except (StateflowError, KeyboardInterrupt) as error:
         return report(error)

@@ -27,6 +27,7 @@ from stateflow.scale.recover import Recovered, recover
 from stateflow.spark.connection import Connection
 from stateflow.spark.engine import SparkEngine
 from stateflow.spark.job_errors import report
+from stateflow.spark.job_places import require_own_folder
 from stateflow.spark.session import SparkSettings, spark_session
 
 
@@ -74,6 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         with as_ctrl_c():
+            require_own_folder(options.images, "--images")
             connection = Connection(*where(options.app, options.brokers, options.client_config))
             done = run(options.app, connection, options.images, options.partition)
     except (StateflowError, KeyboardInterrupt) as error:

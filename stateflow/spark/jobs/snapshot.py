@@ -24,6 +24,7 @@ from stateflow.query.snapshot import Snapshot, store_snapshot, topic_snapshot
 from stateflow.scale.generation import load_catalog
 from stateflow.spark.connection import Connection
 from stateflow.spark.job_errors import report
+from stateflow.spark.job_places import exists_already, require_spark_folder
 from stateflow.spark.session import SparkSettings, spark_session
 from stateflow.spark.table import snapshot_rows
 
@@ -46,9 +47,7 @@ def write_snapshot(
         except AnalysisException as error:
             if error.getCondition() != "PATH_ALREADY_EXISTS":
                 raise
-            raise ConfigError(
-                f"{out} exists already.", action="name another folder, or add --overwrite."
-            ) from error
+            raise exists_already(out) from error
         rows = session.read.parquet(out).count()
     return {
         "topic": snapshot.topic,
@@ -94,6 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         with as_ctrl_c():
+            require_spark_folder(options.out, "--out", is_new=not options.overwrite)
             connection = Connection(*where(options.app or "", options.brokers, options.client_config))
             cluster = connection.open()
             try:

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from stateflow.clock import SystemClock
-from stateflow.errors import BrokerRefused, JobFailed, TopicRecreated
+from stateflow.errors import BrokerRefused, JobFailed, TopicMissing, TopicRecreated
 from stateflow.lab.applications.words import Words, topology
 from stateflow.log.base import TopicSpec
 from stateflow.log.memory import MemoryCluster
@@ -49,7 +49,11 @@ class PlayedQuery:
 
 
 def follow(
-    words: Words, folder: Path, *queries: PlayedQuery, check: Callable[[], object] = lambda: None
+    words: Words,
+    folder: Path,
+    *queries: PlayedQuery,
+    check: Callable[[], object] = lambda: None,
+    stops: bool = False,
 ) -> int:
     """Follow queries, one after the other as each has failed; how many were started."""
     graph, clock = topology(words.app), SystemClock()
@@ -61,6 +65,8 @@ def follow(
     run = _Run(words.cluster, wiring, pipeline, Connection("nowhere:1"), worker, clock)
     waiting = list(queries)
     run._stopping.wait = lambda timeout=None: run._stopping.is_set()  # type: ignore[method-assign]
+    if stops:
+        run._stopping.set()
     run.follow(lambda: cast("Any", waiting.pop(0)), until_idle=True, check=check)
     return len(queries) - len(waiting)
 
@@ -127,6 +133,40 @@ def test_which_failures_pass_by_themselves(failure: str, passes: bool) -> None:
 def test_a_failure_of_the_application_ends_the_run_at_once(words: Words, tmp_path: Path) -> None:
     with pytest.raises(JobFailed, match="ValueError"):
         follow(words, tmp_path, PlayedQuery(active=False, failure="ValueError: bad record"))
+
+
+MISSING = """SparkException: Failed when Python streaming data source perform latestOffset: Traceback
+  File "/x.py", line 65, in request
+cimpl.KafkaException: KafkaError{code=UNKNOWN_TOPIC_OR_PART}
+
+The above exception was the direct cause of the following exception:
+
+stateflow.errors.TopicMissing: A topic does not exist. What to do: create it.
+ SQLSTATE: 38000
+"""
+
+
+def test_an_error_of_ours_ends_the_run_as_itself(words: Words, tmp_path: Path) -> None:
+    with pytest.raises(TopicMissing, match="A topic does not exist") as raised:
+        follow(words, tmp_path, PlayedQuery(active=False, failure=MISSING))
+    assert raised.value.action == "create it."
+
+
+def test_a_topic_that_was_missing_amid_its_recreation_is_told_as_recreated(
+    words: Words, tmp_path: Path
+) -> None:
+    def recreate() -> None:
+        words.cluster.delete([f"{words.app}-in"])
+        words.cluster.create([TopicSpec(f"{words.app}-in", 2)])
+
+    with pytest.raises(TopicRecreated, match="was deleted and created again"):
+        follow(words, tmp_path, PlayedQuery(active=False, failure=MISSING), check=recreate)
+
+
+def test_a_query_that_met_the_signal_to_stop_has_not_failed(words: Words, tmp_path: Path) -> None:
+    words.feed(10)
+    stopped = PlayedQuery(active=False, failure="SparkException: Python worker exited")
+    assert follow(words, tmp_path, stopped, stops=True) == 1
 
 
 def test_a_driver_that_cannot_be_seen_any_more_ends_the_run_with_the_reason(

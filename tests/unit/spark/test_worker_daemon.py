@@ -1,0 +1,21 @@
+"""The daemon that Spark's Python workers are forked from."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads are counted by /proc")
+def test_what_it_imports_starts_no_threads() -> None:
+    """Only the thread that forks lives on in a worker: locks that others hold would stay locked."""
+    work = (
+        "import os, sys, stateflow.spark.worker_daemon as daemon; daemon.import_needed();"
+        "print(len(os.listdir('/proc/self/task')), {*daemon.NEEDED, 'pyarrow'} <= sys.modules.keys())"
+    )
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}  # as Spark sets it
+    done = subprocess.run([sys.executable, "-c", work], env=environment, capture_output=True, check=True)
+    assert done.stdout == b"1 True\n"
