@@ -48,9 +48,8 @@ def import_needed() -> None:
     """Import it without starting a thread: only the one that forks lives on in a worker, and locks of others stay."""
     for name in NEEDED:
         importlib.import_module(name)
-    if (
-        os.environ.get("OMP_NUM_THREADS") == "1"
-    ):  # as Spark sets it; else NumPy, which Arrow imports, starts some
+    # As Spark sets it; else NumPy, which Arrow imports, starts some.
+    if os.environ.get("OMP_NUM_THREADS") == "1":
         os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
         importlib.import_module("pyarrow")
 

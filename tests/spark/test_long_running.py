@@ -11,7 +11,6 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from pyspark import cloudpickle
@@ -34,9 +33,6 @@ from stateflow.spark.long_running import LongRunSettings, LongRunTotals, run_lon
 from stateflow.testing.broker import TestBroker
 from tests.spark.growing import expect_last_partition, feed_keys, growing, growing_under_state
 from tests.waiting import wait_until
-
-if TYPE_CHECKING:
-    pass
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.usefixtures("session")]
 

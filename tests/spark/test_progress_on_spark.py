@@ -8,7 +8,7 @@ import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -22,9 +22,6 @@ from stateflow.spark.long_running import LongRunSettings, run_long
 from stateflow.spark.runner import PipelineSettings, run_spark
 from stateflow.testing.broker import TestBroker
 from tests.waiting import wait_until
-
-if TYPE_CHECKING:
-    pass
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.usefixtures("session")]
 

@@ -12,7 +12,6 @@ import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from pyspark import cloudpickle
@@ -37,9 +36,6 @@ from stateflow.spark.presence import presence
 from stateflow.spark.runner import PipelineSettings, PipelineTotals, run_spark
 from stateflow.testing.broker import TestBroker
 from tests.spark.growing import expect_last_partition, feed_keys, growing, growing_under_state
-
-if TYPE_CHECKING:
-    pass
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.usefixtures("session")]
 
