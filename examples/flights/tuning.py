@@ -75,12 +75,11 @@ def applied(
     for share in SHARES_OF_NOW:
         asked = max(0.01, now * share)
         within = ["--restore-within", f"{asked:.2f}s"]
-        (recommended,) = shell.json("compaction", "recommend", *goal, *within, "--measurement", str(file))
+        measured, either = ["--measurement", str(file)], (0, UNREACHABLE_EXIT_CODE)
+        (recommended,) = shell.json("compaction", "recommend", *goal, *within, *measured, expect=either)
         if not recommended["reachable"]:
             continue
-        (outcome,) = shell.json(
-            "compaction", "apply", *goal, *within, *given, expect=(0, UNREACHABLE_EXIT_CODE)
-        )
+        (outcome,) = shell.json("compaction", "apply", *goal, *within, *given, expect=either)
         if "applied" in outcome:
             return asked, outcome["applied"]["changes"]
     raise CommandFailed(f"compaction cannot hold a restore of {asked:.2f} s for {found['topic']}.")

@@ -28,7 +28,7 @@ _STALE = (KafkaError.FENCED_LEADER_EPOCH, KafkaError.NOT_LEADER_FOR_PARTITION)
 _ANSWER_SECONDS = 3.0
 _REPLACE_SECONDS = 10.0
 """A client is not replaced sooner than this after it was made."""
-_MOMENT_SECONDS = 0.5
+_MOMENTS_SECONDS = (0.5, 1.0, 2.0, 4.0)
 
 
 class Admin:
@@ -101,19 +101,23 @@ class Admin:
 
         A request that waits for the connection to a broker, as to a leader, goes to and fro between two threads of
         librdkafka 2.16 without a pause, which takes a whole core until its time is up. So it is given a moment, and
-        the rest of the time once a broker answers.
+        more once a broker answers. What that tells of the cluster may be early: of brokers that have just started none
+        may be the controller yet, and a request that waits for it does not look again by itself. So it is not given
+        all the time at once.
         """
 
         def at_rest(left_seconds: float) -> T:
             deadline = self.clock.monotonic_seconds() + left_seconds
-            try:
-                return request(min(left_seconds, _MOMENT_SECONDS))
-            except KafkaException as raised:
-                left_seconds = deadline - self.clock.monotonic_seconds()
-                if error_of(raised).code() != KafkaError._TIMED_OUT or left_seconds <= 0:
-                    raise
-            met(self.client, left_seconds)
-            return request(max(0.1, deadline - self.clock.monotonic_seconds()))
+            for moment_seconds in _MOMENTS_SECONDS:
+                try:
+                    return request(min(left_seconds, moment_seconds))
+                except KafkaException as raised:
+                    left_seconds = deadline - self.clock.monotonic_seconds()
+                    if error_of(raised).code() != KafkaError._TIMED_OUT or left_seconds <= 0:
+                        raise
+                met(self.client, left_seconds)
+                left_seconds = max(0.1, deadline - self.clock.monotonic_seconds())
+            return request(left_seconds)
 
         return self.call(doing, at_rest, timeout_seconds)
 
