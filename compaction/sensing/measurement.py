@@ -163,8 +163,8 @@ class Measurement:
         """The load that the model takes."""
         updates = self.updates_per_second
         if self.bursts is not None:
-            # As many at least as the bursts delete, which were written: the mean of a log's history, with hours in
-            # which nothing came, may be less, and next to no updates would make a cycle of passes last for ever.
+            # At least as many as the bursts delete, for those keys were written. The mean of a log that was idle for
+            # hours may be less; and with next to no updates the time between two passes would have no end.
             updates = max(updates - self.bursts.per_second, self.bursts.per_second)
         return Workload(
             partitions=self.partitions,

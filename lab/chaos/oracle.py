@@ -133,7 +133,7 @@ def compare_rows(expected: Counter[Row], found: Counter[Row], into: Comparison) 
                 into.note("different", f"{instead} instead of {row.text}")
     for several in wrong.values():
         for row in several:
-            into.note("different", f"{row}, of which nobody knows")
+            into.note("different", f"{row}, which must not be there")
 
 
 def compare_state(expected: State, found: State, into: Comparison) -> None:

@@ -53,7 +53,7 @@ class Report:
         self.findings.append(f"refused: {what}")
 
     def note_crashed(self, what: str, times: int) -> None:
-        """A process ended, or went on, as no message is made for."""
+        """A worker crashed, or Python wrote a trace."""
         self.crashed += times
         self.findings.append(f"crashed: {what}, {times} times")
 

@@ -200,7 +200,7 @@ def test_who_asks_brokers_rests_while_none_is_there() -> None:
         kafka.restart_node(1)
         for ask, cluster in zip(asks, clusters, strict=True):
             # Clients rest for up to 10 s between two attempts to connect, which is longer than a request here.
-            wait_until(partial(is_answered, ask, cluster), "an answer")
+            wait_until(partial(is_answered, ask, cluster), "an answer", seconds=30)
         assert clusters[0].ends([PLACE])[PLACE] > 0
         for cluster in clusters:
             cluster.close()

@@ -29,6 +29,7 @@ _ANSWER_SECONDS = 3.0
 _REPLACE_SECONDS = 10.0
 """A client is not replaced sooner than this after it was made."""
 _MOMENTS_SECONDS = (0.5, 1.0, 2.0, 4.0)
+"""What a request is given at first, and again each time when a broker answers; then it is given all that is left."""
 
 
 class Admin:

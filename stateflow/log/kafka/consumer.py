@@ -78,7 +78,7 @@ class KafkaGroupConsumer:
         self._fence: KafkaError | None = None
         """What a static member was put out of the group with."""
         self._taken: TakenName | None = None
-        """Not None from then on until it joins again, if it may: without partitions, by a client that is at its end."""
+        """Whether it may join again; None unless it was fenced. It has no partitions then, and no client that works."""
         self._stream, self._consumer = self._joined()
         self._unowned_monitor = UnownedPartitionMonitor(admin, settings, topics) if self._is_static else None
 

@@ -22,6 +22,7 @@ from stateflow.errors import BrokerUnreachable, OffsetOutOfRange, OffsetsPending
 from stateflow.log.base import AssignedMember, Committed
 from stateflow.log.kafka.admin import Admin
 from stateflow.log.kafka.failures import error_of
+from stateflow.log.kafka.fetching import places_of
 from stateflow.log.kafka.taken_names import NameHolder
 from stateflow.log.kafka.topics import topics_found
 from stateflow.record import OffsetRange, TopicPartition
@@ -207,7 +208,7 @@ class Offsets:
 
     def name_holder(self, group: str, name: str, timeout_seconds: float) -> NameHolder | None:
         """The static member that has this name right now, if any."""
-        found = self._described(group, timeout_seconds)
+        found = self.described(group, timeout_seconds)
         is_stable = found is not None and found.state == ConsumerGroupState.STABLE
         for member in [] if found is None else found.members:
             if member.group_instance_id == name:
@@ -215,10 +216,10 @@ class Offsets:
         return None
 
     def _members(self, group: str, timeout_seconds: float | None = None) -> list[MemberDescription]:
-        found = self._described(group, timeout_seconds)
+        found = self.described(group, timeout_seconds)
         return [] if found is None else list(found.members)
 
-    def _described(self, group: str, timeout_seconds: float | None = None) -> ConsumerGroupDescription | None:
+    def described(self, group: str, timeout_seconds: float | None = None) -> ConsumerGroupDescription | None:
         """What its coordinator tells of a group; None if there is none of this name."""
 
         def request(left_seconds: float) -> ConsumerGroupDescription | None:
@@ -240,7 +241,7 @@ class Offsets:
 def _assigned(member: MemberDescription) -> AssignedMember:
     assignment = member.assignment
     places = [] if assignment is None else assignment.topic_partitions
-    partitions = frozenset(TopicPartition(place.topic, place.partition) for place in places)
+    partitions = frozenset(places_of(places))
     return AssignedMember(member.member_id, member.host.lstrip("/"), partitions)
 
 

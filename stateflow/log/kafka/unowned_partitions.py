@@ -19,7 +19,9 @@ from confluent_kafka import Consumer, ConsumerGroupState, KafkaException
 from stateflow.errors import StateflowError
 from stateflow.log.kafka.admin import Admin
 from stateflow.log.kafka.client_log import client_log
+from stateflow.log.kafka.fetching import places_of
 from stateflow.log.kafka.leaving import leave
+from stateflow.log.kafka.offsets import Offsets
 from stateflow.log.kafka.settings import Settings
 from stateflow.log.kafka.topics import Topics
 from stateflow.record import TopicPartition
@@ -40,6 +42,7 @@ class UnownedPartitionMonitor:
     def __init__(self, admin: Admin, settings: Settings, topics: Sequence[str]) -> None:
         self._admin = admin
         self._topics_admin = Topics(admin)
+        self._offsets = Offsets(admin)
         self._group = str(settings["group.id"])
         self._instance = str(settings["group.instance.id"])
         self._dynamic = {name: value for name, value in settings.items() if name != "group.instance.id"}
@@ -74,7 +77,8 @@ class UnownedPartitionMonitor:
 
     def _look(self) -> Sighting | None:
         """What is nobody's in a stable group, when it is this member's turn to care; None otherwise."""
-        members = self._admin.call(f"describing group {self._group!r}", self._members)
+        group = self._offsets.described(self._group)
+        members = group.members if group is not None and group.state == ConsumerGroupState.STABLE else []
         static = sorted(member.group_instance_id for member in members if member.group_instance_id)
         if not static or static[0] != self._instance:
             return None
@@ -82,22 +86,9 @@ class UnownedPartitionMonitor:
         every = {
             TopicPartition(name, number) for name, info in found.items() for number in range(info.partitions)
         }
-        owned = {
-            TopicPartition(place.topic, place.partition)
-            for member in members
-            for place in member.assignment.topic_partitions
-        }
+        owned = {place for member in members for place in places_of(member.assignment.topic_partitions)}
         ids = frozenset(str(member.member_id) for member in members)
         return (ids, frozenset(every - owned)) if every - owned else None
-
-    def _members(self, left_seconds: float) -> list[Any]:
-        """The members of a stable group; nobody while it is not."""
-        self._admin.coordinators.ask(self._group, left_seconds)
-        (future,) = self._admin.client.describe_consumer_groups(
-            [self._group], request_timeout=left_seconds
-        ).values()
-        group = future.result()
-        return list(group.members) if group.state == ConsumerGroupState.STABLE else []
 
     def _trigger_rebalance(self, unowned: frozenset[TopicPartition]) -> None:
         """Join and leave: each is a rebalance, and the second assigns to those who stay."""
