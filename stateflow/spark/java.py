@@ -85,16 +85,17 @@ def end_java() -> None:
 def judged_by_java() -> Iterator[None]:
     """A call that Java does not answer any more fails, in this scope, with how Java has ended.
 
-    Raises ``Interrupted`` where it was told to stop, as it can be while it starts, else ``JobFailed``.
+    Raises ``Interrupted`` where it was told to stop, as it can be while it starts, else ``JobFailed``. Where pyspark
+    calls Java because of an interrupt, and fails, the interrupt is what is told.
     """
     from py4j.protocol import Py4JError, Py4JJavaError
 
     try:
         yield
-    except Py4JJavaError:
-        raise  # which is an answer
     except (Py4JError, ConnectionError) as error:
-        exit_code = _exit_code()
+        if _came_of_interrupt(error):
+            raise KeyboardInterrupt from error
+        exit_code = None if isinstance(error, Py4JJavaError) else _exit_code()  # a Java error is an answer
         if exit_code is None:
             raise
         if exit_code in _STOPPED:
@@ -106,6 +107,15 @@ def judged_by_java() -> Iterator[None]:
             f"Spark's Java process has ended (exit code {exit_code}).",
             action="look for its last words above, and for the kernel's out-of-memory killer; start again.",
         ) from error
+
+
+def _came_of_interrupt(error: BaseException) -> bool:
+    """Whether it was raised while an interrupt made its way up."""
+    while (before := error.__context__) is not None:
+        if isinstance(before, KeyboardInterrupt):
+            return True
+        error = before
+    return False
 
 
 @contextmanager

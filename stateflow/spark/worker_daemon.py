@@ -28,19 +28,20 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 def main(module: str) -> None:
     """Serve until Spark ends; workers of this module find imported what they need."""
+    # First: imports take a while. Spark ends this process by the end of its input, too.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     from pyspark.daemon import manager
 
     if module == WORKERS:
         import_needed()
         workers = sys.modules[WORKERS]
         workers.main = functools.partial(_serve, workers.main)  # type: ignore[attr-defined]
+    else:
+        os.register_at_fork(
+            after_in_child=functools.partial(signal.pthread_sigmask, signal.SIG_UNBLOCK, _SIGNALS)
+        )
     gc.collect()
     gc.freeze()  # a worker collects after each task, and need not look at what stays
-    # Spark ends this process by the end of its input, too; a worker has its signals back, for what it starts itself.
-    os.register_at_fork(
-        after_in_child=functools.partial(signal.pthread_sigmask, signal.SIG_UNBLOCK, _SIGNALS)
-    )
-    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     manager()
 
 
@@ -55,10 +56,17 @@ def import_needed() -> None:
 
 
 def _serve(serve: Callable[[BinaryIO, BinaryIO], None], infile: BinaryIO, outfile: BinaryIO) -> None:
-    """What a worker does, after Spark's daemon has set its signals: it ends when Spark kills it, or has gone."""
+    """What a worker does for a task: it ends when Spark kills it, or has gone.
+
+    What it starts itself has its signals. Between two tasks they are held back: Spark's daemon sets them anew for each.
+    """
     for number in _SIGNALS:
         signal.signal(number, _left_to_the_driver)
-    serve(infile, outfile)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+    try:
+        serve(infile, outfile)
+    finally:
+        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
 
 
 def _left_to_the_driver(_number: int, _frame: object) -> None:

@@ -55,7 +55,9 @@ class Started:
     def end_by(self, number: int) -> int:
         """Send the signal to the process group; returns the exit code."""
         os.killpg(self.process.pid, number)
-        return self.process.wait(60)
+        code = self.process.wait(60)
+        print(self.output.read_text())  # pytest shows it where the test fails
+        return code
 
     def said(self) -> list[str]:
         """The lines that it has printed, without what Java says of itself."""
