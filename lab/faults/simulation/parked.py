@@ -14,29 +14,55 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
+class Carrier(threading.Thread):
+    """A thread that makes one call after the other: to start one for each takes longer than most calls."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.goes = threading.Lock()
+        self.waits = threading.Lock()
+        self.goes.acquire()
+        self.waits.acquire()
+        self.call: Callable[[], None] | None = None
+
+    def run(self) -> None:
+        """Make calls, until there is none."""
+        while True:
+            self.goes.acquire()
+            if self.call is None:
+                return
+            self.call()
+            self.waits.release()
+
+
+_idle: list[Carrier] = []
+
+
 class ParkedThread:
     """One call on a thread of its own."""
 
     def __init__(self, call: Callable[[], Any]) -> None:
         self._call = call
-        self._goes = threading.Lock()
-        self._waits = threading.Lock()
-        self._goes.acquire()
-        self._waits.acquire()
-        self._thread: threading.Thread | None = None
+        self._carrier: Carrier | None = None
         self._raised: BaseException | None = None
         self.done = False
 
     def run(self) -> bool:
         """Let it go on until it parks (False) or is done (True). Raises what the call raised."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._body, daemon=True)
-            self._thread.start()
-        else:
-            self._goes.release()
-        self._waits.acquire()
+        carrier = self._carrier
+        if carrier is None:
+            if _idle:
+                carrier = _idle.pop()
+            else:
+                carrier = Carrier()
+                carrier.start()
+            self._carrier = carrier
+            carrier.call = self._body
+        carrier.goes.release()
+        carrier.waits.acquire()
         if self.done:
-            self._thread.join()
+            self._carrier = None
+            _idle.append(carrier)
             if self._raised is not None:
                 raise self._raised
         return self.done
@@ -44,13 +70,13 @@ class ParkedThread:
     @property
     def is_running_here(self) -> bool:
         """True on the thread's own thread."""
-        return threading.current_thread() is self._thread
+        return threading.current_thread() is self._carrier
 
     def park(self) -> None:
         """Called on the thread itself: give control back until ``run`` is called again."""
         assert self.is_running_here, "only a thread parks itself"
-        self._waits.release()
-        self._goes.acquire()
+        self._carrier.waits.release()
+        self._carrier.goes.acquire()
 
     def _body(self) -> None:
         try:
@@ -58,7 +84,6 @@ class ParkedThread:
         except BaseException as error:  # noqa: BLE001 - raised again where the thread is run
             self._raised = error
         self.done = True
-        self._waits.release()
 
 
 class ParkedFuture(Future[T]):
