@@ -23,8 +23,8 @@ def prepare() -> list[str]:
     Raises ``SetupError``.
     """
     java = find_java()
-    jars = [fetch(each) / jar.file_name for each in (PEER_JARS, KAFKA_JARS) for jar in each.jars]
-    classpath = os.pathsep.join(map(str, jars))
+    folders = [(each, fetch(each)) for each in (PEER_JARS, KAFKA_JARS)]
+    classpath = os.pathsep.join(str(folder / jar.file_name) for each, folder in folders for jar in each.jars)
     folder = compiled(java, classpath, _SOURCE, *_PARTS)
     return [
         str(java.executable),

@@ -39,8 +39,8 @@ def prepare(program: Path = WINDOW_ORACLE) -> list[str]:
     Raises SetupError.
     """
     java = find_java()
-    jars = [fetch(each) / jar.file_name for each in (TEST_DRIVER_JARS, KAFKA_JARS) for jar in each.jars]
-    classpath = os.pathsep.join(map(str, jars))
+    folders = [(each, fetch(each)) for each in (TEST_DRIVER_JARS, KAFKA_JARS)]
+    classpath = os.pathsep.join(str(folder / jar.file_name) for each, folder in folders for jar in each.jars)
     command = [str(java.executable), *_JVM_ARGUMENTS, "-cp"]
     folder = compiled(java, classpath, program)
     return [*command, os.pathsep.join((str(folder), classpath)), program.stem]
