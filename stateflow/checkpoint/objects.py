@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from stateflow.errors import DiskFull
+from stateflow.errors import DiskFull, is_disk_full
 
 _CHUNK_BYTES = 1 << 20
-_NO_SPACE = 28  # errno.ENOSPC
 _UPLOAD_PREFIX = ".upload-"
 
 UNFINISHED_MS = 24 * 3_600_000
@@ -91,7 +90,7 @@ class DirectoryObjects:
             sync_directory(target.parent)
         except BaseException as error:
             Path(beside).unlink(missing_ok=True)
-            if isinstance(error, OSError) and error.errno == _NO_SPACE:
+            if isinstance(error, OSError) and is_disk_full(error):
                 raise DiskFull(
                     f"no space left in {self._root} for {name}.",
                     action="make room, or run `stateflow checkpoint gc`; images and savepoints made before are whole.",

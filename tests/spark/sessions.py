@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
+from stateflow.spark.java import end_java
 from stateflow.spark.session import SparkSettings, spark_session
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ class Sessions:
     def own(self, settings: SparkSettings) -> Iterator[SparkSession]:
         """One with other settings, for the time of a block."""
         self.close()
+        if "spark.jars" in settings.conf:  # which Java's own class path has only from its start on
+            end_java()
         with spark_session(settings) as session:
             yield session
 

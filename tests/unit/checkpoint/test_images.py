@@ -36,17 +36,22 @@ def images(tmp_path: Path, clock: ManualClock) -> TaskImages:
 
 
 class Full(io.BytesIO):
-    """What is written where no room is left."""
+    """What is written where no room is left, on the disk or for this user."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self._number = number
 
     def read(self, _: int | None = -1) -> bytes:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        raise OSError(self._number, os.strerror(self._number))
 
 
-def test_a_full_disk_is_told_with_what_was_to_be_written(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_told_with_what_was_to_be_written(tmp_path: Path, number: int) -> None:
     """Savepoints are kept by the same means: they were told of as images."""
     name = "shop/savepoints/one.1/savepoint.json"
     with pytest.raises(DiskFull, match=f"{tmp_path} for {name}"):
-        DirectoryObjects(tmp_path).put(name, Full())
+        DirectoryObjects(tmp_path).put(name, Full(number))
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
