@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-class Carrier(threading.Thread):
+class _Carrier(threading.Thread):
     """A thread that makes one call after the other: to start one for each takes longer than most calls."""
 
     def __init__(self) -> None:
@@ -26,38 +26,41 @@ class Carrier(threading.Thread):
         self.call: Callable[[], None] | None = None
 
     def run(self) -> None:
-        """Make calls, until there is none."""
+        """Make each call that it is given when it may go on."""
         while True:
             self.goes.acquire()
-            if self.call is None:
-                return
+            assert self.call is not None, "it goes on with a call"
             self.call()
+            self.call = None  # nor what it holds: whole histories
             self.waits.release()
 
 
-_idle: list[Carrier] = []
+_idle: list[_Carrier] = []
+
+
+def _carrier() -> _Carrier:
+    if _idle:
+        return _idle.pop()
+    carrier = _Carrier()
+    carrier.start()
+    return carrier
 
 
 class ParkedThread:
-    """One call on a thread of its own."""
+    """One call on a thread that has no other meanwhile."""
 
     def __init__(self, call: Callable[[], Any]) -> None:
         self._call = call
-        self._carrier: Carrier | None = None
+        self._carrier: _Carrier | None = None
         self._raised: BaseException | None = None
         self.done = False
 
     def run(self) -> bool:
         """Let it go on until it parks (False) or is done (True). Raises what the call raised."""
+        if self._carrier is None:
+            self._carrier = _carrier()
+            self._carrier.call = self._body
         carrier = self._carrier
-        if carrier is None:
-            if _idle:
-                carrier = _idle.pop()
-            else:
-                carrier = Carrier()
-                carrier.start()
-            self._carrier = carrier
-            carrier.call = self._body
         carrier.goes.release()
         carrier.waits.acquire()
         if self.done:
@@ -74,9 +77,10 @@ class ParkedThread:
 
     def park(self) -> None:
         """Called on the thread itself: give control back until ``run`` is called again."""
-        assert self.is_running_here, "only a thread parks itself"
-        self._carrier.waits.release()
-        self._carrier.goes.acquire()
+        carrier = self._carrier
+        assert carrier is not None and self.is_running_here, "only a thread parks itself"  # noqa: PT018
+        carrier.waits.release()
+        carrier.goes.acquire()
 
     def _body(self) -> None:
         try:
