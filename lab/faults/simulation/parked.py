@@ -78,7 +78,8 @@ class ParkedThread:
     def park(self) -> None:
         """Called on the thread itself: give control back until ``run`` is called again."""
         carrier = self._carrier
-        assert carrier is not None and self.is_running_here, "only a thread parks itself"  # noqa: PT018
+        assert self.is_running_here, "only a thread parks itself"
+        assert carrier is not None, "it runs"
         carrier.waits.release()
         carrier.goes.acquire()
 
