@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import atexit
 import functools
+import os
 import shutil
 import subprocess
 import tempfile
 from pathlib import Path
 
+from stateflow.connectors.broker.jars import JarSet, fetch
 from stateflow.connectors.broker.java import Java
 from stateflow.errors import SetupError
 
 _COMPILER = "org.eclipse.jdt.internal.compiler.batch.Main"
 _COMPILE_SECONDS = 120
 _JVM_ARGUMENTS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+
+
+def class_path(*jar_sets: JarSet) -> str:
+    """All archives of these sets; fetches those that are not in the cache. Raises ``SetupError``."""
+    folders = [(each, fetch(each)) for each in jar_sets]  # each call reads the whole set
+    return os.pathsep.join(str(folder / jar.file_name) for each, folder in folders for jar in each.jars)
 
 
 @functools.cache

@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 
 from stateflow.connectors.broker.distribution import KAFKA_JARS
-from stateflow.connectors.broker.jars import JarSet, fetch, load_jar_set
+from stateflow.connectors.broker.jars import JarSet, load_jar_set
 from stateflow.connectors.broker.java import find_java
-from stateflow.lab.java import compiled
+from stateflow.lab.java import class_path, compiled
 
 PEER_JARS: JarSet = load_jar_set(Path(__file__).parent / "kafka-streams-peer.json")
 _PROGRAM = ("StreamsPeer", "Clients", "Measured", "Shuffle")
@@ -23,8 +23,7 @@ def prepare() -> list[str]:
     Raises ``SetupError``.
     """
     java = find_java()
-    folders = [(each, fetch(each)) for each in (PEER_JARS, KAFKA_JARS)]
-    classpath = os.pathsep.join(str(folder / jar.file_name) for each, folder in folders for jar in each.jars)
+    classpath = class_path(PEER_JARS, KAFKA_JARS)
     folder = compiled(java, classpath, _SOURCE, *_PARTS)
     return [
         str(java.executable),

@@ -15,10 +15,10 @@ from tempfile import TemporaryFile
 from typing import Any
 
 from stateflow.connectors.broker.distribution import KAFKA_JARS
-from stateflow.connectors.broker.jars import JarSet, fetch, load_jar_set
+from stateflow.connectors.broker.jars import JarSet, load_jar_set
 from stateflow.connectors.broker.java import find_java
 from stateflow.errors import SetupError
-from stateflow.lab.java import compiled
+from stateflow.lab.java import class_path, compiled
 from stateflow.lab.time.logs import Row
 from stateflow.lab.time.oracle import Computation, Place, Sequences
 
@@ -39,8 +39,7 @@ def prepare(program: Path = WINDOW_ORACLE) -> list[str]:
     Raises SetupError.
     """
     java = find_java()
-    folders = [(each, fetch(each)) for each in (TEST_DRIVER_JARS, KAFKA_JARS)]
-    classpath = os.pathsep.join(str(folder / jar.file_name) for each, folder in folders for jar in each.jars)
+    classpath = class_path(TEST_DRIVER_JARS, KAFKA_JARS)
     command = [str(java.executable), *_JVM_ARGUMENTS, "-cp"]
     folder = compiled(java, classpath, program)
     return [*command, os.pathsep.join((str(folder), classpath)), program.stem]
