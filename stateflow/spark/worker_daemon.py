@@ -36,7 +36,7 @@ def main(module: str) -> None:
         import_needed()
         workers = sys.modules[WORKERS]
         workers.main = functools.partial(_serve, workers.main)  # type: ignore[attr-defined]
-    else:
+    else:  # Spark imports their module behind the fork
         os.register_at_fork(
             after_in_child=functools.partial(signal.pthread_sigmask, signal.SIG_UNBLOCK, _SIGNALS)
         )

@@ -31,3 +31,18 @@ def test_signals_are_held_back_while_it_imports() -> None:
     )
     done = subprocess.run([sys.executable, "-c", work], capture_output=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"serves 2\n", b"")
+
+
+def test_signals_between_two_tasks_are_held_back() -> None:
+    """Spark's daemon sets them for each task anew, to what ends the worker; amid a task they are left to the driver."""
+    work = (
+        "import os, signal, stateflow.spark.worker_daemon as daemon;"
+        "stop = lambda *_: os.kill(os.getpid(), signal.SIGTERM);"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM));"
+        "work = lambda *files: (stop(), print('works', len(signal.sigpending())));"
+        "daemon._serve(work, None, None);"
+        "signal.signal(signal.SIGTERM, signal.SIG_DFL); stop();"
+        "print('lives', len(signal.sigpending()))"
+    )
+    done = subprocess.run([sys.executable, "-c", work], capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"works 0\nlives 1\n", b"")
