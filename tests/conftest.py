@@ -28,6 +28,7 @@ from tests.dealing import sort_long_first
 from tests.prepared import Preparation
 from tests.shared_broker import BrokerLender, RunBroker, open_broker
 from tests.temporary_files import make_folder, remove_folder
+from tests.time_slices import DEFAULT_SECONDS, LONG_SECONDS, TimeSlices
 
 if TYPE_CHECKING:  # pytest-xdist is needed only where it is asked for: by `-n`, as `dev.py test` does
     from xdist.remote import Producer
@@ -136,6 +137,17 @@ def pytest_collection_finish() -> None:
     from stateflow.lab.pool import spare_what_stays  # by now the tests have imported most of what it needs
 
     spare_what_stays()
+
+
+_slices = TimeSlices()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Let a test that only computes keep its core longer."""
+    waits = any(item.get_closest_marker(kind) for kind in ("broker", "spark"))
+    _slices.ask_for(DEFAULT_SECONDS if waits else LONG_SECONDS)
+    return (yield)
 
 
 _threads_total = 0
