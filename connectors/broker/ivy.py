@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import importlib.util
+import math
 import os
 import subprocess
 from collections.abc import Sequence
@@ -13,7 +14,8 @@ from stateflow.connectors.broker.java import find_java
 from stateflow.errors import SetupError, install_command
 
 Coordinates = tuple[str, str, str]
-LANES = 4  # Ivy downloads one file after the other; four side by side take a third of the time
+LANES_MAX = 4  # Ivy downloads one file after the other; four side by side take a third of the time
+ARTIFACTS_PER_LANE = 8  # so long as Java and Ivy take to start, two CPU seconds, a lane downloads about as many
 TIMEOUT_SECONDS = 600
 _JVM_ARGUMENTS = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
@@ -30,8 +32,9 @@ def retrieve(artifacts: Sequence[Coordinates], folder: Path) -> list[str]:
     command = [str(java.executable), *_JVM_ARGUMENTS, *network_arguments(java), "-cp", ivy_classpath(), _MAIN]
     if settings := os.environ.get("STATEFLOW_IVY_SETTINGS"):
         command += ["-settings", settings]
-    lanes = [artifacts[start::LANES] for start in range(min(LANES, len(artifacts)))]
-    with concurrent.futures.ThreadPoolExecutor(len(lanes) or 1) as pool:
+    count = min(LANES_MAX, math.ceil(len(artifacts) / ARTIFACTS_PER_LANE))
+    lanes = [artifacts[start::count] for start in range(count)]
+    with concurrent.futures.ThreadPoolExecutor(count or 1) as pool:
         outputs = pool.map(lambda numbered: _run_lane(command, folder, *numbered), enumerate(lanes))
         return [line for output in outputs for line in _reasons(output)]
 
