@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from stateflow.connectors.broker.distribution import KAFKA_JARS
+from stateflow.connectors.broker.ivy import SETTINGS as SETTINGS_OF_IVY
 from stateflow.connectors.broker.jars import JarSet, fetch, load_jar_set
 from stateflow.errors import SetupError
 
@@ -81,6 +82,17 @@ def test_fetched_once_then_used_without_the_repository(
     monkeypatch.setenv("STATEFLOW_OFFLINE", "1")
     monkeypatch.setenv("STATEFLOW_IVY_SETTINGS", "/nowhere")
     assert fetch(jar_set) == folder
+
+
+def test_archives_alone_are_asked_for(repository: Path, tmp_path: Path) -> None:
+    """By the settings that hold where nobody gives others: a repository like Maven Central, without descriptions."""
+    entries = [publish(repository, "org.one", f"part-{n}", "1.0", f"jar {n}".encode()) for n in range(9)]
+    for description in repository.rglob("*.pom"):
+        description.unlink()
+    own = SETTINGS_OF_IVY.replace("<ibiblio ", f'<ibiblio root="{repository.as_uri()}/" ')
+    (tmp_path / "ivysettings.xml").write_text(own)
+    folder = fetch(lock_of(tmp_path, entries))
+    assert sorted(path.name for path in folder.iterdir()) == [f"part-{n}-1.0.jar" for n in range(9)]
 
 
 def test_a_wrong_hash_keeps_nothing(repository: Path, tmp_path: Path) -> None:
