@@ -12,6 +12,7 @@ import random
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 
 import msgspec
 
@@ -29,7 +30,7 @@ from stateflow.errors import (
     TransactionAborted,
 )
 from stateflow.log.base import Cluster, Committed, TopicSpec
-from stateflow.log.reading import read_range
+from stateflow.log.reading import read_to_end
 from stateflow.log.stable_ranges import stable_ranges
 from stateflow.record import TopicPartition
 
@@ -245,10 +246,13 @@ class ControlTopic:
     def _read_history(self) -> History:
         """The newest records of every key, up to the end as it is now."""
         found: defaultdict[bytes, deque[Stored]] = defaultdict(lambda: deque(maxlen=_HISTORY_MAX))
-        log = self._cluster.ranges([self._partition])[self._partition]
-        for batch in read_range(self._cluster, self._partition, log, stall_seconds_max=_STALL_SECONDS_MAX):
-            for key, value, offset in zip(batch.keys, batch.values, batch.offsets, strict=True):
-                found[key].append(Stored(offset, value))
+        logs = self._cluster.ranges([self._partition])
+        if logs[self._partition].is_empty:
+            return {}
+        with closing(self._cluster.reader()) as reader:
+            for batch in read_to_end(self._cluster, reader, logs, stall_seconds_max=_STALL_SECONDS_MAX):
+                for key, value, offset in zip(batch.keys, batch.values, batch.offsets, strict=True):
+                    found[key].append(Stored(offset, value))
         return {key: list(stored) for key, stored in found.items()}
 
     def _required(self, catalog: Catalog | None) -> Catalog:

@@ -22,6 +22,8 @@ Step = TypeVar("Step")
 READ_RECORDS_MAX = 10_000
 STALL_SECONDS_MAX = 60.0
 _POLL_SECONDS = 0.5
+_LOOKS_MAX = 10
+"""A busy topic always has more. What is read between two looks is so new that no cleaner has been there."""
 
 
 def read_range(
@@ -47,6 +49,31 @@ def read_topic(cluster: Cluster, topic: str) -> Iterator[RecordBatch]:
         ranges = cluster.ranges(TopicPartition(topic, number) for number in range(info.partitions))
         with closing(cluster.reader()) as reader:
             yield from read_ranges(reader, ranges)
+
+
+def read_to_end(
+    cluster: Cluster,
+    reader: Reader,
+    ranges: dict[TopicPartition, OffsetRange],
+    *,
+    stall_seconds_max: float = STALL_SECONDS_MAX,
+) -> Iterator[RecordBatch]:
+    """The committed records in ``ranges``, and then what came meanwhile; ``ranges`` grows by it.
+
+    For the newest record of each key of a compacted topic that others write to. Up to an end that was taken before,
+    keys may be missing that have been there all the time: one was written again behind that end, and the cleaner
+    removed the record before it, which was not read yet. So there is another look at the end after the last record,
+    until nothing has come. Raises what ``read_ranges`` raises.
+    """
+    unread = dict(ranges)
+    for looks_left in reversed(range(_LOOKS_MAX)):
+        yield from read_ranges(reader, unread, stall_seconds_max=stall_seconds_max)
+        if not looks_left or all(offsets.is_empty for offsets in unread.values()):
+            return
+        for source, end in cluster.ends(unread).items():
+            first, reached = ranges[source]
+            unread[source] = OffsetRange(reached, max(reached, end))
+            ranges[source] = OffsetRange(first, unread[source].offset_next)
 
 
 def read_ranges(

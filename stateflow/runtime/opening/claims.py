@@ -22,7 +22,7 @@ from stateflow.clock import Clock
 from stateflow.errors import CatalogIncompatible, TopicMissing
 from stateflow.failpoints import reach
 from stateflow.log.base import Cluster, TopicSpec, Writer
-from stateflow.log.reading import read_range
+from stateflow.log.reading import read_to_end
 from stateflow.log.together import Together
 from stateflow.log.transactions import LastTransaction, Outcome
 from stateflow.record import OffsetRange, TopicPartition
@@ -179,11 +179,12 @@ class ClaimsLog:
         if end.offset_next <= seen.offset_next:
             return seen
         claims, outcomes = dict(seen.by_key), dict(seen.outcomes)
-        new = OffsetRange(max(seen.offset_next, end.offset_first), end.offset_next)
-        for batch in read_range(self.cluster, self.partition, new):
-            for offset, key, value in zip(batch.offsets, batch.keys, batch.values, strict=True):
-                self._take(claims, outcomes, offset, key, value)
-        self._seen = Claims(end.offset_next, claims, outcomes)
+        new = {self.partition: OffsetRange(max(seen.offset_next, end.offset_first), end.offset_next)}
+        with closing(self.cluster.reader()) as reader:
+            for batch in read_to_end(self.cluster, reader, new):
+                for offset, key, value in zip(batch.offsets, batch.keys, batch.values, strict=True):
+                    self._take(claims, outcomes, offset, key, value)
+        self._seen = Claims(new[self.partition].offset_next, claims, outcomes)
         return self._seen
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ from contextlib import closing
 from stateflow.clock import Clock
 from stateflow.errors import GlobalTableTooLarge, Interrupted, TopicMissing
 from stateflow.log.base import Cluster, Reader
-from stateflow.log.reading import READ_RECORDS_MAX, read_ranges
+from stateflow.log.reading import READ_RECORDS_MAX, read_to_end
 from stateflow.memory import ENTRY_BYTES
 from stateflow.record import RecordBatch, TopicPartition
 
@@ -129,7 +129,7 @@ class GlobalTables:
         try:
             entries = TopicEntries(topic, bytes_max, follower)
             with closing(self._cluster.reader()) as loader:
-                for batch in read_ranges(loader, ranges):
+                for batch in read_to_end(self._cluster, loader, ranges):
                     if cancelled():
                         raise Interrupted(
                             f"reading the global table of {topic} was stopped.", action="nothing."
