@@ -38,6 +38,8 @@ class StoreFacts:
     """Log start and last stable offset."""
     position: StorePosition | None
     """How far the local store reaches."""
+    has_content: bool = False
+    """Whether there is anything in a store without a position: whoever was dropping its content was killed."""
     tombstones_kept_ms: int = DELETE_RETENTION_MS_DEFAULT
     """The topic's ``delete.retention.ms``: how long at least a deletion stays in the log."""
     now_ms: int = 0
@@ -137,6 +139,7 @@ def plan_task(
                 topic_id=None if info is None else info.topic_id,
                 log=log,
                 position=position,
+                has_content=position is None and stores.has_content(store),
                 tombstones_kept_ms=int(config.get("delete.retention.ms", DELETE_RETENTION_MS_DEFAULT)),
                 now_ms=now_ms,
                 held=held,
@@ -185,6 +188,8 @@ def plan_store(facts: StoreFacts) -> StorePlan:
     log, position = facts.log, facts.position
     if position is None:
         if log.is_empty and log.offset_first == 0:
+            if facts.has_content:
+                return _plan(facts, topic_id, "replay", log, f"nobody knows what {facts.held} is of")
             return _plan(facts, topic_id, "empty", log, "nothing was ever written")
         return _plan(facts, topic_id, "replay", log, f"there is no {facts.held.removeprefix('the ')}")
     if position.topic_id != topic_id:

@@ -22,12 +22,12 @@ from stateflow.errors import ConfigError, StateCorrupt
 from stateflow.query.shown import as_json
 from stateflow.state.decoding import Row, StoreDecoder
 from stateflow.state.index import found_keys, marked_names
-from stateflow.store.base import StorePosition
+from stateflow.store.base import StorePosition, StoreSize
 from stateflow.store.derived import index_family
 from stateflow.store.directory import TaskDirectory, find_task_directories
 from stateflow.store.faults import lock_holder
 from stateflow.store.resources import RocksResources
-from stateflow.store.rocks import RocksTaskStores, StoreSize
+from stateflow.store.rocks import RocksTaskStores
 
 _CACHE_BYTES = 16 << 20
 ROW_PARTS = ("window_start_ms", "index", "map_key", "version_ms", "written_ms", "expires_ms")

@@ -33,6 +33,15 @@ class StorePosition:
     applied_ms: int = field(default=0, compare=False)
 
 
+@dataclass(frozen=True, slots=True)
+class StoreSize:
+    """Content of one store: keys (an estimate), bytes in table files, bytes not flushed yet."""
+
+    keys_estimated: int
+    files_bytes: int
+    memory_bytes: int
+
+
 class StoreReader(Protocol):
     """The reading half of a store."""
 
@@ -58,6 +67,10 @@ class TaskStores(Protocol):
 
     def position(self, store: str) -> StorePosition | None:
         """How far the store reaches, or None for a store that was never written."""
+        ...
+
+    def has_content(self, store: str) -> bool:
+        """Whether there is any entry, of whatever position; False for a store that is not there."""
         ...
 
     def apply(self, epoch: Mapping[str, Sequence[Change]], positions: Mapping[str, StorePosition]) -> None:

@@ -83,6 +83,10 @@ class MemoryTaskStores:
         """How far the store reaches."""
         return self._positions.get(store)
 
+    def has_content(self, store: str) -> bool:
+        """Whether there is any entry, of whatever position; False for a store that is not there."""
+        return store in self._readers and next(self._readers[store].scan(), None) is not None
+
     def apply(self, epoch: Mapping[str, Sequence[Change]], positions: Mapping[str, StorePosition]) -> None:
         """Write the changes of several stores and their positions, all or nothing."""
         for store, changes in epoch.items():

@@ -15,7 +15,7 @@ import threading
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -25,7 +25,7 @@ from stateflow.clock import Clock, SystemClock
 from stateflow.errors import StateCorrupt, StateflowError
 from stateflow.failpoints import reach
 from stateflow.record import has_none
-from stateflow.store.base import Change, ChangeColumns, StorePosition, assert_sorted
+from stateflow.store.base import Change, ChangeColumns, StorePosition, StoreSize, assert_sorted
 from stateflow.store.derived import index_family, is_derived, outdated
 from stateflow.store.directory import DAMAGED_FILE, TaskDirectory
 from stateflow.store.diskwatch import DiskWatch, Stall
@@ -47,15 +47,6 @@ from stateflow.store.sst import ingest, write_sst
 POSITIONS_FAMILY = "sf:positions"
 """No store can be called so: a colon is not allowed in the topic name that a store's name becomes part of."""
 _DEFAULT_FAMILY = "default"  # RocksDB insists on it; it stays empty unless a store has that name
-
-
-@dataclass(frozen=True, slots=True)
-class StoreSize:
-    """Content of one store: keys (an estimate), bytes in table files, bytes not flushed yet."""
-
-    keys_estimated: int
-    files_bytes: int
-    memory_bytes: int
 
 
 class RocksReader:
@@ -228,6 +219,10 @@ class RocksTaskStores:
         """How far the store reaches, or None for a store that was never written."""
         encoded = RocksReader(self, POSITIONS_FAMILY).get(store.encode())
         return None if encoded is None else decode_position(encoded)
+
+    def has_content(self, store: str) -> bool:
+        """Whether there is any entry, of whatever position; False for a store that is not there."""
+        return store in self._families and next(self.reader(store).scan(), None) is not None
 
     def apply(self, epoch: Mapping[str, Sequence[Change]], positions: Mapping[str, StorePosition]) -> None:
         """Write the changes of several stores and their positions in one batch."""

@@ -83,6 +83,9 @@ class OpenStores:
     def position(self, store: str) -> StorePosition | None:
         return self._real.position(store)
 
+    def has_content(self, store: str) -> bool:
+        return self._real.has_content(store)
+
     def apply(self, epoch: Mapping[str, Sequence[Change]], positions: Mapping[str, StorePosition]) -> None:
         assert self._task in self._disk.open, "written after it was closed"
         self._real.apply(epoch, positions)

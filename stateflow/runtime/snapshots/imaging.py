@@ -121,6 +121,10 @@ class ImagedStores:
         """How far the store reaches."""
         return self._stores.position(store)
 
+    def has_content(self, store: str) -> bool:
+        """Whether there is any entry."""
+        return self._stores.has_content(store)
+
     def apply(self, epoch: Mapping[str, Sequence[Change]], positions: Mapping[str, StorePosition]) -> None:
         """Write the changes of several stores and their positions in one batch."""
         self._stores.apply(epoch, positions)

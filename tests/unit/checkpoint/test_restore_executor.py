@@ -102,6 +102,14 @@ def test_nothing_written_is_done_at_once_and_stays_unknown() -> None:
     assert scene.stores.position("a") is None
 
 
+def test_what_nobody_knows_is_dropped_though_nothing_was_ever_written() -> None:
+    """Killed while it dropped the content of an earlier topic: the position went first."""
+    scene = Scene()
+    scene.stores.apply({"a": rows(0, 3)}, {})
+    scene.restore()
+    assert scene.content == {}
+
+
 def test_a_full_replay_ends_at_the_log_end_with_the_newest_values() -> None:
     scene = Scene()
     scene.write(rows(0, 50))

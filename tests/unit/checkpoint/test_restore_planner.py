@@ -58,6 +58,13 @@ def test_the_decision(
     assert (plan.action, plan.offsets) == (action, OffsetRange(*offsets))
     assert reason in plan.reason
     assert plan.from_empty == (action == "replay")
+
+
+def test_content_without_a_position_is_dropped_though_the_log_is_empty() -> None:
+    plan = plan_store(replace(FACTS, log=OffsetRange(0, 0), has_content=True))
+    assert (plan.action, plan.offsets) == ("replay", OffsetRange(0, 0))
+    assert plan.from_empty
+    assert "nobody knows" in plan.reason
     assert plan.topic_id == "T"
 
 

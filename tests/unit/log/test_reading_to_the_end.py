@@ -20,7 +20,7 @@ SOURCE = TopicPartition(TOPIC, 0)
 COMPACTED = {"cleanup.policy": "compact"}
 
 
-class Overtaken(MemoryCluster):
+class BusyCluster(MemoryCluster):
     """A cluster on which, as soon as somebody begins to read, all keys are written again and cleaned."""
 
     times = 0
@@ -57,15 +57,15 @@ def newest(batches: Iterator[RecordBatch]) -> dict[bytes, bytes | None]:
 
 
 @pytest.fixture
-def cluster() -> Overtaken:
-    made = Overtaken()
+def cluster() -> BusyCluster:
+    made = BusyCluster()
     made.create([TopicSpec(TOPIC, 1, 1, COMPACTED)])
     for number in range(5):
         send(made, TOPIC, b"key-%d" % number, b"%d" % number)
     return made
 
 
-def test_keys_that_are_written_again_meanwhile_are_found(cluster: Overtaken) -> None:
+def test_keys_that_are_written_again_meanwhile_are_found(cluster: BusyCluster) -> None:
     ranges = cluster.ranges([SOURCE])
     cluster.times = 1
     with closing(cluster.reader()) as reader:
@@ -74,14 +74,14 @@ def test_keys_that_are_written_again_meanwhile_are_found(cluster: Overtaken) -> 
     assert ranges == {SOURCE: (0, 10)}, "what was read is told"
 
 
-def test_up_to_an_end_that_was_taken_before_they_are_not(cluster: Overtaken) -> None:
+def test_up_to_an_end_that_was_taken_before_they_are_not(cluster: BusyCluster) -> None:
     ranges = cluster.ranges([SOURCE])
     cluster.times = 1
     with closing(cluster.reader()) as reader:
         assert newest(read_ranges(reader, ranges)) == {}
 
 
-def test_who_reads_does_not_run_after_writers_for_ever(cluster: Overtaken) -> None:
+def test_who_reads_does_not_run_after_writers_for_ever(cluster: BusyCluster) -> None:
     ranges = cluster.ranges([SOURCE])
     read = 0
     with closing(cluster.reader()) as reader:
@@ -100,7 +100,7 @@ def test_nothing_is_read_of_an_empty_topic() -> None:
 
 
 def test_a_catalog_is_whole_though_it_is_written_again_meanwhile() -> None:
-    cluster = Overtaken()
+    cluster = BusyCluster()
     control = ControlTopic(cluster, "shop")
     lines = (InputEntry(name="lines"),)
     stages = {name: StageEntry(name=name, inputs=lines, source_partitions=3) for name in ("main", "other")}
