@@ -27,9 +27,9 @@ def stable_ranges(
     wanted = list(partitions)
     deadline = time.monotonic() + timeout_seconds
     while True:
-        whole = cluster.ranges(wanted, stable=False)
+        ends = cluster.ends(wanted, stable=False)
         stable = cluster.ranges(wanted)
-        pending = [p for p in wanted if stable[p].offset_next < whole[p].offset_next]
+        pending = [p for p in wanted if stable[p].offset_next < ends[p]]
         if not pending:
             return stable
         if time.monotonic() > deadline:

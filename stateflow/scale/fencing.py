@@ -16,6 +16,7 @@ from stateflow.catalog.names import control_topic
 from stateflow.clock import SystemClock
 from stateflow.errors import OffsetsPending
 from stateflow.log.base import Cluster
+from stateflow.log.together import AskingTogether
 from stateflow.log.transactions import LastTransaction
 from stateflow.record import TopicPartition
 from stateflow.runtime.opening.claims import fenced_claims
@@ -24,7 +25,7 @@ from stateflow.runtime.opening.hanging_transactions import (
     HangingTransactions,
     TaskWrites,
 )
-from stateflow.runtime.task.rotating_producer import RotatingProducer, second_id
+from stateflow.runtime.task.rotating_producer import second_id
 from stateflow.scale.generation import FENCE_LANES
 
 _Shared = Mapping[str, LastTransaction | None]
@@ -44,7 +45,7 @@ def fence_tasks(cluster: Cluster, catalog: Catalog) -> None:
         for partition in range(catalog.partitions(stage))
     ]
     with ThreadPoolExecutor(FENCE_LANES, thread_name_prefix="fence") as pool:
-        left_open = list(pool.map(partial(HangingTransactions, cluster), tasks))
+        left_open = list(pool.map(partial(HangingTransactions, AskingTogether(cluster)), tasks))
         _all(pool.map(partial(_fence, cluster), tasks))
         with _fenced_claims(cluster, catalog) as by_task:
             shared = [by_task.get(task.task, {}) for task in tasks]
@@ -66,7 +67,8 @@ def _all(calls: Iterable[None]) -> None:
 
 def _fence(cluster: Cluster, task: TaskWrites) -> None:
     """Fence both ids of a task: whether its workers were paranoid is not known here."""
-    RotatingProducer(cluster, task.transactional_id).close()
+    cluster.fence(task.transactional_id)
+    cluster.fence(second_id(task.transactional_id))
 
 
 def _end(task: TaskWrites, left_open: HangingTransactions, shared: _Shared) -> None:

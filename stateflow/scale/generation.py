@@ -305,9 +305,7 @@ def finalizable(catalog: Catalog) -> list[str]:
 
 def _fence_moves(cluster: Cluster, catalog: Catalog, generation: int) -> None:
     with ThreadPoolExecutor(FENCE_LANES, thread_name_prefix="fence") as pool:
-        for _ in pool.map(
-            lambda name: cluster.writer(name).close(), writer_ids(cluster, catalog, generation)
-        ):
+        for _ in pool.map(cluster.fence, writer_ids(cluster, catalog, generation)):
             pass
 
 

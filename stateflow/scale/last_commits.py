@@ -20,6 +20,7 @@ from stateflow.changelog.sequences import CommittedEnd
 from stateflow.checkpoint.tails import read_tails
 from stateflow.errors import ChangelogTrimmed, CommitTorn, ReplayPending
 from stateflow.log.base import Cluster, Committed
+from stateflow.log.together import AskingTogether
 from stateflow.record import TopicPartition
 from stateflow.runtime.task.takeover import recovery_point, resolved
 
@@ -94,8 +95,9 @@ def read_last_commits(cluster: Cluster, catalog: Catalog, *, stable: bool = True
     sources = [source for stage in catalog.stages for source in stage_inputs(catalog, stage)]
     committed = cluster.committed(catalog.app.app, sources, stable=stable)
     tasks = [(stage, number) for stage in catalog.stages for number in range(catalog.partitions(stage))]
+    asking = AskingTogether(cluster)
     with ThreadPoolExecutor(_LANES, thread_name_prefix="last-commits") as pool:
-        ends = pool.map(lambda task: committed_end_of(cluster, catalog, task[0], task[1], committed), tasks)
+        ends = pool.map(lambda task: committed_end_of(asking, catalog, task[0], task[1], committed), tasks)
         return LastCommits(catalog, dict(zip(tasks, ends, strict=True)), committed)
 
 

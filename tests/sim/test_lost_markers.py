@@ -7,7 +7,7 @@ it. Whatever ends meanwhile, by a commit or by the fence, ends without a marker 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, cast
 
@@ -82,11 +82,17 @@ class FencingInOutage:
         return getattr(self._real, name)
 
     def writer(self, transactional_id: str | None = None) -> Any:
+        return self._fencing(transactional_id, self._real.writer)
+
+    def fence(self, transactional_id: str) -> None:
+        self._fencing(transactional_id, self._real.fence)
+
+    def _fencing(self, transactional_id: str | None, call: Callable[[str | None], Any]) -> Any:
         if transactional_id is not None and transactional_id not in self._met:
             self._met.add(transactional_id)
             self._real.lose_leaders(self._lost)
         try:
-            return self._real.writer(transactional_id)
+            return call(transactional_id)
         finally:
             self._real.lose_leaders(())
 
