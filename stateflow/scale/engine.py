@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
 from stateflow.log.base import Cluster
+from stateflow.log.kept_readers import kept_readers
 from stateflow.scale.shuffle import Inbox, OnDone, Sending, ShuffleByFiles
 
 Job = TypeVar("Job")
@@ -87,13 +88,15 @@ class InProcess(ShuffleByFiles):
     ) -> list[Result]:
         """Run the jobs, ``lanes`` at a time."""
 
-        def do(job: Job) -> Result:
-            result = work(self._cluster, job)
-            if on_done is not None:
-                on_done(result)
-            return result
+        with kept_readers(self._cluster) as cluster:
 
-        if self.lanes == 1:
-            return [do(job) for job in jobs]
-        with ThreadPoolExecutor(self.lanes, thread_name_prefix="repartition") as pool:
-            return list(pool.map(do, jobs))
+            def do(job: Job) -> Result:
+                result = work(cluster, job)
+                if on_done is not None:
+                    on_done(result)
+                return result
+
+            if self.lanes == 1:
+                return [do(job) for job in jobs]
+            with ThreadPoolExecutor(self.lanes, thread_name_prefix="repartition") as pool:
+                return list(pool.map(do, jobs))

@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar
 
 from stateflow.checkpoint.recovery import end_with_parent, interrupts_held
 from stateflow.log.base import Cluster
+from stateflow.log.kept_readers import kept_readers
 from stateflow.scale.shuffle import OnDone, ShuffleByFiles
 
 Job = TypeVar("Job")
@@ -74,4 +75,5 @@ def _begin(connect: Callable[[], Cluster]) -> None:
 
 
 def _do(work: Callable[[Cluster, Any], Any], job: Any) -> Any:
-    return work(_here["cluster"], job)
+    with kept_readers(_here["cluster"]) as cluster:
+        return work(cluster, job)

@@ -24,6 +24,7 @@ from stateflow.changelog.format import is_reserved
 from stateflow.clock import Clock
 from stateflow.errors import OldGenerationWritten
 from stateflow.log.base import Cluster
+from stateflow.log.kept_readers import kept_readers
 from stateflow.log.reading import read_range
 from stateflow.log.stable_ranges import stable_ranges
 from stateflow.record import OffsetRange, RecordBatch
@@ -118,7 +119,33 @@ def start(
     ``MergeUndefined``, ``AuditFailed`` or ``OldGenerationWritten`` after; the old generation is active until this
     returns. ``past`` is what was made on this machine before, ``seconds_starting`` what the engine took to be there.
     """
-    settings = settings or ScaleSettings()
+    with kept_readers(cluster) as keeping:
+        return _start(
+            keeping,
+            app,
+            routing,
+            engine,
+            clock,
+            settings or ScaleSettings(),
+            on_progress,
+            application_merge,
+            past,
+            seconds_starting,
+        )
+
+
+def _start(
+    cluster: Cluster,
+    app: str,
+    routing: RoutingEntry,
+    engine: Engine,
+    clock: Clock,
+    settings: ScaleSettings,
+    on_progress: Callable[[Progress], None] | None,
+    application_merge: ApplicationMerge | None,
+    past: Sequence[Run],
+    seconds_starting: float,
+) -> Outcome:
     started_at = time.monotonic()
     catalog = load_catalog(cluster, app)
     merged_app = None if application_merge is None else application_merge.other

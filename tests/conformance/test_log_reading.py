@@ -6,7 +6,9 @@ import pytest
 
 from stateflow.errors import BrokerRefused, OffsetOutOfRange, TopicMissing
 from stateflow.log.base import Reader, TopicSpec
+from stateflow.log.kept_readers import kept_readers
 from stateflow.log.newest import NewestSink, read_newest
+from stateflow.log.reading import read_range
 from stateflow.native.newest import newest_values
 from stateflow.record import OffsetRange, Record, RecordBatch, TopicPartition
 from tests.conformance.log_world import STEP_SECONDS, World, records
@@ -242,6 +244,30 @@ def test_a_partition_is_assigned_again_and_again(world: World) -> None:
         found = world.read_to_end(reader, place, first)
         assert [record.value for record in found] == [b"%d" % number for number in range(first, 5)]
     reader.close()
+
+
+def test_nothing_of_a_read_that_was_given_up_comes_with_the_next(world: World) -> None:
+    """The client has fetched what is behind it, and is about to be answered with more."""
+    topic, total = world.topic(), 5_000
+    place = TopicPartition(topic, 0)
+    writer = world.cluster.writer()
+    writer.begin()
+    writer.send_many(topic, [b"k"] * total, [b"%d" % number for number in range(total)], partitions=0)
+    writer.commit()
+    writer.close()
+
+    def begin_to_read(reader: Reader, first: int) -> None:
+        reader.assign({place: first})
+        world.until(lambda: reader.read(10, STEP_SECONDS) != [])
+        reader.close()
+
+    with kept_readers(world.cluster) as keeping:
+        for first in (0, 4_000, 10, 2_000, 2_001, 0, 4_999, 1):
+            begin_to_read(keeping.reader(), first)
+            span = OffsetRange(first // 2, first // 2 + 100)
+            found = records(list(read_range(keeping, place, span)))
+            assert [record.offset for record in found] == list(range(*span))
+            assert [record.value for record in found] == [b"%d" % number for number in range(*span)]
 
 
 def test_the_newest_of_each_key_is_read_into_a_sink(world: World) -> None:

@@ -63,6 +63,13 @@ class Fetching:
         self._end_seen: dict[TopicPartition, int] = {}
         """Where each partition's end was when it was last met."""
 
+    def begin(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Read these, and nothing else; what was met of others before is nobody's concern any more."""
+        self.positions = dict(offsets)
+        self.passed.clear()
+        self._failures.clear()
+        self._end_seen.clear()
+
     def consume(self, consumer: Consumer, max_records: int, timeout_seconds: float) -> list[RecordBatch]:
         """What is there, as batches, waiting only while there is nothing; ends of partitions move positions.
 

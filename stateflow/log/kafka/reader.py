@@ -39,7 +39,7 @@ class KafkaReader:
     def assign(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Replace the assignment."""
         self._meet({partition.topic for partition in offsets})
-        self._fetching.positions = dict(offsets)
+        self._fetching.begin(offsets)
         self._assign()
 
     def _assign(self) -> None:

@@ -139,9 +139,10 @@ def reader_settings(
         **_RECOVERY,
         # A full local queue is looked at again after this pause; the default of 1 s costs a bulk reader 85 %.
         "fetch.queue.backoff.ms": 5,
-        # The end of a partition is told with the first empty answer: the default lets every short read last 0.5 s.
+        # The end of a partition is told with the first empty answer, and a reader that is assigned something else
+        # asks for it when the fetch that is under way has been answered: the default lets every short read last 0.5 s.
         # Records are answered with at once, however long a fetch may wait for them.
-        "fetch.wait.max.ms": 500 if follows else 50,
+        "fetch.wait.max.ms": 500 if follows else 10,
         **_queue(options.reader_queue_bytes),
         "topic.metadata.propagation.max.ms": options.missing_topic_after_ms,
         **_without(settings, _PRODUCER_ONLY),
