@@ -172,3 +172,21 @@ def test_a_member_that_was_put_out_does_nothing_again(parked: ParkedExecutor | N
         assert task.commits_total <= 1
     world.finish(*others)
     assert_exactly_once(world)
+
+
+def test_a_member_whose_name_another_process_has_waits_for_nothing(parked: ParkedExecutor | None) -> None:
+    """It will never be accepted again: what it has done is its successor's to do."""
+    world = Closing(member="w")
+    worker = world.processed(parked)
+    twins: list[Worker] = []
+
+    def another_takes_the_name(times: int) -> None:
+        if times == 1:
+            twins.append(world.begin())
+
+    world.close(
+        worker, another_takes_the_name
+    )  # it would be told that it was replaced, did it poll once more
+    assert world.committed_total() == 0
+    world.finish(*twins)
+    assert_exactly_once(world)

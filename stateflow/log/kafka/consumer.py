@@ -391,7 +391,7 @@ class KafkaGroupConsumer:
     def _replaced(self, error: KafkaError) -> MembershipLost:
         said = f"This member of group {self._group!r} was replaced ({error.name()}: {error.str()})."
         action = "stop this instance, or give each worker a member name of its own."
-        return MembershipLost(said, action=action, group=self._group)
+        return MembershipLost(said, action=action, group=self._group, code=error.name())
 
 
 def _append_batch(batches: list[RecordBatch], came: Arrived | RecordBatch) -> None:

@@ -209,6 +209,7 @@ def typed(
         return MembershipLost(
             f"The consumer group went on without this member, noticed while {doing} ({said}).",
             action="drop what was not committed; the partitions' present owner reads it again.",
+            code=error.name(),
             **fields,
         )
     if is_passing(error):

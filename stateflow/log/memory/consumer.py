@@ -145,7 +145,9 @@ class MemoryGroupConsumer:
     def metadata(self) -> MemoryMembership:
         """Current proof of membership; a rebalance makes it stale, so ask again for every commit."""
         with self._broker.lock:
-            return MemoryMembership(self._group.name, self._member.member_id, self._group.generation)
+            return MemoryMembership(
+                self._group.name, self._member.member_id, self._group.generation, self._instance
+            )
 
     def renewed(self, proof: GroupMetadata) -> GroupMetadata:
         """The same member's proof as of now, or the one given."""

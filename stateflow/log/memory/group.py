@@ -23,6 +23,8 @@ class MemoryMembership(NamedTuple):
     group: str
     member_id: str
     generation: int
+    instance: str | None = None
+    """The name of a static member."""
 
 
 @dataclass(slots=True, eq=False)
@@ -95,12 +97,18 @@ class GroupState:
 
     def check(self, membership: MemoryMembership) -> None:
         """Raise ``MembershipLost`` unless this proof is of a current member in the current generation."""
-        if membership.member_id not in self.members or membership.generation != self.generation:
+        is_member = membership.member_id in self.members
+        if not is_member or membership.generation != self.generation:
+            is_name_taken = membership.instance in {member.instance for member in self.members.values()} - {
+                None
+            }
+            code = "FENCED_INSTANCE_ID" if is_name_taken else "UNKNOWN_MEMBER_ID"
             raise MembershipLost(
                 f"Member {membership.member_id!r} of group {self.name!r} was replaced, timed out, or missed a"
                 " rebalance.",
                 action="drop what was not committed; the partitions' present owner reads it again.",
                 group=self.name,
+                code="ILLEGAL_GENERATION" if is_member else code,
             )
 
     def expire(self, partition_counts: Mapping[str, int]) -> None:

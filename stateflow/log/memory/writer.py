@@ -115,6 +115,7 @@ class MemoryWriter(Sender):
                         f"The transaction was aborted: {lost.message}",
                         action="read the input again from the committed offsets.",
                         group=group,
+                        code=lost.fields["code"],
                     ) from lost
             transaction.offsets.setdefault(group, {}).update(offsets)
 

@@ -27,6 +27,9 @@ REDO_SECONDS_MAX = 30.0
 """A close takes no longer for this. The supervisor waits for 60 s, commits included, before it kills a worker."""
 REFUSALS_MAX = 3
 """So often the last commit of a task may be refused: a group that never comes to rest is left."""
+_PUT_OUT = ("UNKNOWN_MEMBER_ID", "FENCED_INSTANCE_ID", "_FATAL")
+"""How a group answers a member that it has put out, and the client library once it was told so: that member is not
+accepted again. A process that has taken its name, or whoever got its partitions, does what it has done."""
 
 
 @dataclass(slots=True)
@@ -136,5 +139,5 @@ class LastEpochs:
 
 def _is_left_with_the_member(error: StateflowError) -> bool:
     """False where others own the task, or will, and where it does not help to wait for the group."""
-    is_put_out = error.fields.get("code") == "UNKNOWN_MEMBER_ID"
+    is_put_out = error.fields.get("code") in _PUT_OUT
     return isinstance(error, (TransactionAborted, MembershipLost)) and not is_put_out
