@@ -151,8 +151,8 @@ class GroupConsumer(Protocol):
     def poll(self, max_records: int, timeout_seconds: float) -> list[RecordBatch]:
         """Serve the group and return what arrived; runs the listener's callbacks, and raises what they raise.
 
-        Raises ``MembershipLost`` when this static member was started elsewhere and is alive there, which may take two
-        sessions to be known; until then it has no partitions.
+        Raises ``MembershipLost`` when this static member was started elsewhere: at once if the group had agreed on it
+        here, else when it is known to be alive there, which takes two sessions. Until then it has no partitions.
         """
         ...
 

@@ -14,7 +14,7 @@ from stateflow.log.kafka.wire_types import Cursor, kafka_array, kafka_string
 from stateflow.record import TopicPartition
 from tests.waiting import wait_until
 
-_JOIN_GROUP, _SYNC_GROUP = 11, 14
+_JOIN_GROUP, _LEAVE_GROUP, _SYNC_GROUP = 11, 13, 14
 _SESSION_MS = 120_000
 """It sends no heartbeats."""
 _STRATEGY = "cooperative-sticky"
@@ -67,6 +67,10 @@ class GroupLeader:
             kafka_string(member) + _sized(_assigned(partitions)) for member, partitions in assignment.items()
         )
         self._request(_SYNC_GROUP, 1, body)
+
+    def leave(self) -> None:
+        """Be no member any more: from here on the others agree among themselves."""
+        self._request(_LEAVE_GROUP, 1, kafka_string(self._group) + kafka_string(self._id))
 
     def _request(self, api_key: int, version: int, body: bytes) -> Cursor:
         host, port = self._bootstrap.split(":")

@@ -8,6 +8,8 @@ to nothing (``GroupLeader``) keeps that moment open.
 from __future__ import annotations
 
 import threading
+import time
+import uuid
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -17,6 +19,9 @@ from stateflow.errors import MembershipLost
 from stateflow.log.base import TopicSpec
 from stateflow.log.kafka import KafkaCluster, KafkaOptions
 from stateflow.record import TopicPartition
+from stateflow.testing.broker import TestBroker
+from tests.broker.command_site import Process as WorkerProcess
+from tests.broker.command_site import Site
 from tests.broker.group_leader import GroupLeader
 from tests.waiting import wait_until
 
@@ -33,9 +38,9 @@ SETTINGS = {"reconnect.backoff.max.ms": 300}
 class Process:
     """A member as one process has it; remembers what it was told."""
 
-    def __init__(self, cluster: KafkaCluster, name: str) -> None:
+    def __init__(self, cluster: KafkaCluster, name: str, group: str = "g", topic: str = "t") -> None:
         self.told: list[str] = []
-        self.member = cluster.group_consumer("g", ["t"], self, member=name)
+        self.member = cluster.group_consumer(group, [topic], self, member=name)
         self.client = self.member._consumer
 
     def on_assigned(self, partitions: Sequence[TopicPartition]) -> None:
@@ -47,9 +52,13 @@ class Process:
     def on_lost(self, partitions: Sequence[TopicPartition]) -> None:
         self.told += ["lost"] * bool(partitions)
 
+    def poll(self) -> None:
+        """Serve its group for a moment."""
+        self.member.poll(10, 0.05)
+
     def is_told(self, *told: str) -> bool:
         """Poll once; whether it was told exactly that so far."""
-        self.member.poll(10, 0.05)
+        self.poll()
         return self.told == list(told)
 
 
@@ -59,7 +68,7 @@ def while_polled(work: Callable[[], object], *processes: Process) -> None:
     working.start()
     while working.is_alive():
         for process in processes:
-            process.member.poll(10, 0.05)
+            process.poll()
     working.join()
 
 
@@ -92,28 +101,72 @@ def test_members_of_their_own_names_go_on_when_the_coordinator_goes_back_to_form
         assert len(leader.others & agreed) == 1, "one has another id, to which nobody has agreed"
         second = Process(cluster, "twins")
         while_polled(lambda: leader.join_until(lambda others: not others & agreed), alone)
-        wait_until(lambda: first.is_told("assigned", "lost"), "the end of the twin's partition")
+        with pytest.raises(MembershipLost, match="another process has its name"):
+            wait_until(lambda: first.is_told("x"), "the end of the one that was there before")
+        assert first.told == ["assigned", "lost"]
+        first.member.close()
 
         def killed() -> None:
             kafka.nodes[0].kill()
             kafka.restart_node(1)
+            cluster.group_members("g")  # waits for the coordinator
+            leader.leave()
 
-        while_polled(killed, alone, first, second)
-        again = ("assigned", "lost", "assigned")
-        wait_until(
-            lambda: alone.is_told(*again) & first.is_told(*again), lambda: f"{alone.told} {first.told}"
-        )
-        assert alone.client is not alone.member._consumer, "it was not fenced"
-        with pytest.raises(MembershipLost, match="was replaced"):
-            wait_until(
-                lambda: not (alone.is_told(*again) and first.is_told(*again)) or second.is_told("x"),
-                "one end",
-            )
-        assert alone.is_told(*again)
-        assert first.is_told(*again)
-        for process in (alone, first, second):
+        while_polled(killed, alone, second)
+        # The second one has been fenced by the name of a dead one, whose session it waits for. Meanwhile the other may
+        # have had both partitions.
+        wait_until(lambda: second.is_told("assigned"), lambda: f"{alone.told} {second.told}", alone.poll)
+        assert alone.told[:3] == ["assigned", "lost", "assigned"]
+        assert set(alone.told[3:]) <= {"assigned", "revoked"}
+        for process in (alone, second):
+            assert process.client is not process.member._consumer, "it was not fenced"
             process.member.close()
         cluster.close()
+
+
+def test_a_member_whose_name_another_process_takes_ends_at_once(broker: TestBroker) -> None:
+    """It took two sessions and more until the other one was known to be alive."""
+    cluster = KafkaCluster(broker.bootstrap, SETTINGS, OPTIONS)
+    group = f"g-{uuid.uuid4().hex[:8]}"
+    cluster.create([TopicSpec(f"{group}-t", 1)])
+    first = Process(cluster, "same", group, f"{group}-t")
+    wait_until(lambda: first.is_told("assigned"), "its partition")
+    second = Process(cluster, "same", group, f"{group}-t")
+    wait_until(lambda: second.is_told("assigned"), "the other's partition")
+    began_seconds = time.monotonic()
+    with pytest.raises(MembershipLost, match="another process has its name"):
+        wait_until(lambda: first.is_told("x"), "its end")
+    assert time.monotonic() - began_seconds < 2 * SESSION_MS / 1000
+    assert first.told == ["assigned", "lost"]
+    assert second.is_told("assigned")
+    for process in (first, second):
+        process.member.close()
+    cluster.close()
+
+
+def test_a_worker_whose_name_another_takes_says_so_and_nothing_else(site: Site) -> None:
+    site.topic("in", "out", partitions=2)
+    said = site.place / "said.txt"
+    first = site.begin("run", site.digits, "--name", "same")
+    try:
+        first.until("is running", 3)
+        wait_until(lambda: len(site.cluster.group_members(site.name)) == 1, "its membership")
+        before = said.read_text()
+        site.set(STATEFLOW_STATE_DIR=str(site.place / "elsewhere"))
+        second = WorkerProcess(site.command("run", site.digits, "--name", "same"), site.place / "second.txt")
+        try:
+            assert first.ended() == MembershipLost.exit_code, first.said
+            second.until("is running", 3)
+        finally:
+            second.close()
+    finally:
+        first.close()
+    lines = first.said.removeprefix(before).strip().splitlines()
+    told = [
+        line for line in lines if not line.startswith("same: task ") and " starts again from " not in line
+    ]
+    assert len(told) == 1, first.said
+    assert "another process has its name" in told[0]
 
 
 def is_stable(cluster: KafkaCluster) -> bool:

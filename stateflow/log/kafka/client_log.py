@@ -9,6 +9,10 @@ import time
 REPEAT_SECONDS = 60.0
 """A line that was said is not said again before; clients, addresses and durations in it do not count."""
 _KINDS_MAX = 1_000
+_FENCED = re.compile(
+    r"(FATAL|TXNERR|ADDPARTS) \[.*"
+    r"(fenced by other consumer|fenced by a newer instance|attempted an operation with an old epoch)"
+)
 _DIFFERS = re.compile(r"rdkafka#\w+-\d+|\b[\w.-]+:\d+(/\w+)?|\d+")
 
 
@@ -35,5 +39,18 @@ class Unrepeated(logging.Filter):
         return True
 
 
+def quiet_fence(record: logging.LogRecord) -> bool:
+    """Let the client's lines about a fence, of a static member or a producer, pass as mere information.
+
+    It is an error of ours to whoever has the client, who tells what comes of it: that another process has the member's
+    name, that the member joins again, that the task starts again.
+    """
+    if _FENCED.match(record.getMessage()):
+        record.levelno, record.levelname = logging.INFO, logging.getLevelName(logging.INFO)
+        return client_log.isEnabledFor(logging.INFO)
+    return True
+
+
 client_log = logging.getLogger("stateflow.log.kafka.client")
+client_log.addFilter(quiet_fence)
 client_log.addFilter(Unrepeated())

@@ -17,7 +17,7 @@ from stateflow.errors import MembershipLost, StateflowError
 from stateflow.log.base import Committed, GroupListener, GroupMetadata
 from stateflow.log.kafka.admin import Admin
 from stateflow.log.kafka.client_log import client_log
-from stateflow.log.kafka.failures import error_of, is_membership, is_passing, typed
+from stateflow.log.kafka.failures import error_of, is_membership, is_passing, replaced, typed
 from stateflow.log.kafka.fetching import CONSUME_MAX, ClientStuck, Fetching, places_of, started
 from stateflow.log.kafka.leaving import close_in_time, hear_out, leave, part
 from stateflow.log.kafka.offsets import Offsets, client_offsets
@@ -72,6 +72,8 @@ class KafkaGroupConsumer:
         self._is_static = "group.instance.id" in settings
         self._may_be_put_out = False
         """A static member's former client had not come to its end when this one joined."""
+        self._was_stuck = False
+        """That was so once."""
         self._is_put_out = False
         """It has taken this one's place meanwhile."""
         self._own_ids = OwnIds()
@@ -128,6 +130,7 @@ class KafkaGroupConsumer:
             parting = part(stuck, self._group, before=partial(hear_out, stuck, self._admin.clock))
             parting.join(_PART_SECONDS_MAX)
             self._may_be_put_out = parting.is_alive()
+            self._was_stuck |= self._may_be_put_out
         else:
             part(stuck, self._group, before=partial(leave, stuck, lambda: bool(owned), self._admin.clock))
         self._stream, self._consumer = self._joined()
@@ -146,18 +149,18 @@ class KafkaGroupConsumer:
         self._consumer.incremental_unassign(self._consumer.assignment())
 
     def _regain_name(self, fence: KafkaError, timeout_seconds: float) -> None:
-        """Join again if nobody else is meant by this name; waits to know for a time at most.
-
-        Raises ``MembershipLost`` if another process is.
-        """
+        """Join again unless another process has this name, ``MembershipLost``; waits to know for a time at most."""
         if self._taken is None:
             holder = partial(self._offsets.name_holder, timeout_seconds=_DESCRIBE_SECONDS_MAX)
+            is_agreed = self.member_id in self._own_ids and not self._was_stuck
             self._lose_all()
-            self._taken = TakenName(self._settings, holder, self._own_ids, self._admin.clock)
+            self._taken = TakenName(
+                self._settings, holder, self._own_ids, self._admin.clock, is_agreed=is_agreed
+            )
             self._raise_listener_error()
         verdict = self._taken.ask()
         if verdict is Verdict.HELD:
-            raise self._replaced(fence)
+            raise self._replaced(fence, str(self._settings["group.instance.id"]))
         if verdict is Verdict.FREE:
             self._rejoin("was fenced, but nobody else has its name")
         else:
@@ -388,10 +391,8 @@ class KafkaGroupConsumer:
             return None
         return typed(error, f"reading as a member of group {self._group!r}", self._admin.bootstrap)
 
-    def _replaced(self, error: KafkaError) -> MembershipLost:
-        said = f"This member of group {self._group!r} was replaced ({error.name()}: {error.str()})."
-        action = "stop this instance, or give each worker a member name of its own."
-        return MembershipLost(said, action=action, group=self._group, code=error.name())
+    def _replaced(self, error: KafkaError, taken_name: str | None = None) -> MembershipLost:
+        return replaced(error, self._group, taken_name)
 
 
 def _append_batch(batches: list[RecordBatch], came: Arrived | RecordBatch) -> None:

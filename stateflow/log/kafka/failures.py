@@ -128,6 +128,18 @@ def refused_settings(error: KafkaError, settings: Mapping[str, object]) -> Confi
     )
 
 
+def replaced(error: KafkaError, group: str, taken_name: str | None) -> MembershipLost:
+    """Our error for a member that the group has put out, if so because another process has taken its name."""
+    said = f"{error.name()}: {error.str()}"
+    why = said if taken_name is None else f"another process has its name, {taken_name!r}"
+    return MembershipLost(
+        f"This member of group {group!r} was replaced ({why}).",
+        action="stop this instance, or give each worker a member name of its own.",
+        group=group,
+        code=error.name(),
+    )
+
+
 def no_answer(bootstrap: str, doing: str) -> BrokerUnreachable:
     """Our error for brokers that leave something without an answer for too long."""
     return BrokerUnreachable(

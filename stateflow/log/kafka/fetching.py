@@ -255,7 +255,9 @@ class Fetching:
     def _note(self, error: KafkaError, partition: TopicPartition | None, offset: int) -> None:
         failure = self._failed(error, partition, offset)
         if failure is None:
-            client_log.warning("Reading %s: %s: %s.", partition, error.name(), error.str())
+            # What ends a client is told by whoever replaces it, or ends with it.
+            say = client_log.info if error.code() == KafkaError._FATAL else client_log.warning
+            say("Reading %s: %s: %s.", partition, error.name(), error.str())
         else:
             self._failures.append(failure)
 

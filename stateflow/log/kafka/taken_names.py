@@ -7,6 +7,8 @@ the name:
 
 - This member by an id of before: nobody else can have that one, so the coordinator has gone back to it.
 - Nobody: whoever had it is gone.
+- Somebody else, and the group had agreed on this member by its present id: another process, which has joined since.
+  That id was on disk before this member heard of the agreement, so no coordinator goes back behind it.
 - Somebody else who stays for longer than anybody does without a sign of life: another process, which lives.
 """
 
@@ -50,13 +52,13 @@ class Verdict(enum.Enum):
     FREE = "free"
     """Nobody else's: this member may join again."""
     HELD = "held"
-    """A living process has it."""
+    """Another process has it."""
     OPEN = "open"
     """Not decided yet: ask again."""
 
 
 class OwnIds:
-    """What the coordinator has called one member so far."""
+    """What the coordinator has called one member so far, in groups that have agreed on it by these ids."""
 
     def __init__(self) -> None:
         self._ids: deque[str] = deque(maxlen=_OWN_IDS_MAX)
@@ -73,7 +75,9 @@ class OwnIds:
 class TakenName:
     """The name of a static member that was fenced, until it is known whether it may join again.
 
-    ``holder(group, name)`` asks the coordinator who has a name of a group. The settings are the member's.
+    ``holder(group, name)`` asks the coordinator who has a name of a group. The settings are the member's. With
+    ``is_agreed`` the group had agreed on the member by the id that it was fenced with, and no client of its own but the
+    one in use can have joined since.
     """
 
     def __init__(
@@ -82,7 +86,10 @@ class TakenName:
         holder: Callable[[str, str], NameHolder | None],
         own: OwnIds,
         clock: Clock,
+        *,
+        is_agreed: bool,
     ) -> None:
+        self._is_agreed = is_agreed
         self._group, self._name = str(settings["group.id"]), str(settings["group.instance.id"])
         self._holder = holder
         self._own = own
@@ -119,6 +126,8 @@ class TakenName:
         self._refusals = 0
         if holder is None or holder.member_id in self._own:
             return Verdict.FREE
+        if self._is_agreed:
+            return Verdict.HELD
         # One who has not looked for so long may have missed another coordinator, too.
         is_same = (
             holder.member_id == self._seen and asked_seconds - self._looked_seconds < self._session_seconds

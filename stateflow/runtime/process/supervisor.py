@@ -35,8 +35,8 @@ class _Limit:
 
 _CRASHES = _Limit(5, 120.0)
 _REPLACED = _Limit(2, 3600.0)
-"""Of two living processes of one name the one that was replaced ends two sessions later. Started again it replaces the
-other one: against a process without a supervisor that settles it, two supervisors would take turns at that pace."""
+"""Of two living processes of one name the one that was replaced ends, now and then two sessions later. Started again it
+replaces the other one: against a process without a supervisor that settles it, two supervisors would take turns."""
 _PAUSE_SECONDS_MIN = 0.2
 _PAUSE_SECONDS_MAX = 30.0
 """Bounds of the pause before a worker is started once more, which doubles each time; the first time there is none."""

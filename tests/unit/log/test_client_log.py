@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from stateflow.log.kafka.client_log import REPEAT_SECONDS, Unrepeated
+from stateflow.log.kafka.client_log import REPEAT_SECONDS, Unrepeated, client_log, quiet_fence
 
 REFUSED = "FAIL [rdkafka#consumer-{}] [thrd:b-1:{}/bootstrap]: Connect failed: refused (after {}ms in state CONNECT)"
 
@@ -31,3 +31,27 @@ def test_a_line_is_said_once_a_minute_whichever_client_and_broker_it_is_about(
     assert passed(filtered, REFUSED.format(3, 9092, 2)) == (
         REFUSED.format(3, 9092, 2) + " (100 more like it meanwhile)"
     )
+
+
+FENCED = [
+    "FATAL [rdkafka#consumer-1] [thrd:main]: Fatal error: Broker: Static consumer fenced by other consumer with same"
+    " group.instance.id: Fatal consumer error",
+    'ADDPARTS [rdkafka#producer-1] [thrd:main]: TxnCoordinator/1: Failed to add partition "t" [0] to transaction:'
+    " Broker: Producer attempted an operation with an old epoch",
+    "TXNERR [rdkafka#producer-1] [thrd:main]: Fatal transaction error: Failed to add partitions to transaction: Local:"
+    " This instance has been fenced by a newer instance (_FENCED)",
+]
+
+
+@pytest.mark.parametrize("level", [logging.INFO, logging.WARNING])
+@pytest.mark.parametrize("fenced", FENCED)
+def test_a_fence_is_told_by_the_client_as_mere_information(level: int, fenced: str) -> None:
+    before = client_log.level
+    client_log.setLevel(level)
+    try:
+        for line, level_told in ((fenced, logging.INFO), ("FATAL [rdkafka#c]: another", logging.CRITICAL)):
+            record = logging.LogRecord("client", logging.CRITICAL, "file", 1, line, (), None)
+            assert quiet_fence(record) == (level_told >= level)
+            assert record.levelno == level_told
+    finally:
+        client_log.setLevel(before)

@@ -32,15 +32,16 @@ class Coordinator:
 
 
 class Fenced:
-    """A member that was called ``own`` and ``newer``, and was fenced at the beginning of time."""
+    """A member that was called ``own`` and ``newer``, and was fenced at the beginning of time: by the newer id if the
+    group ``is_agreed`` on it, else by one that nobody had agreed on."""
 
-    def __init__(self, holder: NameHolder | StateflowError | None) -> None:
+    def __init__(self, holder: NameHolder | StateflowError | None, *, is_agreed: bool = False) -> None:
         own = OwnIds()
         for member_id in ("own", "", "newer", "own"):
             own.note(member_id)
         self.clock = ManualClock()
         self.coordinator = Coordinator(holder)
-        self.name = TakenName(SETTINGS, self.coordinator.ask, own, self.clock)
+        self.name = TakenName(SETTINGS, self.coordinator.ask, own, self.clock, is_agreed=is_agreed)
 
     def decided(self, seconds: float) -> Verdict:
         """What is known after so long, asked all the time."""
@@ -58,6 +59,14 @@ def test_a_former_life_of_its_own_is_known_at_once(is_stable: bool) -> None:
 
 def test_a_name_that_nobody_has_is_free() -> None:
     assert Fenced(None).name.ask() is Verdict.FREE
+
+
+@pytest.mark.parametrize("is_stable", [True, False])
+def test_another_than_the_one_that_the_group_had_agreed_on_has_joined_since(is_stable: bool) -> None:
+    fenced = Fenced(NameHolder("other", is_stable), is_agreed=True)
+    assert fenced.name.ask() is Verdict.HELD
+    assert Fenced(NameHolder("own", is_stable), is_agreed=True).name.ask() is Verdict.FREE
+    assert Fenced(None, is_agreed=True).name.ask() is Verdict.FREE
 
 
 def test_another_that_stays_is_alive() -> None:
