@@ -82,6 +82,10 @@ _RECOVERY: Mapping[str, object] = {
     # that are kept are found again by their names. Only if all come back under other names, it takes a new client.
     "metadata.recovery.strategy": "none",
 }
+_RECONNECT_MS, _RECONNECT_MAX_MS = "reconnect.backoff.ms", "reconnect.backoff.max.ms"
+_RECONNECT_WITHIN_MS = 1_000
+"""The longest pause between two attempts to connect, as in Kafka's own clients. librdkafka's default lets it grow to
+10 s in an outage of 7 s: commits, heartbeats and requests then waited as long for a broker that was back."""
 _READING: Mapping[str, object] = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
@@ -125,10 +129,21 @@ def _without(settings: Mapping[str, object], names: tuple[str, ...]) -> Settings
     return {name: value for name, value in settings.items() if name not in names}
 
 
+def _recovery(settings: Mapping[str, object]) -> Settings:
+    """How brokers that went away are found again; the client refuses a longest pause below the first one."""
+    first_ms = int(str(settings.get(_RECONNECT_MS, 0)))
+    return {**_RECOVERY, _RECONNECT_MAX_MS: max(_RECONNECT_WITHIN_MS, first_ms)}
+
+
 def admin_settings(bootstrap: str, settings: Mapping[str, object]) -> Settings:
     """For the administrative client. Its requests tell what they failed of, so its own lines would say it twice."""
     quiet = {} if "debug" in settings else {"log_level": _CRITICAL}
-    return {**_RECOVERY, **quiet, **_without(settings, _PRODUCER_ONLY), "bootstrap.servers": bootstrap}
+    return {
+        **_recovery(settings),
+        **quiet,
+        **_without(settings, _PRODUCER_ONLY),
+        "bootstrap.servers": bootstrap,
+    }
 
 
 def reader_settings(
@@ -136,7 +151,7 @@ def reader_settings(
 ) -> Settings:
     """For a reader by assignment. The group id is required by the library and never used."""
     return {
-        **_RECOVERY,
+        **_recovery(settings),
         # A full local queue is looked at again after this pause; the default of 1 s costs a bulk reader 85 %.
         "fetch.queue.backoff.ms": 5,
         # The end of a partition is told with the first empty answer, and a reader that is assigned something else
@@ -213,7 +228,7 @@ def writer_settings(
     if transactional_id is not None:
         linger_ms = min(options.transaction_linger_ms, int(str(timeout_ms)) // _LINGERS_PER_TIMEOUT)
     made = {
-        **_RECOVERY,
+        **_recovery(settings),
         "compression.type": "lz4",
         "linger.ms": linger_ms,
         "batch.size": _BATCH_BYTES,
