@@ -309,12 +309,18 @@ class Cluster(Protocol):
         ...
 
     def committed(
-        self, group: str, partitions: Iterable[TopicPartition], *, stable: bool = True
+        self,
+        group: str,
+        partitions: Iterable[TopicPartition],
+        *,
+        stable: bool = True,
+        pending_seconds: float | None = None,
     ) -> dict[TopicPartition, Committed]:
         """Committed offsets of a group; partitions without one are absent.
 
         ``stable`` waits for open transactions that hold offsets of these partitions to end, and raises
-        ``OffsetsPending`` when that takes too long (at once in memory, where nothing happens during a wait).
+        ``OffsetsPending`` when that takes too long (at once in memory, where nothing happens during a wait): longer
+        than the request timeout, or soon after ``pending_seconds`` from a coordinator that answers other questions.
         """
         ...
 

@@ -133,10 +133,15 @@ class ForwardingCluster:
         return self.inner.holds_record(partition, offset)
 
     def committed(
-        self, group: str, partitions: Iterable[TopicPartition], *, stable: bool = True
+        self,
+        group: str,
+        partitions: Iterable[TopicPartition],
+        *,
+        stable: bool = True,
+        pending_seconds: float | None = None,
     ) -> dict[TopicPartition, Committed]:
         """Committed offsets of a group."""
-        return self.inner.committed(group, partitions, stable=stable)
+        return self.inner.committed(group, partitions, stable=stable, pending_seconds=pending_seconds)
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, Committed]) -> None:
         """Set a group's offsets from outside."""

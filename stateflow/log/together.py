@@ -91,7 +91,7 @@ class AskingTogether(ForwardingCluster):
         self._ends: dict[bool, Together[TopicPartition, int]] = {
             stable: Together(partial(cluster.ends, stable=stable)) for stable in levels
         }
-        self._committed: dict[tuple[str, bool], Together[TopicPartition, Committed]] = {}
+        self._committed: dict[tuple[str, bool, float | None], Together[TopicPartition, Committed]] = {}
 
     def describe(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
         """The topics that exist, of those asked for."""
@@ -112,10 +112,16 @@ class AskingTogether(ForwardingCluster):
         return self._ends[stable](partitions)
 
     def committed(
-        self, group: str, partitions: Iterable[TopicPartition], *, stable: bool = True
+        self,
+        group: str,
+        partitions: Iterable[TopicPartition],
+        *,
+        stable: bool = True,
+        pending_seconds: float | None = None,
     ) -> dict[TopicPartition, Committed]:
         """Committed offsets of a group."""
         asking = self._committed.setdefault(
-            (group, stable), Together(partial(self.inner.committed, group, stable=stable))
+            (group, stable, pending_seconds),
+            Together(partial(self.inner.committed, group, stable=stable, pending_seconds=pending_seconds)),
         )
         return asking(partitions)

@@ -91,22 +91,24 @@ def _end_offsets(
 ) -> None:
     """Write the markers that are missing for the group's offsets."""
     app, inputs = catalog.app.app, [at for task in tasks for at in task.inputs]
-    if not _are_held(cluster, app, inputs):
+    seconds = max((of_task.await_offsets_seconds for of_task in left_open), default=0.0)
+    are_held = partial(_are_held, cluster, app, seconds)
+    if not are_held(inputs):
         return
-    # Side by side: for offsets that are held the answer comes when the request times out.
-    held = list(pool.map(partial(_are_held, cluster, app), [task.inputs for task in tasks]))
+    # Side by side: the answer for offsets that are held takes seconds.
+    held = list(pool.map(are_held, [task.inputs for task in tasks]))
     for of_task in compress(left_open, held):
         of_task.end_offsets()
-    if _are_held(cluster, app, inputs):  # by whoever died while it wrote first positions
+    if are_held(inputs):  # by whoever died while it wrote first positions
         cluster.fence(control_topic(app))
-        if _are_held(cluster, app, inputs):
+        if are_held(inputs):
             left_open[0].end_first_positions(catalog)
 
 
-def _are_held(cluster: Cluster, app: str, inputs: Sequence[TopicPartition]) -> bool:
+def _are_held(cluster: Cluster, app: str, seconds: float, inputs: Sequence[TopicPartition]) -> bool:
     """Whether a transaction holds the group's offsets of these partitions."""
     try:
-        cluster.committed(app, inputs)
+        cluster.committed(app, inputs, pending_seconds=seconds)
     except OffsetsPending:
         return True
     return False

@@ -214,6 +214,48 @@ def test_an_output_that_the_code_no_longer_has_gets_its_marker(is_moved: bool) -
     assert world.cluster.ranges([lost]) == world.cluster.ranges([lost], stable=False)
 
 
+def test_offsets_that_lack_a_marker_are_waited_for_once() -> None:
+    """A broker lets whoever asks for them wait; the task is opened at once when it is known that nobody ends that."""
+    world = World("exactly-once")
+    half = len(WORDS) // 2
+    world.feed_second_stage(WORDS[:half])
+    worker = world.worker(CrashPlan())
+    world.run_to_the_end(worker)
+    world.cluster.lose_leaders([*changelogs(world), *outputs(world), *offsets(world)])
+    world.feed_second_stage(WORDS[half:])
+    for _ in range(len(WORDS)):
+        worker.step()
+    world.cluster.lose_leaders(())
+    wiring = world.wiring.task(world.wiring.topology.stage("number"), 0)
+    asking = Asking(world.cluster)
+    opener = Opener(
+        cast(MemoryCluster, asking), lambda *_: MemoryTaskStores([STORE]), world.settings, world.clock
+    )
+    opener.open(wiring, lambda: False).task.abandon()
+    assert asking.held == 1
+    assert None not in asking.patience, "nobody fenced is waited for as long as for a broker"
+
+
+class Asking:
+    """A cluster that counts how often offsets were asked for that a transaction holds."""
+
+    def __init__(self, real: Any) -> None:
+        self._real = real
+        self.held = 0
+        self.patience: list[float | None] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def committed(self, *args: Any, pending_seconds: float | None = None, **how: Any) -> Any:
+        self.patience.append(pending_seconds)
+        try:
+            return self._real.committed(*args, pending_seconds=pending_seconds, **how)
+        except OffsetsPending:
+            self.held += 1
+            raise
+
+
 def test_a_changelog_that_another_producer_holds_is_waited_for() -> None:
     """What stands behind an open transaction cannot be read: a task that began with less would forget state."""
     world = World("exactly-once")

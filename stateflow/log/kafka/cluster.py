@@ -142,10 +142,15 @@ class KafkaCluster:
         return holds_record(settings, self._admin, partition, offset)
 
     def committed(
-        self, group: str, partitions: Iterable[TopicPartition], *, stable: bool = True
+        self,
+        group: str,
+        partitions: Iterable[TopicPartition],
+        *,
+        stable: bool = True,
+        pending_seconds: float | None = None,
     ) -> dict[TopicPartition, Committed]:
         """Committed offsets of a group."""
-        return self._offsets.committed(group, partitions, stable=stable)
+        return self._offsets.committed(group, partitions, stable=stable, pending_seconds=pending_seconds)
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, Committed]) -> None:
         """Set a group's offsets from outside. Raises ``StillRunning`` when it has members."""

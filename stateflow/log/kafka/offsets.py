@@ -21,7 +21,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from stateflow.errors import BrokerUnreachable, OffsetOutOfRange, OffsetsPending, StillRunning
 from stateflow.log.base import AssignedMember, Committed
 from stateflow.log.kafka.admin import Admin
-from stateflow.log.kafka.failures import error_of
+from stateflow.log.kafka.failures import error_of, is_passing
 from stateflow.log.kafka.fetching import places_of
 from stateflow.log.kafka.taken_names import NameHolder
 from stateflow.log.kafka.topics import topics_found
@@ -136,38 +136,51 @@ class Offsets:
         )
 
     def committed(
-        self, group: str, partitions: Iterable[TopicPartition], *, stable: bool
+        self,
+        group: str,
+        partitions: Iterable[TopicPartition],
+        *,
+        stable: bool,
+        pending_seconds: float | None = None,
     ) -> dict[TopicPartition, Committed]:
-        """Committed offsets. Raises ``OffsetsPending`` when a transaction outlasts the request timeout."""
+        """Committed offsets; see the protocol. A coordinator that does not answer is waited for as for any request."""
         wanted = [ClientPartition(*partition) for partition in partitions]
         if not wanted:
             return {}
-        coordinators = self._admin.coordinators
+        coordinators, clock = self._admin.coordinators, self._admin.clock
+        ask_seconds_max = min(_ASK_SECONDS_MAX, pending_seconds or _ASK_SECONDS_MAX)
+        patient_until = (
+            float("inf") if pending_seconds is None else clock.monotonic_seconds() + pending_seconds
+        )
 
         def request(left_seconds: float) -> list[ClientPartition]:
-            asked_seconds = min(left_seconds, _ASK_SECONDS_MAX)
-            return _checked(coordinators.committed(group, wanted, asked_seconds, stable=stable))
+            asked_seconds = min(left_seconds, ask_seconds_max)
+            try:
+                return _checked(coordinators.committed(group, wanted, asked_seconds, stable=stable))
+            except KafkaException as raised:
+                is_held = is_passing(error_of(raised)) and clock.monotonic_seconds() >= patient_until
+                if not (stable and is_held and self._answers(group)):
+                    raise
+                return self._asked_anew(group, wanted, _LOOK_SECONDS)
 
         try:
             found = self._admin.call(f"reading the offsets of group {group!r}", request)
-        except BrokerUnreachable as error:
+        except BrokerUnreachable:
             if not stable or not self._answers(group):
                 raise
-            found = self._asked_anew(group, wanted, error)
+            found = self._asked_anew(group, wanted, _ASK_SECONDS_MAX)
         return {
             TopicPartition(p.topic, p.partition): Committed(p.offset, p.metadata or "")
             for p in found
             if p.offset >= 0
         }
 
-    def _asked_anew(
-        self, group: str, wanted: list[ClientPartition], error: BrokerUnreachable
-    ) -> list[ClientPartition]:
-        """The offsets, by clients that have replaced those without an answer. If they get none, offsets are held."""
+    def _asked_anew(self, group: str, wanted: list[ClientPartition], seconds: float) -> list[ClientPartition]:
+        """The offsets, by a client that has just had an answer. If it gets none to this question, offsets are held."""
         try:
-            return _checked(self._admin.coordinators.committed(group, wanted, _ASK_SECONDS_MAX, stable=True))
-        except KafkaException:
-            raise _pending(group) from error
+            return _checked(self._admin.coordinators.committed(group, wanted, seconds, stable=True))
+        except KafkaException as raised:
+            raise _pending(group) from raised
 
     def _answers(self, group: str) -> bool:
         try:

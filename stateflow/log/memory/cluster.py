@@ -175,7 +175,12 @@ class MemoryCluster:
             return self._broker.partition(partition).holds_record(offset)
 
     def committed(
-        self, group: str, partitions: Iterable[TopicPartition], *, stable: bool = True
+        self,
+        group: str,
+        partitions: Iterable[TopicPartition],
+        *,
+        stable: bool = True,
+        pending_seconds: float | None = None,  # noqa: ARG002 - nobody waits here
     ) -> dict[TopicPartition, Committed]:
         """Committed offsets. Raises ``OffsetsPending`` where a broker would let the caller wait."""
         wanted = list(partitions)

@@ -91,9 +91,9 @@ class Fencing:
         refuse_older(wiring.app, wiring.written.lacking(found))
         return found
 
-    def committed(self, wiring: TaskWiring) -> Mapping[TopicPartition, Committed]:
-        """The group's offsets of a task's inputs."""
-        return self._cluster.committed(wiring.group, wiring.inputs)
+    def committed(self, wiring: TaskWiring, pending_seconds: float) -> Mapping[TopicPartition, Committed]:
+        """The group's offsets of a task's inputs, whose owners are fenced."""
+        return self._cluster.committed(wiring.group, wiring.inputs, pending_seconds=pending_seconds)
 
     def ids(self, wiring: TaskWiring, catalog: Catalog) -> list[str]:
         """The task's own transactional ids."""
@@ -194,7 +194,7 @@ class Predecessors:
     def committed(self) -> Mapping[TopicPartition, Committed]:
         """The group's offsets, which no predecessor can hold any more."""
         try:
-            return self._fencing.committed(self._wiring)
+            return self._fencing.committed(self._wiring, self._left_open.await_offsets_seconds)
         except OffsetsPending:
             if self._wiring.changelogs:
                 self._left_open.end_offsets()
@@ -207,7 +207,7 @@ class Predecessors:
         """
         self._fencing.fence_control(self._wiring.app)
         try:
-            return self._fencing.committed(self._wiring)
+            return self._fencing.committed(self._wiring, self._left_open.await_offsets_seconds)
         except OffsetsPending:
             self._left_open.end_offsets()
             self._left_open.end_first_positions(self.catalog)

@@ -31,6 +31,9 @@ _LOG = logging.getLogger(__name__)
 AWAIT_SHARED_SECONDS = 10.0
 """How long the end of a changelog is waited for to be decided, where a shared writer may have let go of the task just
 before: its last transaction is over, and markers of it may be on their way."""
+AWAIT_OFFSETS_SECONDS = 3.0
+"""How long offsets are waited for that a transaction holds, when the task's own writers are fenced: that of whoever
+writes first positions just now is short, and one that lacks its marker never ends by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +101,14 @@ class HangingTransactions:
         self._last: dict[str, LastTransaction | None] = {}
         self.await_stable_seconds = 0.0
         """How long markers that may be on their way are waited for: somebody who was not fenced may have sent them."""
+        self._offsets_are_held = False
         if writes.is_transactional:
             self._last[writes.transactional_id] = cluster.transactions.last(writes.transactional_id)
+
+    @property
+    def await_offsets_seconds(self) -> float:
+        """How long the group's offsets are waited for."""
+        return max(AWAIT_OFFSETS_SECONDS, self.await_stable_seconds)
 
     def know(self, transactional_id: str, last: LastTransaction | None) -> None:
         """What is known of another predecessor from before its fence."""
@@ -118,6 +127,8 @@ class HangingTransactions:
         found = self._cluster.transactions.left_open(self._last, undecided)
         each = [self._end(name, found) for name in self._last] if found is not None else []
         ended = any(each)
+        if self._offsets_are_held:  # nobody need wait for them once more to know that
+            self.end_offsets()
         if not ended and undecided & self._changelogs:
             self.check_changelogs()
         return ended
@@ -235,8 +246,11 @@ class HangingTransactions:
         if self._writes.guarantee != "exactly-once":
             return {}
         try:
-            return self._cluster.committed(self._writes.app, self._writes.inputs)
+            return self._cluster.committed(
+                self._writes.app, self._writes.inputs, pending_seconds=self.await_offsets_seconds
+            )
         except OffsetsPending:
+            self._offsets_are_held = True
             return {}  # they lack their marker, too, and say nothing
 
     def _say(self, transactional_id: str, where: str, *, commit: bool) -> None:
