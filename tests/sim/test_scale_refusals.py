@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -80,6 +81,22 @@ def test_time_without_an_answer_of_the_broker_does_not_count(cluster: MemoryClus
 
     generations.await_stopped(cluster, "shop", 0.4, refuse=refuse)
     assert len(looks) == 3
+
+
+@pytest.mark.parametrize("leave", [True, False], ids=["leave", "stay"])
+def test_members_that_leave_one_after_the_other_are_waited_for(cluster: MemoryCluster, leave: bool) -> None:
+    """Where workers end amid a rebalance, one has another session when that of the first is over."""
+    looks: list[int] = []
+
+    def refuse(_cluster: object, app: str) -> None:
+        looks.append(2 if len(looks) < 3 else 1)  # a member leaves amid the wait for it
+        if not leave or len(looks) < 6:
+            members = [f"{app}-{number}" for number in range(looks[-1])]
+            raise StillRunning(f"{len(members)} members of {app}.", action="wait.", members=members)
+
+    with nullcontext() if leave else pytest.raises(StillRunning, match="1 members"):
+        generations.await_stopped(cluster, "shop", 0.6, refuse=refuse)
+    assert len(looks) == (6 if leave else 7), "three pauses after the second one left"
 
 
 def test_an_unknown_application_is_refused(cluster: MemoryCluster) -> None:
