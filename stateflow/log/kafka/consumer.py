@@ -13,17 +13,18 @@ from functools import partial
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 
-from stateflow.errors import MembershipLost, StateflowError
+from stateflow.errors import StateflowError
 from stateflow.log.base import Committed, GroupListener, GroupMetadata
 from stateflow.log.kafka.admin import Admin
 from stateflow.log.kafka.client_log import client_log
 from stateflow.log.kafka.failures import error_of, is_membership, is_passing, replaced, typed
 from stateflow.log.kafka.fetching import CONSUME_MAX, ClientStuck, Fetching, places_of, started
+from stateflow.log.kafka.former_ids import FormerIds
 from stateflow.log.kafka.leaving import close_in_time, hear_out, leave, part
 from stateflow.log.kafka.offsets import Offsets, client_offsets
 from stateflow.log.kafka.proofs import LiveProof, renewed
 from stateflow.log.kafka.settings import Settings
-from stateflow.log.kafka.streams import Arrived, Stream, made_consumer
+from stateflow.log.kafka.streams import Stream, append_batch, made_consumer
 from stateflow.log.kafka.taken_names import OwnIds, TakenName, Verdict
 from stateflow.log.kafka.unowned_partitions import UnownedPartitionMonitor
 from stateflow.record import RecordBatch, TopicPartition
@@ -76,7 +77,7 @@ class KafkaGroupConsumer:
         """That was so once."""
         self._is_put_out = False
         """It has taken this one's place meanwhile."""
-        self._own_ids = OwnIds()
+        self._own_ids, self._former_ids = OwnIds(), FormerIds(admin, settings)
         self._fence: KafkaError | None = None
         """What a static member was put out of the group with."""
         self._taken: TakenName | None = None
@@ -95,6 +96,7 @@ class KafkaGroupConsumer:
             owned.update(places_of(partitions))
             if owned is self._owned:
                 self._own_ids.note(self.member_id)
+                self._former_ids.note(self.member_id)
                 self._assigned(places_of(partitions))
             else:
                 consumer.incremental_assign([])
@@ -108,11 +110,16 @@ class KafkaGroupConsumer:
             else:
                 consumer.incremental_unassign([])
 
+        def lost(_: Consumer, partitions: list[ClientPartition]) -> None:
+            released(self._listener.on_lost, partitions)  # which waits for commits that are on their way
+            if owned is self._owned:
+                self._former_ids.lost(self.member_id)
+
         consumer.subscribe(
             self._topics,
             on_assign=assigned,
+            on_lost=lost,
             on_revoke=lambda _, partitions: released(self._listener.on_revoked, partitions),
-            on_lost=lambda _, partitions: released(self._listener.on_lost, partitions),
         )
         return stream, consumer
 
@@ -160,7 +167,7 @@ class KafkaGroupConsumer:
             self._raise_listener_error()
         verdict = self._taken.ask()
         if verdict is Verdict.HELD:
-            raise self._replaced(fence, str(self._settings["group.instance.id"]))
+            raise replaced(fence, self._group, str(self._settings["group.instance.id"]))
         if verdict is Verdict.FREE:
             self._rejoin("was fenced, but nobody else has its name")
         else:
@@ -192,7 +199,7 @@ class KafkaGroupConsumer:
         if self._stream is None:
             return self._fetching.consume(self._consumer, max_records, timeout_seconds)
         batches: list[RecordBatch] = []
-        take = partial(_append_batch, batches)
+        take = partial(append_batch, batches)
         self._fetching.consume_stream(self._consumer, self._stream, max_records, timeout_seconds, take)
         return batches
 
@@ -210,7 +217,7 @@ class KafkaGroupConsumer:
         """What has arrived of a partition on demand."""
         batches: list[RecordBatch] = []
         if self._stream is not None:
-            self._fetching.pull_stream(self._stream, partition, max_records, partial(_append_batch, batches))
+            self._fetching.pull_stream(self._stream, partition, max_records, partial(append_batch, batches))
         return batches
 
     def _read_from(self, offsets: Mapping[TopicPartition, int], *, on_demand: bool = False) -> None:
@@ -227,12 +234,10 @@ class KafkaGroupConsumer:
         self._consumer.incremental_unassign([ClientPartition(*partition) for partition in gone])
 
     def _let_go_of_stream(self) -> None:
-        stream, self._stream = self._stream, None
-        live, self._live_proof = self._live_proof, None
-        if live is not None:
-            live.close()
-        if stream is not None:
-            stream.close()
+        ending, self._live_proof, self._stream = (self._live_proof, self._stream), None, None
+        for each in ending:
+            if each is not None:
+                each.close()
 
     def start(self, offsets: Mapping[TopicPartition, int], *, on_demand: bool = False) -> None:
         """Begin reading at these offsets; what is started in a callback is never on demand."""
@@ -278,7 +283,7 @@ class KafkaGroupConsumer:
             except KafkaException as raised:
                 if error_of(raised).code() != KafkaError._FATAL:
                     raise
-                raise self._replaced(error_of(raised)) from raised
+                raise replaced(error_of(raised), self._group) from raised
             for partition in done or []:
                 if partition.error is not None:
                     raise KafkaException(partition.error)
@@ -325,6 +330,7 @@ class KafkaGroupConsumer:
         if self._closed:
             return
         self._closed = True
+        self._former_ids.close()
         if self._unowned_monitor is not None:  # it is a static member
             self._unowned_monitor.close()
             hear_out(self._consumer, self._admin.clock)
@@ -387,13 +393,6 @@ class KafkaGroupConsumer:
             elif self._is_static:
                 self._fence = error
             else:
-                return self._replaced(error)
+                return replaced(error, self._group)
             return None
         return typed(error, f"reading as a member of group {self._group!r}", self._admin.bootstrap)
-
-    def _replaced(self, error: KafkaError, taken_name: str | None = None) -> MembershipLost:
-        return replaced(error, self._group, taken_name)
-
-
-def _append_batch(batches: list[RecordBatch], came: Arrived | RecordBatch) -> None:
-    batches.append(came.batch() if isinstance(came, Arrived) else came)

@@ -128,7 +128,7 @@ def refused_settings(error: KafkaError, settings: Mapping[str, object]) -> Confi
     )
 
 
-def replaced(error: KafkaError, group: str, taken_name: str | None) -> MembershipLost:
+def replaced(error: KafkaError, group: str, taken_name: str | None = None) -> MembershipLost:
     """Our error for a member that the group has put out, if so because another process has taken its name."""
     said = f"{error.name()}: {error.str()}"
     why = said if taken_name is None else f"another process has its name, {taken_name!r}"

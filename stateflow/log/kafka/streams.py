@@ -279,3 +279,8 @@ class Stream:
     def _forward(self, partition: TopicPartition, *, follows: bool) -> None:
         comes = follows and partition not in self._on_demand
         done(self._used.follow(self._address, partition.topic.encode(), partition.partition, comes))
+
+
+def append_batch(batches: list[RecordBatch], came: Arrived | RecordBatch) -> None:
+    """Add what came to a list of batches."""
+    batches.append(came.batch() if isinstance(came, Arrived) else came)
