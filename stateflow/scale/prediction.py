@@ -138,7 +138,7 @@ def _learnt(phase: Phase, work: Work, runs: Sequence[Run]) -> Range:
     expected = _general(work, None)[phase].middle
     before = [(run, _general(run.work, None)[phase].middle) for run in runs]
     factors = [run.seconds.get(phase, 0.0) / middle for run, middle in before if middle > 0]
-    if not factors:
+    if not factors or expected <= 0:  # nothing is to be moved
         return Range(0, 0)
     spread = _ONE_RUN_SPREAD if len(factors) == 1 else _SEVERAL_RUNS_SPREAD
     doublings = min(abs(math.log2(expected / middle)) for _, middle in before if middle > 0)

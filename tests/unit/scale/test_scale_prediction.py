@@ -12,7 +12,7 @@ import pytest
 
 from stateflow.cli.scale_text import human_seconds
 from stateflow.scale.past_runs import RUNS_KEPT, PastRuns, default_path
-from stateflow.scale.prediction import PHASES, Phase, Run, Work, phase_seconds, predict, relevant_runs
+from stateflow.scale.prediction import PHASES, Phase, Range, Run, Work, phase_seconds, predict, relevant_runs
 
 SMALL = Work(engine="spark", lanes=2, moves=16, audits=40, slots=100_000)
 LOCAL = msgspec.structs.replace(SMALL, engine="local")
@@ -76,6 +76,14 @@ def test_more_work_takes_longer_and_is_known_less_well() -> None:
     same, more = predict(SMALL, "shop", [run()]).total, predict(larger, "shop", [run()]).total
     assert more.low > same.low
     assert more.high / more.low > same.high / same.low
+
+
+def test_work_without_anything_to_move_is_predicted_after_runs_that_moved_something() -> None:
+    local = Work(engine="local", lanes=2, moves=4, audits=8, slots=100)
+    nothing = Work(engine="local", lanes=2, moves=0, audits=0, slots=0)
+    found = predict(nothing, "shop", [run(local)])
+    assert found.phases["moving"] == Range(0, 0)
+    assert found.phases["preparing"].high > 0
 
 
 def test_the_applications_own_runs_count_then_those_of_others_on_the_same_engine() -> None:
