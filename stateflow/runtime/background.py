@@ -5,10 +5,15 @@ Whatever a request takes, with a broker that is slow or away, the group is serve
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from typing import Generic, NamedTuple, TypeVar
+from concurrent.futures import Executor, Future
+from contextlib import suppress
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -26,6 +31,47 @@ class Executors(NamedTuple):
 OWN_THREADS = Executors()
 
 
+class DaemonThread(Executor):
+    """Makes calls one after the other, on a thread that ends with the process, even amid a call.
+
+    Python waits at its end for the threads of a ``ThreadPoolExecutor``, however that was shut down: for half a minute,
+    where a broker does not answer.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=_serve, args=(self._calls,), name=name, daemon=True)
+        self._thread.start()
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Have a call made after those before it."""
+        future: Future[T] = Future()
+        self._calls.put((future, partial(fn, *args, **kwargs)))
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End with the last call; with ``cancel_futures`` with the one that is under way."""
+        with suppress(Empty):
+            while cancel_futures:
+                if (called := self._calls.get_nowait()) is not None:
+                    called[0].cancel()
+        self._calls.put(None)
+        if wait:
+            self._thread.join()
+
+
+def _serve(calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]) -> None:
+    while (called := calls.get()) is not None:
+        future, call = called
+        if not future.set_running_or_notify_cancel():
+            continue
+        try:
+            future.set_result(call())
+        except BaseException as raised:  # noqa: BLE001 - whoever takes the outcome is told of it
+            future.set_exception(raised)
+        del called, future, call  # nothing of it is kept while there is nothing to do
+
+
 class BackgroundRequest(Generic[T]):
     """Requests of one kind, each made on a thread beside the one that uses this.
 
@@ -35,7 +81,7 @@ class BackgroundRequest(Generic[T]):
     def __init__(self, name: str, executor: Executor | None = None) -> None:
         self._name = name
         self._executor = executor
-        self._thread: ThreadPoolExecutor | None = None
+        self._thread: DaemonThread | None = None
         self._under_way: Future[T] | None = None
 
     @property
@@ -65,12 +111,14 @@ class BackgroundRequest(Generic[T]):
         return over.result()
 
     def close(self, *, waits: bool) -> None:
-        """Make no more. One under way comes to its own end, which is waited for or not; nobody hears of its outcome."""
+        """Make no more. One under way comes to its own end, or to the process's, which is waited for or not; nobody
+        hears of its outcome.
+        """
         if waits:
             self.wait()
         if self._thread is not None:
             self._thread.shutdown(wait=waits, cancel_futures=True)
 
     def _own_thread(self) -> Executor:
-        self._thread = self._thread or ThreadPoolExecutor(1, thread_name_prefix=self._name)
+        self._thread = self._thread or DaemonThread(self._name)
         return self._thread

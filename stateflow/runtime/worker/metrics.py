@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotInTime
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +17,7 @@ from stateflow.errors import StateflowError
 from stateflow.log.base import Cluster
 from stateflow.native.loading import native_state
 from stateflow.record import OffsetRange, TopicPartition
+from stateflow.runtime.background import DaemonThread
 from stateflow.runtime.worker.figures import FigureRequests, StoreFigures, TaskFigures, WorkerFigures
 
 _LOG = logging.getLogger(__name__)
@@ -131,7 +132,7 @@ class WorkerMetrics:
         self._requests = requests
         self._restores = restores
         self._clock = clock
-        self._asking = ThreadPoolExecutor(1, thread_name_prefix="metrics-ends")
+        self._asking = DaemonThread("metrics-ends")
         self._asked: Future[dict[TopicPartition, OffsetRange]] | None = None
         self._lock = Lock()
         """Held for one scrape: others wait for it."""

@@ -16,6 +16,7 @@ from stateflow.log.memory import MemoryCluster
 from stateflow.record import OffsetRange, TopicPartition
 from stateflow.runtime.event_time.idleness import IdleSources
 from stateflow.runtime.opening.inline import InlineExecutor
+from tests.waiting import wait_until
 
 A, B = TopicPartition("in", 0), TopicPartition("in", 1)
 IDLE_SECONDS = 5.0
@@ -284,6 +285,7 @@ def test_a_question_without_an_answer_holds_up_nobody_who_closes() -> None:
     reading = Reading(None)
     reading.cluster.answers.clear()
     assert reading.fallen(after_seconds=5) == []
+    wait_until(lambda: len(reading.cluster.asked) > 0, "the question")
     reading.idle_sources.close()
     assert not reading.idle_sources._request.is_over
     reading.cluster.answers.set()
