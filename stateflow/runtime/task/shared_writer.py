@@ -105,10 +105,9 @@ class SharedWriter:
 
     def commit(self, parts: set[WriterPart], timeout_seconds: float = 60.0) -> dict[TopicPartition, Appended]:
         """Commit the transaction, in which nobody but ``parts`` may have anything."""
-        assert self._sent <= parts, (
-            f"{sorted(p.task for p in self._sent - parts)} would be committed by halves"
-        )
         with self.used():
+            left_out = sorted(part.task for part in self._sent - parts)
+            assert not left_out, f"{left_out} would be committed by halves"
             appended = self._inner.commit(timeout_seconds)
             self._sent.clear()
             self._has_begun = False
