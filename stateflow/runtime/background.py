@@ -5,15 +5,12 @@ Whatever a request takes, with a broker that is slow or away, the group is serve
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
-from contextlib import suppress
-from functools import partial
-from queue import Empty, SimpleQueue
-from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
-P = ParamSpec("P")
+from stateflow.daemon_threads import DaemonThreads
+
 T = TypeVar("T")
 
 
@@ -31,47 +28,6 @@ class Executors(NamedTuple):
 OWN_THREADS = Executors()
 
 
-class DaemonThread(Executor):
-    """Makes calls one after the other, on a thread that ends with the process, even amid a call.
-
-    Python waits at its end for the threads of a ``ThreadPoolExecutor``, however that was shut down: for half a minute,
-    where a broker does not answer.
-    """
-
-    def __init__(self, name: str) -> None:
-        self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
-        self._thread = threading.Thread(target=_serve, args=(self._calls,), name=name, daemon=True)
-        self._thread.start()
-
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Have a call made after those before it."""
-        future: Future[T] = Future()
-        self._calls.put((future, partial(fn, *args, **kwargs)))
-        return future
-
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End with the last call; with ``cancel_futures`` with the one that is under way."""
-        with suppress(Empty):
-            while cancel_futures:
-                if (called := self._calls.get_nowait()) is not None:
-                    called[0].cancel()
-        self._calls.put(None)
-        if wait:
-            self._thread.join()
-
-
-def _serve(calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]) -> None:
-    while (called := calls.get()) is not None:
-        future, call = called
-        if not future.set_running_or_notify_cancel():
-            continue
-        try:
-            future.set_result(call())
-        except BaseException as raised:  # noqa: BLE001 - whoever takes the outcome is told of it
-            future.set_exception(raised)
-        del called, future, call  # nothing of it is kept while there is nothing to do
-
-
 class BackgroundRequest(Generic[T]):
     """Requests of one kind, each made on a thread beside the one that uses this.
 
@@ -81,7 +37,7 @@ class BackgroundRequest(Generic[T]):
     def __init__(self, name: str, executor: Executor | None = None) -> None:
         self._name = name
         self._executor = executor
-        self._thread: DaemonThread | None = None
+        self._thread: DaemonThreads | None = None
         self._under_way: Future[T] | None = None
 
     @property
@@ -120,5 +76,5 @@ class BackgroundRequest(Generic[T]):
             self._thread.shutdown(wait=waits, cancel_futures=True)
 
     def _own_thread(self) -> Executor:
-        self._thread = self._thread or DaemonThread(self._name)
+        self._thread = self._thread or DaemonThreads(self._name, 1)
         return self._thread

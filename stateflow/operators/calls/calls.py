@@ -17,9 +17,10 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
+from stateflow.daemon_threads import DaemonThreads
 from stateflow.errors import ProcessingError, TransactionAborted
 from stateflow.operators.calls.call_limits import CallLimits
-from stateflow.operators.calls.call_threads import CallThreads, LoopThread
+from stateflow.operators.calls.loop_thread import LoopThread
 
 _LOG = logging.getLogger(__name__)
 
@@ -53,8 +54,8 @@ class Calls:
         self._limits = limits
         self._is_async = is_async(function)
         self._thread: LoopThread | None = None
-        self._threads = CallThreads(f"calls of {step}", limits.concurrency)
-        weakref.finalize(self, self._threads.shutdown)
+        self._threads = DaemonThreads(f"calls of {step}", limits.concurrency)
+        weakref.finalize(self, self._threads.shutdown, wait=False, cancel_futures=True)
 
     def ask(
         self, questions: Sequence[Any], is_stopping: Callable[[], bool]
@@ -74,7 +75,7 @@ class Calls:
 
     def close(self) -> None:
         """End the threads; calls under way are cancelled. A blocking one keeps its thread until it returns."""
-        self._threads.shutdown()
+        self._threads.shutdown(wait=False, cancel_futures=True)
         if self._thread is not None:
             self._thread.close()
             self._thread = None

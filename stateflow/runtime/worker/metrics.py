@@ -13,11 +13,11 @@ from typing import Literal
 
 from stateflow.checkpoint.progress import Pace, Progress
 from stateflow.clock import Clock
+from stateflow.daemon_threads import DaemonThreads
 from stateflow.errors import StateflowError
 from stateflow.log.base import Cluster
 from stateflow.native.loading import native_state
 from stateflow.record import OffsetRange, TopicPartition
-from stateflow.runtime.background import DaemonThread
 from stateflow.runtime.worker.figures import FigureRequests, StoreFigures, TaskFigures, WorkerFigures
 
 _LOG = logging.getLogger(__name__)
@@ -132,7 +132,7 @@ class WorkerMetrics:
         self._requests = requests
         self._restores = restores
         self._clock = clock
-        self._asking = DaemonThread("metrics-ends")
+        self._asking = DaemonThreads("metrics-ends", 1)
         self._asked: Future[dict[TopicPartition, OffsetRange]] | None = None
         self._lock = Lock()
         """Held for one scrape: others wait for it."""

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from stateflow.runtime.background import BackgroundRequest, DaemonThread
+from stateflow.runtime.background import BackgroundRequest
 
 ENDS_AMID_A_REQUEST = """
 import threading
@@ -53,28 +53,3 @@ def test_the_outcome_is_taken_later() -> None:
     with pytest.raises(ZeroDivisionError):
         request.take()
     request.close(waits=True)
-
-
-def test_calls_that_have_not_begun_can_be_cancelled() -> None:
-    thread, may_end, begun = DaemonThread("calls"), threading.Event(), threading.Event()
-
-    def first() -> str:
-        begun.set()
-        may_end.wait()
-        return "first"
-
-    one, other = thread.submit(first), thread.submit(lambda: "other")
-    begun.wait()
-    thread.shutdown(wait=False, cancel_futures=True)
-    may_end.set()
-    assert one.result() == "first"
-    assert other.cancelled()
-    thread.shutdown()
-
-
-def test_calls_are_made_in_their_order_until_the_last() -> None:
-    thread, made = DaemonThread("calls"), list[int]()
-    calls = [thread.submit(made.append, number) for number in range(100)]
-    thread.shutdown()
-    assert made == list(range(100))
-    assert all(call.done() for call in calls)
