@@ -12,7 +12,6 @@ import random
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
 
 import msgspec
 
@@ -247,12 +246,9 @@ class ControlTopic:
         """The newest records of every key, up to the end as it is now."""
         found: defaultdict[bytes, deque[Stored]] = defaultdict(lambda: deque(maxlen=_HISTORY_MAX))
         logs = self._cluster.ranges([self._partition])
-        if logs[self._partition].is_empty:
-            return {}
-        with closing(self._cluster.reader()) as reader:
-            for batch in read_to_end(self._cluster, reader, logs, stall_seconds_max=_STALL_SECONDS_MAX):
-                for key, value, offset in zip(batch.keys, batch.values, batch.offsets, strict=True):
-                    found[key].append(Stored(offset, value))
+        for batch in read_to_end(self._cluster, logs, stall_seconds_max=_STALL_SECONDS_MAX):
+            for key, value, offset in zip(batch.keys, batch.values, batch.offsets, strict=True):
+                found[key].append(Stored(offset, value))
         return {key: list(stored) for key, stored in found.items()}
 
     def _required(self, catalog: Catalog | None) -> Catalog:

@@ -1,4 +1,4 @@
-"""Reading partitions from fixed offsets to fixed targets: the one loop that decides "read to the end" here.
+"""Reading partitions from fixed offsets to targets: the one loop that decides "read to the end" here.
 
 Done is decided by the reader's position against the target, which markers and compacted gaps never hide; never by
 counting records. Nothing behind the target is handed out.
@@ -53,12 +53,11 @@ def read_topic(cluster: Cluster, topic: str) -> Iterator[RecordBatch]:
 
 def read_to_end(
     cluster: Cluster,
-    reader: Reader,
     ranges: dict[TopicPartition, OffsetRange],
     *,
     stall_seconds_max: float = STALL_SECONDS_MAX,
 ) -> Iterator[RecordBatch]:
-    """The committed records in ``ranges``, and then what came meanwhile; ``ranges`` grows by it.
+    """The committed records in ``ranges``, and then what came meanwhile, by a reader of its own; ``ranges`` grows.
 
     For the newest record of each key of a compacted topic that others write to. Up to an end that was taken before,
     keys may be missing that have been there all the time: one was written again behind that end, and the cleaner
@@ -66,14 +65,17 @@ def read_to_end(
     until nothing has come. Raises what ``read_ranges`` raises.
     """
     unread = dict(ranges)
-    for looks_left in reversed(range(_LOOKS_MAX)):
-        yield from read_ranges(reader, unread, stall_seconds_max=stall_seconds_max)
-        if not looks_left or all(offsets.is_empty for offsets in unread.values()):
-            return
-        for source, end in cluster.ends(unread).items():
-            first, reached = ranges[source]
-            unread[source] = OffsetRange(reached, max(reached, end))
-            ranges[source] = OffsetRange(first, unread[source].offset_next)
+    if all(offsets.is_empty for offsets in unread.values()):
+        return
+    with closing(cluster.reader()) as reader:
+        for looks_left in reversed(range(_LOOKS_MAX)):
+            yield from read_ranges(reader, unread, stall_seconds_max=stall_seconds_max)
+            if not looks_left or all(offsets.is_empty for offsets in unread.values()):
+                return
+            for source, end in cluster.ends(unread).items():
+                first, reached = ranges[source]
+                unread[source] = OffsetRange(reached, max(reached, end))
+                ranges[source] = OffsetRange(first, unread[source].offset_next)
 
 
 def read_ranges(

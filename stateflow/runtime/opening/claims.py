@@ -180,10 +180,9 @@ class ClaimsLog:
             return seen
         claims, outcomes = dict(seen.by_key), dict(seen.outcomes)
         new = {self.partition: OffsetRange(max(seen.offset_next, end.offset_first), end.offset_next)}
-        with closing(self.cluster.reader()) as reader:
-            for batch in read_to_end(self.cluster, reader, new):
-                for offset, key, value in zip(batch.offsets, batch.keys, batch.values, strict=True):
-                    self._take(claims, outcomes, offset, key, value)
+        for batch in read_to_end(self.cluster, new):
+            for offset, key, value in zip(batch.offsets, batch.keys, batch.values, strict=True):
+                self._take(claims, outcomes, offset, key, value)
         self._seen = Claims(new[self.partition].offset_next, claims, outcomes)
         return self._seen
 

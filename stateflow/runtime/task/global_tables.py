@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable
-from contextlib import closing
 
 from stateflow.clock import Clock
 from stateflow.errors import GlobalTableTooLarge, Interrupted, TopicMissing
@@ -91,7 +90,7 @@ class GlobalTables:
         """The entries of a topic, all that it has now read; ``release`` must follow.
 
         Raises ``Interrupted`` soon after ``cancelled`` turns true, ``TopicMissing``, ``GlobalTableTooLarge``, and what
-        ``read_ranges`` raises.
+        ``read_to_end`` raises.
         """
         with self._lock:
             held = self._held.setdefault(topic, _Held())
@@ -128,13 +127,10 @@ class GlobalTables:
         follower = self._cluster.reader(follows=True)
         try:
             entries = TopicEntries(topic, bytes_max, follower)
-            with closing(self._cluster.reader()) as loader:
-                for batch in read_to_end(self._cluster, loader, ranges):
-                    if cancelled():
-                        raise Interrupted(
-                            f"reading the global table of {topic} was stopped.", action="nothing."
-                        )
-                    entries.take([batch])
+            for batch in read_to_end(self._cluster, ranges):
+                if cancelled():
+                    raise Interrupted(f"reading the global table of {topic} was stopped.", action="nothing.")
+                entries.take([batch])
             follower.assign({source: offsets.offset_next for source, offsets in ranges.items()})
         except BaseException:
             follower.close()

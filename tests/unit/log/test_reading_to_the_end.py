@@ -68,8 +68,7 @@ def cluster() -> BusyCluster:
 def test_keys_that_are_written_again_meanwhile_are_found(cluster: BusyCluster) -> None:
     ranges = cluster.ranges([SOURCE])
     cluster.times = 1
-    with closing(cluster.reader()) as reader:
-        found = newest(read_to_end(cluster, reader, ranges))
+    found = newest(read_to_end(cluster, ranges))
     assert found == {b"key-%d" % number: b"%d" % number for number in range(5)}
     assert ranges == {SOURCE: (0, 10)}, "what was read is told"
 
@@ -84,10 +83,9 @@ def test_up_to_an_end_that_was_taken_before_they_are_not(cluster: BusyCluster) -
 def test_who_reads_does_not_run_after_writers_for_ever(cluster: BusyCluster) -> None:
     ranges = cluster.ranges([SOURCE])
     read = 0
-    with closing(cluster.reader()) as reader:
-        for batch in read_to_end(cluster, reader, ranges):
-            read += len(batch)
-            send(cluster, TOPIC, b"busy", b"%d" % read)
+    for batch in read_to_end(cluster, ranges):
+        read += len(batch)
+        send(cluster, TOPIC, b"busy", b"%d" % read)
     assert 5 < read < 50
 
 
@@ -95,8 +93,7 @@ def test_nothing_is_read_of_an_empty_topic() -> None:
     cluster = MemoryCluster()
     cluster.create([TopicSpec(TOPIC, 1, 1, COMPACTED)])
     ranges = cluster.ranges([SOURCE])
-    with closing(cluster.reader()) as reader:
-        assert list(read_to_end(cluster, reader, ranges)) == []
+    assert list(read_to_end(cluster, ranges)) == []
 
 
 def test_a_catalog_is_whole_though_it_is_written_again_meanwhile() -> None:
