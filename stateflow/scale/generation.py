@@ -7,6 +7,7 @@ undoes it.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -83,16 +84,15 @@ def await_stopped(
     the first one's is over, which ends that rebalance. ``refuse`` says who counts.
     """
     looks = left = round(timeout_seconds / _PAUSE_SECONDS)
-    fewest: int | None = None
+    fewest = math.inf
     while True:
         try:
             refuse(cluster, app)
             return
         except StillRunning as error:
-            members = _members_total(error)
-            if fewest is not None and members < fewest:
-                left = looks
-            fewest = members if fewest is None else min(members, fewest)
+            members_total = _members_total(error)
+            if members_total < fewest:
+                fewest, left = members_total, looks
             if left <= 0:
                 raise
         left -= 1

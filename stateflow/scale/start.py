@@ -119,93 +119,68 @@ def start(
     ``MergeUndefined``, ``AuditFailed`` or ``OldGenerationWritten`` after; the old generation is active until this
     returns. ``past`` is what was made on this machine before, ``seconds_starting`` what the engine took to be there.
     """
-    with kept_readers(cluster) as keeping:
-        return _start(
-            keeping,
-            app,
-            routing,
-            engine,
-            clock,
-            settings or ScaleSettings(),
-            on_progress,
-            application_merge,
-            past,
-            seconds_starting,
+    settings = settings or ScaleSettings()
+    with kept_readers(cluster) as cluster:
+        started_at = time.monotonic()
+        catalog = load_catalog(cluster, app)
+        merged_app = None if application_merge is None else application_merge.other
+        check_change(catalog, routing, merged_app)
+        plan = _planned(cluster, catalog, routing, engine, past, clock)
+        theirs = None if application_merge is None else application_merge.check(cluster, catalog)
+        if theirs is not None:
+            refuse_trimmed_logs(cluster, catalog)
+            refuse_trimmed_logs(cluster, theirs)
+        catalog, entry = begin(cluster, catalog, routing, clock, merged_app)
+        refuse_while_running(
+            cluster, app
+        )  # again: a worker may have joined before it could see the new generation
+        fence_tasks(cluster, catalog)
+        abort_savepoint(ControlTopic(cluster, app), None, "the number of partitions was changed")
+        last = read_last_commits(cluster, catalog)  # again: now the answer is final
+        last.refuse_torn()
+        last.refuse_pending_replays()
+
+        sizes = {row.source: row.bytes_estimated for row in plan.partitions}
+        moves = fix_moves(cluster, catalog, entry, settings, clock, engine.lanes, sizes, last)
+        moving_at = time.monotonic()
+        with ProgressWatch(cluster, "moving", on_progress) as watch:
+            moved = moves.run(cluster, engine, watch)
+        merges: list[MergeJob] = []
+        merged: list[MoveResult] = []
+        if application_merge is not None and theirs is not None:
+            application_merge.fence(cluster, theirs)
+            merges = application_merge.jobs(cluster, catalog, theirs, entry.generation, moves.ranges)
+            merged = engine.run(merge_partition, merges)
+            application_merge.commit_sources(cluster, app, theirs)
+        auditing_at = time.monotonic()
+        _commit_inputs(cluster, catalog, entry, last)
+        audit = audit_repartition(cluster, catalog, entry, moves, merges, engine, on_progress)
+        audited_at = time.monotonic()
+        _check_untouched(cluster, app, moves)
+        check_theirs_untouched(cluster, merges)
+        activate(cluster, catalog, entry, audit, clock)
+
+        queues = {topic.name for topic in moved_topics(catalog) if topic.layout is None}
+        return Outcome(
+            app=app,
+            generation_from=catalog.active.generation,
+            generation_to=entry.generation,
+            partitions_from=catalog.active.partitions,
+            partitions_to=entry.partitions,
+            engine=engine.name,
+            records_read_total=moved.records_read_total + sum(done.records_read_total for done in merged),
+            records_written_total=moved.records_written_total
+            + sum(done.records_written_total for done in merged),
+            keys_total=sum(row.keys_after for row in audit if row.store not in queues),
+            unread_total=sum(row.keys_after for row in audit if row.store in queues),
+            audit=audit,
+            work=plan.work,
+            prediction=plan.prediction,
+            seconds_starting=seconds_starting,
+            seconds_moving=auditing_at - moving_at,
+            seconds_auditing=audited_at - auditing_at,
+            seconds_total=seconds_starting + time.monotonic() - started_at,
         )
-
-
-def _start(
-    cluster: Cluster,
-    app: str,
-    routing: RoutingEntry,
-    engine: Engine,
-    clock: Clock,
-    settings: ScaleSettings,
-    on_progress: Callable[[Progress], None] | None,
-    application_merge: ApplicationMerge | None,
-    past: Sequence[Run],
-    seconds_starting: float,
-) -> Outcome:
-    started_at = time.monotonic()
-    catalog = load_catalog(cluster, app)
-    merged_app = None if application_merge is None else application_merge.other
-    check_change(catalog, routing, merged_app)
-    plan = _planned(cluster, catalog, routing, engine, past, clock)
-    theirs = None if application_merge is None else application_merge.check(cluster, catalog)
-    if theirs is not None:
-        refuse_trimmed_logs(cluster, catalog)
-        refuse_trimmed_logs(cluster, theirs)
-    catalog, entry = begin(cluster, catalog, routing, clock, merged_app)
-    refuse_while_running(
-        cluster, app
-    )  # again: a worker may have joined before it could see the new generation
-    fence_tasks(cluster, catalog)
-    abort_savepoint(ControlTopic(cluster, app), None, "the number of partitions was changed")
-    last = read_last_commits(cluster, catalog)  # again: now the answer is final
-    last.refuse_torn()
-    last.refuse_pending_replays()
-
-    sizes = {row.source: row.bytes_estimated for row in plan.partitions}
-    moves = fix_moves(cluster, catalog, entry, settings, clock, engine.lanes, sizes, last)
-    moving_at = time.monotonic()
-    with ProgressWatch(cluster, "moving", on_progress) as watch:
-        moved = moves.run(cluster, engine, watch)
-    merges: list[MergeJob] = []
-    merged: list[MoveResult] = []
-    if application_merge is not None and theirs is not None:
-        application_merge.fence(cluster, theirs)
-        merges = application_merge.jobs(cluster, catalog, theirs, entry.generation, moves.ranges)
-        merged = engine.run(merge_partition, merges)
-        application_merge.commit_sources(cluster, app, theirs)
-    auditing_at = time.monotonic()
-    _commit_inputs(cluster, catalog, entry, last)
-    audit = audit_repartition(cluster, catalog, entry, moves, merges, engine, on_progress)
-    audited_at = time.monotonic()
-    _check_untouched(cluster, app, moves)
-    check_theirs_untouched(cluster, merges)
-    activate(cluster, catalog, entry, audit, clock)
-
-    queues = {topic.name for topic in moved_topics(catalog) if topic.layout is None}
-    return Outcome(
-        app=app,
-        generation_from=catalog.active.generation,
-        generation_to=entry.generation,
-        partitions_from=catalog.active.partitions,
-        partitions_to=entry.partitions,
-        engine=engine.name,
-        records_read_total=moved.records_read_total + sum(done.records_read_total for done in merged),
-        records_written_total=moved.records_written_total
-        + sum(done.records_written_total for done in merged),
-        keys_total=sum(row.keys_after for row in audit if row.store not in queues),
-        unread_total=sum(row.keys_after for row in audit if row.store in queues),
-        audit=audit,
-        work=plan.work,
-        prediction=plan.prediction,
-        seconds_starting=seconds_starting,
-        seconds_moving=auditing_at - moving_at,
-        seconds_auditing=audited_at - auditing_at,
-        seconds_total=seconds_starting + time.monotonic() - started_at,
-    )
 
 
 def _planned(

@@ -99,9 +99,8 @@ class GroupState:
         """Raise ``MembershipLost`` unless this proof is of a current member in the current generation."""
         is_member = membership.member_id in self.members
         if not is_member or membership.generation != self.generation:
-            is_name_taken = membership.instance in {member.instance for member in self.members.values()} - {
-                None
-            }
+            names = {member.instance for member in self.members.values()}
+            is_name_taken = membership.instance is not None and membership.instance in names
             code = "FENCED_INSTANCE_ID" if is_name_taken else "UNKNOWN_MEMBER_ID"
             raise MembershipLost(
                 f"Member {membership.member_id!r} of group {self.name!r} was replaced, timed out, or missed a"
