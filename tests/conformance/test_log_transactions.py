@@ -316,7 +316,7 @@ def test_offsets_in_an_open_transaction_are_not_known_yet(world: World) -> None:
     began_seconds = time.monotonic()
     with pytest.raises(
         OffsetsPending
-    ):  # a broker makes the caller wait, here not for the request timeout of 30 s
+    ):  # a broker lets the caller wait, here less than its 30 s for any request
         world.cluster.committed(group, [place], pending_seconds=1.0)
     assert time.monotonic() - began_seconds < 15.0
     world.cluster.writer(writer_id).close()

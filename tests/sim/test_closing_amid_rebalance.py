@@ -184,9 +184,8 @@ def test_a_member_whose_name_another_process_has_waits_for_nothing(parked: Parke
         if times == 1:
             twins.append(world.begin())
 
-    world.close(
-        worker, another_takes_the_name
-    )  # it would be told that it was replaced, did it poll once more
+    # It is not told that it was replaced: it would be, did it poll once more.
+    world.close(worker, another_takes_the_name)
     assert world.committed_total() == 0
     world.finish(*twins)
     assert_exactly_once(world)

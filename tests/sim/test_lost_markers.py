@@ -165,10 +165,8 @@ def test_another_number_of_partitions_after_an_outage(where: Any, after: bool) -
             raise AssertionError(f"died {plan.died_at}, call {call} of {total}: {error}") from error
 
 
-def test_a_commit_that_was_applied_and_then_undone_is_not_gone_on_from() -> None:
-    """Its marker was lost, and an abort of the next transaction decided: the disk alone has what it changed."""
-    world = World("exactly-once")
-    tasks = [task for task in world.wiring.tasks() if task.changelogs]
+def commit_without_markers(world: World) -> None:
+    """Have a worker number all words. Of the last ones' commit every partition lacks its marker; all lead again."""
     half = len(WORDS) // 2
     world.feed_second_stage(WORDS[:half])
     worker = world.worker(CrashPlan())
@@ -177,8 +175,15 @@ def test_a_commit_that_was_applied_and_then_undone_is_not_gone_on_from() -> None
     world.feed_second_stage(WORDS[half:])
     for _ in range(len(WORDS)):
         worker.step()
-    assert local_state(world) == Counter(WORDS), "it was applied"
     world.cluster.lose_leaders(())
+
+
+def test_a_commit_that_was_applied_and_then_undone_is_not_gone_on_from() -> None:
+    """Its marker was lost, and an abort of the next transaction decided: the disk alone has what it changed."""
+    world = World("exactly-once")
+    tasks = [task for task in world.wiring.tasks() if task.changelogs]
+    commit_without_markers(world)
+    assert local_state(world) == Counter(WORDS), "it was applied"
     for task in tasks:
         next_one = world.cluster.writer(task.transactional_id)
         next_one.begin()
@@ -217,15 +222,7 @@ def test_an_output_that_the_code_no_longer_has_gets_its_marker(is_moved: bool) -
 def test_offsets_that_lack_a_marker_are_waited_for_once() -> None:
     """A broker lets whoever asks for them wait; the task is opened at once when it is known that nobody ends that."""
     world = World("exactly-once")
-    half = len(WORDS) // 2
-    world.feed_second_stage(WORDS[:half])
-    worker = world.worker(CrashPlan())
-    world.run_to_the_end(worker)
-    world.cluster.lose_leaders([*changelogs(world), *outputs(world), *offsets(world)])
-    world.feed_second_stage(WORDS[half:])
-    for _ in range(len(WORDS)):
-        worker.step()
-    world.cluster.lose_leaders(())
+    commit_without_markers(world)
     wiring = world.wiring.task(world.wiring.topology.stage("number"), 0)
     asking = Asking(world.cluster)
     opener = Opener(

@@ -21,6 +21,12 @@ def test_what_it_imports_starts_no_threads() -> None:
     assert done.stdout == b"1 True\n"
 
 
+def outcome(work: str) -> tuple[int, bytes, bytes]:
+    """Of a Python process: its exit code, and what it has written."""
+    done = subprocess.run([sys.executable, "-c", work], capture_output=True, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
 def test_signals_are_held_back_while_it_imports() -> None:
     """Java under spark-submit starts it with Python's own way with Ctrl-C: a traceback of the import."""
     work = (
@@ -29,8 +35,7 @@ def test_signals_are_held_back_while_it_imports() -> None:
         "pyspark.daemon.manager = lambda: print('serves', len(signal.sigpending()));"
         "daemon.main(daemon.WORKERS)"
     )
-    done = subprocess.run([sys.executable, "-c", work], capture_output=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"serves 2\n", b"")
+    assert outcome(work) == (0, b"serves 2\n", b"")
 
 
 def test_signals_between_two_tasks_are_held_back() -> None:
@@ -44,5 +49,4 @@ def test_signals_between_two_tasks_are_held_back() -> None:
         "signal.signal(signal.SIGTERM, signal.SIG_DFL); stop();"
         "print('lives', len(signal.sigpending()))"
     )
-    done = subprocess.run([sys.executable, "-c", work], capture_output=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"works 0\nlives 1\n", b"")
+    assert outcome(work) == (0, b"works 0\nlives 1\n", b"")
