@@ -78,6 +78,20 @@ def read_to_end(
                 ranges[source] = OffsetRange(first, unread[source].offset_next)
 
 
+def what_came_meanwhile(offset_next: int, end_now: Callable[[], int]) -> Iterator[OffsetRange]:
+    """What stands behind a range when it was read, part by part, each to the end of its moment: as in ``read_to_end``,
+    for who reads by other means. The last part is so short that it is read at once.
+    """
+    for _ in range(_LOOKS_MAX):
+        part = OffsetRange(offset_next, max(offset_next, end_now()))
+        if part.is_empty:
+            return
+        yield part
+        if part.slots <= READ_RECORDS_MAX:
+            return
+        offset_next = part.offset_next
+
+
 def read_ranges(
     reader: Reader,
     ranges: Mapping[TopicPartition, OffsetRange],

@@ -15,17 +15,15 @@ import pyarrow as pa
 from stateflow.catalog.evolution import split_codec
 from stateflow.catalog.model import KeyLayout, SchemaEntry, StoreKind
 from stateflow.changelog.format import is_reserved
-from stateflow.checkpoint.whole import Base
 from stateflow.codec.from_text import admits_any_text
 from stateflow.codec.table import from_description
 from stateflow.codec.timed import NEVER_MS
 from stateflow.errors import ConfigError, DecodeError, EncodeError
 from stateflow.log.base import Cluster
 from stateflow.query.sql_types import ARROW_TYPES, SQL_TYPES, sql_type, sql_values
-from stateflow.record import OffsetRange, TopicPartition
 from stateflow.scale.live_columns import live_columns
 from stateflow.scale.ranges import ChangelogRange
-from stateflow.scale.reading import STATE_BYTES_MAX, live_state
+from stateflow.scale.reading import STATE_BYTES_MAX
 from stateflow.state.evolution import tool_codec
 from stateflow.state.layout import index_of, routing_key, split_prefixed, split_window
 from stateflow.state.path import instant_of, split_path
@@ -190,45 +188,37 @@ class TableSpec:
 def table_batches(
     cluster: Cluster,
     spec: TableSpec,
-    source: TopicPartition,
-    offsets: OffsetRange,
+    part: ChangelogRange,
     *,
     bytes_max: int = STATE_BYTES_MAX,
-    base: Base | None = None,
+    end_now: Callable[[], int] | None = None,
     routing_keys: Collection[bytes] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The live entries of one partition, newest value per key, as Arrow batches of bounded size.
 
+    With ``end_now`` others may write to it: what came meanwhile is read, too, up to the offset that it says.
     ``routing_keys`` are the only ones wanted; None wants all. About ``bytes_max`` is in memory. Entries under a key
     that cannot be decoded are left out with a warning. Raises ``DecodeError`` for a value that the codecs cannot read.
     """
     decoder = RowDecoder(spec)
-    if routing_keys is None:
-        for keys, values in live_columns(cluster, ChangelogRange(source, offsets, base), bytes_max):
-            if spec.kind == "list":
-                chosen = [decoder.is_row(key) for key in keys]
-                keys, values = list(compress(keys, chosen)), list(compress(values, chosen))
-            for first in range(0, len(keys), ROWS_PER_BATCH):
-                after = first + ROWS_PER_BATCH
-                yield decoder.batch(keys[first:after], values[first:after], source.partition)
-        return
 
     def is_wanted(key: bytes) -> bool:
+        assert routing_keys is not None
         return not is_reserved(key) and routing_key(spec.layout, key) in routing_keys
 
-    for state in live_state(
+    for keys, values in live_columns(
         cluster,
-        source,
-        offsets,
-        bytes_max=bytes_max,
-        base=base,
-        accept_trimmed=True,
-        is_wanted=is_wanted,
+        part,
+        bytes_max,
+        end_now=end_now,
+        is_wanted=None if routing_keys is None else is_wanted,
     ):
-        entries = [entry for entry in state.items() if decoder.is_row(entry[0])]
-        for first in range(0, len(entries), ROWS_PER_BATCH):
-            some = entries[first : first + ROWS_PER_BATCH]
-            yield decoder.batch([key for key, _ in some], [value for _, value in some], source.partition)
+        if spec.kind == "list":
+            chosen = [decoder.is_row(key) for key in keys]
+            keys, values = list(compress(keys, chosen)), list(compress(values, chosen))
+        for first in range(0, len(keys), ROWS_PER_BATCH):
+            after = first + ROWS_PER_BATCH
+            yield decoder.batch(keys[first:after], values[first:after], part.source.partition)
 
 
 class RowDecoder:

@@ -34,7 +34,7 @@ class TableRequest:
     """Only these; empty for all."""
 
     def snapshot(self, cluster: Cluster) -> Snapshot:
-        """The table, fixed now. Raises ``CatalogMissing``, and as ``store_snapshot`` and ``savepoint_snapshot`` do."""
+        """The table, planned now. Raises ``CatalogMissing``, and as ``store_snapshot`` and ``savepoint_snapshot``."""
         from stateflow.query.snapshot import savepoint_snapshot, store_snapshot
 
         catalog = ControlTopic(cluster, self.app).load()

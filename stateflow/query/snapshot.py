@@ -1,4 +1,4 @@
-"""A table of state, fixed before it is read: which offsets of which changelog, or which images of a savepoint.
+"""A table of state, planned before it is read: which offsets of which changelog, or which images of a savepoint.
 
 Whoever reads it, a Spark task for each partition or this process, reads the same. Free of Spark.
 """
@@ -24,7 +24,8 @@ from stateflow.query.columns import TableSpec, table_batches
 from stateflow.record import OffsetRange, TopicPartition
 from stateflow.routing import RoutingTable
 from stateflow.savepoint.lookup import find_listed, open_at, open_listed
-from stateflow.scale.last_commits import committed_end_of
+from stateflow.scale.last_commits import CommitPlaces
+from stateflow.scale.ranges import ChangelogRange
 from stateflow.state.evolution import schemas_of
 
 if TYPE_CHECKING:
@@ -35,18 +36,22 @@ _NO_LOG = OffsetRange(0, 0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """One table up to fixed offsets, and how to read it."""
+    """One table, and how to read it."""
 
     topic: str
     table: TableSpec
     ranges: dict[int, OffsetRange]
-    """Partition → offsets to read."""
+    """Partition → offsets to read, at least."""
     bases: dict[int, Base] = field(default_factory=dict)
     """Partition → the image that its log begins with, where it was trimmed; its range has a slot for it."""
     routing: RoutingEntry | None = None
     """Which partition has a key; None where the producers of the source topic decided it."""
     routing_keys: frozenset[bytes] | None = None
     """The only keys to read; None for all."""
+    is_final: bool = False
+    """Nothing is written behind the offsets any more: a savepoint."""
+    commits: dict[int, CommitPlaces] = field(default_factory=dict)
+    """Partition → where the commits are recorded that decide how far it counts; none for a topic that counts whole."""
 
     def to_json(self) -> str:
         """Written, for a process that reads it."""
@@ -57,6 +62,8 @@ class Snapshot:
                 "ranges": {str(partition): offsets for partition, offsets in self.ranges.items()},
                 "bases": {str(partition): asdict(base) for partition, base in self.bases.items()},
                 "routing": None if self.routing is None else msgspec.to_builtins(self.routing),
+                "is_final": self.is_final,
+                "commits": {str(partition): asdict(places) for partition, places in self.commits.items()},
             }
         )
 
@@ -71,6 +78,11 @@ class Snapshot:
             ranges={int(number): OffsetRange(*offsets) for number, offsets in fields["ranges"].items()},
             bases={int(number): Base(**base) for number, base in fields["bases"].items()},
             routing=None if routing is None else msgspec.convert(routing, RoutingEntry),
+            is_final=fields["is_final"],
+            commits={
+                int(number): msgspec.convert(places, CommitPlaces)
+                for number, places in fields["commits"].items()
+            },
         )
 
     @property
@@ -98,15 +110,25 @@ class Snapshot:
         return narrowed.of_partitions(set(RoutingTable.from_entry(self.routing).partitions_of([*wanted])))
 
     def batches(self, cluster: Cluster, partition: int) -> Iterator[pa.RecordBatch]:
-        """The live rows of one partition. Raises ``DecodeError`` for an entry that the codecs cannot read."""
+        """The live rows of one partition: while others write to it, as their last commits of this moment left them.
+
+        A record that was fixed may have been written again behind the offsets, and the cleaner may have removed it
+        where it stood: who read no further would not find its key. Raises ``DecodeError`` for what the codecs cannot
+        read.
+        """
+        source = TopicPartition(self.topic, partition)
         return table_batches(
             cluster,
             self.table,
-            TopicPartition(self.topic, partition),
-            self.ranges[partition],
-            base=self.bases.get(partition),
+            ChangelogRange(source, self.ranges[partition], self.bases.get(partition)),
+            end_now=None if self.is_final else lambda: self._end_now(cluster, source),
             routing_keys=self.routing_keys,
         )
+
+    def _end_now(self, cluster: Cluster, source: TopicPartition) -> int:
+        end = cluster.ends([source])[source]
+        places = self.commits.get(source.partition)
+        return end if places is None else _restore_next(cluster, places, source, end)
 
 
 def store_snapshot(cluster: Cluster, catalog: Catalog, store: str) -> Snapshot:
@@ -122,15 +144,25 @@ def store_snapshot(cluster: Cluster, catalog: Catalog, store: str) -> Snapshot:
     whole = topic_snapshot(cluster, topic, table_of(entry))
     ranges: dict[int, OffsetRange] = {}
     bases: dict[int, Base] = {}
+    commits: dict[int, CommitPlaces] = {}
     for partition, log in whole.ranges.items():
         source = TopicPartition(whole.topic, partition)
-        committed = committed_end_of(cluster, catalog, entry.stage, partition).restore_next
+        commits[partition] = CommitPlaces.of_task(catalog, entry.stage, partition)
+        end = _restore_next(cluster, commits[partition], source, log.offset_next)
         base = find_base(cluster, catalog, store, source, log, SystemClock())
-        ranges[partition] = with_base_slot(log.until(committed.get(store, log.offset_next)), base)
+        ranges[partition] = with_base_slot(log.until(end), base)
         if base is not None:
             bases[partition] = base
     routing = catalog.active.routing if catalog.is_rekeyed(entry.stage) else None
-    return replace(whole, ranges=ranges, bases=bases, routing=routing)
+    return replace(whole, ranges=ranges, bases=bases, routing=routing, commits=commits)
+
+
+def _restore_next(cluster: Cluster, places: CommitPlaces, changelog: TopicPartition, end: int) -> int:
+    """Behind the last record of a changelog that counts; ``end`` where no commit record says."""
+    committed = places.committed_end(cluster).restore_next
+    return next(
+        (committed.get(store, end) for store, at in places.changelogs.items() if at == changelog), end
+    )
 
 
 def _check_started(cluster: Cluster, catalog: Catalog, changelog: str) -> None:
@@ -206,6 +238,7 @@ def _of_savepoint(saved: SavepointObjects, whole: Savepoint, store: str, locatio
         ranges=ranges,
         bases=bases,
         routing=whole.routing if stage.rekeys else None,
+        is_final=True,
     )
 
 

@@ -8,7 +8,7 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -97,7 +97,8 @@ def read_last_commits(cluster: Cluster, catalog: Catalog, *, stable: bool = True
     tasks = [(stage, number) for stage in catalog.stages for number in range(catalog.partitions(stage))]
     asking = AskingTogether(cluster)
     with ThreadPoolExecutor(_LANES, thread_name_prefix="last-commits") as pool:
-        ends = pool.map(lambda task: committed_end_of(asking, catalog, task[0], task[1], committed), tasks)
+        places = [CommitPlaces.of_task(catalog, stage, number) for stage, number in tasks]
+        ends = pool.map(lambda each: each.committed_end(asking, committed), places)
         return LastCommits(catalog, dict(zip(tasks, ends, strict=True)), committed)
 
 
@@ -118,18 +119,28 @@ def refuse_trimmed_logs(cluster: Cluster, catalog: Catalog) -> None:
                 )
 
 
-def committed_end_of(
-    cluster: Cluster,
-    catalog: Catalog,
-    stage: str,
-    partition: int,
-    committed: Mapping[TopicPartition, Committed] | None = None,
-) -> CommittedEnd:
-    """What is decided in the changelogs of one task. ``committed`` are the group's offsets, if they were asked for."""
-    changelogs = stage_changelogs(catalog, stage, partition, catalog.changelog_generation(stage))
-    if not changelogs:
-        return CommittedEnd(None, {})
-    if committed is None:
-        sources = [source for source in stage_inputs(catalog, stage) if source.partition == partition]
-        committed = cluster.committed(catalog.app.app, sources, stable=False)
-    return resolved(read_tails(cluster, changelogs), committed)
+@dataclass(frozen=True, slots=True)
+class CommitPlaces:
+    """Where the commits of one task are recorded, as data that another process can take."""
+
+    app: str
+    changelogs: Mapping[str, TopicPartition]
+    """By store."""
+    inputs: Sequence[TopicPartition]
+
+    @classmethod
+    def of_task(cls, catalog: Catalog, stage: str, partition: int) -> CommitPlaces:
+        """Those of the active generation."""
+        changelogs = stage_changelogs(catalog, stage, partition, catalog.changelog_generation(stage))
+        inputs = [source for source in stage_inputs(catalog, stage) if source.partition == partition]
+        return cls(catalog.app.app, changelogs, inputs)
+
+    def committed_end(
+        self, cluster: Cluster, committed: Mapping[TopicPartition, Committed] | None = None
+    ) -> CommittedEnd:
+        """What is decided in the changelogs. ``committed`` are the group's offsets, if they were asked for."""
+        if not self.changelogs:
+            return CommittedEnd(None, {})
+        if committed is None:
+            committed = cluster.committed(self.app, self.inputs, stable=False)
+        return resolved(read_tails(cluster, self.changelogs), committed)

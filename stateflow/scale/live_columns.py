@@ -6,14 +6,17 @@ Up to a limit the newest records stand in memory. What is more goes to disk, div
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import compress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from stateflow.changelog.format import is_reserved
 from stateflow.log.base import Cluster
 from stateflow.log.newest import RecordsSink
+from stateflow.log.reading import what_came_meanwhile
 from stateflow.native.rows import HasHeaders
+from stateflow.record import RecordBatch
 from stateflow.scale.newest_rows import AnyRows, PlainRows, newest_rows, rows_of_part
 from stateflow.scale.ranges import ChangelogRange
 from stateflow.scale.settings import SLICES_MAX
@@ -23,17 +26,41 @@ Columns = tuple[list[bytes], list[bytes]]
 """Keys and values of entries, in columns of equal length."""
 
 
-def live_columns(cluster: Cluster, part: ChangelogRange, bytes_max: int) -> Iterator[Columns]:
+def live_columns(
+    cluster: Cluster,
+    part: ChangelogRange,
+    bytes_max: int,
+    *,
+    end_now: Callable[[], int] | None = None,
+    is_wanted: Callable[[bytes], bool] | None = None,
+) -> Iterator[Columns]:
     """The live entries of ``part``, bookkeeping left out, some thousands at a time, each key once.
 
-    About ``bytes_max`` is in memory, and as much again of what is taken in from disk. Raises as ``checkpoint.whole``.
+    About ``bytes_max`` is in memory, and as much again of what is taken in from disk. With ``end_now`` others may write
+    to the partition: what came meanwhile is read, too, up to the offset that it says. With ``is_wanted`` only those
+    keys are kept. Raises as ``checkpoint.whole``.
     """
     with TemporaryDirectory(prefix="stateflow-live-") as folder:
+        reading = _Reading(cluster, part, bytes_max, Path(folder), end_now)
         try:
-            found = _read(cluster, part, bytes_max, Path(folder), newest_rows())
+            found = reading.read(newest_rows()) if is_wanted is None else reading.read(_WantedRows(is_wanted))
         except HasHeaders:  # nothing was given out: it is read first
-            found = _read(cluster, part, bytes_max, Path(folder), PlainRows())
+            found = reading.read(PlainRows())
         yield from found.entries()
+
+
+class _WantedRows(PlainRows):
+    """Records of some keys alone."""
+
+    def __init__(self, is_wanted: Callable[[bytes], bool]) -> None:
+        super().__init__()
+        self._is_wanted = is_wanted
+
+    def add(self, batch: RecordBatch) -> int:
+        """Take in those that are wanted."""
+        chosen = [key is not None and self._is_wanted(key) for key in batch.keys]
+        columns = batch.offsets, batch.timestamps_ms, batch.keys, batch.values, batch.headers
+        return super().add(RecordBatch(batch.source, *(list(compress(each, chosen)) for each in columns)))
 
 
 class _Found:
@@ -52,26 +79,54 @@ class _Found:
                 yield rows.keys, [value for value in rows.values if value is not None]
 
 
-def _read(cluster: Cluster, part: ChangelogRange, bytes_max: int, folder: Path, rows: AnyRows) -> _Found:
-    sink, file = RecordsSink(rows, part.offsets.offset_next), PieceFile(folder)
-    places: list[list[Place]] = []
+class _Reading:
+    """Reads a part of a changelog, and what is written to it meanwhile."""
 
-    def put_away() -> None:
-        for number, piece in rows.pieces(len(places), range(len(places))):
-            places[number].append(file.add(piece))
-        rows.clear()
+    def __init__(
+        self,
+        cluster: Cluster,
+        part: ChangelogRange,
+        bytes_max: int,
+        folder: Path,
+        end_now: Callable[[], int] | None,
+    ) -> None:
+        self._cluster = cluster
+        self._part = part
+        self._bytes_max = bytes_max
+        self._folder = folder
+        self._end_now = end_now
 
-    try:
-        for _ in part.read_into(cluster, sink):
-            if rows.held_bytes > bytes_max:
-                if not places:
-                    places = [[] for _ in range(_slices(part.offsets.slots, sink.records_total))]
+    def read(self, rows: AnyRows) -> _Found:
+        """The newest record of each key, in ``rows`` or on disk."""
+        sink, file = RecordsSink(rows, self._part.offsets.offset_next), PieceFile(self._folder)
+        places: list[list[Place]] = []
+
+        def put_away() -> None:
+            for number, piece in rows.pieces(len(places), range(len(places))):
+                places[number].append(file.add(piece))
+            rows.clear()
+
+        try:
+            for part in self._parts():
+                sink.offset_next = part.offsets.offset_next
+                for _ in part.read_into(self._cluster, sink):
+                    if rows.held_bytes > self._bytes_max:
+                        if not places:
+                            places = [
+                                [] for _ in range(_slices(self._part.offsets.slots, sink.records_total))
+                            ]
+                        put_away()
+            if places:
                 put_away()
-        if places:
-            put_away()
-    finally:
-        file.close()
-    return _Found(rows, [Inbox(own) for own in places])
+        finally:
+            file.close()
+        return _Found(rows, [Inbox(own) for own in places])
+
+    def _parts(self) -> Iterator[ChangelogRange]:
+        yield self._part
+        if self._end_now is not None:
+            for offsets in what_came_meanwhile(self._part.offsets.offset_next, self._end_now):
+                yield ChangelogRange(self._part.source, offsets, None)
 
 
 def _slices(slots: int, records: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack
 from itertools import chain, compress
 
@@ -28,8 +28,6 @@ def live_state(
     keys_max: int = 2_000_000,
     bytes_max: int = STATE_BYTES_MAX,
     base: Base | None = None,
-    accept_trimmed: bool = False,
-    is_wanted: Callable[[bytes], bool] | None = None,
 ) -> Iterator[dict[bytes, bytes]]:
     """The live state of one changelog partition, as dicts of disjoint keys with about ``keys_max`` entries at most,
     that take about ``bytes_max`` in memory.
@@ -37,16 +35,15 @@ def live_state(
     Memory stays bounded by reading the partition several times, each time for another slice of the keys'
     hashes. Bookkeeping records and deleted keys are left out. ``base`` is the image that the log begins with, if it
     was trimmed; ``offsets`` then has a slot for it (``with_base_slot``). Without it a log that does not begin at 0 is
-    refused (``ChangelogTrimmed``), unless ``accept_trimmed`` says that what it still has is what is asked for. With
-    ``is_wanted`` only those keys are kept, and the partition is read once unless they are too many.
+    refused (``ChangelogTrimmed``).
     """
-    if base is None and offsets.offset_first > 0 and not accept_trimmed:
+    if base is None and offsets.offset_first > 0:
         raise trimmed(source.topic, source, offsets, "no image was named to begin with")
     with ExitStack() as stack:
         opened = None if base is None else stack.enter_context(base.opened())
-        reading = _Slices(cluster, source, offsets, opened, bytes_max, is_wanted)
+        reading = _Slices(cluster, source, offsets, opened, bytes_max)
         entries = offsets.slots + (0 if opened is None else opened.keys_estimated)
-        yield from reading.states(1 if is_wanted else max(1, -(-entries // keys_max)))
+        yield from reading.states(max(1, -(-entries // keys_max)))
 
 
 class _Slices:
@@ -61,14 +58,12 @@ class _Slices:
         offsets: OffsetRange,
         opened: OpenedBase | None,
         bytes_max: int,
-        is_wanted: Callable[[bytes], bool] | None,
     ) -> None:
         self._cluster = cluster
         self._source = source
         self._offsets = offsets
         self._opened = opened
         self._bytes_max = bytes_max
-        self._is_wanted = is_wanted
         self._left: list[tuple[int, int]] = []
         """Slices to read: the keys whose hash leaves this remainder when divided by that number, first."""
 
@@ -97,11 +92,8 @@ class _Slices:
     def _take(
         self, newest: dict[bytes, bytes | None], batch: RecordBatch, modulus: int, remainder: int
     ) -> int:
-        """Take in what is of the slice and wanted; returns the bytes that it takes in memory at most."""
-        keys, values, is_wanted = batch.keys, batch.values, self._is_wanted
-        if is_wanted is not None:
-            chosen = [key is not None and is_wanted(key) for key in keys]
-            keys, values = list(compress(keys, chosen)), list(compress(values, chosen))
+        """Take in what is of the slice; returns the bytes that it takes in memory at most."""
+        keys, values = batch.keys, batch.values
         if modulus > 1:
             chosen = [key is not None and zlib.crc32(key) % modulus == remainder for key in keys]
             keys, values = list(compress(keys, chosen)), list(compress(values, chosen))

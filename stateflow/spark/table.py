@@ -61,10 +61,8 @@ def register(session: SparkSession) -> None:
 
 
 def snapshot_frame(session: SparkSession, connection: Connection, snapshot: Snapshot) -> DataFrame:
-    """The newest value per key as a DataFrame; lazy, and the same however often it is evaluated.
-
-    Unless the cleaner or retention removes what lies below the fixed offsets and above them has a newer
-    value: evaluate once and keep the result (Parquet, ``cache``) when that matters.
+    """The newest value per key as a DataFrame; lazy: while others write, it has what was committed when a partition of
+    it is read. Keep the result (Parquet, ``cache``) where all evaluations shall see the same.
     """
     register(session)
     reader = session.read.format(SOURCE_NAME).option(_SNAPSHOT, snapshot.to_json())

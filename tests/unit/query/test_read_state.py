@@ -129,6 +129,30 @@ def test_a_snapshot_travels(app: WrittenApp) -> None:
     assert [*arrived.batches(app.cluster, 0)] == [*snapshot.batches(app.cluster, 0)]
 
 
+@pytest.mark.parametrize("keys", [None, KEYS[:5]], ids=["all", "some"])
+def test_rows_written_again_and_cleaned_before_they_are_read(app: WrittenApp, keys: list[str] | None) -> None:
+    """A table of a running application is read some time after it was fixed: no key may be missing meanwhile."""
+    catalog = ControlTopic(app.cluster, "shop").load()
+    snapshot = store_snapshot(app.cluster, catalog, "totals")
+    snapshot = Snapshot.from_json(snapshot.to_json()) if keys is None else snapshot.of_keys(keys)
+    for _ in range(2):
+        app.write_state("totals", [(key.encode(), b"again") for key in KEYS])
+    assert isinstance(app.cluster, MemoryCluster)
+    assert app.cluster.compact(snapshot.topic) > 0
+    open_writer = app.cluster.writer("torn")
+    open_writer.begin()
+    open_writer.send(snapshot.topic, b"key-1", b"not committed", partition=1)
+    found = [
+        (row["key"], row["value"])
+        for number in snapshot.partitions
+        for batch in snapshot.batches(app.cluster, number)
+        for row in batch.to_pylist()
+    ]
+    assert sorted(found) == sorted((key, "again") for key in keys or KEYS)
+    open_writer.abort()
+    open_writer.close()
+
+
 def test_as_of_a_savepoint(app: WrittenApp, tmp_path: Path) -> None:
     before = dict(app.expected["totals"])
     place = str(tmp_path / "savepoints")

@@ -21,6 +21,7 @@ from stateflow.log.memory import MemoryCluster
 from stateflow.query.columns import TableSpec, table_batches
 from stateflow.query.snapshot import topic_snapshot
 from stateflow.record import TopicPartition
+from stateflow.scale.ranges import ChangelogRange
 from stateflow.state.layout import index_bytes, prefixed_key, window_key
 from stateflow.state.path import instant, step
 from stateflow.state.timers import timers_entry
@@ -47,7 +48,8 @@ def rows(
         writer.send("t", key, value, partition=1, timestamp_ms=1)
     writer.commit()
     writer.close()
-    batches = table_batches(cluster, spec, SOURCE, cluster.ranges([SOURCE])[SOURCE])
+    part = ChangelogRange(SOURCE, cluster.ranges([SOURCE])[SOURCE], None)
+    batches = table_batches(cluster, spec, part)
     return [row for batch in batches for row in batch.to_pylist()]
 
 

@@ -1,4 +1,4 @@
-"""Live entries in columns: those that reading into maps of Python finds, however little memory there is."""
+"""Live entries in columns: those of a map of Python, however little memory there is."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stateflow.changelog.format import TOUCH_KEY
+from stateflow.changelog.format import TOUCH_KEY, is_reserved
 from stateflow.log.base import TopicSpec
 from stateflow.log.memory import MemoryCluster
+from stateflow.log.reading import read_range
 from stateflow.record import OffsetRange, TopicPartition
 from stateflow.scale.live_columns import live_columns
 from stateflow.scale.newest_rows import newest_rows
 from stateflow.scale.ranges import ChangelogRange
-from stateflow.scale.reading import live_state
 
 SOURCE = TopicPartition("log", 0)
 
@@ -56,8 +56,13 @@ def test_entries_are_those_of_a_map(
             assert not found.keys() & set(keys), "each key once"
             found |= dict(zip(keys, values, strict=True))
         assert not list(Path(folder).iterdir()), "nothing is left on disk"
-    expected: dict[bytes, bytes] = {}
-    for state in live_state(cluster, SOURCE, part, accept_trimmed=True):
-        expected |= state
+    newest: dict[bytes | None, bytes | None] = {}
+    for batch in read_range(cluster, SOURCE, part):
+        newest |= zip(batch.keys, batch.values, strict=True)
+    expected = {
+        key: value
+        for key, value in newest.items()
+        if key is not None and value is not None and not is_reserved(key)
+    }
     assert found == expected
     cluster.close()
