@@ -251,18 +251,19 @@ OBJECT_ERRORS: Mapping[str, tuple[ErrorOf, ErrorOf]] = {
 
 
 class _Noted:
-    """A group member whose batches are noted."""
+    """A group member whose batches are noted, and that polls for ``least`` records at least."""
 
-    def __init__(self, real: Any, notes: Notes) -> None:
+    def __init__(self, real: Any, notes: Notes, least: Callable[[], int]) -> None:
         self._real = real
         self._notes = notes
+        self._least = least
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
 
     def poll(self, max_records: int, timeout_seconds: float) -> list[RecordBatch]:
         """Poll."""
-        batches: list[RecordBatch] = self._real.poll(max_records, timeout_seconds)
+        batches: list[RecordBatch] = self._real.poll(max(max_records, self._least()), timeout_seconds)
         self._notes.batches.update((batch.source, batch.offsets[0], batch.offsets[-1]) for batch in batches)
         return batches
 
@@ -270,9 +271,16 @@ class _Noted:
 class WatchedCluster(Watched):
     """A cluster as one process sees it: every writer, reader and group member of it passes through places."""
 
-    def __init__(self, real: Any, process: Process, wrap_writer: Callable[[Any, str | None], Any]) -> None:
+    def __init__(
+        self,
+        real: Any,
+        process: Process,
+        wrap_writer: Callable[[Any, str | None], Any],
+        polled_least: Callable[[], int] = lambda: 1,
+    ) -> None:
         super().__init__(real, process, "cluster", CLUSTER_ERRORS)
         self._wrap_writer = wrap_writer
+        self._polled_least = polled_least
 
     def writer(self, transactional_id: str | None = None) -> Any:
         """A writer of this process."""
@@ -297,4 +305,4 @@ class WatchedCluster(Watched):
         """A group member of this process."""
         made = self._real.group_consumer(*args, **kwargs)
         self._process.members.append(made)
-        return Watched(_Noted(made, self._process.notes), self._process, "group", GROUP_ERRORS)
+        return Watched(_Noted(made, self._process.notes, self._polled_least), self._process, "group", GROUP_ERRORS)

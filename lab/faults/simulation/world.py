@@ -42,6 +42,9 @@ from stateflow.scale.start import start
 _START_MS = 1_700_000_000_000
 _TURN_MS = 5
 _PLACES_PER_TURN = 6
+"""How far tasks that open slowly get in one turn."""
+_PLACES_AT_THE_END = 10_000
+_POLLED_AT_THE_END = 500
 _OUTPUT_PARTITIONS = 2
 
 
@@ -79,15 +82,15 @@ class World:
         """The process that is doing something now."""
         self.unfinished: int | None = None
         """Partitions of a repartition that was begun and not finished."""
-        self.places_per_turn = _PLACES_PER_TURN
-        """How far tasks that open slowly get in one turn."""
+        self.is_ending = False
+        """Whether all that is left to do is to process what has come: with nothing that takes its time any more."""
         self.clock = ManualClock(_START_MS)
         self.cluster = MemoryCluster(clock=self.clock, delays_seed=history.seed if history.delays else None)
         self.played = PlayedVerb.of(history.verb) if history.verb else None
         """What runs in a history of a verb."""
         if self.played is None:
             self.names = NAMES[history.application]
-            self.topology = topology_of(history.application, lambda: self.clock.advance(ms=history.pace_ms))
+            self.topology = topology_of(history.application, self._take_time)
         else:
             self.names, self.topology = self.played.names, self.played.topology
         self.inputs = [
@@ -134,12 +137,17 @@ class World:
             return RocksDisk(self.clock, self.notes)
         return MemoryDisk(self.clock, self.notes, self.image_store)
 
+    def _take_time(self) -> None:
+        """What the application does with one operation."""
+        if not self.is_ending:
+            self.clock.advance(ms=self.history.pace_ms)
+
     # --- processes ------------------------------------------------------------------------------------
 
     def at(self, point: str) -> None:
         """A failpoint of the code is reached, by whichever process runs."""
         self.notes.reached[point] += 1
-        if point == "process.after_operators":
+        if point == "process.after_operators" and not self.is_ending:
             self.clock.advance(ms=self._durations.randint(0, self.history.slice_ms))
         if self.running is not None:
             self.running.at(point, lambda: struck_at(point))
@@ -253,7 +261,7 @@ class World:
         assert machine.worker is not None, "it was begun"
         assert machine.process is not None, "it was begun"
         if machine.process.openings is not None:
-            machine.process.openings.drive(self.places_per_turn)
+            machine.process.openings.drive(_PLACES_AT_THE_END if self.is_ending else _PLACES_PER_TURN)
         machine.worker.step()
 
     def settle(self, machine: Machine, outcome: str) -> None:
@@ -334,7 +342,12 @@ class World:
     def seen_by(self, process: Process) -> Any:
         """The cluster as a process sees it."""
         stage = self.names.stage
-        return WatchedCluster(self.cluster, process, lambda real, name: torn(real, process, name, stage))
+        return WatchedCluster(
+            self.cluster,
+            process,
+            lambda real, name: torn(real, process, name, stage),
+            lambda: _POLLED_AT_THE_END if self.is_ending else 1,
+        )
 
     # --- a new partition count -----------------------------------------------------------------------
 
