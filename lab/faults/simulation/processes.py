@@ -305,4 +305,6 @@ class WatchedCluster(Watched):
         """A group member of this process."""
         made = self._real.group_consumer(*args, **kwargs)
         self._process.members.append(made)
-        return Watched(_Noted(made, self._process.notes, self._polled_least), self._process, "group", GROUP_ERRORS)
+        return Watched(
+            _Noted(made, self._process.notes, self._polled_least), self._process, "group", GROUP_ERRORS
+        )

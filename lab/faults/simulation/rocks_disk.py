@@ -55,7 +55,11 @@ class RocksDisk:
         self._open[wiring.generation, wiring.id] = stores
         if self._runs_ahead and names:
             self._runs_ahead = False
-            run_ahead(cluster, wiring, stores, self._notes)
+            try:
+                run_ahead(cluster, wiring, stores, self._notes)
+            except Exception:  # struck amid it, as the opening that it is a part of
+                stores.close()
+                raise
         return Watched(stores, process, "stores", STORE_ERRORS)
 
     def found(self, wiring: TaskWiring) -> RocksTaskStores | None:
