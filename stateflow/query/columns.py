@@ -200,19 +200,13 @@ def table_batches(
     ``routing_keys`` are the only ones wanted; None wants all. About ``bytes_max`` is in memory. Entries under a key
     that cannot be decoded are left out with a warning. Raises ``DecodeError`` for a value that the codecs cannot read.
     """
-    decoder = RowDecoder(spec)
+    decoder, some = RowDecoder(spec), routing_keys or ()
 
     def is_wanted(key: bytes) -> bool:
-        assert routing_keys is not None
-        return not is_reserved(key) and routing_key(spec.layout, key) in routing_keys
+        return not is_reserved(key) and routing_key(spec.layout, key) in some
 
-    for keys, values in live_columns(
-        cluster,
-        part,
-        bytes_max,
-        end_now=end_now,
-        is_wanted=None if routing_keys is None else is_wanted,
-    ):
+    wanted = None if routing_keys is None else is_wanted
+    for keys, values in live_columns(cluster, part, bytes_max, end_now=end_now, is_wanted=wanted):
         if spec.kind == "list":
             chosen = [decoder.is_row(key) for key in keys]
             keys, values = list(compress(keys, chosen)), list(compress(values, chosen))

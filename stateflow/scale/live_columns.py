@@ -6,7 +6,7 @@ Up to a limit the newest records stand in memory. What is more goes to disk, div
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import compress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -41,11 +41,11 @@ def live_columns(
     keys are kept. Raises as ``checkpoint.whole``.
     """
     with TemporaryDirectory(prefix="stateflow-live-") as folder:
-        reading = _Reading(cluster, part, bytes_max, Path(folder), end_now)
+        rows = newest_rows() if is_wanted is None else _WantedRows(is_wanted)
         try:
-            found = reading.read(newest_rows()) if is_wanted is None else reading.read(_WantedRows(is_wanted))
+            found = _read(cluster, _parts(part, end_now), bytes_max, Path(folder), rows)
         except HasHeaders:  # nothing was given out: it is read first
-            found = reading.read(PlainRows())
+            found = _read(cluster, _parts(part, end_now), bytes_max, Path(folder), PlainRows())
         yield from found.entries()
 
 
@@ -79,54 +79,38 @@ class _Found:
                 yield rows.keys, [value for value in rows.values if value is not None]
 
 
-class _Reading:
-    """Reads a part of a changelog, and what is written to it meanwhile."""
+def _read(
+    cluster: Cluster, parts: Iterable[ChangelogRange], bytes_max: int, folder: Path, rows: AnyRows
+) -> _Found:
+    sink, file = RecordsSink(rows, 0), PieceFile(folder)
+    places: list[list[Place]] = []
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        part: ChangelogRange,
-        bytes_max: int,
-        folder: Path,
-        end_now: Callable[[], int] | None,
-    ) -> None:
-        self._cluster = cluster
-        self._part = part
-        self._bytes_max = bytes_max
-        self._folder = folder
-        self._end_now = end_now
+    def put_away() -> None:
+        for number, piece in rows.pieces(len(places), range(len(places))):
+            places[number].append(file.add(piece))
+        rows.clear()
 
-    def read(self, rows: AnyRows) -> _Found:
-        """The newest record of each key, in ``rows`` or on disk."""
-        sink, file = RecordsSink(rows, self._part.offsets.offset_next), PieceFile(self._folder)
-        places: list[list[Place]] = []
+    try:
+        for part in parts:
+            sink.offset_next = part.offsets.offset_next
+            for _ in part.read_into(cluster, sink):
+                if rows.held_bytes > bytes_max:
+                    if not places:
+                        places = [[] for _ in range(_slices(part.offsets.slots, sink.records_total))]
+                    put_away()
+        if places:
+            put_away()
+    finally:
+        file.close()
+    return _Found(rows, [Inbox(own) for own in places])
 
-        def put_away() -> None:
-            for number, piece in rows.pieces(len(places), range(len(places))):
-                places[number].append(file.add(piece))
-            rows.clear()
 
-        try:
-            for part in self._parts():
-                sink.offset_next = part.offsets.offset_next
-                for _ in part.read_into(self._cluster, sink):
-                    if rows.held_bytes > self._bytes_max:
-                        if not places:
-                            places = [
-                                [] for _ in range(_slices(self._part.offsets.slots, sink.records_total))
-                            ]
-                        put_away()
-            if places:
-                put_away()
-        finally:
-            file.close()
-        return _Found(rows, [Inbox(own) for own in places])
-
-    def _parts(self) -> Iterator[ChangelogRange]:
-        yield self._part
-        if self._end_now is not None:
-            for offsets in what_came_meanwhile(self._part.offsets.offset_next, self._end_now):
-                yield ChangelogRange(self._part.source, offsets, None)
+def _parts(part: ChangelogRange, end_now: Callable[[], int] | None) -> Iterator[ChangelogRange]:
+    """The part, and then what came meanwhile."""
+    yield part
+    if end_now is not None:
+        for offsets in what_came_meanwhile(part.offsets.offset_next, end_now):
+            yield ChangelogRange(part.source, offsets, None)
 
 
 def _slices(slots: int, records: int) -> int:
