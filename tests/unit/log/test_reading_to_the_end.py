@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from itertools import count
 
 import pytest
 
@@ -12,7 +13,7 @@ from stateflow.catalog.model import AppEntry, Catalog, InputEntry, StageEntry
 from stateflow.log.base import TopicSpec
 from stateflow.log.memory import MemoryCluster
 from stateflow.log.memory.reader import MemoryReader
-from stateflow.log.reading import read_ranges, read_to_end
+from stateflow.log.reading import read_ranges, read_to_end, what_came_meanwhile
 from stateflow.record import RecordBatch, TopicPartition
 
 TOPIC = "prices"
@@ -87,6 +88,19 @@ def test_who_reads_does_not_run_after_writers_for_ever(cluster: BusyCluster) -> 
         read += len(batch)
         send(cluster, TOPIC, b"busy", b"%d" % read)
     assert 5 < read < 50
+
+
+def test_what_came_meanwhile_ends_with_what_is_read_at_once() -> None:
+    ends = iter([50_000, 80_000, 80_010, 90_000])
+    assert [*what_came_meanwhile(100, lambda: next(ends))] == [
+        (100, 50_000),
+        (50_000, 80_000),
+        (80_000, 80_010),
+    ]
+    busy = count(20_000, 20_000)
+    assert len([*what_came_meanwhile(0, lambda: next(busy))]) == 10, "not for ever"
+    for nothing in (7, 3):
+        assert [*what_came_meanwhile(7, lambda: nothing)] == []  # noqa: B023 - called at once
 
 
 def test_nothing_is_read_of_an_empty_topic() -> None:
