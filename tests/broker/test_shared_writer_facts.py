@@ -41,6 +41,13 @@ class Listener:
 
 @pytest.fixture
 def cluster(broker: TestBroker) -> Iterator[KafkaCluster]:
+    made = KafkaCluster(broker.bootstrap)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def impatient(broker: TestBroker) -> Iterator[KafkaCluster]:
     """Waits for stable offsets for two seconds only."""
     made = KafkaCluster(broker.bootstrap, options=KafkaOptions(request_timeout_seconds=2.0))
     yield made
@@ -86,7 +93,7 @@ def test_a_stale_generation_is_refused_and_a_transaction_without_offsets_is_not(
 
 @pytest.mark.parametrize("commits", [True, False])
 def test_offsets_taken_before_a_rebalance_hold_up_the_next_owner_until_they_are_decided(
-    cluster: KafkaCluster, name: str, commits: bool
+    cluster: KafkaCluster, impatient: KafkaCluster, name: str, commits: bool
 ) -> None:
     """Its transaction may still commit afterwards: the generation is asked when offsets are sent, and not again."""
     place = TopicPartition(name, 0)
@@ -95,7 +102,7 @@ def test_offsets_taken_before_a_rebalance_hold_up_the_next_owner_until_they_are_
     writer.send_offsets({place: Committed(7)}, name, first.metadata())
     second = joined(cluster, name, beside=first)
     with pytest.raises(OffsetsPending):
-        cluster.committed(name, [place])
+        impatient.committed(name, [place])
     if commits:
         writer.commit()
     else:
