@@ -31,6 +31,7 @@ PROMISED = 1
 """Images that a restore may begin with, see ``stateflow.checkpoint.trimming``."""
 _ROUNDS_MAX = 400
 _ROUNDS_OF_VERBS = 60
+_PLACES_AT_REST = 10_000
 _QUIET_MS = 30_000
 _IDLE_ROUNDS_MAX = 40
 _IDLE_ROUND_MS = 5_000
@@ -92,10 +93,11 @@ def _send(world: World, step: Step) -> None:
 
 def _settle(world: World) -> None:
     """Everything so far is processed, whoever has to be waited for; faults that are armed may still strike."""
-    before, world.is_ending = world.is_ending, True  # or no task opens before the next rebalance
+    before = world.places_per_turn
+    world.places_per_turn = _PLACES_AT_REST  # or none opens before the next rebalance
     _finish_scaling(world)
     _drain(world)
-    world.is_ending = before
+    world.places_per_turn = before
 
 
 def _armed(world: World, machine: Machine) -> Process:
@@ -252,6 +254,7 @@ def come_to_rest(world: World) -> None:
     What cannot come to rest is a problem.
     """
     world.is_ending = True
+    world.places_per_turn = _PLACES_AT_REST
     for machine in world.machines:
         if machine.process is not None:
             machine.process.strike = machine.process.tear = None

@@ -42,8 +42,6 @@ from stateflow.scale.start import start
 _START_MS = 1_700_000_000_000
 _TURN_MS = 5
 _PLACES_PER_TURN = 6
-"""How far tasks that open slowly get in one turn."""
-_PLACES_AT_THE_END = 10_000
 _POLLED_AT_THE_END = 500
 _OUTPUT_PARTITIONS = 2
 
@@ -82,6 +80,8 @@ class World:
         """The process that is doing something now."""
         self.unfinished: int | None = None
         """Partitions of a repartition that was begun and not finished."""
+        self.places_per_turn = _PLACES_PER_TURN
+        """How far tasks that open slowly get in one turn."""
         self.is_ending = False
         """Whether all that is left to do is to process what has come: with nothing that takes its time any more."""
         self.clock = ManualClock(_START_MS)
@@ -261,7 +261,7 @@ class World:
         assert machine.worker is not None, "it was begun"
         assert machine.process is not None, "it was begun"
         if machine.process.openings is not None:
-            machine.process.openings.drive(_PLACES_AT_THE_END if self.is_ending else _PLACES_PER_TURN)
+            machine.process.openings.drive(self.places_per_turn)
         machine.worker.step()
 
     def settle(self, machine: Machine, outcome: str) -> None:
