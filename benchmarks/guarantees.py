@@ -20,7 +20,7 @@ from word_minutes import Variant, WordMinutes, arguments, in_turns
 
 from stateflow.lab.costs.running import Took
 from stateflow.log.kafka import KafkaCluster, connect
-from stateflow.log.kafka.outage_guard import OutageGuard
+from stateflow.log.kafka.endtxn_guard import EndTxnGuard
 from stateflow.log.kafka.writer import KafkaWriter
 
 BASE = Variant("plain", guarantee="at-least-once")
@@ -35,7 +35,7 @@ VARIANTS = (
 class Unfenced(KafkaCluster):
     """Whose writers know no transactions."""
 
-    def writer(self, transactional_id: str | None = None) -> KafkaWriter | OutageGuard:  # noqa: ARG002 - forgotten
+    def writer(self, transactional_id: str | None = None) -> KafkaWriter | EndTxnGuard:  # noqa: ARG002 - forgotten
         """A writer without a transactional id, whatever is asked for."""
         return super().writer()
 

@@ -7,14 +7,15 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import pytest
 
 from stateflow.connectors.broker import EmbeddedKafka
-from stateflow.errors import BrokerUnreachable
+from stateflow.errors import BrokerUnreachable, TransactionAborted
 from stateflow.log.base import TopicSpec
-from stateflow.log.kafka import KafkaCluster
+from stateflow.log.kafka import KafkaCluster, connect
+from stateflow.log.kafka.last_commit import SLOW_SECONDS
 from stateflow.record import TopicPartition
 
 pytestmark = pytest.mark.broker
@@ -59,3 +60,31 @@ def test_a_broker_that_is_silent_does_not_make_a_log_look_empty() -> None:
         assert told, "the broker never answered"
         assert set(told) == {RECORDS}
         cluster.close()
+
+
+@pytest.mark.timeout(120)
+def test_nothing_is_begun_after_a_commit_that_had_to_wait() -> None:
+    """It might be aborted with the next one. What its records wait for says nothing."""
+    with (
+        EmbeddedKafka(overrides={"broker.session.timeout.ms": 30_000}) as kafka,
+        closing(connect(kafka.bootstrap)) as cluster,
+        closing(cluster.writer("id")) as writer,
+    ):
+        cluster.create([TopicSpec("t", 1)])
+
+        def begin_and_send() -> None:
+            writer.begin()
+            writer.send("t", b"k", b"v", partition=0)
+
+        begin_and_send()
+        with frozen(kafka.pids[0], SLOW_SECONDS + 0.5):
+            writer.flush()
+        writer.commit()
+        begin_and_send()
+        writer.flush()
+        with frozen(kafka.pids[0], SLOW_SECONDS + 0.5):
+            writer.commit()
+        with pytest.raises(TransactionAborted, match=r"not certain.* without an answer for [34]\.") as raised:
+            writer.begin()
+        assert raised.value.fields["passing"]
+        assert raised.value.is_retriable

@@ -15,7 +15,6 @@ from stateflow.log.kafka import KafkaCluster, connect
 from stateflow.log.kafka.end_watch import STATISTICS_INTERVAL_MS
 from stateflow.log.kafka.endtxn_guard import EndTxnGuard
 from stateflow.log.kafka.housekeeping import INTERVAL_SECONDS
-from stateflow.log.kafka.outage_guard import OutageGuard
 from stateflow.record import TopicPartition
 from stateflow.testing.broker import TestBroker
 
@@ -49,9 +48,8 @@ def until(condition: Callable[[], bool]) -> None:
 
 def guarded(own: KafkaCluster, transactional_id: str) -> EndTxnGuard:
     made = own.writer(transactional_id)
-    assert isinstance(made, OutageGuard)
-    assert isinstance(made.inner, EndTxnGuard)
-    return made.inner
+    assert isinstance(made, EndTxnGuard)
+    return made
 
 
 def taken_total(writer: EndTxnGuard) -> int:

@@ -18,7 +18,6 @@ from stateflow.log.kafka.endtxn_guard import EndTxnGuard
 from stateflow.log.kafka.housekeeping import Housekeeping
 from stateflow.log.kafka.last_commit import LastCommit
 from stateflow.log.kafka.offsets import Offsets
-from stateflow.log.kafka.outage_guard import OutageGuard
 from stateflow.log.kafka.reader import KafkaReader
 from stateflow.log.kafka.settings import (
     KafkaOptions,
@@ -173,7 +172,7 @@ class KafkaCluster:
             self._options.unreachable_seconds,
         )
 
-    def writer(self, transactional_id: str | None = None) -> KafkaWriter | OutageGuard:
+    def writer(self, transactional_id: str | None = None) -> KafkaWriter | EndTxnGuard:
         """A new writer. With a transactional id, every older writer of that id is fenced on return."""
         beside = self._housekeeping.served_total
         settings = writer_settings(self.bootstrap, self._settings, self._options, transactional_id, beside)
@@ -185,9 +184,7 @@ class KafkaCluster:
         writer = KafkaWriter(
             *parts, LastCommit(self._admin, self._topics, self.transactions, transactional_id)
         )
-        clock = self._admin.clock
-        guard = EndTxnGuard(writer, watch, clock, self._housekeeping, sent_once_seconds(settings))
-        return OutageGuard(guard, clock)
+        return EndTxnGuard(writer, watch, self._admin.clock, self._housekeeping, sent_once_seconds(settings))
 
     def fence(self, transactional_id: str) -> None:
         """Fence every writer of an id: by a request or two, where brokers let this client send them."""

@@ -6,7 +6,8 @@ and not in others; and whatever it ends, the coordinator forgets how the commit 
 
 - where partitions have no other replica, and a leader can be missed easily, the next transaction is begun only when
   the commit has been seen everywhere: the coordinator may abort one by its time-out, and asks nobody;
-- anywhere else it is looked for before an abort.
+- anywhere else it is looked for before an abort;
+- and anywhere a client begins nothing after a commit that waited long for brokers.
 
 A client in doubt begins and aborts nothing: what is open is left as by a process that died. The next writer of the id
 asks the coordinator first, and then fences, which aborts it (``runtime.opening.hanging_transactions``).
@@ -27,6 +28,12 @@ from stateflow.log.kafka.topics import Topics
 from stateflow.log.kafka.transactions import KafkaTransactions
 from stateflow.record import TopicPartition
 
+SLOW_SECONDS = 2.5
+"""A broker is taken for dead only after ``broker.session.timeout.ms``, 9 s unless somebody has set it.
+
+Everything else of a commit is acknowledged before its end is asked for, so whoever asks a broker that goes away in that
+moment waits for as long as it is away.
+"""
 _ANY_OFFSET = 2**63 - 1
 _ARRIVAL_SECONDS_MAX = 2.0
 """How long markers that may be on their way are waited for."""
@@ -50,6 +57,11 @@ class LastCommit:
         self._offsets_at: TopicPartition | None = None
         """Where the open transaction has offsets of a group."""
         self._is_in_doubt = False
+        self._slowest_seconds = 0.0
+
+    def answered_after(self, seconds: float) -> None:
+        """Brokers took so long for a request that is part of a commit. For its records they may: a leader has them."""
+        self._slowest_seconds = max(self._slowest_seconds, seconds)
 
     def added_offsets(self, group: str) -> None:
         """The open transaction has offsets of a group, all of them in one partition."""
@@ -84,13 +96,17 @@ class LastCommit:
 
     def check(self) -> None:
         """Raise ``TransactionAborted`` if this client may begin no other transaction."""
-        if self._is_in_doubt:
-            raise TransactionAborted(
-                "It is not certain that the last commit has reached every partition, as brokers may have been away.",
-                action="open the task again; a new owner looks after it.",
-                transactional_id=self._id,
-                passing=True,
-            )
+        if not self._is_in_doubt and self._slowest_seconds <= SLOW_SECONDS:
+            return
+        why = "as brokers may have been away"
+        if not self._is_in_doubt:
+            why = f"as brokers left a commit without an answer for {self._slowest_seconds:.1f} s"
+        raise TransactionAborted(
+            f"It is not certain that the last commit has reached every partition, {why}.",
+            action="open the task again; a new owner looks after it.",
+            transactional_id=self._id,
+            passing=True,
+        )
 
     def _is_everywhere(self) -> bool:
         deadline = self._admin.clock.monotonic_seconds() + _ARRIVAL_SECONDS_MAX

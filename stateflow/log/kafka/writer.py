@@ -221,13 +221,9 @@ class KafkaWriter(Sender):
         if self._transactional_id is not None:
             left_seconds = deadline - self._admin.clock.monotonic_seconds()
             reach("commit.before_end_txn")
-            # Of the clock that the client's own pauses go by, whatever clock the tests move.
-            began_seconds, self.end_seconds = time.monotonic(), float("inf")
-            calls = self._transact(
+            self.end_seconds = self._transact(
                 "committing a transaction", lambda left: self._producer.commit_transaction(left), left_seconds
             )
-            if calls == 1:
-                self.end_seconds = time.monotonic() - began_seconds
             self._in_transaction = False
             reach("commit.after_end_txn")
         else:
@@ -312,9 +308,10 @@ class KafkaWriter(Sender):
         """Records and events that wait in the client library, to be sent or to be served."""
         return len(self._producer)
 
-    def _transact(self, doing: str, request: Callable[[float], object], timeout_seconds: float) -> int:
-        """A request of the transaction, repeated while that may help; how often the client was asked."""
+    def _transact(self, doing: str, request: Callable[[float], object], timeout_seconds: float) -> float:
+        """A request of the transaction, repeated while that may help. How long it took; infinite if it was repeated."""
         deadline = self._admin.clock.monotonic_seconds() + timeout_seconds
+        began_seconds = time.monotonic()  # of the clock that the client's own pauses go by
         for calls in count(1):
             left_seconds = max(0.1, deadline - self._admin.clock.monotonic_seconds())
             try:
@@ -325,7 +322,10 @@ class KafkaWriter(Sender):
                 if error.retriable() and not error.txn_requires_abort() and not late:
                     continue
                 raise self._writer_error(error, doing) from raised
-            return calls
+            took_seconds = time.monotonic() - began_seconds
+            if self._last_commit is not None:
+                self._last_commit.answered_after(took_seconds)
+            return took_seconds if calls == 1 else float("inf")
         raise AssertionError("it is asked until it answers or fails")
 
     def _writer_error(self, error: KafkaError, doing: str) -> StateflowError:
