@@ -31,7 +31,7 @@ from stateflow.errors import (
 from stateflow.log.base import Cluster, Committed, TopicSpec
 from stateflow.log.reading import read_to_end
 from stateflow.log.stable_ranges import stable_ranges
-from stateflow.record import TopicPartition
+from stateflow.record import OffsetRange, TopicPartition
 
 _LOG = logging.getLogger(__name__)
 
@@ -50,7 +50,11 @@ Offsets = Mapping[TopicPartition, Committed] | Callable[[Catalog | None], Mappin
 
 
 class ControlTopic:
-    """The catalog of one application on one cluster. Keeps no connection between calls."""
+    """The catalog of one application on one cluster. Thread-safe; keeps no connection between calls.
+
+    What was read last is kept, and read again, whole, when anything was written since. Not its tail alone: a deletion
+    is cleaned away some time after it was written, and whoever never saw it would keep what it deleted.
+    """
 
     def __init__(
         self, cluster: Cluster, app: str, replication: int = 1, pause: Callable[[float], None] = time.sleep
@@ -62,6 +66,8 @@ class ControlTopic:
         self._pause = pause
         self._warned: set[int] = set()
         """Offsets of bad records that were told of."""
+        self._last: tuple[str, OffsetRange, Found] | None = None
+        """What was read last: the topic's id, its offsets then, and what was there."""
 
     @property
     def topic(self) -> str:
@@ -89,9 +95,10 @@ class ControlTopic:
 
     def find(self, *, warn: bool = True) -> Found:
         """What is on the topic, bad and unknown records included. Raises ``CatalogIncompatible`` for a newer format."""
-        if self.topic not in self._cluster.describe([self.topic]):
+        info = self._cluster.describe([self.topic]).get(self.topic)
+        if info is None:
             return Found(self._app, None)
-        found = sort_records(self._app, self._read_history())
+        found = self._found(info.topic_id)
         for bad in found.bad:
             if warn and not bad.is_needed and bad.offset not in self._warned:
                 self._warned.add(bad.offset)
@@ -242,10 +249,18 @@ class ControlTopic:
                 partitions=info.partitions,
             )
 
-    def _read_history(self) -> History:
-        """The newest records of every key, up to the end as it is now."""
-        found: defaultdict[bytes, deque[Stored]] = defaultdict(lambda: deque(maxlen=_HISTORY_MAX))
+    def _found(self, topic_id: str) -> Found:
+        """What is there up to the end as it is now."""
         logs = self._cluster.ranges([self._partition])
+        last = self._last  # which another thread may replace, by something older, too: its offsets tell
+        if last is None or last[:2] != (topic_id, logs[self._partition]):
+            found = sort_records(self._app, self._read_history(logs))
+            self._last = last = topic_id, logs[self._partition], found
+        return last[2]
+
+    def _read_history(self, logs: dict[TopicPartition, OffsetRange]) -> History:
+        """The newest records of every key in ``logs``, and in what came meanwhile; ``logs`` grows."""
+        found: defaultdict[bytes, deque[Stored]] = defaultdict(lambda: deque(maxlen=_HISTORY_MAX))
         for batch in read_to_end(self._cluster, logs, stall_seconds_max=_STALL_SECONDS_MAX):
             for key, value, offset in zip(batch.keys, batch.values, batch.offsets, strict=True):
                 found[key].append(Stored(offset, value))

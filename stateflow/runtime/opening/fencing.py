@@ -58,6 +58,7 @@ class Fencing:
         self._claims = claims
         self._fenced: dict[str, LastTransaction | None] = {}
         """Shared writers that were fenced from here, and what was known of them: an id is never used again."""
+        self._controls: dict[str, ControlTopic] = {}
         has_threads = bool(settings.restore_threads)
         self._catalogs: _ByApp = Together(self._load) if has_threads else self._load
         self._two_ids: _ByApp = Together(self._note_two_ids) if has_threads else self._note_two_ids
@@ -133,10 +134,13 @@ class Fencing:
             yield log
 
     def _load(self, apps: Collection[str]) -> Mapping[str, Catalog]:
-        return {app: ControlTopic(self._cluster, app).load() for app in apps}
+        return {app: self._control(app).load() for app in apps}
 
     def _note_two_ids(self, apps: Collection[str]) -> Mapping[str, Catalog]:
-        return {app: ControlTopic(self._cluster, app).change(_with_two_ids) for app in apps}
+        return {app: self._control(app).change(_with_two_ids) for app in apps}
+
+    def _control(self, app: str) -> ControlTopic:
+        return self._controls.setdefault(app, ControlTopic(self._cluster, app))
 
     def _has_two_ids(self, wiring: TaskWiring) -> bool:
         return wiring.guarantee == "exactly-once" and self._settings.commit_mode == "paranoid"
