@@ -112,11 +112,11 @@ def test_nothing_is_read_of_an_empty_topic() -> None:
 
 def test_a_catalog_is_whole_though_it_is_written_again_meanwhile() -> None:
     cluster = BusyCluster()
-    control = ControlTopic(cluster, "shop")
     lines = (InputEntry(name="lines"),)
     stages = {name: StageEntry(name=name, inputs=lines, source_partitions=3) for name in ("main", "other")}
     app = AppEntry(app="shop", guarantee="exactly-once")
-    written = control.ensure(Catalog(app=app, stages=stages, stores={}, generations={}))
-    cluster.topic, cluster.times = control.topic, 1
-    assert control.load() == written
+    written = ControlTopic(cluster, "shop").ensure(Catalog(app=app, stages=stages, stores={}, generations={}))
+    other = ControlTopic(cluster, "shop")  # which has not read it yet
+    cluster.topic, cluster.times = other.topic, 1
+    assert other.load() == written
     assert cluster.times == 0
