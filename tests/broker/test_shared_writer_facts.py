@@ -40,13 +40,6 @@ class Listener:
 
 
 @pytest.fixture
-def cluster(broker: TestBroker) -> Iterator[KafkaCluster]:
-    made = KafkaCluster(broker.bootstrap)
-    yield made
-    made.close()
-
-
-@pytest.fixture
 def impatient(broker: TestBroker) -> Iterator[KafkaCluster]:
     """Waits for stable offsets for two seconds only."""
     made = KafkaCluster(broker.bootstrap, options=KafkaOptions(request_timeout_seconds=2.0))

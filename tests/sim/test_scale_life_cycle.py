@@ -7,8 +7,6 @@ import pytest
 from stateflow.catalog.names import changelog_topic, repartition_topic
 from stateflow.clock import ManualClock
 from stateflow.lab.applications.written import STEP, STORES, WrittenApp
-from stateflow.log.base import Cluster, Reader, Writer
-from stateflow.log.forwarding import ForwardingCluster
 from stateflow.log.memory import MemoryCluster
 from stateflow.routing import RoutingTable
 from stateflow.scale import generation as generations
@@ -17,6 +15,7 @@ from stateflow.scale.engine import InProcess
 from stateflow.scale.plan import make_plan
 from stateflow.scale.progress import Progress
 from stateflow.scale.start import start
+from tests.counting_cluster import CountingCluster
 from tests.sim.repartitioned import assert_everything_kept, run, written
 
 CHANGES = [
@@ -183,27 +182,10 @@ def test_a_long_log_is_probed_where_nothing_is_known(cluster: MemoryCluster) -> 
     assert "a probe just now" in make_plan(cluster, catalog, routing, lanes=1).prediction.rests_on
 
 
-class Counting(ForwardingCluster):
-    """Counts the clients that are made."""
-
-    def __init__(self, inner: Cluster) -> None:
-        super().__init__(inner)
-        self.readers = 0
-        self.writers: list[str | None] = []
-
-    def reader(self, *, follows: bool = False) -> Reader:
-        self.readers += 1
-        return super().reader(follows=follows)
-
-    def writer(self, transactional_id: str | None = None) -> Writer:
-        self.writers.append(transactional_id)
-        return super().writer(transactional_id)
-
-
 def test_readers_are_used_again_and_tasks_are_fenced_without_a_client(cluster: MemoryCluster) -> None:
     """Of 108 clients that a small change made, 77 were readers of short ranges and 12 producers that wrote nothing."""
     written(cluster, RoutingTable.modulo(8))
-    counting = Counting(cluster)
+    counting = CountingCluster(cluster)
     run(counting, RoutingTable.modulo(9).entry())
     assert counting.readers <= 4 + 8, (
         "one for each round of jobs, and those of the lanes that read last commits"

@@ -32,10 +32,10 @@ from stateflow.errors import (
     PartitionCountChanged,
     TransactionAborted,
 )
-from stateflow.log.base import Reader, TopicSpec
-from stateflow.log.forwarding import ForwardingCluster
+from stateflow.log.base import TopicSpec
 from stateflow.log.memory import MemoryCluster
 from stateflow.record import TopicPartition
+from tests.counting_cluster import CountingCluster
 
 STRING = {"codec": "string"}
 COUNTS = StoreEntry(
@@ -102,28 +102,18 @@ def test_a_second_start_writes_nothing(control: ControlTopic, cluster: MemoryClu
     assert cluster.ranges([partition]) == before
 
 
-class CountingReaders(ForwardingCluster):
-    """Counts the readers that are made."""
-
-    readers_total = 0
-
-    def reader(self, *, follows: bool = False) -> Reader:
-        self.readers_total += 1
-        return super().reader(follows=follows)
-
-
 def test_only_what_was_written_since_is_a_reason_to_read_again(
     control: ControlTopic, cluster: MemoryCluster
 ) -> None:
     control.ensure(catalog())
-    counting = CountingReaders(cluster)
+    counting = CountingCluster(cluster)
     own = ControlTopic(counting, "wc")
     for _ in range(3):
         assert own.load() == catalog()
-    assert counting.readers_total == 1
+    assert counting.readers == 1
     both = control.ensure(catalog(COUNTS, SEEN))
     assert [own.load(), own.load()] == [both, both]
-    assert counting.readers_total == 2
+    assert counting.readers == 2
 
 
 def test_a_topic_made_anew_is_read_again_though_it_is_as_long(
