@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 
 from stateflow.errors import TransactionAborted
+from stateflow.runtime.progress.lag import is_drained
 from stateflow.runtime.worker.worker import Worker
 from tests.sim.asking_world import AskingWorld
 from tests.sim.test_worker_crashes import WORDS, assert_exactly_once
@@ -22,11 +23,19 @@ class Threaded(AskingWorld):
         super().__init__(before_commit)
         self.set(restore_threads=2, commit_interval_seconds=1, flush_interval_seconds=10)
 
-    def until(self, worker: Worker, condition: Callable[[], bool]) -> None:
+    def until(self, worker: Worker, condition: Callable[[], bool], turn_ms: int = 0) -> None:
         """Turn the loop; what it waits for is done by threads, however many turns that takes."""
-        wait_until(
-            condition, "the worker's threads", worker.step, seconds=TIMEOUT_SECONDS, every_seconds=0.001
-        )
+
+        def turn() -> None:
+            worker.step()
+            self.clock.advance(ms=turn_ms)
+
+        wait_until(condition, "the worker's threads", turn, seconds=TIMEOUT_SECONDS, every_seconds=0.001)
+
+    def run_to_the_end(self, worker: Worker) -> None:
+        """As long as its threads need: a busy machine may not let them run for any number of turns."""
+        catalog = self.wiring.catalog
+        self.until(worker, lambda: is_drained(self.cluster, catalog) and not worker.starting, turn_ms=10)
 
 
 def finish(world: Threaded, worker: Worker) -> None:
