@@ -104,9 +104,13 @@ class OneMachine:
         for _ in range(STEPS_MAX):
             worker.step()
             self.clock.advance(ms=10)
-            if is_drained(self.cluster, self.wiring.catalog) and not worker.starting:
+            if self.is_at_the_end(worker):
                 return
         raise AssertionError("the worker does not come to an end")
+
+    def is_at_the_end(self, worker: Worker) -> bool:
+        """True once the input is processed and committed, and no task is being opened."""
+        return is_drained(self.cluster, self.wiring.catalog) and not worker.starting
 
     def longest_gap_seconds(
         self, worker: Worker, committed: Callable[[], object], is_done: Callable[[], bool], *, loop_ms: int

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable
 
 from stateflow.errors import TransactionAborted
-from stateflow.runtime.progress.lag import is_drained
 from stateflow.runtime.worker.worker import Worker
 from tests.sim.asking_world import AskingWorld
 from tests.sim.test_worker_crashes import WORDS, assert_exactly_once
@@ -34,8 +33,7 @@ class Threaded(AskingWorld):
 
     def run_to_the_end(self, worker: Worker) -> None:
         """As long as its threads need: a busy machine may not let them run for any number of turns."""
-        catalog = self.wiring.catalog
-        self.until(worker, lambda: is_drained(self.cluster, catalog) and not worker.starting, turn_ms=10)
+        self.until(worker, lambda: self.is_at_the_end(worker), turn_ms=10)
 
 
 def finish(world: Threaded, worker: Worker) -> None:
